@@ -276,8 +276,8 @@ def _run(context: Context, plots: Callable[[], PlotStack]) -> tuple[Entry, ...]:
 
 def _speed(speed: SpeedSlider) -> tuple[Command, ...]:
     return (
-        Command("slower", "Slow down", speed.slow_down, "Ctrl+Down", "Makes fewer steps in a second"),
-        Command("faster", "Speed up", speed.speed_up, "Ctrl+Up", "Makes more steps in a second"),
+        Command("slower", "Slow down", speed.slow_down, "Ctrl+Down", "Makes fewer steps in a second", speed.isEnabled),
+        Command("faster", "Speed up", speed.speed_up, "Ctrl+Up", "Makes more steps in a second", speed.isEnabled),
     )
 
 

@@ -22,6 +22,7 @@ from PySide6.QtWidgets import QApplication, QPushButton
 from pytestqt.qtbot import QtBot
 from waiting import ENDLESS, LONG
 
+from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.presets import Preset
 from gradstudio.gui.drawing.overlay import MOST
@@ -143,16 +144,35 @@ def test_a_watched_run_is_opened_and_never_trained(qtbot: QtBot, window: Window)
     source = run_to_the_end(qtbot, window)
     show_runs(qtbot, window, 1)  # it is written to its end
     script = WatchedScript("train.py", ("--lr", "3"), "ab" * 32, 1, (("optimizer", "SGD(lr=3)"),))
-    write(replace(loaded(source), id="watched", name="train.py", watched=script))
+    remedies = ("mistakes.never_zero_grad=false",)
+    finding = Finding(
+        "loop_order", "warning", "Calls in the wrong order", 2, 39, (), "Called: step.", "1 < 2.", remedies
+    )
+    findings = {"loop_order": finding}
+    write(replace(loaded(source), id="watched", name="train.py", watched=script, findings=findings))
     show_runs(qtbot, window, 2)
     window.runs.open("watched")
     qtbot.waitUntil(lambda: window.simulator.run.id == "watched", timeout=LONG)
     window.refresh(whole=True)
+    (card,) = window.findings.cards
+    assert card.meaning.text().startswith(
+        "1 &lt; 2. Change in the script: <code>optimizer.zero_grad()</code> once a step"
+    )
     run, controls, knobs = window.simulator.run, window.controls, window.knobs
     assert len(run.history) == 40 and window.plots.loss.run is run and window.plots.timeline.reach == 0
     assert not any((controls.can_run, controls.can_step, controls.started, controls.can_stop, controls.led_elsewhere))
     assert "train.py --lr 3" in knobs.reason.text() and "SGD(lr=3)" in knobs.reason.text()
     assert not any(group.isVisible() for group in knobs.groups)
+    top, slower = window.top, window.commands.commands["slower"]
+    assert not top.speed.isEnabled() and not slower.enabled()
+    assert top.speed.toolTip() == "The program that trained this run sets its own speed"
+    speed = top.speed.value()
+    slower.call()
+    assert top.speed.value() == speed
+    window.columns.show_page("branches")
+    window.refresh(whole=True)
+    branches = window.side.branches
+    assert branches.empty.isVisible() and "It has no meaning for this run" in branches.empty.text()
     before = window.simulator.requested
     for act in (
         controls.restart, controls.undo, controls.reset_knobs, partial(controls.rewind, 3),
@@ -170,6 +190,10 @@ def test_a_watched_run_is_opened_and_never_trained(qtbot: QtBot, window: Window)
     controls.open_preset("rnn-explosion")
     window.refresh(whole=True)
     assert controls.can_run and knobs.groups[0].isVisible() and knobs.groups[0].isEnabled() and not knobs.reason.text()
+    assert top.speed.isEnabled() and slower.enabled() and "unlimited" in top.speed.toolTip()
+    window.columns.show_page("branches")
+    window.refresh(whole=True)
+    assert "Change a knob" in branches.empty.text()
 
 
 def test_a_run_of_another_program_is_followed_and_asked(qtbot: QtBot, window: Window) -> None:

@@ -25,6 +25,10 @@ EMPTY = (
     "Drag the timeline back, or click a plot and then “Rewind to step …”. Change a knob, and press Run: "
     "the new branch is drawn over the run that it came from, and both are listed here."
 )
+WATCHED = (
+    "A branch is the run that continues from one of its steps with a change. It has no meaning for this run, which a "
+    "script trained: begin that script again with the change, and compare the two runs on the page Runs."
+)
 ABOUT_KEYS = (
     f"{key('open')} goes to a branch, {key('rename')} renames it, {key('draw')} draws it over the plots, "
     f"{key('delete')} deletes it with its own branches"
@@ -44,6 +48,7 @@ class BranchesPanel(QWidget):
         self.empty = self.list.empty
         self._places: dict[int, str] = {}  # titles of what is drawn over the plots, by place
         self._current = ""
+        self._why_empty = EMPTY
         self._build_list()
         self._build_buttons()
         self._lay_out()
@@ -56,6 +61,7 @@ class BranchesPanel(QWidget):
         if not self.model.take(family if len(family.members) > 1 else Family([]), run, overlays):
             return
         self._places = {place: overlaid.title for place, overlaid in overlays.places.items()}
+        self._why_empty = WATCHED if run.watched is not None else EMPTY
         moved, self._current = run.id != self._current, run.id
         if self.list.state() != QAbstractItemView.State.EditingState and (moved or self.chosen is None):
             self.choose(run.id)
@@ -125,7 +131,7 @@ class BranchesPanel(QWidget):
         self.count.setText(
             plural(branches, "branch", "branches") if branches else plural(len(self.model.members), "run", "runs")
         )
-        self.list.show_empty(not self.model.members)
+        self.list.show_empty(not self.model.members, self._why_empty)
         self.foot.setVisible(bool(self.model.members))
 
     def _build_list(self) -> None:

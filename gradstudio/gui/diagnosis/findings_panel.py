@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from html import escape
+
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QPainter, QPaintEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
@@ -91,7 +94,9 @@ class Card(QFrame):
         self.when.setText(when)
         self.text.setText(text)
         self.text.setVisible(bool(text))
-        self.meaning.setText(meaning)
+        has_code = "`" in meaning
+        self.meaning.setTextFormat(Qt.TextFormat.RichText if has_code else Qt.TextFormat.PlainText)
+        self.meaning.setText(_with_code(meaning) if has_code else meaning)
         self.meaning.setVisible(bool(meaning))
         self.setAccessibleName(f"{title}. {text}")
         if role != self._role:
@@ -192,6 +197,11 @@ class FindingsPanel(QWidget):
     def offer_fixes(self, wanted: bool) -> None:
         """Show or hide the button that tries the fixes, on the first card, which is always in sight."""
         self.state.try_fixes.setVisible(wanted)
+
+
+def _with_code(text: str) -> str:
+    """Return a text as rich text, in which what stands between backticks is code."""
+    return re.sub("`([^`]*)`", r"<code>\1</code>", escape(text, quote=False))
 
 
 def in_lines(remedy: str) -> str:

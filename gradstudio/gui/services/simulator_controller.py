@@ -80,6 +80,13 @@ class SimulatorController(QObject):
         return "Not on several ranks: model and optimizer are in their processes" if on_ranks else ""
 
     @property
+    def why_no_speed(self) -> str:
+        """Why the speed of the run that is shown cannot be set, as a sentence; "" where it can."""
+        if self.led_here:
+            return ""
+        return f"The program that {'trains' if self.led_elsewhere else 'trained'} this run sets its own speed"
+
+    @property
     def can_twin(self) -> bool:
         return self.led_here and not ranks_allowed.several(self._simulator.requested)
 

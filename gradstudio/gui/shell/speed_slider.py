@@ -34,7 +34,11 @@ class SpeedSlider(Slider):
         return UNLIMITED if share > 1 else float(round(FASTEST**share))
 
     def slow_down(self) -> None:
-        self.setValue(self.value() - KEY_STEP)
+        self._move(-KEY_STEP)
 
     def speed_up(self) -> None:
-        self.setValue(self.value() + KEY_STEP)
+        self._move(KEY_STEP)
+
+    def _move(self, positions: int) -> None:
+        if self.isEnabled():  # the keys come here at all times
+            self.setValue(self.value() + positions)

@@ -123,6 +123,7 @@ class TopBar(QWidget):
             )  # so that Space after a click runs and pauses, whatever was clicked
         self._playing: bool | None = None
         self._rewinds_as = ""  # what the table of commands says of rewinding
+        self._speed_is = ""  # what the window says of the speed
         self._alone = False  # whether only the state of the run is shown, and what goes on from there
         self._over = False  # whether the run on view is over
         self._title = self._mark = ""  # of the preset; the mark says that knobs differ from it
@@ -159,6 +160,9 @@ class TopBar(QWidget):
         self._over = run.over
         self._show_controls()
         self.device.setEnabled(controls.led_here)
+        self.speed.setEnabled(controls.led_here)
+        self._speed_is = self._speed_is or self.speed.toolTip()
+        self.speed.setToolTip(controls.why_no_speed or self._speed_is)
         self._show_preset(simulator)
 
     def _show_preset(self, simulator: Simulator) -> None:
