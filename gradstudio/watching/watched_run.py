@@ -191,12 +191,12 @@ class WatchedRun:
         observer, settings = self.observer, row.settings
         assert settings is not None
         optimizer = observer.optimizer
-        size = sum(layer.size for layer in self._layers)
+        numbers = plural(sum(layer.size for layer in self._layers), "number", "numbers")
         group = optimizer.param_groups[0] if optimizer is not None else {}
         shown = [f"{key}={group[key]}" for key in ("lr", "momentum", "betas", "weight_decay") if group.get(key)]
         kind = " and ".join(type(model).__name__ for model in observer.called) or "not found"
         facts = [
-            ("model", f"{kind}, {size:,} numbers in {plural(len(self._layers), 'tensor', 'tensors')}"),
+            ("model", f"{kind}, {numbers} in {plural(len(self._layers), 'tensor', 'tensors')}"),
             ("optimizer", f"{type(optimizer).__name__}({', '.join(shown)})" if optimizer else "none: updates by hand"),
             ("precision", settings.dtype + (f", loss scale {number(row.scale)}" if row.scale != 1 else "")),
             ("clipping", f"{settings.clipping} {settings.limit:g}" if settings.clipping != "none" else "none heard"),

@@ -20,6 +20,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from gradstudio.core.history import Layer, Row
 from gradstudio.core.provenance import Provenance
+from gradstudio.core.text import one_line, shortened
 from gradstudio.session.library.writer import LibraryWriter
 from gradstudio.session.record.run import Status
 from gradstudio.watching import model_layers
@@ -36,6 +37,7 @@ from gradstudio.watching.passed_over import PassedOver
 from gradstudio.watching.watched_run import Script, WatchedRun
 
 INTERVAL = 0.8  # seconds between two writings, so that at most a second is lost
+LONGEST_NAME = 60  # characters of a run's title before a line
 FRUITLESS = 8  # searches for trained weights that came to nothing, after which no more are made
 PATIENCE = 20.0  # seconds that the end of the script may wait for another program that holds the library
 
@@ -297,7 +299,10 @@ class Watcher:
         if self.on_nonfinite == "ignore":
             return found.has_diverged
         if found.spared and not spared:
-            say("the loss scaler skipped that update, and the training goes on; later such steps are events of the run")
+            said = (
+                "the loss scaler skipped that update, and the training goes on; later such steps are events of the run"
+            )
+            say(self._named(found, said))
         if (row := found.news) is None:
             return found.has_diverged
         was_held = row is not made and row is not found.told_late  # and told then, if it was the first of its kind
@@ -324,7 +329,8 @@ class Watcher:
         found = self._running[observer]
         found.pass_over(skipped)
         if found.passed_over == 1 and self.on_nonfinite != "ignore":
-            for line in skipped_lines(skipped, observer.next_step):
+            head, *lines = skipped_lines(skipped, observer.next_step)
+            for line in (self._named(found, head), *lines):
                 say(line)
 
     def play(self, one: Observer, other: Observer) -> None:
@@ -359,7 +365,14 @@ class Watcher:
             lines += update_lines(found.run.history, step)
         if self.script.every > 1 and found.run is not None and found.run.first_nonfinite_step is not None:
             lines[0] += f"; step {found.run.first_nonfinite_step:,} of the run, which counts rows"
+        lines[0] = self._named(found, lines[0])
         return lines
+
+    def _named(self, found: WatchedRun, line: str) -> str:
+        """Return what is said of a run with its title before it, where others train too, as in a GAN."""
+        if found.run is None or max(len(self.runs), len(self._observers)) < 2:
+            return line
+        return f"{shortened(one_line(found.run.title), LONGEST_NAME)}: {line}"
 
     # ---- the end
 

@@ -3,6 +3,7 @@ seen only in use which module is called as the whole."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -229,6 +230,23 @@ def test_the_losses_of_a_gan_need_not_fall(watcher: Watcher) -> None:
     assert len(both) == 2 and all("loss_not_decreasing" not in found for found in both)
     events = [event.text for found in watcher.runs if found.run is not None for event in found.run.events]
     assert len([text for text in events if "need not fall" in text]) == 2
+
+
+def test_a_line_names_the_run_that_it_is_of_where_there_are_several(
+    watcher: Watcher, capsys: pytest.CaptureFixture[str]
+) -> None:
+    maker, judge = nn.Linear(2, 2), nn.Linear(2, 1)
+    of_maker, of_judge = (torch.optim.SGD(each.parameters(), lr=0.1) for each in (maker, judge))
+    for step in range(2):
+        for optimizer, loss in ((of_maker, maker(torch.randn(4, 2))), (of_judge, judge(torch.randn(4, 2)))):
+            optimizer.zero_grad()
+            loss.square().sum().add(math.nan if step else 0.0).backward()
+            optimizer.step()
+    said = [line for line in capsys.readouterr().err.splitlines() if "is not finite" in line]
+    titles = [found.run.title for found in watcher.runs if found.run is not None]
+    assert len(said) == len(set(titles)) == 2
+    for line, title in zip(said, titles, strict=True):
+        assert line.startswith(f"gradstudio: {title}: step 1 is not finite: loss NaN")
 
 
 def test_the_loss_of_a_head_is_to_fall_though_the_gradients_below_it_are_thrown_away(watcher: Watcher) -> None:
