@@ -117,8 +117,7 @@ def open_app(
     except ModuleNotFoundError as fault:
         if (fault.name or "").partition(".")[0] in ("PySide6", "shiboken6", "pyqtgraph"):
             raise WrongRequest(
-                f"the window needs {fault.name}, which is not installed: pip install "
-                "'PySide6-Essentials>=6.10.3,<6.12' pyqtgraph; "
+                f"the window needs {fault.name}, which is not installed: pip install {desktop.QT}; "
                 "`gradstudio run` trains without a window"
             ) from None
         raise

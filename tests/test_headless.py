@@ -93,6 +93,15 @@ def test_the_window_says_in_one_line_what_is_missing(tmp_path: Path, raising: st
     assert said in done.stderr
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="menu entries are made on Linux")
+def test_no_menu_entry_is_made_for_a_window_that_cannot_open(tmp_path: Path) -> None:
+    environment = {**without_qt(tmp_path), "XDG_DATA_HOME": str(tmp_path / "data")}
+    done = run(environment, "-m", "gradstudio", "desktop", "install")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert "PySide6" in done.stderr and not (tmp_path / "data").exists()
+    assert "no menu entry" in run(environment, "-m", "gradstudio", "desktop", "uninstall").stdout
+
+
 def test_what_a_headless_machine_installs_is_what_the_program_needs_but_for_qt() -> None:
     lines = (ROOT / "headless.txt").read_text().splitlines()
     headless = [line for line in lines if line and not line.startswith("#")]

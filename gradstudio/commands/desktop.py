@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import typer
 
 from gradstudio.commands.terminal import WrongRequest, say
+
+QT = "'PySide6-Essentials>=6.10.3,<6.12' pyqtgraph"  # what pip installs for the window
 
 app = typer.Typer(help="Put GradStudio into the menu of the desktop, or take it out.", rich_markup_mode=None)
 
@@ -23,6 +26,10 @@ def desktop(context: typer.Context) -> None:
 def install() -> None:
     from gradstudio.session.machine import menu_entry
 
+    if missing := next((name for name in ("PySide6", "pyqtgraph") if not _is_installed(name)), ""):
+        raise WrongRequest(
+            f"the menu entry opens the window, which needs {missing}, and that is not installed: pip install {QT}"
+        )
     _carry_out("wrote", menu_entry.install)
 
 
@@ -31,6 +38,13 @@ def uninstall() -> None:
     from gradstudio.session.machine import menu_entry
 
     _carry_out("deleted", menu_entry.uninstall)
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except ImportError:
+        return False
 
 
 def _carry_out(done: str, act: Callable[[], list[Path]]) -> None:
