@@ -79,8 +79,16 @@ class _Node(NamedTuple):
         return {name: tensor for name, tensor in self.saved.items() if name not in (*_RESULTS, _EXPONENT)}
 
     @property
+    def result(self) -> Tensor | None:
+        """The result itself, where it was saved or can be computed again."""
+        if "result" in self.saved:
+            return self.saved["result"]
+        is_another = bool(_RESULTS & self.saved.keys()) or self.operation in ("mse_loss", *_LABELLED)
+        return None if is_another or (self.operation == "div" and "self" not in self.saved) else self.given
+
+    @property
     def given(self) -> Tensor | None:
-        """The result, where it was saved or can be computed again."""
+        """The result, or what is finite where that is, as far as it was saved or can be computed again."""
         for name in _RESULTS & self.saved.keys():
             return self.saved[name]
         if self.operation in _LABELLED and getattr(self.node, "_saved_reduction", None) == _MEAN:
@@ -197,7 +205,7 @@ def _inputs(each: _Node, mark: str) -> list[Values] | None:
             continue
         tensor = places.get(place)
         if tensor is None and node is not None:
-            tensor = node.variable.detach() if _is_leaf(node) else _Node(node, _saved(node)).given
+            tensor = node.variable.detach() if _is_leaf(node) else _Node(node, _saved(node)).result
         if tensor is None:
             return None
         found.append(values_of(tensor))
@@ -233,7 +241,7 @@ def _given_before(each: _Node) -> list[Tensor]:
     without a gradient, of which the graph knows nothing."""
     found = []
     for node, _ in each.node.next_functions:
-        before = None if node is None else node.variable if _is_leaf(node) else _Node(node, _saved(node)).given
+        before = None if node is None else node.variable if _is_leaf(node) else _Node(node, _saved(node)).result
         if before is None:
             return []
         found.append(before.detach())

@@ -601,6 +601,10 @@ def test_other_operations_of_the_loss_code_are_named(loss_of: Any, name: str, ca
         (lambda given: (given * 0 + 100).exp().sum(), "ExpBackward0", False),  # the sum may have been Inf already
         (lambda given: (given - math.nan).square().sum(), "SubBackward0", False),
         (lambda given: given.sub(math.nan).exp().sum(), "ExpBackward0", False),
+        (lambda given: given.sub(math.nan).div(2).exp().sum(), "ExpBackward0", False),
+        (lambda given: given.sigmoid().mul(200).exp().sum(), "ExpBackward0", False),
+        (lambda given: given.square().sub(0.1).sqrt().sum(), "SqrtBackward0", False),
+        (lambda given: given.sigmoid().sub(1).mul(0).log().sum(), "LogBackward0", True),
         (lambda given: torch.baddbmm(given[None], given[None], torch.full((1, 2, 2), math.nan)).sum(), "", False),
         (lambda given: (given + math.nan).sum(), "AddBackward0 or SumBackward0", False),
         (lambda given: given.sqrt().sum(), "SqrtBackward0", True),
