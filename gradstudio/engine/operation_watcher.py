@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from gradstudio.core.diagnosis.birth_remedies import GIVEN_NUMBER
 from gradstudio.core.diagnosis.cause_ranking import BEYOND, OF_NEGATIVE
 from gradstudio.core.provenance import Operation, Phase, ProvenanceUnknown
 from gradstudio.core.text import number, plural
@@ -291,7 +292,7 @@ def cause_of(born: Watched) -> str:
         case "div" if born.number == 0:
             return f"a division by the number 0{where}"
         case "add" | "sub" | "mul" | "div" | "pow" | "fill" if born.number and not math.isfinite(born.number):
-            return f"it was given the number {number(born.number)}{where}"
+            return f"{GIVEN_NUMBER} {number(born.number)}{where}"
         case "log" | "log2" | "log10" if first.low < 0:
             return f"the logarithm of a negative number, {number(first.low)}, is NaN"
         case "log" | "log2" | "log10":

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from gradstudio.core.diagnosis.birth_remedies import CHANGED_BY_A_HOOK
+from gradstudio.core.diagnosis.birth_remedies import CHANGED_BY_A_HOOK, MEAN_OF_NONE
 from gradstudio.core.diagnosis.cause_ranking import BEYOND, OF_NEGATIVE
 from gradstudio.core.provenance import Operation, Phase, Provenance, ProvenanceUnknown
 from gradstudio.core.text import number, plural
@@ -49,9 +49,18 @@ _WHY: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
     "log10": (lambda tensor: tensor <= 0, "the logarithm of 0 is -Inf, and of a negative number NaN"),
     "log1p": (lambda tensor: tensor <= -1, "log1p of -1 is -Inf, and of less NaN"),
 }
-# Operations whose derivative can be infinite, or NaN, although their result is finite.
-_STEEP = ("sqrt", "rsqrt", "pow", "div", "log", "log2", "log10", "log1p", "reciprocal", "exp", "norm", "acos", "asin",
-    "linalg_vector_norm", "atan2", "std", "prod", "cumprod", "mul")  # fmt: skip
+# Operations whose derivative is finite wherever they are. Of any other it may be infinite or NaN although the result is
+# finite, and nothing is known of a Function of the script.
+_TAME = frozenset((
+    "add", "sub", "rsub", "neg", "mean", "sum", "abs", "sgn", "where", "clamp", "clamp_min", "clamp_max", "max", "min",
+    "maximum", "minimum", "amax", "amin", "sort", "topk", "mm", "bmm", "mv", "dot", "addmm", "baddbmm", "convolution",
+    "relu", "leaky_relu", "elu", "gelu", "silu", "sigmoid", "tanh", "softplus", "log_sigmoid", "softmax", "log_softmax",
+    "logsumexp", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "nll_loss", "nll_loss2d",
+    "binary_cross_entropy_with_logits", "sin", "cos", "cumsum", "native_dropout", "embedding", "index", "index_select",
+    "gather", "select", "slice", "split", "split_with_sizes", "unbind", "stack", "cat", "repeat", "diagonal", "flip",
+    "roll", "masked_fill", "masked_select", "scatter", "clone", "alias", "copy_slices", "unfold", "tril", "triu",
+    "native_layer_norm", "native_batch_norm", "upsample_nearest2d", "upsample_bilinear2d",
+))  # fmt: skip
 _VIEWS = {"t", "transpose", "view", "reshape", "permute", "expand", "to_copy", "unsafe_view", "squeeze", "unsqueeze"}
 _RESULTS = {"result", "result0", "result1"}
 _LABELLED = ("nll_loss", "nll_loss2d")  # losses that leave some labels out
@@ -153,6 +162,8 @@ def born_in(roots: Sequence[Tensor], mark: str, model: ModelLike) -> Provenance 
     for each in nodes:
         taken = {name: values_of(tensor) for name, tensor in each.taken.items()}
         given = each.given
+        if each.operation == "mean" and not getattr(each.node, "_saved_self_sym_numel", 1):
+            return _provenance("loss", [each], [], MEAN_OF_NONE, given, model)
         if all(values.finite for values in taken.values()):
             if given is not None and not values_of(given).finite:
                 return _born_or_seen(each, list(taken.values()) or _inputs(each, mark), given, mark, model)
@@ -173,6 +184,7 @@ def born_in(roots: Sequence[Tensor], mark: str, model: ModelLike) -> Provenance 
         return None
     cause = "the outputs of the model are finite and the loss is not; autograd has saved too little to tell more"
     _look_at_weights(nodes[-1].node, mark, model)
+    nodes = [each for each in nodes if not _is_whole_power(each.node)] or nodes  # it only overflows
     return _provenance("loss", nodes, [], cause, None, model, is_birth=all(map(_takes_known, nodes)))
 
 
@@ -254,7 +266,8 @@ def born_behind(roots: Sequence[Any], mark: str, model: ModelLike, micro_batch: 
     nodes = [_Node(node, {}) for node in _nodes(roots, mark) if mark not in node.metadata and not _is_leaf(node)]
     if not nodes:
         raise ProvenanceUnknown("the gradient that came back to the model is not finite, and its graph is gone")
-    steep = [each for each in nodes if each.operation in _STEEP and not _is_whole_power(each.node)]
+    tame = _TAME | _VIEWS
+    steep = [each for each in nodes if each.operation not in tame and not _is_whole_power(each.node)]
     which = " or ".join(dict.fromkeys(each.operation for each in steep or nodes))
     cause = f"the gradient that the loss code gave the model is not finite: the derivative of {which} is not"
     if not steep:

@@ -505,6 +505,7 @@ def test_a_row_that_is_masked_whole_is_told_to_be_that() -> None:
 def test_a_number_of_infinity_is_told() -> None:
     found = known(Odd(lambda hidden: hidden * math.inf), torch.randn(3, 4))
     assert found.operation == "aten.mul.Tensor" and found.cause == "it was given the number Inf"
+    assert "on that number before it is used" in (of_birth(found) or ("",))[0]  # no smaller gradient mends it
 
 
 class Encoder(nn.Module):
@@ -639,6 +640,56 @@ def test_of_a_derivative_in_the_loss_code_those_are_named_that_it_can_be() -> No
     assert (found.phase, found.module) == ("backward", "") and "SqrtBackward0" in found.operation
 
 
+def test_a_derivative_of_which_nothing_is_known_may_be_the_one() -> None:
+    found = known(
+        nn.Linear(4, 9), torch.zeros(1, 4), lambda given: torch.linalg.svd(given.view(3, 3) * 0)[0].pow(3).sum() / 8
+    )
+    assert found.phase == "backward" and "LinalgSvdBackward0" in found.operation
+    remedies = of_birth(found) or ("",)
+    assert "set_detect_anomaly(True)" in remedies[0] and not any("** p" in line for line in remedies)
+
+
+class LogSafe(torch.autograd.Function):
+    """Has a derivative of 0 / 0, and a name that says log."""
+
+    @staticmethod
+    def forward(_context: Any, given: Tensor) -> Tensor:
+        return given.clone()
+
+    @staticmethod
+    def backward(_context: Any, *gradients: Tensor) -> Tensor:
+        return gradients[0] * 0 / 0
+
+
+def test_a_function_of_the_script_is_named_and_its_name_brings_no_remedy() -> None:
+    def loss_of(given: Tensor) -> Tensor:
+        made: Any = LogSafe.apply(given)
+        return made.mean()
+
+    found = known(nn.Linear(4, 2), torch.randn(8, 4), loss_of)
+    assert (found.phase, found.operation) == ("backward", "LogSafeBackward")
+    assert "the derivative of log_safe is not" in found.cause and "hook" not in found.cause
+    assert not of_birth(found)
+
+
+def test_the_remedy_of_another_operation_with_log_in_its_name_is_not_that_of_log() -> None:
+    found = known(nn.Sequential(nn.Linear(4, 4), Operation(lambda x: torch.linalg.slogdet(x * 0)[1])), torch.ones(4, 4))
+    assert "slogdet" in found.operation and not any("torch.log(" in line for line in of_birth(found) or ())
+
+
+@pytest.mark.parametrize("loss_of", [
+    lambda given: (given[given > 1e9] ** 2).mean(), lambda given: given[:0].mean(0).sum(),
+])  # fmt: skip
+def test_the_mean_of_nothing_is_told(loss_of: Callable[[Tensor], Tensor]) -> None:
+    """As of a mask that leaves nothing. A power of 2 has nothing to do with it."""
+    found = known(nn.Linear(4, 2), torch.randn(8, 4), loss_of)
+    assert (found.phase, found.cause) == (
+        "loss",
+        "the mean of no numbers at all is 0 / 0",
+    ) and "Mean" in found.operation
+    assert (of_birth(found) or ("",))[0].startswith("no step for a batch of which nothing is left")
+
+
 def test_an_operation_is_not_blamed_for_a_hook_on_the_loss() -> None:
     def hooked(given: Tensor) -> Tensor:
         loss = (given**2).mean()
@@ -724,7 +775,8 @@ def test_a_line_that_was_not_called_yet_or_is_of_plain_numbers_is_not_blamed(tmp
     [lambda hidden: hidden + hidden[:0].mean(), lambda hidden: hidden * (0 * torch.full((2,), 1.0) * math.inf)],
 )
 def test_smaller_gradients_are_no_remedy_for_an_operation_that_is_undefined(spoil: Callable[[Tensor], Tensor]) -> None:
-    assert of_birth(known(Undefined(spoil), torch.randn(8, 4))) == ()
+    remedies = of_birth(known(Undefined(spoil), torch.randn(8, 4)))
+    assert remedies is not None and not any("clip" in line or "lr=" in line for line in remedies)
 
 
 # ---- several forward passes in a step

@@ -70,6 +70,12 @@ _OF_POSITIVE = ("`x.clamp_min(1e-8) ** p` in place of `x ** p`",)
 _OF_LARGE = ("mul", "exp", "prod", "cumprod")
 # Where one of several derivatives made a NaN, and of one of them nothing is known.
 WHICH = "`torch.autograd.set_detect_anomaly(True)` at the top of the script, to see which of these operations it was"
+GIVEN_NUMBER = "it was given the number"  # how a cause says that a plain number was not finite
+_OF_THE_NUMBER = (
+    "`assert math.isfinite(...)` on that number before it is used: the script computes it beside the model",
+)
+MEAN_OF_NONE = "the mean of no numbers at all is 0 / 0"  # how a cause says so
+_OF_NONE = ("no step for a batch of which nothing is left to take the mean of, or `x.sum() / max(x.numel(), 1)`",)
 # Behind a remedy with a small number.
 _IN_HALF = "; computed in float32 (`.float()`), as float16 rounds so small a number away"
 # Where loss code in float16 gave more than that can hold.
@@ -94,6 +100,10 @@ def of_birth(found: Provenance, gradient: float = UNKNOWN, optimizer: str = "opt
         return _OF_A_SOFTMAX
     if CHANGED_BY_A_HOOK in found.cause:
         return _OF_A_HOOK
+    if GIVEN_NUMBER in found.cause:
+        return _OF_THE_NUMBER
+    if MEAN_OF_NONE in found.cause:
+        return _OF_NONE
     if OF_NEGATIVE in found.cause:
         return _OF_POSITIVE
     born, in_half = found.chain[0] if found.chain else None, _is_in_half(found)

@@ -166,7 +166,8 @@ class NonfiniteWeights(_FirstNonfinite):
         return self.changed if is_known(reached) and not math.isfinite(reached) else self.meaning
 
     def remedies_of(self, history: History, step: int) -> tuple[str, ...]:
-        return self.remedies if history.value("update_ratio", step) == math.inf else ()
+        grew = history.value("update_ratio", step) == math.inf and math.isfinite(history.value("lr", step))
+        return self.remedies if grew else ()
 
     def fires(self, history: History, step: int) -> bool:
         return 0 < history.value("weight_norm", step) < math.inf and not history.went_nonfinite_at(step)
