@@ -382,16 +382,19 @@ class Observer:
             self.births.of_another()
             return self._ready
         self.autocast.passed(roots.tensors, self._device, first=not self.micro_batches)
+        if self.micro_batches and roots.scale != self.scale:
+            self.scale = UNKNOWN  # the gradients are sums of such with different scales
+        else:
+            self.scale = roots.scale
         self.micro_batches += 1
-        self.scale = roots.scale
         if self._losses == self._losses or is_known(self._losses):  # a call less for all but NaN
             self._losses += loss_of(roots)
-        self._is_passed_by = bool(self._rows % self._every) and self._optimizer() is not None and roots.scale == 1
+        self._is_passed_by = bool(self._rows % self._every) and self._optimizer() is not None and self.scale == 1
         if self._is_passed_by:
             self._gradient = self.parameters.glance_at_gradient()
             self._is_passed_by = not self._gradient.nonfinite and not loss_broke(self._losses)
         if not self._is_passed_by:
-            self._gradient = self.parameters.measure_gradient(roots.scale)
+            self._gradient = self.parameters.measure_gradient(self.scale)
         if (self._rows + self._every) % (self._every * LOOK_EVERY) == 0:  # the rules look at the row of this step
             self._look_for_unused(self._marks)
         self._used = None

@@ -20,12 +20,14 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from gradstudio.engine.torch_internals import autograd_nodes, heard_clipping, module_tables
 from gradstudio.watching.guard import guarded, leave_uncompiled, leave_uncompiled_from_now_on
+from gradstudio.watching.loss_scales import LossScales, together
+from gradstudio.watching.trees import tensors_of
 
 
 @dataclass(slots=True)
 class Roots:
-    """What a backward pass began from: the tensors, the factors on them, the loss scale that they carry, and what they
-    were before a scaler multiplied them, which may have overflowed; None where that is not known."""
+    """What a backward pass began from: the tensors, the factors on them, the loss scale that they carry, UNKNOWN where
+    they carry several, and what they were before a scaler multiplied them, None where that is not known."""
 
     tensors: tuple[Tensor, ...]
     gradients: tuple[Tensor | None, ...]
@@ -74,7 +76,7 @@ class Hooks:
         self._node_at_work = autograd_nodes.node_at_work()
         self._thread = threading.get_ident()  # of the latest backward pass
         self._undo: list[Callable[[], None]] = []
-        self._of_thread = _OfThread()
+        self._scales = LossScales()
         self._active = True
         self._guard = guarded(give_up)
 
@@ -137,13 +139,13 @@ class Hooks:
         begins = arguments[0] if arguments else named.get("tensors")
         given = arguments[1] if len(arguments) > 1 else named.get("grad_tensors")
         tensors = (begins,) if isinstance(begins, Tensor) else _roots(begins)
-        of_thread, without = self._of_thread, (None,) * len(tensors)
+        without = (None,) * len(tensors)
         gradients = without if given is None else _several(given) or without
-        roots = Roots(tensors, gradients, of_thread.scale, without)
-        if scaled := of_thread.scaled:
-            roots.unscaled = tuple([scaled.get(id(root)) for root in tensors])
-            if not of_thread.several:
-                of_thread.forget()
+        roots = Roots(tensors, gradients, 1.0, without)
+        if self._scales.any:
+            found = [self._scales.of_root(root) for root in _several(begins)]
+            roots.scale = together({scale for scale, _ in found})
+            roots.unscaled = tuple([loss for _, loss in found]) if tensors else ()
         self._listener.before_backward(roots)
         return roots
 
@@ -158,17 +160,18 @@ class Hooks:
         self._wrap(scaler, "step", self._before_scaled_step, self._after_scaled_step)
 
     def _after_scaling(self, scaled: Any, scaler: Any, outputs: Any) -> None:
-        if scaler.is_enabled():
-            self._of_thread.scale = float(scaler.get_scale())
-            self._of_thread.several = not isinstance(scaled, Tensor)
-            if isinstance(scaled, Iterator):  # which only the script may go through
-                return
-            pairs = zip(_several(scaled), _several(outputs), strict=False)
-            self._of_thread.scaled |= {id(given): each.detach() for given, each in pairs}
+        if not scaler.is_enabled():
+            return
+        scale = float(scaler.get_scale())
+        if isinstance(scaled, Iterator):
+            self._scales.note_iterator(scale)
+            return
+        for loss, each in zip(tensors_of(outputs), tensors_of(scaled), strict=False):
+            self._scales.note(loss, each, scale)
 
     def _before_scaled_step(self, scaler: Any, optimizer: Optimizer, *_: Any, **__: Any) -> None:
         if scaler.is_enabled():
-            self._of_thread.forget()
+            self._scales.forget_iterator()
             self._listener.before_scaled_step(optimizer)
 
     def _after_scaled_step(self, _given: Any, scaler: Any, optimizer: Optimizer, *_: Any, **__: Any) -> None:
@@ -240,19 +243,6 @@ class _Depth(threading.local):
     """How many backward passes are at work in a thread, one within another."""
 
     value = 0
-
-
-class _OfThread(threading.local):
-    """What a scaler was given in a thread, by the id of what it gave, and the scale of the latest of them that no
-    backward pass began from yet; of `several` that were given together, until the scaler steps."""
-
-    def __init__(self) -> None:
-        self.scaled: dict[int, Tensor] = {}
-        self.forget()
-
-    def forget(self) -> None:
-        self.scaled.clear()
-        self.scale, self.several = 1.0, False
 
 
 def _held(arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -62,7 +62,7 @@ class MeasuredStep(NamedTuple):
         norm = gradient.norm
         if self.clipping == "none" and abs(clipped - norm) <= ROUNDING * norm:
             clipped = norm
-        coef = coefficient(norm, clipped) if is_known(clipped) else UNKNOWN
+        coef = coefficient(norm, clipped) if is_known(clipped) and is_known(norm) else UNKNOWN
         no_cosine = self.by_hand or not is_known(change.along_gradient)
         return (
             self.step, self.loss, norm, clipped, coef, self.rate, self.scale, self.skipped, gradient.nonfinite,

@@ -156,10 +156,11 @@ class Parameters:
         return bool(scattered.all_zero(self._gradients(self._look(GRADIENTS)), self.sizes))
 
     def measure_gradient(self, scale: float = 1.0) -> Gradient:
-        """Measure the gradients, which carry the factor `scale`, as if they did not."""
+        """Measure the gradients, which carry the factor `scale`, as if they did not. Where that is UNKNOWN, so are
+        their norms."""
         layers = self._layers.take()
         norm, broken = self._measure(self._gradients(self._look(GRADIENTS)), self.sizes, scale, layers)
-        return Gradient(norm, broken, layers)
+        return Gradient(norm if scale == scale else UNKNOWN, broken, layers)
 
     def glance_at_gradient(self) -> Gradient:
         """Return the norm of gradients that are finite, and nothing of their layers; others are measured in full."""

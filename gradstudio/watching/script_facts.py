@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import Settings
 from gradstudio.core.knobs import KnobError, Value
-from gradstudio.core.unknown import UNKNOWN
+from gradstudio.core.unknown import UNKNOWN, is_known
 from gradstudio.watching.hooks import Roots
 
 _DTYPES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16", torch.float64: "fp64"}
@@ -28,7 +28,7 @@ def loss_of(roots: Roots) -> float:
         return UNKNOWN
     total = 0.0
     for root, gradient, unscaled in zip(roots.tensors, roots.gradients, roots.unscaled, strict=False):
-        if root.numel() != 1:
+        if root.numel() != 1 or not (is_known(roots.scale) or unscaled is not None):
             return UNKNOWN
         if not roots.scale:  # 0 times a number is 0, and times NaN or Inf it is NaN
             return math.nan if math.isnan(root.item()) else UNKNOWN

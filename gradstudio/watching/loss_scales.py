@@ -1,0 +1,75 @@
+"""The loss scale that a backward pass carries: that of the scaled losses from which its roots were computed. What a
+scaler was given is noted at the node of autograd's graph, so it lives as long as the scaled loss, and no longer."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from gradstudio.core.unknown import UNKNOWN
+
+MOST_NODES = 64  # that are looked at: between scaling and the backward pass there is a sum or a factor, not a model
+_MARK = "gradstudio scale"  # of the node that gives a scaled loss
+
+
+class Scaled(NamedTuple):
+    """The factor that a scaler has put on a loss, and the loss before that, which may have overflowed with it."""
+
+    scale: float
+    loss: Tensor
+
+
+class LossScales:
+    """Knows which tensors a scaler has made."""
+
+    def __init__(self) -> None:
+        self.any = False  # whether a scaler has been used at all; without one no graph is looked at
+        self._of_iterator = 1.0  # the scale of losses that only the script may go through, until the scaler steps
+
+    def note(self, loss: Tensor, scaled: Tensor, scale: float) -> None:
+        """Hear that a scaler has made one tensor of another."""
+        node: Any = scaled.grad_fn
+        if node is not None:
+            node.metadata[_MARK] = Scaled(scale, loss.detach())
+            self.any = True
+
+    def note_iterator(self, scale: float) -> None:
+        """Hear that a scaler is to make tensors, each as the script takes it from an iterator."""
+        self.any, self._of_iterator = True, scale
+
+    def forget_iterator(self) -> None:
+        """Hear that the scaler steps."""
+        self._of_iterator = 1.0
+
+    def of_root(self, root: Any) -> tuple[float, Tensor | None]:
+        """Return the scale that a tensor, or an edge of autograd's graph, carries, and the loss without it where it is
+        a scaled loss as the scaler gave it. The scale is 1 without a scaler, and UNKNOWN where several differ."""
+        node: Any = root.grad_fn if isinstance(root, Tensor) else getattr(root, "node", None)
+        if node is None:
+            return 1.0, None
+        if (own := node.metadata.get(_MARK)) is not None:
+            return own.scale, own.loss if isinstance(root, Tensor) else None
+        scales = {found.scale for found in _scaled_before(node)}
+        return (together(scales) if scales else self._of_iterator), None
+
+
+def together(scales: set[float]) -> float:
+    """Return the one scale of several tensors; 1 for none, UNKNOWN where they differ."""
+    return scales.pop() if len(scales) == 1 else UNKNOWN if scales else 1.0
+
+
+def _scaled_before(end: Any) -> Iterator[Scaled]:
+    """Yield the scaled losses from which this node was computed, the nearest first."""
+    waiting, seen = deque[Any]([end]), set[Any]()
+    while waiting and len(seen) < MOST_NODES:
+        node = waiting.popleft()
+        if node in seen:
+            continue
+        seen.add(node)
+        if (found := node.metadata.get(_MARK)) is not None:
+            yield found
+        else:
+            waiting.extend(following for following, _ in node.next_functions if following is not None)
