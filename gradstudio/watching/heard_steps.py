@@ -118,6 +118,10 @@ class Observer:
         self._is_passed_by = False  # whether the step becomes no row, as far as is known
         self._heard = ("none", 0.0)
         self._norm_by_hand: float = UNKNOWN  # of gradients that were clipped before an update by hand
+        # Gradients that no backward pass was heard of, before they were clipped, and their marks after that; none after
+        # a clip by value, whose end is not heard.
+        self._unclipped: Gradient | None = None
+        self._marks_of_clip: list[int] | None = None
 
     # ---- which parameters
 
@@ -295,7 +299,10 @@ class Observer:
 
     def has_any(self, gradients: set[int]) -> bool:
         """Return whether one of these is the gradient of one of the parameters. They are ids of tensors that live."""
-        return self._trained is not None and any(id(tensor.grad) in gradients for tensor in self.parameters.tensors)
+        if self._trained is not None:
+            return any(id(tensor.grad) in gradients for tensor in self.parameters.tensors)
+        # no backward pass was heard of them, as where the script puts gradients there itself
+        return self.optimizer is not None and any(id(each.grad) in gradients for each in self.held()) and self.bind()
 
     def trains_any(self, tensors: set[int]) -> bool:
         """Return whether one of these, which are ids, is one of the parameters."""
@@ -419,12 +426,35 @@ class Observer:
             gone = is_early and self.parameters.all_gone()
             after_forward = self.births.waits_for_gradient if is_early else None
             self._loop.clipped(limit, self.micro_batches, gone=gone, after_forward=after_forward)
+            if self._has_thrown:
+                self._forget_replaced()
+            if self._gradient is None and not gone:
+                self._measure_unclipped(kind)
+
+    def _measure_unclipped(self, kind: str) -> None:
+        """Measure gradients that no backward pass was heard of, unless this is one more clip of the same step."""
+        if self._unclipped is None or (kind == "norm" and self.parameters.marks() != self._marks_of_clip):
+            self._unclipped = self.parameters.measure_gradient()
+        self._marks_of_clip = None
 
     def after_clipping(self) -> None:
         """Hear that gradients were clipped by their norm. Without an optimizer nothing else is heard before the
         update."""
         if self.optimizer is None and self._gradient is not None:
             self._norm_by_hand = self.parameters.keep_weights_and_norm()
+        if self._unclipped is not None:
+            self._marks_of_clip = self.parameters.marks()
+
+    def was_clipped(self, kind: str, limit: float, gradients: set[int]) -> None:
+        """Hear of a clip before there was this observer."""
+        if self.has_any(gradients):
+            self._heard = kind, limit
+
+    def _forget_replaced(self) -> None:
+        """Forget the gradients that were measured where the script, which has thrown gradients away, has put others
+        there that are made of them."""
+        if self._gradient is not None and not self.parameters.gradients_are_there:
+            self._gradient, self._losses, self.micro_batches = None, UNKNOWN, 0
 
     def _look_at_schedules(self) -> None:
         """See whether a scheduler has moved since the backward pass before."""
@@ -457,15 +487,15 @@ class Observer:
         """Measure the gradient that the optimizer gets, and keep the weights, once before an update."""
         if self._ready:
             return
-        heard = self._losses, self.micro_batches, self.scale
+        if self._has_thrown:
+            self._forget_replaced()
+        heard, clip = (self._losses, self.micro_batches, self.scale), self._heard
         if not (self.micro_batches and self._was_as_seen) and not self.bind():
             return
         self._ready = True
-        if self._has_thrown and self._gradient is not None and not self.parameters.gradients_are_there:
-            self._gradient = None  # the script has put others there, made of those that it has thrown away
-            heard = UNKNOWN, 0, self.scale
         if self._gradient is None:  # nothing was heard of a backward pass, or it was one for more parameters than these
-            self._gradient = self.parameters.measure_gradient()
+            self._heard = clip
+            self._gradient = self._gradient_without_pass()
             self._losses, self.micro_batches, self.scale = heard if heard[1] else (UNKNOWN, 0, self.scale)
             self._is_empty = self.parameters.have_no_gradients()
             if not heard[1]:
@@ -478,6 +508,15 @@ class Observer:
             self._clipped_norm /= float(factor)  # a fused optimizer divides the scale out by itself
         if self._gradient.nonfinite and not self._is_scaled():
             self._sink.explain(self, self.births.explain(), self.births.unknown)
+
+    def _gradient_without_pass(self) -> Gradient:
+        """Return gradients that no backward pass was heard of, as they were before they were clipped. Their norms are
+        unknown where that was not heard, or where they have changed since."""
+        if self._heard[0] == "none":
+            return self.parameters.measure_gradient()
+        if self._unclipped is not None and self._marks_of_clip in (None, self.parameters.marks()):
+            return self._unclipped
+        return self.parameters.measure_gradient(UNKNOWN)
 
     def _is_scaled(self) -> bool:
         return self.scale != 1
@@ -594,6 +633,7 @@ class Observer:
         self._ready, self._gradient, self._untouched, self._is_evaluated_again = False, None, None, False
         self._losses, self.micro_batches, self._heard, self._born = 0.0, 0, ("none", 0.0), None
         self._norm_by_hand, self._is_empty, self._is_passed_by = UNKNOWN, False, False
+        self._unclipped = None
         self._has_thrown = False
 
     def _tell_passed_over(self, *, finite: bool) -> None:

@@ -62,6 +62,8 @@ class Watcher:
         self._passes = 0  # backward passes
         self._unclaimed = False  # whether nobody observes what the latest backward pass reached
         self._tried: list[weakref.ref[Observer]] = []  # observers of what searches have found
+        # the latest clip of gradients that nobody observes, which are ids
+        self._unheard_clip: tuple[str, float, set[int]] | None = None
         self._process = os.getpid()
         self._naming = threading.Lock()  # two threads may begin their runs at once, with titles of their own
         self._titles: Counter[str] = Counter()  # of all runs
@@ -212,9 +214,11 @@ class Watcher:
         self._tried.append(weakref.ref(observer))
 
     def before_step(self, optimizer: Optimizer, arguments: Any, named: Any) -> Any:
-        observer = self._observer_of(optimizer) or self._adopted(optimizer)
-        if observer is None:
-            return None
+        if (observer := self._observer_of(optimizer)) is None:
+            if (observer := self._adopted(optimizer)) is None:
+                return None
+            if self._unheard_clip is not None:
+                observer.was_clipped(*self._unheard_clip)
         if not observer.claimed or (observer.thread != threading.get_ident() and not observer.micro_batches):
             self._claim(observer)  # a thread that makes the steps alone, of passes of another, does not claim it
         if (found := self._running.get(observer)) is not None and found.remote.has_asked:
@@ -244,10 +248,13 @@ class Watcher:
             observer.after_scaled_step()
 
     def clipped(self, kind: str, limit: float, gradients: Sequence[Tensor], parameters: Sequence[Tensor]) -> None:
-        clipped = set(map(id, gradients or parameters))  # of one call may come to several optimizers
+        clipped, is_heard = set(map(id, gradients or parameters)), False  # one clip may be of several optimizers
         for observer in self._of_this_thread():
             if observer.has_any(clipped) if gradients else observer.trains_any(clipped):
                 observer.clipped(kind, limit)
+                is_heard = True
+        if not is_heard:
+            self._unheard_clip = kind, limit, clipped
 
     def after_clipping(self) -> None:
         for observer in self._of_this_thread():

@@ -165,6 +165,56 @@ def test_clipping_by_hand_that_torch_does_not_see(watch: Watch) -> None:
     assert columns(one, "grad_norm", "clipped_norm") == [near(norms), near(clipped)]
 
 
+def clip_by_norm(model: nn.Sequential) -> None:
+    nn.utils.clip_grad_norm_(model.parameters(), 0.25)
+
+
+def clip_by_value(model: nn.Sequential) -> None:
+    nn.utils.clip_grad_value_(model.parameters(), 0.05)
+
+
+def clip_layer_by_layer(model: nn.Sequential) -> None:
+    for layer in (model[0], model[2]):
+        nn.utils.clip_grad_norm_(layer.parameters(), 0.25)
+
+
+@pytest.mark.parametrize("clip", [clip_by_norm, clip_by_value, clip_layer_by_layer])
+def test_gradients_that_the_script_puts_there_are_measured_before_they_are_clipped(
+    watch: Watch, clip: Callable[[nn.Sequential], None]
+) -> None:
+    model = small_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    one = watch(model, optimizer)
+    norms, clipped = [], []
+    for _ in range(3):
+        found = torch.autograd.grad(100 * square_loss(model), list(model.parameters()))
+        for parameter, gradient in zip(model.parameters(), found, strict=True):
+            parameter.grad = gradient
+        norms.append(gradient_norm(model))
+        clip(model)
+        clipped.append(gradient_norm(model))
+        optimizer.step()
+    assert columns(one, "grad_norm", "clipped_norm") == [near(norms), near(clipped)]
+
+
+def test_what_was_before_a_clip_is_unknown_where_such_gradients_have_changed_since(watch: Watch) -> None:
+    model = small_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    one = watch(model, optimizer)
+    clipped = []
+    for _ in range(3):
+        found = torch.autograd.grad(square_loss(model), list(model.parameters()))
+        for parameter, gradient in zip(model.parameters(), found, strict=True):
+            parameter.grad = gradient
+        nn.utils.clip_grad_norm_(model.parameters(), 0.25)
+        for gradient in found:
+            gradient += 0.01
+        clipped.append(gradient_norm(model))
+        optimizer.step()
+    assert columns(one, "clipped_norm") == [near(clipped)]
+    assert not any(is_known(value) for name in ("grad_norm", "clip_coef") for value in columns(one, name)[0])
+
+
 def test_how_long_rmsprop_remembers_is_its_alpha() -> None:
     net = small_net()
     read = settings_of(torch.optim.RMSprop(net.parameters(), alpha=0.9), ("none", 0.0), None, [*net.parameters()])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import io
 import math
@@ -67,6 +68,28 @@ def test_what_the_watch_tries_of_torch_by_itself_is_no_training_of_the_script(tm
     watcher.close("finished", "")
     runs = [found.run for found in watcher.runs if found.run is not None]
     assert [len(run.history) for run in runs] == [2, 2]  # without a third, of `beside` as if it were updated by hand
+
+
+def test_the_norm_before_a_clip_that_came_before_the_optimizer_was_known_is_unknown(watcher: Watcher) -> None:
+    """A copy of an optimizer is seen at its first step."""
+    first = small_net()
+    pairs = [(first, torch.optim.SGD(first.parameters(), lr=0.01))]
+    norms = []
+    for step in range(4):
+        if step == 2:
+            pairs.append(copy.deepcopy(pairs[0]))
+        model, optimizer = pairs[-1]
+        optimizer.zero_grad()
+        (100 * square_loss(model)).backward()
+        norms.append(gradient_norm(model))
+        nn.utils.clip_grad_norm_(model.parameters(), 0.25)
+        optimizer.step()
+    watcher.close("finished", "")
+    found = [run.run.history.column("grad_norm").tolist() for run in watcher.runs if run.run is not None]
+    assert found[0] == near(norms[:2])
+    assert not is_known(found[1][0]) and found[1][1:] == near(norms[3:])
+    (run,) = [run.run for run in watcher.runs[1:]]
+    assert run is not None and [each.clipping for _, each in run.history.settings] == ["norm"]
 
 
 def test_the_last_update_by_hand_counts_though_the_model_is_gone_before_the_end(watcher: Watcher) -> None:
