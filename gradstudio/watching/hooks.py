@@ -19,6 +19,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from gradstudio.engine.torch_internals import autograd_nodes, heard_clipping, module_tables
+from gradstudio.engine.torch_internals.plain_optimizers import hooks_of_step
 from gradstudio.watching.guard import guarded, leave_uncompiled, leave_uncompiled_from_now_on
 from gradstudio.watching.loss_scales import LossScales, together
 from gradstudio.watching.trees import tensors_of
@@ -150,9 +151,33 @@ class Hooks:
         return roots
 
     def _hear_steps(self) -> None:
-        before, after = self._guard(self._listener.before_step), self._guard(self._listener.after_step)
+        self._last_before_step = self._guard(self._listener.before_step)
+        before, after = self._guard(self._before_step), self._guard(self._listener.after_step)
         handles = register_optimizer_step_pre_hook(before), register_optimizer_step_post_hook(after)
         self._undo += [handle.remove for handle in handles]
+
+    def _before_step(self, optimizer: Optimizer, arguments: Any, named: Any) -> Any:
+        if hooks := hooks_of_step(optimizer):  # which may clip, or change the learning rate
+            place = next(reversed(hooks))
+            hooks[place] = self._together_with(hooks[place], hooks, place)
+            return None
+        return self._listener.before_step(optimizer, arguments, named)
+
+    def _together_with(self, hook: Callable[..., Any], hooks: dict[int, Callable[..., Any]], place: int) -> Any:
+        """Return the last of an optimizer's own hooks with ours after it, for one step. A hook more in the table would
+        be an error for one that takes itself away."""
+        if isinstance(hook, _Together):  # a hook before it has raised
+            return hook
+
+        def together(optimizer: Optimizer, arguments: Any, named: Any) -> Any:
+            hooks[place] = hook
+            given = hook(optimizer, arguments, named)
+            if self._active and (given is None or (isinstance(given, tuple) and len(given) == 2)):
+                ours = self._last_before_step(optimizer, *(given or (arguments, named)))
+                return given if ours is None else ours
+            return given
+
+        return _Together(together)
 
     def _hear_scaler(self) -> None:
         scaler = torch.amp.GradScaler
@@ -237,6 +262,12 @@ class Hooks:
                 setattr(owner, name, original)
 
         self._undo.append(undo)
+
+
+class _Together(functools.partial):  # pyright: ignore[reportMissingTypeArgument]
+    """A hook of the script with one of ours after it."""
+
+    __slots__ = ()
 
 
 class _Depth(threading.local):

@@ -221,6 +221,69 @@ def test_how_long_rmsprop_remembers_is_its_alpha() -> None:
     assert (read.optimizer, read.beta2) == ("rmsprop", 0.9)
 
 
+def test_what_an_optimizer_calls_before_its_steps_is_part_of_the_step(watch: Watch) -> None:
+    model = small_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    one = watch(model, optimizer)
+    norms, clipped, given = [], [], []
+
+    def clip(_optimizer: torch.optim.Optimizer, _arguments: Any, _named: Any) -> None:
+        nn.utils.clip_grad_norm_(model.parameters(), 0.25)
+        clipped.append(gradient_norm(model))
+
+    def go(_optimizer: torch.optim.Optimizer, arguments: Any, named: Any) -> Any:
+        given.append((arguments, named))
+        if len(given) == 2:
+            handle.remove()
+        return arguments, {"closure": None}
+
+    optimizer.register_step_pre_hook(clip)
+    handle = optimizer.register_step_pre_hook(go)
+    before = list(optimizer._optimizer_step_pre_hooks.items())
+    for step in range(4):
+        optimizer.zero_grad()
+        (100 * square_loss(model)).backward()
+        norms.append(gradient_norm(model))
+        optimizer.step()
+        assert list(optimizer._optimizer_step_pre_hooks.items()) == before[: 1 if step else 2]
+    assert given == [((optimizer,), {})] * 2
+    assert columns(one, "grad_norm", "clipped_norm") == [near(norms), near(clipped)]
+    (run,) = runs_of(one)
+    assert [each.clipping for _, each in run.history.settings] == ["norm"]
+
+
+def test_a_hook_before_a_step_that_raises_leaves_the_next_steps_as_they_are(watch: Watch) -> None:
+    model = small_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    one = watch(model, optimizer)
+    calls: list[int] = []
+
+    def fail_once(*_: Any) -> None:
+        calls.append(1)
+        if len(calls) == 2:
+            raise RuntimeError("of the script")
+
+    def halve(*_: Any) -> None:
+        for parameter in model.parameters():
+            assert parameter.grad is not None
+            parameter.grad /= 2
+
+    optimizer.register_step_pre_hook(fail_once)
+    optimizer.register_step_pre_hook(halve)
+    norms = []
+    for step in range(4):
+        optimizer.zero_grad()
+        square_loss(model).backward()
+        if step == 1:
+            with pytest.raises(RuntimeError, match="of the script"):
+                optimizer.step()
+            continue
+        norms.append(gradient_norm(model))
+        optimizer.step()
+    assert columns(one, "grad_norm", "clipped_norm") == [near(norms), near([norm / 2 for norm in norms])]
+    assert optimizer._optimizer_step_pre_hooks[max(optimizer._optimizer_step_pre_hooks)] is halve
+
+
 def test_a_closure_counts_as_its_first_evaluation(watch: Watch) -> None:
     model = small_net()
     optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=3)

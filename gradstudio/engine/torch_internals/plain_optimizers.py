@@ -1,4 +1,5 @@
-"""Optimizers without what torch wraps around them, and the loss scaler's place within a step."""
+"""Optimizers without what torch wraps around them, what it calls before their steps, and the loss scaler's place within
+a step."""
 
 from __future__ import annotations
 
@@ -94,3 +95,10 @@ def scaler_in_mid_step(scaler: torch.amp.GradScaler) -> bool:
     """Return whether a step broke off between its unscale and its update. True where that cannot be told."""
     look = SCALER_STATES.get()
     return look(scaler) if look else True
+
+
+def hooks_of_step(optimizer: torch.optim.Optimizer) -> dict[int, Callable[..., Any]]:
+    """Return the table of an optimizer's own hooks before a step, which torch calls after those of all optimizers; one
+    of its own where torch keeps it elsewhere."""
+    hooks: Any = getattr(optimizer, "_optimizer_step_pre_hooks", None)
+    return {} if hooks is None else hooks
