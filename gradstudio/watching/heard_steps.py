@@ -88,6 +88,7 @@ class Observer:
         self.clipping = ("none", 0.0)
         self.autocast = AutocastHeard()
         self._rows = 0
+        self._rate: float = UNKNOWN  # before the step; without an optimizer it stays so
         self._scaled_step_rows = 0
         self._in_scaler = False
         self._loop, self._settings = HeardLoop(), SettingsReader()
@@ -492,7 +493,9 @@ class Observer:
         heard, clip = (self._losses, self.micro_batches, self.scale), self._heard
         if not (self.micro_batches and self._was_as_seen) and not self.bind():
             return
-        self._ready = True
+        self._ready, optimizer = True, self._optimizer()
+        if optimizer is not None:
+            self._rate = rate_of(optimizer.param_groups[0])  # which the step itself may change
         if self._gradient is None:  # nothing was heard of a backward pass, or it was one for more parameters than these
             self._heard = clip
             self._gradient = self._gradient_without_pass()
@@ -504,7 +507,7 @@ class Observer:
             self._clipped_norm = UNKNOWN
             return
         self._clipped_norm = self.parameters.keep_weights_and_norm()
-        if (factor := getattr(self._optimizer(), "grad_scale", None)) is not None:
+        if (factor := getattr(optimizer, "grad_scale", None)) is not None:
             self._clipped_norm /= float(factor)  # a fused optimizer divides the scale out by itself
         if self._gradient.nonfinite and not self._is_scaled():
             self._sink.explain(self, self.births.explain(), self.births.unknown)
@@ -615,10 +618,9 @@ class Observer:
             skipped=skipped,
             left=self.parameters.marks() if self._loop.wants_marks else None,
         )  # fmt: skip
-        rate = UNKNOWN if optimizer is None else rate_of(optimizer.param_groups[0])
         made = MeasuredStep(
             self._rows, self._losses, gradient, change, self._clipped_norm, self._heard[0],
-            rate, self.scale, skipped, seconds, optimizer is None, loop,
+            self._rate, self.scale, skipped, seconds, optimizer is None, loop,
             self._settings.read(optimizer, self.clipping, self.autocast.dtype, self.parameters.tensors),
             None if self._untouched is None else tuple(self._layer_names[place] for place in sorted(self._untouched)),
         )  # fmt: skip

@@ -221,6 +221,46 @@ def test_how_long_rmsprop_remembers_is_its_alpha() -> None:
     assert (read.optimizer, read.beta2) == ("rmsprop", 0.9)
 
 
+class Decaying(torch.optim.SGD):
+    """Lowers its learning rate at the end of each step."""
+
+    def step(self, closure: Any = None) -> None:
+        super().step(closure)
+        for group in self.param_groups:
+            group["lr"] /= 2
+
+
+def scheduled(model: nn.Module) -> torch.optim.Optimizer:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    optimizer.register_step_post_hook(lambda *_: schedule.step())
+    return optimizer
+
+
+def warmed_up(model: nn.Module) -> torch.optim.Optimizer:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.2)
+
+    def lower(_optimizer: torch.optim.Optimizer, _arguments: Any, _named: Any) -> None:
+        optimizer.param_groups[0]["lr"] /= 2
+
+    optimizer.register_step_pre_hook(lower)
+    return optimizer
+
+
+@pytest.mark.parametrize("make", [lambda model: Decaying(model.parameters(), lr=0.1), scheduled, warmed_up])
+def test_the_rate_of_a_row_is_the_one_that_the_step_was_made_with(
+    watch: Watch, make: Callable[[nn.Module], torch.optim.Optimizer]
+) -> None:
+    model = small_net()
+    optimizer = make(model)
+    one = watch(model, optimizer)
+    for _ in range(3):
+        optimizer.zero_grad()
+        square_loss(model).backward()
+        optimizer.step()
+    assert columns(one, "lr") == [near([0.1, 0.05, 0.025])]
+
+
 def test_what_an_optimizer_calls_before_its_steps_is_part_of_the_step(watch: Watch) -> None:
     model = small_net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
