@@ -19,9 +19,9 @@ from gradstudio.watching.watched_run import WatchedRun
 MOST_TOLD = 10  # runs: a script may make one for each of a thousand tasks
 
 
-def tell(runs: Sequence[WatchedRun], library: Path) -> None:
-    """Say a line of each run, with its first finding, and how to open the last one. Of many runs those are told that
-    need somebody most."""
+def tell(runs: Sequence[WatchedRun], library: Path, *, written: bool) -> None:
+    """Say a line of each run, with its first finding, and how to open the last one where the library was `written`. Of
+    many runs those are told that need somebody most."""
     if not runs:
         return
     told = runs if len(runs) <= MOST_TOLD else _worst(runs)
@@ -30,8 +30,9 @@ def tell(runs: Sequence[WatchedRun], library: Path) -> None:
     own = library.resolve() == files.user_library().resolve()
     where = "" if own else f" --library {shlex.quote(str(library))}"
     if more := len(runs) - len(told):
-        say(f"and {plural(more, 'more run', 'more runs')}: `gradstudio runs{where}`")
-    say(f"`gradstudio runs show {told[-1].id}{where}` has the rest")
+        say(f"and {plural(more, 'more run', 'more runs')}" + f": `gradstudio runs{where}`" * written)
+    if written:
+        say(f"`gradstudio runs show {told[-1].id}{where}` has the rest")
 
 
 def _worst(runs: Sequence[WatchedRun]) -> list[WatchedRun]:

@@ -80,4 +80,4 @@ def _end(watcher: Watcher, order: Order) -> None:
         return
     if not watcher.runs:
         say("no training was seen: no weights were updated after a backward pass in this process")
-    tell(watcher.runs, watcher.library)
+    tell(watcher.runs, watcher.library, written=watcher.has_written)

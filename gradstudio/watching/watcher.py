@@ -53,6 +53,7 @@ class Watcher:
         self.on_nonfinite: OnNonfinite = on_nonfinite
         self.runs: list[WatchedRun] = []
         self.closed = False
+        self.has_written = False  # whether the library has all of the runs, once closed
         self._every_optimizer = every_optimizer
         self._models: list[weakref.ref[nn.Module]] = []  # those of which every optimizer is watched
         self._observers: list[Observer] = []
@@ -404,14 +405,15 @@ class Watcher:
             self._guard(observer.close)()
         self._finish(status, message)
         if not self._every_optimizer:  # the command says it, unless it was told to be quiet
-            self._guard(lambda: tell(self.runs, self.library))()
+            self._guard(lambda: tell(self.runs, self.library, written=self.has_written))()
 
     def _finish(self, status: Status, message: str) -> None:
         self.closed = True
         atexit.unregister(self.close)
         for observer in list(self._observers):
             self._end(observer, status, message)
-        if not self._writer.close(PATIENCE):
+        self.has_written = self._writer.close(PATIENCE)
+        if not self.has_written:
             say(self._writer.problem or "the run library was not written to its end")
         elif self._writer.notice:
             say(self._writer.notice)

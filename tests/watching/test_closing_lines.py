@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
 from watching.conftest import runs_of, small_net, square_loss
 
+import gradstudio
 from gradstudio.watching import closing_lines
 from gradstudio.watching.watched import Watched, current
 
@@ -37,3 +39,20 @@ def test_of_many_runs_the_worst_and_the_latest_are_told(
     *_, more, last = said.splitlines()
     assert more == f"gradstudio: and 5 more runs: `gradstudio runs --library {watcher.library}`"
     assert last.startswith(f"gradstudio: `gradstudio runs show {runs[-1].id} --library")
+
+
+def test_no_library_that_cannot_be_opened_is_said_to_have_the_rest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    model = small_net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    one = gradstudio.watch(model, optimizer, library=tmp_path / "file" / "runs.db")
+    square_loss(model).backward()
+    optimizer.step()
+    (run,) = runs_of(one)
+    watcher = current()
+    assert watcher is not None
+    watcher.close()
+    problem, told = capsys.readouterr().err.splitlines()
+    assert "run library" in problem and told.startswith(f"gradstudio: {run.id}: ") and told.endswith("1 row, finished")
