@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -58,8 +59,8 @@ def _path(order: Order) -> Path | None:
     """Return the file that is run; None where it cannot be told. A module is not imported for that."""
     if not order.as_module:
         return Path(order.target)
-    try:
-        spec = importlib.util.find_spec(order.target)
+    try:  # what is run is not known yet where its package imports torch, and that is loaded then
+        spec = getattr(sys.modules["__main__"], "__spec__", None) or importlib.util.find_spec(order.target)
     except (ImportError, ValueError):
         return None
     if spec is not None and spec.submodule_search_locations:

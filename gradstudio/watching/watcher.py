@@ -10,6 +10,7 @@ import threading
 import weakref
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from gradstudio.core.history import Layer, Row
 from gradstudio.core.provenance import Provenance
 from gradstudio.core.text import one_line, shortened
+from gradstudio.session.library.packing import compressor
 from gradstudio.session.library.writer import LibraryWriter
 from gradstudio.session.record.run import Status
 from gradstudio.watching import model_layers
@@ -49,6 +51,8 @@ class Watcher:
         self, library: Path, script: Script, *, every_optimizer: bool, on_nonfinite: OnNonfinite = "explain"
     ) -> None:
         prepare()
+        with suppress(ImportError):
+            compressor()  # not in the midst of the training, where the script may have a module of that name
         self.script, self.library = script, library
         self.on_nonfinite: OnNonfinite = on_nonfinite
         self.runs: list[WatchedRun] = []

@@ -7,6 +7,8 @@ digits look like noise and are not."""
 from __future__ import annotations
 
 import zlib
+from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -17,10 +19,17 @@ class PackingError(ValueError):
     """The bytes are damaged."""
 
 
-def pack(values: np.ndarray) -> bytes:
-    """Return `values`, float32 or float64, (rows, ...), as bytes. They are few where rows resemble the row before."""
+@cache
+def compressor() -> Any:
+    """Return the module that compresses in a tenth of the time of zlib."""
     from isal import isal_zlib  # only here: reading works without it, and the doctor reports that it is missing
 
+    return isal_zlib
+
+
+def pack(values: np.ndarray) -> bytes:
+    """Return `values`, float32 or float64, (rows, ...), as bytes. They are few where rows resemble the row before."""
+    compress = compressor().compress
     bits = (
         np.ascontiguousarray(values).view(_UNSIGNED[values.dtype]).reshape(len(values), int(np.prod(values.shape[1:])))
     )
@@ -30,7 +39,7 @@ def pack(values: np.ndarray) -> bytes:
     parts = []
     for plane in planes:
         data = plane.tobytes()
-        part = isal_zlib.compress(data, 1)  # a tenth of the time of zlib's own
+        part = compress(data, 1)
         if compressed := len(part) < 0.95 * len(data):
             data = part
         parts += [len(data).to_bytes(4, "little"), bytes([compressed]), data]

@@ -491,6 +491,7 @@ def test_without_the_compressor_it_is_said_and_what_is_there_can_be_read(path, m
     kept, run = made(5), made(5)
     write(path, kept)
     monkeypatch.setitem(sys.modules, "isal", None)
+    packing.compressor.cache_clear()
     writing = LibraryWriter(path)
     writing.follow(run)
     assert not writing.close() and "cannot be written" in writing.problem and "isal" in writing.problem
