@@ -47,11 +47,23 @@ def first_line(fault: BaseException, longest: int) -> str:
         return ""
 
 
+# What counts as printable and is drawn as nothing: what Unicode calls Default_Ignorable_Code_Point and is no control
+# character, such as variation selectors, each of which can carry a byte of hidden code; then letters that are blank.
+_BLANK = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef"
+    "\u2800\U00016fe4\U0001d159]"
+)
+
+
+def _is_seen(letter: str) -> bool:
+    return letter.isprintable() and not _BLANK.match(letter)
+
+
 def revealed(text: str) -> str:
     """Return a text as Python reads it, to be looked at: what cannot be seen, or changes the order of what is seen, is
     written as its code, such as \\u202e. Lines end where they end for Python."""
     text = text.replace("\r\n", "\n").replace("\r", "\\r\n")
-    seen = (letter if letter.isprintable() or letter in "\n\t" else letter.encode("unicode_escape") for letter in text)
+    seen = (letter if _is_seen(letter) or letter in "\n\t" else letter.encode("unicode_escape") for letter in text)
     return "".join(part if isinstance(part, str) else part.decode() for part in seen)
 
 
@@ -63,7 +75,7 @@ def about_unseen(text: str) -> str:
         (number, letter)
         for number, line in enumerate(lines, 1)
         for letter in line
-        if not letter.isprintable() and letter != "\t"
+        if not _is_seen(letter) and letter != "\t"
     ]
     if not unseen:
         return ""
