@@ -18,6 +18,7 @@ from gradstudio.engine import memory, models
 from gradstudio.engine.gauges import activations, head
 from gradstudio.engine.models.initialization import initialize
 from gradstudio.engine.step import class_weights, losses, precision
+from gradstudio.engine.step.accumulation import plain_gradients
 from gradstudio.engine.step.testing import OnTestSet
 from gradstudio.engine.tasks import TASKS
 from gradstudio.engine.tasks.task import Dataset
@@ -57,6 +58,10 @@ class Subject(Protocol):
     def shares(self, batches: Sequence[Any]) -> Tensor | None:
         """Return the factor on the loss of each micro-batch, (micro-batches,), whose mean is 1, that lets each example
         count by its weight; None where all have the same weight."""
+        ...
+
+    def gradients(self, loss: Tensor, parameters: Sequence[nn.Parameter]) -> Sequence[Tensor | None]:
+        """Return the gradient of each parameter, None where the loss does not use it. No .grad is changed."""
         ...
 
     def check(self, model: nn.Module, knobs: Experiment) -> None:
@@ -144,6 +149,9 @@ class BuiltIn:
         if self.class_weights is None or len(batches) == 1:
             return None
         return class_weights.shares(self.class_weights, [batch.targets for batch in batches])
+
+    def gradients(self, loss: Tensor, parameters: Sequence[nn.Parameter]) -> Sequence[Tensor | None]:
+        return plain_gradients(loss, parameters)
 
     def check(self, model: nn.Module, knobs: Experiment) -> None:
         precision.check(model, self.task.sample(2), knobs.precision, self.device, knobs.model.kind)

@@ -471,7 +471,7 @@ class Trainer:
             loss = self._loss_of_batch(len(batches), shared=shares is not None)
             if shares is not None:
                 batches = [(*batch, share) for batch, share in zip(batches, shares, strict=True)]
-            checks.measure_summed(self.model, parameters, batches, loss)
+            checks.measure_summed(self.model, parameters, batches, loss, self.subject.gradients)
 
     def _loss_of_batch(self, divisor: int, *, shared: bool = False) -> Callable[[Any], Tensor]:
         return lambda batch: self._compute(*batch, divisor=divisor, shared=shared)[0]

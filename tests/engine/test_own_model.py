@@ -160,6 +160,56 @@ def test_no_check_of_a_step_changes_what_a_model_keeps(tmp_path: Path) -> None:
     assert all(torch.equal(mine, theirs[name]) for name, mine in standin.model.named_parameters())
 
 
+# What a trainer or a check may not do by itself: the norm of rows is limited, and a weight decays, in a pass.
+LIMITED = """
+import torch
+from torch import nn
+def build_model():
+    return nn.Sequential(nn.Embedding(9, 4, max_norm=0.5), nn.Linear(4, 1))
+def get_batch(batch_size, generator):
+    return torch.randint(0, 9, (batch_size,), generator=generator)
+def compute_loss(model, batch):
+    with torch.no_grad():
+        model[1].weight.mul_(0.9)
+    return (model(batch).squeeze() - batch).square().mean()
+"""
+
+
+def test_no_check_changes_the_weights_that_are_trained(tmp_path: Path) -> None:
+    assert check.fault(preset(tmp_path, LIMITED).experiment) == ""
+    plain, watched = (trainer(tmp_path, "accumulation.steps=2", text=LIMITED) for _ in range(2))
+    assert watched.model[0].weight.norm(dim=1).max() > 0.5  # pyright: ignore[reportIndexIssue] - as it was built
+    expected = losses(plain, 3)
+    plain.experiment = plain.experiment.with_value("precision.dtype", "bf16")  # without the check
+    expected += losses(plain, 3)
+    watched.check_accumulation_next = True
+    found = losses(watched, 3)
+    watched.change("precision.dtype", "bf16")
+    assert [*found, *losses(watched, 3)] == expected
+
+
+REENTRANT = """
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+def build_model():
+    return nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 1))
+def get_batch(batch_size, generator):
+    return torch.randn(batch_size, 2, generator=generator)
+def compute_loss(model, batch):
+    return (model[2](checkpoint(model[1], model[0](batch), use_reentrant=True)).squeeze() - 1).square().mean()
+"""
+
+
+def test_what_works_in_a_backward_pass_alone_is_trained_and_checked(tmp_path: Path) -> None:
+    assert check.fault(preset(tmp_path, REENTRANT).experiment) == ""
+    made = trainer(tmp_path, "accumulation.steps=2", text=REENTRANT)
+    assert not made.flat.gradients.any()
+    made.check_accumulation_next = True
+    row = next(made.steps())
+    assert row.accumulated is not None and row.accumulated.difference < 1e-6
+
+
 def test_two_trainers_do_not_disturb_each_other(tmp_path: Path) -> None:
     expected = losses(trainer(tmp_path))
     one, other = trainer(tmp_path), trainer(tmp_path)

@@ -1,13 +1,13 @@
-"""What a pass may change in a model beside the parameters that are trained: its buffers, and the parameters that do not
-require a gradient, such as those of a studio file that follow the others as their mean."""
+"""What a pass may change in a model: its buffers and its parameters. A studio file may write to those that are trained
+too, as nn.Embedding(max_norm=...) does; others, such as a mean of the trained ones, it does not even train."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from gradstudio.engine.torch_internals import module_tables
 
@@ -23,7 +23,7 @@ def state_kept(model: nn.Module) -> Iterator[None]:
         for name, buffer in table.items()
         if buffer is not None
     ]
-    frozen = [(weight.data, weight.clone()) for weight in nn.Module.parameters(model) if not weight.requires_grad]
+    parameters = [(weight.detach(), weight.detach().clone()) for weight in nn.Module.parameters(model)]
     try:
         yield
     finally:
@@ -31,5 +31,19 @@ def state_kept(model: nn.Module) -> Iterator[None]:
             for table, name, buffer, value in buffers:
                 buffer.copy_(value)
                 table[name] = buffer
-            for weight, value in frozen:
-                weight.copy_(value)
+            for place, value in parameters:
+                place.copy_(value)
+
+
+def gradients_by_backward(loss: Tensor, parameters: Sequence[nn.Parameter]) -> list[Tensor | None]:
+    """Return the gradient of each parameter, None where the loss does not use it, and leave every .grad as it was. Some
+    operations, such as checkpoint(use_reentrant=True), work in backward() but not in torch.autograd.grad."""
+    before = [parameter.grad for parameter in parameters]
+    try:
+        for parameter in parameters:
+            parameter.grad = None
+        loss.backward()
+        return [parameter.grad for parameter in parameters]
+    finally:
+        for parameter, gradient in zip(parameters, before, strict=True):
+            parameter.grad = gradient

@@ -16,7 +16,7 @@ from gradstudio.core.history import Activation, Layer
 from gradstudio.core.knobs import KnobError
 from gradstudio.core.studio_file import StudioFile
 from gradstudio.engine import chance
-from gradstudio.engine.models.state import state_kept
+from gradstudio.engine.models.state import gradients_by_backward, state_kept
 from gradstudio.engine.own_model import trees
 from gradstudio.engine.own_model.data import OwnBatch, OwnData
 from gradstudio.engine.own_model.initialization import initialize
@@ -75,6 +75,9 @@ class OwnModel:
     def shares(self, batches: Sequence[Any]) -> Tensor | None:
         return None  # its loss is its own
 
+    def gradients(self, loss: Tensor, parameters: Sequence[nn.Parameter]) -> Sequence[Tensor | None]:
+        return gradients_by_backward(loss, parameters)
+
     def check(self, model: nn.Module, knobs: Experiment) -> None:
         with chance.kept(self.device):
             chance.put(self._chance, self.device)  # what the file makes at its first call is the same at every start
@@ -102,7 +105,7 @@ class OwnModel:
         try:
             with state_kept(model):
                 loss = self.compute(model, batch, knobs).loss
-                torch.autograd.grad(loss, trained, allow_unused=True)
+                gradients_by_backward(loss, trained)
         except (RuntimeError, NotImplementedError) as fault:
             if out_of_memory(fault):
                 raise

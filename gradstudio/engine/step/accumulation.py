@@ -68,16 +68,22 @@ def gradient_of(
     return summed_gradient(model, parameters, [batch], loss)
 
 
+def plain_gradients(loss: Tensor, parameters: Sequence[Parameter]) -> Sequence[Tensor | None]:
+    """Return the gradient of each parameter, None where the loss does not use it. No .grad is changed."""
+    return torch.autograd.grad(loss, parameters, allow_unused=True)
+
+
 def summed_gradient(
-    model: nn.Module, parameters: Sequence[Parameter], batches: Sequence[Any], loss: Callable[[Any], Tensor]
-) -> list[Tensor]:
+    model: nn.Module, parameters: Sequence[Parameter], batches: Sequence[Any], loss: Callable[[Any], Tensor],
+    gradients: Callable[[Tensor, Sequence[Parameter]], Sequence[Tensor | None]] = plain_gradients,
+) -> list[Tensor]:  # fmt: skip
     """Return the sum of the gradients of each micro-batch's `loss`, computed one after the other, without a trace. Each
     pass begins with the state of the model that the one before has left. A sparse gradient is made dense, as .grad
     is."""
     with state_kept(model):
         total = [torch.zeros_like(parameter) for parameter in parameters]
         for batch in batches:
-            grads = torch.autograd.grad(loss(batch), parameters, allow_unused=True)
+            grads = gradients(loss(batch), parameters)
             for added, grad in zip(total, grads, strict=True):
                 if grad is not None:
                     added += grad

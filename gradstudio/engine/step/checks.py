@@ -48,10 +48,11 @@ class Checks:
     def measure_summed(
         self, model: nn.Module, parameters: Sequence[nn.Parameter], batches: Sequence[Any],
         loss: Callable[[Any], Tensor],
+        gradients: Callable[[Tensor, Sequence[nn.Parameter]], Sequence[Tensor | None]],
     ) -> None:  # fmt: skip
         """Compute what the micro-batches ought to add up to, unless it does not fit into memory."""
         with _if_it_fits():
-            self.summed = summed_gradient(model, parameters, batches, loss)
+            self.summed = summed_gradient(model, parameters, batches, loss, gradients)
 
     def measure_test_set(self, test: Callable[[], OnTestSet]) -> None:
         """Measure what the test set tells, unless it does not fit into memory."""
