@@ -360,7 +360,27 @@ BAD = {
         "nn.Parameter(torch.ones(3))", "nn.Parameter(torch.ones(3, 2).t())", "line 29: unused is not contiguous in memory",
     ),
     "shared memory": (
-        "nn.Parameter(torch.ones(3))", "nn.Parameter(self.first.weight.data)", "line 29: unused and first.weight share their",
+        "nn.Parameter(torch.ones(3))", "nn.Parameter(self.first.weight.data)", "line 29: first.weight and unused share their",
+    ),
+    "the memory of a buffer": (
+        "self.drop = ", "self.register_buffer('start', self.first.weight.detach())\n        self.drop = ",
+        "line 30: first.weight and the buffer start share their memory; wanted: .clone(), or one parameter in both",
+    ),
+    "the memory of what is not trained": (
+        "self.last = nn.Linear(hidden, 2)", "self.last = nn.Linear(2, 2)\n        self.frozen.weight.data = self.last.weight.data",
+        "line 30: last.weight and the parameter frozen.weight, which is not trained, share their memory",
+    ),
+    "the memory of an attribute": (
+        "self.drop = ", "self.first.turned = {'all': [self.first.weight.t()]}\n        self.drop = ",
+        "line 30: first.weight and the attribute first.turned share their memory",
+    ),
+    "the memory of a variable": (
+        "    return Net(hidden, dropout)", "    net = Net(hidden, dropout)\n    everywhere.extend([net.frozen, net.unused[1:]])\n"
+        "    return net\n\n\neverywhere = []", "line 29: unused and the global variable everywhere share their memory",
+    ),
+    "memory that overlaps": (
+        "self.unused = nn.Parameter(torch.ones(3))", "both = torch.ones(4)\n        self.unused = nn.Parameter(both[:3])\n"
+        "        self.other = nn.Parameter(both[2:])", "line 31: unused and other share their memory",
     ),
     "shapes": ("self.last = nn.Linear(hidden, 2)", "self.last = nn.Linear(hidden + 1, 2)", "line 26: RuntimeError in c"),
     "too large": ("batch_size, 2, generator", "batch_size * 10**12, 2, generator", "does not fit into memory"),
@@ -497,6 +517,17 @@ def test_a_parameter_that_comes_in_mid_run_ends_it_with_a_line(tmp_path: Path, w
 def test_a_good_file_passes_the_check(tmp_path: Path) -> None:
     for sets in ([], ["precision.dtype=bf16", "problem.noise=0.1", "model.init=he"]):
         assert check.fault(preset(tmp_path).experiment.with_texts(sets)) == ""
+
+
+def test_a_parameter_may_stand_at_two_names_and_beside_another(tmp_path: Path) -> None:
+    made = """
+        both = torch.ones(5)
+        self.unused, self.other = nn.Parameter(both[:3]), nn.Parameter(both[3:])
+        self.tied, self.all = self.last.weight, [self.last.weight, torch.ones(3), self.last]
+        self.limited = nn.utils.spectral_norm(nn.Linear(2, 2))
+"""
+    text = GOOD.replace("        self.last = nn.Linear(hidden, 2)\n", f"        self.last = nn.Linear(hidden, 2){made}")
+    assert made in text and check.fault(preset(tmp_path, text).experiment) == ""
 
 
 def test_a_step_that_fails_names_the_line_of_the_file(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from gradstudio.core.knobs import Value
 from gradstudio.core.studio_file import MODULE, StudioFile, StudioFileError
 from gradstudio.core.text import first_line, one_line, shortened
 from gradstudio.engine import runtime
-from gradstudio.engine.own_model import shared_state, trees
+from gradstudio.engine.own_model import shared_memory, shared_state, trees
 from gradstudio.engine.own_model.line_at_work import in_words, line_of_fault
 
 _LONGEST = 200  # characters of an error of the file
@@ -62,14 +62,8 @@ class Program:
         for name, buffer in model.named_buffers():
             if buffer.layout != torch.strided or buffer.is_nested:
                 raise self.error(f"{name} is a sparse or nested buffer; wanted: a dense tensor", "build_model")
-        # none is at 0 but an empty one, and those that are made to count memory and have no numbers
-        shared = {place: name for name, weight in trained if (place := weight.data_ptr())}
-        for name, weight in trained:
-            if (other := shared.get(weight.data_ptr(), name)) != name:
-                raise self.error(
-                    f"{name} and {other} share their memory; wanted: one parameter in both places, or a copy",
-                    "build_model",
-                )
+        if both := shared_memory.shared(model, vars(self._module)):
+            raise self.error(f"{both} share their memory; wanted: .clone(), or one parameter in both", "build_model")
         return model
 
     def batch(self, batch_size: int, generator: torch.Generator) -> Any:

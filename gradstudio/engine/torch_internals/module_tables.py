@@ -44,6 +44,14 @@ def buffers(module: nn.Module) -> dict[str, Tensor | None]:
     return vars(module).get("_buffers") or {}
 
 
+def own_attributes(module: nn.Module) -> dict[str, Any]:
+    """Return what a module holds beside its parameters, its buffers, its modules and what torch itself keeps there."""
+    return {name: value for name, value in vars(module).items() if name not in _KEPT_BY_TORCH}
+
+
+_KEPT_BY_TORCH = frozenset(vars(nn.Module()))
+
+
 def hooks_of(module: nn.Module) -> list[Callable[..., Any]]:
     """Return the hooks that a forward pass of a module or its backward pass calls; none where torch keeps them
     elsewhere."""
