@@ -64,6 +64,10 @@ class Subject(Protocol):
         """Return the gradient of each parameter, None where the loss does not use it. No .grad is changed."""
         ...
 
+    def end(self) -> None:
+        """Leave torch as it was before the run; KnobError where the run has changed it."""
+        ...
+
     def check(self, model: nn.Module, knobs: Experiment) -> None:
         """Raise KnobError where the device cannot train the model with these live values."""
         ...
@@ -152,6 +156,9 @@ class BuiltIn:
 
     def gradients(self, loss: Tensor, parameters: Sequence[nn.Parameter]) -> Sequence[Tensor | None]:
         return plain_gradients(loss, parameters)
+
+    def end(self) -> None:
+        pass
 
     def check(self, model: nn.Module, knobs: Experiment) -> None:
         precision.check(model, self.task.sample(2), knobs.precision, self.device, knobs.model.kind)

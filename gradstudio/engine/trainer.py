@@ -19,6 +19,7 @@ from gradstudio.core.loop_calls import Loop
 from gradstudio.engine import chance, devices, environment, memory, runtime
 from gradstudio.engine.gauges.reached import Reached
 from gradstudio.engine.generators import generator
+from gradstudio.engine.own_model import torch_itself
 from gradstudio.engine.own_model.subject import OwnModel
 from gradstudio.engine.passes.flat import Flat
 from gradstudio.engine.passes.forward_backward import Passes
@@ -52,6 +53,7 @@ class Trainer:
         memory.check_rows(knobs)
         self.device = devices.resolve(knobs.run.device)
         runtime.prepare(knobs.run.deterministic)
+        torch_itself.put_back()  # a studio file that was left in mid-step may have changed it
         self.environment = environment.describe(self.device, knobs.run.deterministic)
         with chance.kept("cpu"):
             torch.manual_seed(knobs.run.seed)

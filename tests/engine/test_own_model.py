@@ -22,7 +22,7 @@ from gradstudio.core.studio_file import StudioFileError
 from gradstudio.core.unknown import is_known
 from gradstudio.engine import runtime
 from gradstudio.engine.gauges.on_demand import OnDemandGauges
-from gradstudio.engine.own_model import check, line_at_work, shared_state, trees
+from gradstudio.engine.own_model import check, line_at_work, shared_state, torch_itself, trees
 from gradstudio.engine.own_model.program import WENT_ON
 from gradstudio.engine.provenance_search import explain
 from gradstudio.engine.snapshot import Snapshot
@@ -353,7 +353,29 @@ BAD = {
         "    return Net(", "    __import__('os').chdir('/')\n    return Net(", "line 29: build_model changes the working folder",
     ),
     "torch itself": (
-        "class Net", "torch.Tensor.item = lambda number: 3.0\nclass Net", "it replaces torch.Tensor.item for the whole pro",
+        "class Net", "torch.Tensor.item = lambda number: 3.0\nclass Net",
+        "line 15: it replaces torch.Tensor.item for the whole program; wanted: torch as it was",
+    ),
+    "one function of torch for another": ("class Net", "F.relu = F.gelu\nclass Net", "line 15: it replaces torch.nn.functional.relu"),
+    "a layer of torch": (
+        "    return Net(", "    nn.Linear.forward = lambda self, x: x\n    return Net(",
+        "line 30: build_model replaces torch.nn.Linear.forward for the whole program",
+    ),
+    "a method that hides another": ("class Net", "nn.Linear.__call__ = print\nclass Net", "it replaces torch.nn.Linear.__call__"),
+    "an optimizer": ("class Net", "torch.optim.SGD.step = None\nclass Net", "line 15: it replaces torch.optim.SGD.step for"),
+    "a method of torch in the loss": (
+        "    return F.cross", "    torch.mean = torch.sum\n    return F.cross", "line 39: it replaces torch.mean for the whole",
+    ),
+    "a hook everywhere": (
+        "class Net", "nn.modules.module.register_module_full_backward_hook(print)\nclass Net",
+        "it leaves a hook on all modules or optimizers for the whole program",
+    ),
+    "anomaly mode": ("class Net", "torch.autograd.set_detect_anomaly(True)\nclass Net", "it changes torch's anomaly mode for"),
+    "another device": ("class Net", "torch.set_default_device('meta')\nclass Net", "it changes torch's default device for the"),
+    "autocast": ("class Net", "torch.set_autocast_enabled('cpu', True)\nclass Net", "torch's autocast on the CPU (to True)"),
+    "hooks of saved tensors": (
+        "class Net", "torch.autograd.graph.saved_tensors_hooks(abs, abs).__enter__()\nclass Net",
+        "it changes torch's hooks of saved tensors for the whole program",
     ),
     "no memory of its own": ("nn.Linear(hidden, 2)", "nn.Linear(hidden, 2, device='meta')", "line 29: last.weight has no memory"),
     "turned": (
@@ -409,9 +431,8 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_each_bad_file_is_told_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
+def test_each_bad_file_is_told_in_one_line(tmp_path: Path, case: str) -> None:
     old, new, told = BAD[case]
-    monkeypatch.setattr(torch.Tensor, "item", torch.Tensor.item)  # and back to that
     runtime.prepare(deterministic=True)  # as every run does
     before = shared_state.now(shared_state.folder())
     assert old in GOOD
@@ -425,6 +446,32 @@ def test_each_bad_file_is_told_in_one_line(tmp_path: Path, monkeypatch: pytest.M
     assert told in found and "\n" not in found and len(found) < 400
     assert not found or found.startswith("points.py")
     assert shared_state.now(shared_state.folder()) == before
+    assert torch_itself.put_back() == ""  # that was done
+
+
+def test_what_torch_replaces_itself_stays_and_all_else_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch_itself.remember()
+    step, mean = torch.optim.ASGD.step, torch.mean
+    torch.optim.ASGD([nn.Parameter(torch.ones(1))])  # torch wraps its step
+    assert torch.optim.ASGD.step is not step and torch_itself.put_back() == ""
+    monkeypatch.setattr(torch.optim.SGD, "step", torch.optim.ASGD.step)  # as a file does
+    assert (
+        torch_itself.put_back() == "replaces torch.optim.SGD.step" and torch.optim.SGD.step is not torch.optim.ASGD.step
+    )
+    monkeypatch.setattr(torch, "mean", lambda tensor: tensor)  # as an installed package does
+    assert torch_itself.put_back() == "" and torch.mean is not mean
+    monkeypatch.undo()
+    assert torch_itself.put_back() == "" and torch.mean is mean
+
+
+def test_another_run_begins_with_torch_as_it_was(tmp_path: Path) -> None:
+    expected = losses(trainer(tmp_path))
+    made = trainer(tmp_path, text=GOOD.replace("    return F.cross", "    F.gelu = F.relu\n    return F.cross"))
+    next(made.steps())
+    with pytest.raises(StudioFileError, match=r"line 39: it replaces torch\.nn\.functional\.gelu for the whole"):
+        made.subject.end()
+    next(made.steps())  # is left without an end
+    assert losses(trainer(tmp_path)) == expected
 
 
 def test_a_file_is_not_blamed_for_another_run_that_begins_meanwhile(tmp_path: Path) -> None:

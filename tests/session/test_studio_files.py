@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import torch
 from own_models import GOOD, preset
 from waiting import PATIENCE, join, until
 
@@ -184,6 +185,18 @@ def test_what_is_raised_in_the_middle_has_its_line_and_loses_nothing(tmp_path: P
     )
     run = trained(preset(tmp_path, text + BACKWARD.format(fault=fault)))
     assert (run.status, run.message) == ("failed", told) and 0 < len(run.history) < 6
+
+
+def test_a_run_that_changes_torch_in_the_middle_fails_at_its_end_and_torch_is_put_back(tmp_path: Path) -> None:
+    text = GOOD.replace("class Net", "calls = []\n\n\nclass Net").replace(
+        "    return F.cross",
+        "    calls.append(1)\n    if len(calls) > 5:\n        torch.mean = torch.sum\n    return F.cross",
+    )
+    mean = torch.mean
+    run = trained(preset(tmp_path, text))
+    told = "points.py, line 44: it replaces torch.mean for the whole program; wanted: torch as it was"
+    assert (run.status, run.message, len(run.history)) == ("failed", told, 12)
+    assert torch.mean is mean
 
 
 def test_fixes_are_tried_on_the_same_batches_and_the_cause_is_told(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from gradstudio.core.studio_file import StudioFile, StudioFileError
 from gradstudio.engine import chance, memory, runtime
 from gradstudio.engine.generators import generator
 from gradstudio.engine.models.state import state_kept
-from gradstudio.engine.own_model import shared_state, trees
+from gradstudio.engine.own_model import trees
 from gradstudio.engine.own_model.line_at_work import LineAtWork, in_words, line_at_work, line_of_fault
 from gradstudio.engine.own_model.program import WENT_ON, told
 from gradstudio.engine.own_model.subject import OwnModel
@@ -111,7 +111,6 @@ def fault(experiment: Experiment) -> str:
 def check(file: StudioFile, knobs: Experiment) -> None:
     """Raise KnobError where the file cannot be trained."""
     runtime.prepare(knobs.run.deterministic)
-    whole = shared_state.torch_itself()
     with chance.kept("cpu"):
         torch.manual_seed(knobs.run.seed)
         begun = time.monotonic()
@@ -128,8 +127,7 @@ def check(file: StudioFile, knobs: Experiment) -> None:
             loss.backward()
         chance.put(before, "cpu")
         _check_that_it_repeats(subject, model, batch, given, loss.detach(), knobs)
-    if name := shared_state.replaced(whole):
-        raise subject.program.error(f"it replaces {name} for the whole program; wanted: torch as it is")
+    subject.program.leave_torch_as_it_was()
 
 
 def _check_that_it_repeats(

@@ -4,6 +4,7 @@ the line of the file."""
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping
 from types import ModuleType
@@ -17,7 +18,7 @@ from gradstudio.core.knobs import Value
 from gradstudio.core.studio_file import MODULE, StudioFile, StudioFileError
 from gradstudio.core.text import first_line, one_line, shortened
 from gradstudio.engine import runtime
-from gradstudio.engine.own_model import shared_memory, shared_state, trees
+from gradstudio.engine.own_model import shared_memory, shared_state, torch_itself, trees
 from gradstudio.engine.own_model.line_at_work import in_words, line_of_fault
 
 _LONGEST = 200  # characters of an error of the file
@@ -38,12 +39,14 @@ class Program:
             )
         self.file, self._values, self._folder = file, values, shared_state.folder()
         self._process = os.getpid()
+        torch_itself.remember()
         self._module = module = ModuleType(MODULE)
         os.environ.setdefault("MPLBACKEND", "agg")  # a plot opens no window here, where only the main thread may
         # dataclasses and the like look a class's module up by its name
         known, sys.modules[MODULE] = sys.modules.get(MODULE), module
         try:
             self._guarded("", lambda: exec(compile(file.text, file.name, "exec", dont_inherit=True), vars(module)))
+            self.leave_torch_as_it_was()
         finally:
             if known is not None:
                 sys.modules[MODULE] = known
@@ -51,6 +54,7 @@ class Program:
     def model(self) -> nn.Module:
         """Build the model; StudioFileError where it is none that can be trained."""
         model = self._call("build_model")
+        self.leave_torch_as_it_was("build_model")
         if not isinstance(model, nn.Module):
             raise self.error(f"build_model returned {_kind(model)}; wanted: a torch.nn.Module", "build_model")
         trained = [(name, weight) for name, weight in model.named_parameters() if weight.requires_grad]
@@ -90,6 +94,14 @@ class Program:
         if torch.is_grad_enabled() and not loss.requires_grad:
             raise self.error(f"the loss does not depend on any parameter, or was detached; {wanted}", "compute_loss")
         return loss.reshape(())
+
+    def leave_torch_as_it_was(self, function: str = "") -> None:
+        """Bring torch itself back to what it was before any file ran; StudioFileError where it was changed."""
+        if changed := torch_itself.put_back():
+            set_here = re.search(rf"\.{re.escape(changed.rpartition('.')[2])}\s*=(?!=)", self.file.text)
+            line = self.file.text.count("\n", 0, set_here.start()) + 1 if set_here else 0
+            what = f"{function or 'it'} {changed} for the whole program; wanted: torch as it was"
+            raise self.error(what, function, line)
 
     def error(self, what: str, function: str = "", line: int = 0) -> StudioFileError:
         """Return an error of the file, at a line or at the beginning of a function."""

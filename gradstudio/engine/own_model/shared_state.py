@@ -1,17 +1,15 @@
 """What a studio file shares with everything else in this process, and has to leave as it was: other runs would train
-otherwise, and a branch of its own would no longer repeat it."""
+otherwise, and a branch of its own would no longer repeat it. It is looked at after each call; what of torch a file may
+replace takes longer to look at (torch_itself.py)."""
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
 import torch
-
-from gradstudio.core.studio_file import MODULE
 
 
 def folder() -> str:
@@ -29,10 +27,6 @@ _PUT: Mapping[str, Callable[[Any], object]] = {
     "torch's deterministic mode": torch.set_deterministic_debug_mode,
     "the working folder": os.chdir,
 }
-_SPACES: Mapping[str, Any] = {
-    "torch": torch, "torch.Tensor": torch.Tensor, "torch.nn.functional": torch.nn.functional,
-    "torch.nn.Module": torch.nn.Module, "torch.optim.Optimizer": torch.optim.Optimizer,
-}  # fmt: skip
 
 
 def now(folder: str) -> tuple[Any, ...]:
@@ -56,23 +50,3 @@ def put_back(before: tuple[Any, ...]) -> str:
             with suppress(OSError, RuntimeError):  # a folder that is gone
                 put(was)
     return " and ".join(changed)
-
-
-def torch_itself() -> dict[str, Any]:
-    """Return the parts of torch that a file might replace, by their whole names."""
-    return {
-        f"{space}.{name}": inspect.getattr_static(owner, name, None)
-        for space, owner in _SPACES.items()
-        for name in dir(owner)
-    }
-
-
-def replaced(before: Mapping[str, Any]) -> str:
-    """Return the name of a part of torch that a file has put another in the place of; "" where there is none. What
-    an installed package replaces, as torch's own compiler does, is no fault of the file, nor are parts that are new."""
-    after = torch_itself()
-    for name, part in before.items():
-        found = after.get(name, part)
-        if found is not part and callable(part) and getattr(found, "__module__", None) in (MODULE, "builtins", None):
-            return name
-    return ""

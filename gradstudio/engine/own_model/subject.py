@@ -78,6 +78,9 @@ class OwnModel:
     def gradients(self, loss: Tensor, parameters: Sequence[nn.Parameter]) -> Sequence[Tensor | None]:
         return gradients_by_backward(loss, parameters)
 
+    def end(self) -> None:
+        self.program.leave_torch_as_it_was()
+
     def check(self, model: nn.Module, knobs: Experiment) -> None:
         with chance.kept(self.device):
             chance.put(self._chance, self.device)  # what the file makes at its first call is the same at every start

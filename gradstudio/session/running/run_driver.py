@@ -313,6 +313,7 @@ class RunDriver:
             self.gauges.end()
             if self.trainer and self._stands:
                 self._read_the_rest()
+        self._leave_torch_as_it_was()
         self.outcome = self.outcome or "stopped"
         accuracy = None if leaving and self.outcome == "stopped" else self._accuracy()
         if self._ranked:
@@ -321,6 +322,13 @@ class RunDriver:
             self.trainer = None  # it may have been left in mid-step
         self._pass_on_notices()
         self.writer.end(self.outcome, self._message, accuracy)
+
+    def _leave_torch_as_it_was(self) -> None:
+        """End the run with a line where its studio file has changed torch itself. A fault from before stays told."""
+        if self.trainer is None or self._ranked:
+            return
+        with self._caught() if self.outcome != "failed" else contextlib.suppress(KnobError):
+            self.trainer.subject.end()
 
     def _end_ranks(self) -> None:
         """End the processes of the ranks. Nobody goes on from them."""
