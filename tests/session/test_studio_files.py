@@ -134,6 +134,40 @@ def test_the_program_has_the_file_whole_and_no_name_that_meets_one_of_it(tmp_pat
         assert printed(script(preset(tmp_path, GOOD.replace("\n", ends)).experiment)) == losses
 
 
+PLAIN = """
+from torch import randn
+from torch.nn import Linear
+from torch.nn import functional as F
+def build_model(word='a'):
+    return Linear(2, len(word))
+def get_batch(batch_size, generator):
+    return randn(batch_size, 2, generator=generator)
+def compute_loss(model, batch):
+    return F.mse_loss(model(batch), batch[:, :1])
+"""
+
+
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [
+        ('"""Begin with\nfrom torch import nn\nimport math\nfrom types import SimpleNamespace\n"""', ""),
+        ("def helper():\n    from torch import nn\n    import math", ""),
+        ("from torch import nn", "nn = 256"),
+        ("", "import torch\ntorch = math = SimpleNamespace = None"),
+        ("", "def next(): pass\nclass range: pass\nfor hasattr in (1, 2): pass"),
+        ("", "def again():\n    global print\n    print = None\nagain()"),
+        ("", "from builtins import *\nglobals()['print'] = None"),
+    ],
+)
+def test_the_program_runs_whatever_names_the_file_binds(tmp_path: Path, start: str, end: str) -> None:
+    made = preset(tmp_path, f"{start}\n{PLAIN}\n{end}\n")
+    words = ["schedule.kind=cosine", "clipping.kind=norm", "problem.noise=0.1", "model_file.word=é😀"]
+    experiment, change = made.experiment.with_texts(words), Change(3, "optimizer.lr", 0.01)
+    run = trained(made.model_copy(update={"experiment": experiment, "timeline": (change,)}))
+    found = printed(script(experiment, (change,)))
+    assert len(found) == 12 and [loss for loss, _ in found] == run.history.column("loss").tolist()
+
+
 def test_a_branch_repeats_its_run_to_the_last_bit(tmp_path: Path) -> None:
     made = preset(tmp_path)
     snapshots = Snapshots(gap=0.0)

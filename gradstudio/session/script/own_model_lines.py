@@ -4,6 +4,7 @@ meets one of the file."""
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 
 from gradstudio.core.studio_file import MODULE, StudioFile
@@ -49,11 +50,65 @@ def program(
     lines.lines += text.strip("\n").split("\n")  # as it is: its own lines may be part of a text
     lines.add("\n\n# The training\n\n")
     lines.add(f"def {name}():")
-    if needed := [line for line in local_imports if line not in file.text.splitlines()]:
+    if needed := _local_imports(file, local_imports, loop):
         lines.add("\n".join([*needed, ""]), 1)
     lines.add(loop, 1)
     lines.add(f"\n\n{name}()\n")
     return str(lines)
+
+
+def _local_imports(file: StudioFile, imports: list[str], loop: str) -> list[str]:
+    """Return what the function of the loop has to import itself: of `imports` and of Python's own functions what the
+    file does not bring, or may call otherwise. A name counts as bound wherever the file binds it."""
+    tree = ast.parse(file.text)
+    bound = _bindings(tree)
+    brought = {line for node in tree.body for line in _imported(node).values()} | {"import torch"}
+    doubtful = [name for name in _loaded(loop) if hasattr(builtins, name) and ({name, "*"} & bound.keys())]
+    needed = [f"from builtins import {', '.join(sorted(doubtful))}"] if doubtful else []
+    for line in [*imports, "import torch"]:
+        name = line.rpartition(" ")[2]
+        if line not in brought or "*" in bound or bound.get(name, {line}) != {line}:
+            needed.append(line)
+    return needed
+
+
+def _bindings(tree: ast.AST) -> dict[str, set[str]]:
+    """Return the names that a file binds, at any depth, each with what binds it: an import as it is written, or else
+    a line."""
+    found: dict[str, set[str]] = {}
+    for node in ast.walk(tree):
+        names = _imported(node)
+        match node:
+            case ast.Name(id=name, ctx=ast.Store() | ast.Del()):
+                names = {name: str(node.lineno)}
+            case (
+                ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name)
+                | ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name))
+            ):  # fmt: skip
+                names = {name: str(node.lineno)}
+            case ast.MatchMapping(rest=str(name)):
+                names = {name: str(node.lineno)}
+        for name, how in names.items():
+            found.setdefault(name, set()).add(how)
+    return found
+
+
+def _imported(node: ast.AST) -> dict[str, str]:
+    """Return the names that an import binds, each as one would write its import alone."""
+    if isinstance(node, ast.Import):
+        plain = {each.name.partition(".")[0] for each in node.names if not each.asname}
+        renamed = {each.asname: f"import {each.name} as {each.asname}" for each in node.names if each.asname}
+        return {name: f"import {name}" for name in plain} | renamed
+    if isinstance(node, ast.ImportFrom):
+        start = f"from {'.' * node.level}{node.module or ''} import"
+        renamed = {each.asname: f"{start} {each.name} as {each.asname}" for each in node.names if each.asname}
+        return {each.name: f"{start} {each.name}" for each in node.names if not each.asname} | renamed
+    return {}
+
+
+def _loaded(loop: str) -> set[str]:
+    """Return the names that the loop reads."""
+    return {node.id for node in ast.walk(ast.parse(loop)) if isinstance(node, ast.Name)}
 
 
 def _as_a_module(file: StudioFile) -> str:

@@ -91,7 +91,7 @@ def effective(experiment: Experiment, timeline: Iterable[Change]) -> Iterator[Ch
 
 def literal(value: Value) -> str:
     """Return a value as Python writes it, with texts in double quotes."""
-    return json.dumps(value) if isinstance(value, str) else repr(value)
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
 
 
 def variable(name: str) -> str:
