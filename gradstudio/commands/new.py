@@ -38,9 +38,14 @@ def new(
     if os.path.lexists(file):
         raise WrongRequest(f"{file} is there already; choose another name")
     if re.fullmatch(r"[\w.-]+", file.name):
-        text = text.replace("FILE", file.name)
+        text = text.replace("FILE", _as_argument(file.name))
     try:
         files.write_whole(file, text)
     except (OSError, ValueError) as fault:  # ValueError: a name that no file can have
         raise WrongRequest(f"{file} cannot be written: {files.reason(fault)}") from None
-    say(f"wrote {file}; to train it: gradstudio run {shlex.quote(str(file))} --trust")
+    say(f"wrote {file}; to train it: gradstudio run {shlex.quote(_as_argument(str(file)))} --trust")
+
+
+def _as_argument(file: str) -> str:
+    """Return a file's name as a command takes it, which would read one that begins with - as an option."""
+    return f"./{file}" if file.startswith("-") else file

@@ -137,6 +137,15 @@ def test_new_writes_a_file_that_trains(gradstudio: Callable, tmp_path: Path, kin
     assert refused.code == 2 and "is there already" in refused.err and path.read_text() == before
 
 
+def test_the_command_that_new_tells_takes_the_file(
+    gradstudio: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "gradstudio run ./-d.py --trust" in gradstudio("new", "--", "-d.py").out
+    assert "gradstudio run ./-d.py" in (tmp_path / "-d.py").read_text()
+    assert gradstudio("run", "./-d.py", "--trust", *FEW).code == 0
+
+
 @pytest.mark.parametrize("name", ["my_model.txt", "my_model", "nowhere/\0.py"])
 def test_new_refuses_what_is_no_name(gradstudio: Callable, tmp_path: Path, name: str) -> None:
     found = gradstudio("new", f"{tmp_path}/{name}")

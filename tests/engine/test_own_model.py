@@ -275,6 +275,43 @@ def compute_loss(model, batch):
         assert torch.allclose(recurrent.T @ recurrent, 4 * torch.eye(16), atol=1e-4)
 
 
+def test_an_outlier_is_what_gradients_are_asked_for_as_the_batch_was(tmp_path: Path) -> None:
+    text = GOOD.replace("generator=generator)\n", "generator=generator).requires_grad_()\n").replace(
+        "+ 0 * step", "+ torch.autograd.grad(model(batch['points']).sum(), batch['points'])[0].square().mean()"
+    )
+    made = trainer(tmp_path, "problem.outlier_every=2", "problem.noise=0.1", text=text)
+    assert all(math.isfinite(loss) for loss in losses(made))
+
+
+LOOKED_UP = """
+import pickle
+import torch
+from torch import nn
+class Net(nn.Linear):
+    pass
+@torch.jit.script
+def doubled(x):
+    return x * 2
+def build_model():
+    return pickle.loads(pickle.dumps(Net(2, 1)))
+def get_batch(batch_size, generator):
+    return torch.randn(batch_size, 2, generator=generator)
+def compute_loss(model, batch):
+    assert pickle.loads(pickle.dumps(model)) is not model
+    return doubled(model(batch)).square().mean()
+"""
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script")  # torch, which would have something else used
+def test_a_class_is_found_by_its_name_and_a_function_with_its_text(tmp_path: Path) -> None:
+    experiment = preset(tmp_path, LOOKED_UP).experiment
+    assert check.fault(experiment) == ""
+    one, other = Trainer(experiment), Trainer(experiment)  # each has a class of its own
+    assert losses(one) == pytest.approx(losses(other), rel=1e-5)
+    made = trainer(tmp_path, text=LOOKED_UP.replace("x * 2", "x * 3"))  # a text that has changed since
+    assert next(made.steps()).loss == pytest.approx(2.25 * next(Trainer(experiment).steps()).loss)
+
+
 # What is replaced in the file, by what, and what is told of it.
 BAD = {
     "an import": ("import torch\n", "import torch\nimport nowhere_to_be_found\n", "line 8: No module named 'nowhere"),

@@ -52,7 +52,8 @@ class OwnData:
         """Return the batch with Gaussian noise of deviation `scale` in place of its first tensor."""
 
         def noise(inputs: Tensor) -> Tensor:
-            return placed(torch.randn(inputs.shape, generator=self.outlier_generator), self.device) * scale
+            drawn = torch.randn(inputs.shape, generator=self.outlier_generator)
+            return (placed(drawn, self.device) * scale).requires_grad_(inputs.requires_grad)
 
         return OwnBatch(trees.first_changed(batch.tree, noise))
 

@@ -3,6 +3,8 @@ the line of the file."""
 
 from __future__ import annotations
 
+import io
+import linecache
 import os
 import re
 import sys
@@ -42,14 +44,10 @@ class Program:
         torch_itself.remember()
         self._module = module = ModuleType(MODULE)
         os.environ.setdefault("MPLBACKEND", "agg")  # a plot opens no window here, where only the main thread may
-        # dataclasses and the like look a class's module up by its name
-        known, sys.modules[MODULE] = sys.modules.get(MODULE), module
-        try:
-            self._guarded("", lambda: exec(compile(file.text, file.name, "exec", dont_inherit=True), vars(module)))
-            self.leave_torch_as_it_was()
-        finally:
-            if known is not None:
-                sys.modules[MODULE] = known
+        # where torch.jit.script and inspect look for the text of a function; without a time they read no file
+        linecache.cache[file.name] = (len(file.text), None, list(io.StringIO(file.text, newline=None)), file.name)
+        self._guarded("", lambda: exec(compile(file.text, file.name, "exec", dont_inherit=True), vars(module)))
+        self.leave_torch_as_it_was()
 
     def model(self) -> nn.Module:
         """Build the model; StudioFileError where it is none that can be trained."""
@@ -123,6 +121,7 @@ class Program:
     def _guarded(self, function: str, work: Callable[[], Any]) -> Any:
         """Return what the file's own code returns. What it raises becomes a StudioFileError, but for memory that is
         used up and a person who interrupts. StudioFileError where it changes what others share with it."""
+        sys.modules[MODULE] = self._module  # dataclasses, pickle and the like look a class's module up by its name
         prepared, before, changed = runtime.preparations(), shared_state.now(self._folder), ""
         try:
             found = work()

@@ -166,7 +166,7 @@ def loss(plan: Plan) -> str:
 def outlier(plan: Plan) -> str:
     """Return the line that makes a batch one of noise."""
     drawn = f"torch.randn(x.shape, generator=outliers).to(device) * {plan.text('problem.outlier_scale')}"
-    return f"batch = with_first(batch, lambda x: {drawn})"
+    return f"batch = with_first(batch, lambda x: ({drawn}).requires_grad_(x.requires_grad))"
 
 
 def nan() -> str:
