@@ -44,6 +44,7 @@ class Snapshot:
     position: int
     generators: list[Tensor]
     chance: list[Tensor] = field(default_factory=list)  # torch's global generators, where the run draws from them
+    frozen: list[int] = field(default_factory=list)  # of the parameters that are trained, those that a file has frozen
 
     @classmethod
     def take(cls, trainer: Trainer) -> Snapshot:
@@ -60,6 +61,7 @@ class Snapshot:
             order=getattr(task, "order", _NO_ORDER), position=getattr(task, "position", 0),
             generators=[generator.get_state() for generator in generators],
             chance=trainer.subject.chance_state(),
+            frozen=[index for index, each in enumerate(trainer.flat.parameters) if not each.requires_grad],
         )  # fmt: skip
 
     def restore(self, trainer: Trainer) -> None:
@@ -71,6 +73,8 @@ class Snapshot:
         trainer.ask_for_nothing()
         trainer.moved &= torch.equal(trainer.flat.weights.data, self.weights)
         trainer.flat.weights.data.copy_(self.weights)
+        for index, parameter in enumerate(trainer.flat.parameters):
+            parameter.requires_grad = index not in self.frozen
         for tensor, value in zip(trainer.state, self.buffers, strict=True):
             tensor.copy_(value)
         optimizers.restore(trainer.optimizer, self.optimizer)

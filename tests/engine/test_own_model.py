@@ -141,6 +141,24 @@ def test_what_a_model_changes_in_itself_comes_back_with_a_snapshot(tmp_path: Pat
     assert losses(again) == expected
 
 
+def test_a_rewind_undoes_that_a_parameter_was_frozen(tmp_path: Path) -> None:
+    text = CHANGES_ITSELF.replace(
+        "self.count += 1\n", "self.count += 1\n        self.last.requires_grad_(bool(self.count < 4))\n"
+    )
+    made = trainer(tmp_path, text=text)
+    states, expected = [], []
+    for _ in range(6):
+        states.append(Snapshot.take(made))
+        expected.append(next(made.steps()).loss)
+    for step in (5, 2, 4, 0):
+        stored = Snapshot.unpack(states[step].pack(), "cpu", made.experiment.studio_file)
+        again = Trainer(made.experiment)
+        for one in (made, again):
+            stored.restore(one)
+            assert [each.requires_grad for _, each in one.flat.named if each.ndim == 2][-1] == (step < 4)
+            assert losses(one, 6 - step) == expected[step:]
+
+
 def test_no_check_of_a_step_changes_what_a_model_keeps(tmp_path: Path) -> None:
     assert check.fault(preset(tmp_path, CHANGES_ITSELF).experiment) == ""
     plain, watched = (trainer(tmp_path, "accumulation.steps=2", text=CHANGES_ITSELF) for _ in range(2))
