@@ -61,14 +61,14 @@ def test_on_a_terminal_it_asks(
 def test_what_hides_in_a_text_is_shown_on_a_terminal(
     gradstudio: Callable, points: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    points.write_bytes(f"{GOOD}x = '\u202euser'\n# quiet\rz = 2\n".encode())
+    points.write_bytes(f"{GOOD}x = '\u202euser'\n# quiet\rz = '\ufe01\U000e0101'\n".encode())
     given = io.StringIO("s\nn\n")
     monkeypatch.setattr(given, "isatty", lambda: True, raising=False)
     monkeypatch.setattr(sys, "stdin", given)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     found = gradstudio("run", points, *FEW, "--quiet")
-    assert found.code == 2 and "x = '\\u202euser'\n# quiet\\r\nz = 2\n" in found.err
-    assert "2 characters that cannot be seen are written as codes, the first in line 44: \\u202e" in found.err
+    assert found.code == 2 and "x = '\\u202euser'\n# quiet\\r\nz = '\\ufe01\\U000e0101'\n" in found.err
+    assert "4 characters that cannot be seen are written as codes, the first in line 44: \\u202e" in found.err
 
 
 def test_a_stored_run_and_its_branch_and_its_program(gradstudio: Callable, points: Path, tmp_path: Path) -> None:
