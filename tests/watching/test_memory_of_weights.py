@@ -89,18 +89,24 @@ def test_an_update_of_weights_that_are_kept_elsewhere_is_unknown(
     watched_both_ways: Watch, take_away: Callable[[Tensor], Callable[[], object]], before_the_step: bool
 ) -> None:
     model = small_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    one = watched_both_ways(model, optimizer)
     back: list[Callable[[], object]] = []
 
     def take(*_: Any) -> None:
         back.extend(map(take_away, model.parameters()))
 
-    def bring(*_: Any) -> None:
+    def bring() -> None:
         while back:
             back.pop()()
 
-    optimizer.register_step_pre_hook(bring)
+    class Bringing(torch.optim.Optimizer):
+        @torch.no_grad()
+        def step(self, closure: Any = None) -> None:
+            bring()
+            for weight in model.parameters():
+                weight.sub_(weight.grad, alpha=0.1)
+
+    optimizer = Bringing(model.parameters(), {"lr": 0.1})
+    one = watched_both_ways(model, optimizer)
     if not before_the_step:
         optimizer.register_step_post_hook(take)
     norms: list[float] = []

@@ -216,7 +216,7 @@ def test_a_nan_that_a_loss_scaler_keeps_from_the_weights_is_no_divergence(
         made.step(broken=step in (0, 5, 6, 30))
     one.close("finished", "")
     (found,) = one.runs
-    tell(one.runs, one.library)
+    tell(one.runs, one.library, written=True)
     run = found.run
     assert run is not None and len(run.history) == (40 if every == 1 else 15)
     losses, skipped = (run.history.column(name).tolist() for name in ("loss", "skipped"))
