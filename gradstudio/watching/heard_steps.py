@@ -466,6 +466,8 @@ class Observer:
 
     def before_step(self, arguments: Any, named: Any) -> Any:
         """Hear that the optimizer steps. Return other arguments where it brings its own backward passes."""
+        if self._ready and not self._is_evaluated_again and self.parameters.gradients_are_there:
+            return None  # within the step of a class that calls the step of the class above
         if self._ready:  # the step before ended with an exception
             self._anew()
         closure = named.get("closure") if "closure" in named else arguments[1] if len(arguments) > 1 else None

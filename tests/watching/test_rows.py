@@ -261,6 +261,24 @@ def test_the_rate_of_a_row_is_the_one_that_the_step_was_made_with(
     assert columns(one, "lr") == [near([0.1, 0.05, 0.025])]
 
 
+def test_a_step_within_the_step_of_a_class_that_builds_on_another_is_one(watch: Watch) -> None:
+    torch.optim.SGD(small_net().parameters())  # from now on torch calls hooks for the step of this class too
+    model = small_net()
+    optimizer = Decaying(model.parameters(), lr=0.1)
+    one = watch(model, optimizer)
+    losses, norms, clipped = [], [], []
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss = square_loss(model)
+        loss.backward()
+        losses.append(loss.item())
+        norms.append(gradient_norm(model))
+        nn.utils.clip_grad_norm_(model.parameters(), 0.25)
+        clipped.append(gradient_norm(model))
+        optimizer.step()
+    assert columns(one, "loss", "grad_norm", "clipped_norm") == [near(losses), near(norms), near(clipped)]
+
+
 def test_what_an_optimizer_calls_before_its_steps_is_part_of_the_step(watch: Watch) -> None:
     model = small_net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
