@@ -22,6 +22,7 @@ import torch.utils.flop_counter
 from gradstudio.core import presets
 from gradstudio.core.history import Row
 from gradstudio.engine import notices
+from gradstudio.engine.own_model import torch_itself
 from gradstudio.engine.passes import watching
 from gradstudio.engine.snapshot import Snapshot
 from gradstudio.engine.step import reading
@@ -201,7 +202,6 @@ WAYS: dict[str, list[Take]] = {
         gives(torch._C, "_is_any_autocast_enabled", lambda: False),
     ],
     "torch._dynamo.eval_frame.cached_backends": [
-        gone(torch._dynamo.eval_frame, "cached_backends"),
         gives(torch._dynamo.eval_frame, "cached_backends", OrderedDict()),
     ],
     "torch._C._dynamo.eval_frame.get_eval_frame_callback": [
@@ -226,6 +226,7 @@ def anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for each in INTERNALS:
         monkeypatch.setattr(each, "_found", each._found)
         monkeypatch.setattr(each, "_problem", each._problem)
+    monkeypatch.setattr(torch_itself, "_before", None)  # else a run puts back what is taken away
     monkeypatch.setattr(notices, "_told", {})
     monkeypatch.setattr(notices, "_untold", [])
     parts.forget()
