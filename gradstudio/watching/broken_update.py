@@ -21,8 +21,8 @@ MOST_NAMED = 3  # tensors
 def born_in_update(
     made: MeasuredStep, optimizer: str, layers: Sequence[Layer], tensors: Sequence[Tensor]
 ) -> Provenance | None:
-    """Return where what is not finite was born in an update that broke the weights; None where they are finite again,
-    as the script has mended them."""
+    """Return where what the weights hold was born: in the update of a step, or before it where the step before was not
+    measured. None where they are finite again, as the script has mended them."""
     held = [(layer, values_of(tensor)) for layer, tensor in zip(layers, tensors, strict=True)]
     broken = [(layer, values) for layer, values in held if not values.finite]
     if not broken:
@@ -34,21 +34,24 @@ def born_in_update(
     ]
     if more := len(broken) - len(told):
         told.append(f"some in {more:,} more")
-    norm = made.clipped_norm
-    gradient = (
-        "a gradient of which no norm is known"
-        if not is_known(norm)
-        else f"a gradient of norm {number(norm)}"
-        if math.isfinite(norm)
-        else f"a gradient that was finite after the backward pass, and has the norm {number(norm)} here"
-    )
     nan, inf = (sum(getattr(values, kind) for _, values in broken) for kind in ("nan", "inf"))
-    operation = Operation(
-        "update", "", optimizer or "step", "", str(tensors[0].dtype).removeprefix("torch."),
-        norm if math.isfinite(norm) else math.nan, 0, 0, math.nan, nan, inf,
-    )  # fmt: skip
-    return Provenance(
-        made.step, "update", "", operation.name, f"the update left {listed(told)}", 0, 1, None,
-        tuple(layer.name for layer, _ in broken), (operation,),
-        taken=f"weights of norm {number(made.change.weight_norm)}; {gradient}",
-    )  # fmt: skip
+    norm, names = made.clipped_norm, tuple(layer.name for layer, _ in broken)
+    if math.isfinite(made.change.weight_norm):
+        name, cause, before = optimizer or "step", f"the update left {listed(told)}", (0, 0)
+        taken = f"weights of norm {number(made.change.weight_norm)}; {_gradient(norm)}"
+    else:
+        name, taken, before = names[0], "", (nan, inf)
+        cause = f"{listed(told)}, which an update since the row before or the script made"
+    dtype = str(tensors[0].dtype).removeprefix("torch.")
+    largest = norm if math.isfinite(norm) else math.nan
+    operation = Operation("update", "", name, "", dtype, largest, *before, math.nan, nan, inf)
+    return Provenance(made.step, "update", "", name, cause, 0, 1, None, names, (operation,), taken=taken)
+
+
+def _gradient(norm: float) -> str:
+    """Return what is known of the gradient that the optimizer got."""
+    if not is_known(norm):
+        return "a gradient of which no norm is known"
+    if math.isfinite(norm):
+        return f"a gradient of norm {number(norm)}"
+    return f"a gradient that was finite after the backward pass, and has the norm {number(norm)} here"

@@ -159,15 +159,18 @@ def born_in(roots: Sequence[Tensor], mark: str, model: ModelLike) -> Provenance 
         for node in _nodes([root.grad_fn for root in roots], mark)
         if mark not in node.metadata and not _is_leaf(node)
     ]
+    of_none = None  # where there is one; the script may have mended what it gives
     for each in nodes:
         taken = {name: values_of(tensor) for name, tensor in each.taken.items()}
         given = each.given
         if each.operation == "mean" and not getattr(each.node, "_saved_self_sym_numel", 1):
-            return _provenance("loss", [each], [], MEAN_OF_NONE, given, model)
+            of_none = _provenance("loss", [each], [], MEAN_OF_NONE, given, model)
         if all(values.finite for values in taken.values()):
             if given is not None and not values_of(given).finite:
                 return _born_or_seen(each, list(taken.values()) or _inputs(each, mark), given, mark, model)
             continue
+        if of_none is not None:
+            return of_none
         broken = next(name for name, values in taken.items() if not values.finite)
         maker = _maker(each, broken)
         if maker is _UNTOLD:
@@ -180,6 +183,8 @@ def born_in(roots: Sequence[Tensor], mark: str, model: ModelLike) -> Provenance 
             return _provenance("loss", [each], list(taken.values()), cause, given, model)
         made = _Node(maker, _saved(maker))
         return _born_or_seen(made, _inputs(made, mark), each.saved[broken], mark, model)
+    if of_none is not None and any(values_of(root).nan for root in roots):
+        return of_none
     if not nodes:
         return None
     cause = "the outputs of the model are finite and the loss is not; autograd has saved too little to tell more"

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gradstudio.core.unknown import UNKNOWN
 
-MOST_NODES = 64  # that are looked at: between scaling and the backward pass there is a sum or a factor, not a model
+MOST_NODES = 10_000  # that are looked at: mostly a sum or a factor, or a penalty for each weight
 _MARK = "gradstudio scale"  # of the node that gives a scaled loss
 
 
@@ -52,7 +52,7 @@ class LossScales:
             return 1.0, None
         if (own := node.metadata.get(_MARK)) is not None:
             return own.scale, own.loss if isinstance(root, Tensor) else None
-        scales = {found.scale for found in _scaled_before(node)}
+        scales = set(_scales_before(node))
         return (together(scales) if scales else self._of_iterator), None
 
 
@@ -61,15 +61,19 @@ def together(scales: set[float]) -> float:
     return scales.pop() if len(scales) == 1 else UNKNOWN if scales else 1.0
 
 
-def _scaled_before(end: Any) -> Iterator[Scaled]:
-    """Yield the scaled losses from which this node was computed, the nearest first."""
+def _scales_before(end: Any) -> Iterator[float]:
+    """Yield the scales of the losses from which this node was computed, the nearest first; at last UNKNOWN where there
+    are more nodes than are looked at."""
     waiting, seen = deque[Any]([end]), set[Any]()
-    while waiting and len(seen) < MOST_NODES:
+    while waiting:
+        if len(seen) >= MOST_NODES:
+            yield UNKNOWN
+            return
         node = waiting.popleft()
         if node in seen:
             continue
         seen.add(node)
         if (found := node.metadata.get(_MARK)) is not None:
-            yield found
+            yield found.scale
         else:
             waiting.extend(following for following, _ in node.next_functions if following is not None)

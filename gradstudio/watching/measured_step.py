@@ -47,9 +47,8 @@ class MeasuredStep(NamedTuple):
 
     @property
     def broke_weights(self) -> bool:
-        """Whether the update made NaN or Inf of finite weights."""
-        change = self.change
-        return not math.isfinite(change.norm) and is_known(change.norm) and math.isfinite(change.weight_norm)
+        """Whether the weights are NaN or Inf after the step; those before it may have been so already."""
+        return not math.isfinite(self.change.norm) and is_known(self.change.norm)
 
     @property
     def brings_news(self) -> bool:

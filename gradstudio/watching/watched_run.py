@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import platform
 import re
 import secrets
@@ -198,7 +199,7 @@ class WatchedRun:
         facts = [
             ("model", f"{kind}, {numbers} in {plural(len(self._layers), 'tensor', 'tensors')}"),
             ("optimizer", f"{type(optimizer).__name__}({', '.join(shown)})" if optimizer else "none: updates by hand"),
-            ("precision", settings.dtype + (f", loss scale {number(row.scale)}" if row.scale != 1 else "")),
+            ("precision", settings.dtype + _scale_in_words(row.scale)),
             ("clipping", f"{settings.clipping} {settings.limit:g}" if settings.clipping != "none" else "none heard"),
         ]  # fmt: skip
         facts += [
@@ -284,7 +285,8 @@ class WatchedRun:
             before = self.has_diverged
             self._at_once = False
             self.gather()
-            self.news = made if self.has_diverged and not before else None
+            if self.has_diverged and not before:
+                self.news = made
 
     @property
     def has_diverged(self) -> bool:
@@ -317,8 +319,8 @@ class WatchedRun:
         observer = self.observer
         name = type(observer.optimizer).__name__ if observer.optimizer is not None else ""
         found = born_in_update(made, name, self._layers, observer.parameters.tensors)
-        if found is None:
-            return
+        if found is None or not math.isfinite(self.run.history.value("weight_norm", 0)):
+            return  # mended by now, or there from the beginning, and the script's own doing
         self.birth, self.news, self.told_late = (found, ""), made, made
         self.provenance = replace(found, step=len(self.run.history) - 1)
         self._writer.explain(self.provenance)
@@ -444,6 +446,13 @@ def _of_all(observer: Observer) -> nn.Module | None:
         return None
     own = {id(tensor) for tensor in models[0].parameters()}
     return models[0] if own.issuperset(map(id, observer.parameters.tensors)) else None
+
+
+def _scale_in_words(scale: float) -> str:
+    """Return the loss scale as it follows the number format; "" for none."""
+    if not is_known(scale):
+        return ", several loss scales in a step"
+    return f", loss scale {number(scale)}" if scale != 1 else ""
 
 
 def _platform() -> str:

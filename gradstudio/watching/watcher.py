@@ -224,6 +224,7 @@ class Watcher:
                 return None
             if self._unheard_clip is not None:
                 observer.was_clipped(*self._unheard_clip)
+                self._unheard_clip = None
         if not observer.claimed or (observer.thread != threading.get_ident() and not observer.micro_batches):
             self._claim(observer)  # a thread that makes the steps alone, of passes of another, does not claim it
         if (found := self._running.get(observer)) is not None and found.remote.has_asked:
@@ -426,8 +427,8 @@ class Watcher:
         found = self._running.pop(observer, None)
         if found is not None:
             found.end(status, message)
-            if (row := found.news) is not None and self.on_nonfinite != "ignore":
-                act(self._lines(found, row.step, row if isinstance(row, Row) else row.row()), "explain", say)
+            if (made := found.told_late) is not None and made is found.news and self.on_nonfinite != "ignore":
+                act(self._lines(found, made.step, made.row()), "explain", say)
         self._observers = [other for other in self._observers if other is not observer]
 
 

@@ -264,6 +264,11 @@ def test_an_update_that_breaks_weights_is_found_though_no_loss_shows_it(ratio: f
     )
     assert "of finite weights and a finite gradient" in finding.meaning
     assert bool(finding.remedies) == (ratio == math.inf)
+    seldom = [replace(each, update_ratio=1e-3) if each.step == 30 else each for each in calm]  # a row of few steps
+    finding = diagnose(seldom)["nonfinite_weights"]
+    assert finding.first_step == 31
+    assert finding.evidence == "At step 31 the norm of the weights is NaN; one row before it was 7."
+    assert finding.meaning == "No row tells which update made them so, or whether the script did."
     by_hand = [*calm[:30], replace(calm[30], clipped_norm=math.nan)]
     assert "no longer when the optimizer got it" in diagnose([*by_hand, *calm[31:]])["nonfinite_weights"].meaning
 
@@ -317,8 +322,9 @@ def test_a_tenth_of_an_absurd_rate_is_no_remedy() -> None:
 
 
 def test_one_easy_batch_at_the_start_is_not_what_the_loss_is_compared_with() -> None:
-    rows = thrown_up(200, 4.0, ratio=1e-3)
+    rows = thrown_up(200, 4.0, ratio=0.05)
     rows[1:] = [replace(each, loss=8 * math.exp(-each.step / 100)) for each in rows[1:]]
+    rows[5] = replace(rows[5], update_ratio=0.2)
     assert {finding.severity for finding in diagnose(rows).values()} <= {"info"}
 
 

@@ -690,6 +690,14 @@ def test_the_mean_of_nothing_is_told(loss_of: Callable[[Tensor], Tensor]) -> Non
     assert (of_birth(found) or ("",))[0].startswith("no step for a batch of which nothing is left")
 
 
+def test_a_mean_of_nothing_that_the_script_has_mended_is_not_blamed() -> None:
+    def loss_of(given: Tensor) -> Tensor:
+        return torch.nan_to_num(given[:0].mean()) + (given.softmax(1) * 0).log().mean()
+
+    found = known(nn.Linear(4, 2), torch.randn(8, 4), loss_of)
+    assert "Log" in found.operation and "Mean" not in found.operation
+
+
 def test_an_operation_is_not_blamed_for_a_hook_on_the_loss() -> None:
     def hooked(given: Tensor) -> Tensor:
         loss = (given**2).mean()

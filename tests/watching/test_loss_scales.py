@@ -50,7 +50,15 @@ def together(scaler: Scaler, losses: list[Tensor]) -> None:
     torch.autograd.backward(scaler.scale(losses))
 
 
-@pytest.mark.parametrize("backward", [each_alone, twice, summed, in_a_nest, together])
+def with_penalties(scaler: Scaler, losses: list[Tensor]) -> None:
+    """Add many scaled terms to a scaled loss, which then lies deep in the graph."""
+    total = scaler.scale(torch.stack(losses).sum())
+    for _ in range(100):
+        total = total + losses[0] * 0
+    total.backward()
+
+
+@pytest.mark.parametrize("backward", [each_alone, twice, summed, in_a_nest, together, with_penalties])
 def test_a_backward_pass_has_the_scale_of_what_it_was_computed_from(
     watch: Watch, backward: Callable[[Scaler, list[Tensor]], None]
 ) -> None:

@@ -9,6 +9,7 @@ import pickle
 import threading
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,8 @@ from gradstudio.session.running.investigation import sentence
 from gradstudio.watching import births
 from gradstudio.watching.script_facts import settings_of
 from gradstudio.watching.watched import Watched
+from gradstudio.watching.watched_run import Script
+from gradstudio.watching.watcher import Watcher
 
 Watch = Callable[..., Watched]
 
@@ -655,6 +658,40 @@ def test_an_update_that_breaks_weights_of_no_batch_is_told(
     said = capsys.readouterr().err
     assert said.count("step 0 left weights that are not finite: loss") == 1
     assert "born in  the update of the optimizer: Adam" in said
+
+
+def test_broken_weights_are_told_too_where_the_next_update_is_skipped(
+    watch: Watch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = nn.Sequential(nn.Embedding(10, 4), nn.Linear(4, 1))
+    optimizer, scaler = torch.optim.Adam(model.parameters(), lr=0.01, eps=0), torch.amp.GradScaler("cpu", 1024.0)
+    one = watch(model, optimizer)
+    for factor in (1.0, 1e38, 1.0):
+        optimizer.zero_grad()
+        scaler.scale(model(torch.randint(0, 5, (64,))).square().mean() * factor).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    one.close()
+    (run,) = runs_of(one)
+    assert run.first_nonfinite_step == 0 and run.history.column("skipped").tolist() == [0, 1, 0]
+    assert capsys.readouterr().err.count("step 0 left weights that are not finite") == 1
+
+
+def test_broken_weights_are_found_at_a_row_of_every_few_steps(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Embedding(10, 4), nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    one = Watcher(tmp_path / "runs.db", Script(None, every=5), every_optimizer=True)
+    one.watch(model, optimizer)
+    for step in range(20):
+        optimizer.zero_grad()
+        model(torch.randint(0, 5, (64,))).square().mean().backward()
+        optimizer.step()
+        if step == 6:
+            model[0].weight.data[9] = math.nan
+    one.close("finished", "")
+    (run,) = [found.run for found in one.runs]
+    assert run is not None and run.first_nonfinite_step == 2 and run.provenance is not None
+    assert sentence(run.provenance).startswith("The weights held what is not finite before step 2")
 
 
 def test_a_row_that_another_thread_records_is_waited_for(watch: Watch) -> None:

@@ -35,7 +35,7 @@ _DEFINED: dict[str, str] = {
     "atanh": "`torch.atanh(x.clamp(-1 + 1e-6, 1 - 1e-6))`",
     "erfinv": "`torch.erfinv(x.clamp(-1 + 1e-6, 1 - 1e-6))`",
 }
-# The same for operations that are undefined for what is no number, by what their name begins with.
+# The same for operations that are undefined for what is no number, by what their name has in it.
 _ALWAYS = {
     "ctcloss": "`zero_infinity=True` in `ctc_loss`: a target is longer than what the model gave for it",
     "nllloss": "no step for a batch of which every label is `ignore_index`: the mean over none of them is 0 / 0",
@@ -52,8 +52,8 @@ _OF_THE_DATA = (
 
 # Where a finite gradient gave an update that is not finite: no smaller gradient would have helped.
 _OF_THE_OPTIMIZER = (
-    "`print({optimizer}.param_groups, {optimizer}.state)` before that step: its gradient was finite, so the rate, eps "
-    "or state of the optimizer was not, or the script changed the weights",
+    "`print({optimizer}.param_groups, {optimizer}.state)` before that step: its gradient was finite, so look for an "
+    "eps of 0, for a rate or state that is not finite, or for code that changes the weights itself",
 )
 
 
@@ -150,7 +150,7 @@ def _of_name(name: str) -> str:
 
 
 def _always(name: str) -> str:
-    return next((line for part, line in _ALWAYS.items() if _plain(name).startswith(part)), "")
+    return next((line for part, line in _ALWAYS.items() if part in _plain(name)), "")
 
 
 def _plain(name: str) -> str:

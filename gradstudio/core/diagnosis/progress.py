@@ -47,7 +47,7 @@ class Progress:
     count: int = 0
     start: float = math.nan  # loss of the first steps
     start_steps: int = START  # whose median `start` is
-    threw_up: bool = False  # whether large updates threw the loss up at once; then `start` is that of step 0
+    threw_up: bool = False  # whether the first update threw the loss up; then `start` is that of step 0
     start_accuracy: float = math.nan
     recent: float = math.nan
     later: float = math.nan  # of the later half of the last 2 WINDOW steps, without the first steps of the run
@@ -95,8 +95,8 @@ class Progress:
 
     @property
     def thrown(self) -> bool:
-        """True where large updates threw the loss up in the first steps, and it has not come back. Some healthy runs
-        begin so; of a run of few steps it is said only where the loss is far up."""
+        """True where the first update threw the loss up, and it has not come back. Some healthy runs begin so; of a run
+        of few steps it is said only where the loss is far up."""
         return self.threw_up and self.recent > (THROWN if self.known else FAR) * self.start
 
     @property
@@ -211,7 +211,7 @@ class Progress:
     def _take(self, history: History, count: int) -> None:
         losses = history.column("loss", count - 2 * WINDOW, count)
         if count <= LOOK_EVERY or self.start != self.start:
-            self.threw_up = _threw_up(losses[:START], history.column("update_ratio", 0, START))
+            self.threw_up = _threw_up(losses[:START], history.value("update_ratio", 0))
             self.start, self.start_steps = _start(losses[: 1 if self.threw_up else START])
             self.start_accuracy = float(history.column("accuracy", 0, START).mean())
         recent = losses[-WINDOW:]
@@ -242,11 +242,11 @@ def _start(losses: np.ndarray) -> tuple[float, int]:
     return min(((median(part), len(part)) for part in (finite, finite[:3])), key=itemgetter(0))
 
 
-def _threw_up(losses: np.ndarray, ratios: np.ndarray) -> bool:
-    """Return whether large updates threw the loss up in the first steps, so that the loss before any update tells how
-    the run began. One low loss alone may be an easy batch."""
+def _threw_up(losses: np.ndarray, ratio: float) -> bool:
+    """Return whether the first update, so many times as large as the weights, threw the loss up, so that the loss
+    before it tells how the run began. One low loss alone may be an easy batch."""
     first, later = float(losses[0]), losses[1:][np.isfinite(losses[1:])]
-    return len(later) >= SEEN and 0 < THROWN * first < float(later.min()) and bool((ratios > LARGE).any())
+    return len(later) >= SEEN and 0 < THROWN * first < float(later.min()) and ratio > LARGE
 
 
 def _mean(values: np.ndarray) -> float:

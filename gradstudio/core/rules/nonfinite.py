@@ -128,15 +128,16 @@ class NonfiniteGradient(_FirstNonfinite):
 
 
 class NonfiniteWeights(_FirstNonfinite):
-    """Fires at the first update that made finite weights NaN or Inf though loss and gradient were finite, as with an
-    eps of 0. The loss of the next step need not show it: an embedding's row may be used by no batch."""
+    """Fires at the first row with an update that made finite weights NaN or Inf though loss and gradient were finite,
+    as with an eps of 0. The loss of the next step need not show it: an embedding's row may be used by no batch."""
 
     rule = "nonfinite_weights"
     title = "The weights are not finite"
     meaning = (
-        "The optimizer made them of finite weights and a finite gradient: by a division by 0, as with an eps of 0, by "
-        "a learning rate that is not finite, or because they are too large for their number format."
+        "The optimizer's step made them of finite weights and a finite gradient: by a division by 0, as with an eps of "
+        "0, by a learning rate or a state that is not finite, or because they are too large for their number format."
     )
+    between = "No row tells which update made them so, or whether the script did."
     changed = (
         "The gradient was finite after the backward pass, and no longer when the optimizer got it: what clips it, or "
         "changes it otherwise, made it so."
@@ -159,9 +160,11 @@ class NonfiniteWeights(_FirstNonfinite):
 
     def is_broken(self, history: History, step: int) -> np.ndarray:
         weights, ratios = (history.layer_metric(name, step, step + 1)[0] for name in ("weight_norm", "update_ratio"))
-        return ~np.isfinite(ratios) & (weights > 0)
+        return np.isnan(ratios) | (np.isinf(ratios) & (weights > 0))
 
     def meaning_of(self, history: History, step: int) -> str:
+        if not math.isfinite(history.value("weight_norm", step)):
+            return self.between
         reached = history.value("clipped_norm", step)
         return self.changed if is_known(reached) and not math.isfinite(reached) else self.meaning
 
@@ -170,7 +173,11 @@ class NonfiniteWeights(_FirstNonfinite):
         return self.remedies if grew else ()
 
     def fires(self, history: History, step: int) -> bool:
-        return 0 < history.value("weight_norm", step) < math.inf and not history.went_nonfinite_at(step)
+        norm = history.value("weight_norm", step)
+        if not math.isfinite(norm):  # of a run with a row for every few steps
+            is_new = is_known(norm) and step > 0 and math.isfinite(history.value("weight_norm", step - 1))
+            return is_new and not history.went_nonfinite_at(step)
+        return norm > 0 and not history.went_nonfinite_at(step)
 
     def evidence(self, history: History, step: int) -> str:
         row = history.row(step)
@@ -180,6 +187,9 @@ class NonfiniteWeights(_FirstNonfinite):
             ("weight_norm", f"the norm of the weights before it was {number(row['weight_norm'])}"),
             ("lr", f"the learning rate was {number(row['lr'])}"),
         )
+        if not math.isfinite(row["weight_norm"]):
+            before, now = (number(history.value("weight_norm", at)) for at in (step - 1, step))
+            return f"At step {step:,} the norm of the weights is {now}; one row before it was {before}."
         given = listed([text for name, text in told if is_known(row[name])])
         return f"The update of step {step:,} left NaN or Inf in the weights. In that step {given}."
 

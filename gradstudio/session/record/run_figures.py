@@ -48,7 +48,7 @@ def figures(run: Run) -> Figures:
         peak_grad_norm=_extreme(np.max, norm[:broke]),
         clipped_share=float((clip_coef < 1).mean()) if len(clip_coef) else None,
         skipped_steps=int(history.column("skipped", 0, count).sum()),
-        final_scale=float(scale[-1]) if len(scale) else None,
+        final_scale=_seen(scale[-1:]),
         seconds=run.seconds,
     )
 
