@@ -169,6 +169,8 @@ def born_in(roots: Sequence[Tensor], mark: str, model: ModelLike) -> Provenance 
             if given is not None and not values_of(given).finite:
                 return _born_or_seen(each, list(taken.values()) or _inputs(each, mark), given, mark, model)
             continue
+        if each.operation == "nan_to_num":
+            continue
         if of_none is not None:
             return of_none
         broken = next(name for name, values in taken.items() if not values.finite)

@@ -690,9 +690,11 @@ def test_the_mean_of_nothing_is_told(loss_of: Callable[[Tensor], Tensor]) -> Non
     assert (of_birth(found) or ("",))[0].startswith("no step for a batch of which nothing is left")
 
 
-def test_a_mean_of_nothing_that_the_script_has_mended_is_not_blamed() -> None:
+@pytest.mark.parametrize("first", [True, False])
+def test_a_mean_of_nothing_that_the_script_has_mended_is_not_blamed(first: bool) -> None:
     def loss_of(given: Tensor) -> Tensor:
-        return torch.nan_to_num(given[:0].mean()) + (given.softmax(1) * 0).log().mean()
+        mended, broken = torch.nan_to_num(given[:0].mean()), (given.softmax(1) * 0).log().mean()
+        return mended + broken if first else broken + mended
 
     found = known(nn.Linear(4, 2), torch.randn(8, 4), loss_of)
     assert "Log" in found.operation and "Mean" not in found.operation

@@ -91,7 +91,7 @@ def of_birth(found: Provenance, gradient: float = UNKNOWN, optimizer: str = "opt
     """Return what to change in the script; None where the usual remedies fit. `gradient`: the norm that the optimizer
     was given at the step before; `optimizer`: its name in the script."""
     if found.phase == "update" and gradient < _OVERFLOWS:
-        return tuple(line.format(optimizer=optimizer) for line in _OF_THE_OPTIMIZER)
+        return of_update(optimizer)
     if found.phase == "update" and is_known(gradient) and not math.isfinite(gradient):
         return tuple(line.format(optimizer=optimizer) for line in _OF_THE_LOOP)
     if found.was_given:
@@ -112,6 +112,11 @@ def of_birth(found: Provenance, gradient: float = UNKNOWN, optimizer: str = "opt
     if in_half and found.phase == "loss" and born is not None and born.given_inf and not born.given_nan:
         return _OF_HALF
     return () if undefined_for(found) or _is_nan_by_itself(found) else None
+
+
+def of_update(optimizer: str = "optimizer") -> tuple[str, ...]:
+    """Return what to look at where an update made weights NaN or Inf of a finite gradient."""
+    return tuple(line.format(optimizer=optimizer) for line in _OF_THE_OPTIMIZER)
 
 
 def _is_nan_by_itself(found: Provenance) -> bool:

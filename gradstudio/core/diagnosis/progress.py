@@ -29,7 +29,7 @@ RISEN = 0.15  # rise of the accuracy (0 to 1) with which it has learned, whateve
 MOVED = 0.03  # change of the accuracy that counts as one
 THROWN = 2.0  # times the first loss: where all that follow lie above it, a large first update threw the loss up
 FAR = 10.0  # the same
-LARGE = 0.1  # update / weights: a large one (update_ratio_high)
+LARGE = 1.0  # update / weights: what the weights were at first is gone
 SEEN = 3  # losses after the first, from which on it can be told
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gradstudio.core.diagnosis import cause_ranking
-from gradstudio.core.diagnosis.birth_remedies import of_birth
+from gradstudio.core.diagnosis.birth_remedies import of_birth, of_update
 from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.diagnosis.offered_remedies import fitting
 from gradstudio.core.diagnosis.remedies_as_code import as_code
@@ -45,6 +45,8 @@ def _with_remedies(finding: Finding, run: Run) -> Finding:
         gradient = run.history.value("clipped_norm", before) if 0 <= before < len(run.history) else UNKNOWN
         of_its_birth = of_birth(run.provenance, gradient, variables.get("optimizer", "optimizer"))
         lines = lines if of_its_birth is None else of_its_birth
+    elif finding.rule == "nonfinite_weights" and not lines:
+        lines = of_update(variables.get("optimizer", "optimizer"))
     return replace(found, remedies=lines)
 
 
