@@ -116,7 +116,13 @@ def test_an_infinite_loss_is_called_so() -> None:
 def test_a_gradient_that_broke_first(loss: float) -> None:
     run = run_of([2.0])
     RunWriter(run).record(row(1, loss, grad_norm=math.nan, nonfinite=3))
-    assert describe(run).headline == "Diverged: a gradient is NaN or Inf at step 1"
+    assert describe(run).headline == "Diverged: NaN or Inf in a gradient at step 1"
+
+
+def test_weights_that_broke_alone() -> None:
+    run = run_of([2.0, 1.9])
+    RunWriter(run).diverge_in_weights()
+    assert describe(run).headline == "Diverged: NaN or Inf in the weights at step 1"
 
 
 def test_a_skipped_overflow_is_no_divergence() -> None:

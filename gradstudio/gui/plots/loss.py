@@ -161,8 +161,9 @@ class LossPlot(StepPlot):
         return f"loss {number(row['loss'])}{accuracy}"
 
     def nonfinite_mark(self, run: Run, step: int) -> str:
-        loss = run.history.row(step)["loss"]
+        row = run.history.row(step)
+        loss = row["loss"]
         if math.isfinite(loss):
-            return f"gradient not finite · step {step:,}"
+            return f"{'gradient' if row['nonfinite'] else 'weights'} not finite · step {step:,}"
         before = f", after {number(run.history.row(step - 1)['loss'])}" if step else ""
         return f"{number(loss)} · step {step:,}{before}"

@@ -89,7 +89,7 @@ def _ended_badly(run: Run) -> State | None:
     if step is None:
         return None
     row = run.history.row(step)
-    broke = "a gradient is NaN or Inf" if row["nonfinite"] else "the weights are NaN or Inf"
+    broke = f"NaN or Inf in {'a gradient' if row['nonfinite'] else 'the weights'}"
     what = f"the loss is {number(row['loss'])}" if loss_broke(row["loss"]) else broke
     return State("bad", f"Diverged: {what} at step {step:,}", _before(run, step))
 
