@@ -431,6 +431,15 @@ def test_the_limit_s_label_lies_over_the_curve_on_a_ground(shown: tuple[PlotStac
     assert all(text.fill.color().alpha() > 150 for text in shown[0].loss._change_texts)
 
 
+def test_the_limit_s_label_is_not_cut_off_at_the_top(shown: tuple[PlotStack, Simulator]) -> None:
+    limit = shown[0].gradient_norm.limit
+    high = limit._canvas.box.viewRange()[1][1]
+    limit.show_at(high, "max_norm 5 ⇕")
+    assert limit.label.pos().y() >= 0
+    limit.show_at((high + limit._canvas.box.viewRange()[1][0]) / 2, "max_norm 5 ⇕")
+    assert limit.label.pos().y() + limit.label.rect().height() == pytest.approx(limit._line.line().y1(), abs=1)
+
+
 @pytest.mark.parametrize(
     ("task", "says"), [("pole", "watch: pole up 50 % of the time"), ("ring", "watch: 50 % of the clusters hit")]
 )

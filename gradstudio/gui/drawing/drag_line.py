@@ -73,7 +73,8 @@ class DragLine(pg.InfiniteLine):
         width = self._canvas.size[0]
         self._line.setLine(0, y, width, y)
         self._line.setPen(self._hovered if self._under_mouse else self._usual)
-        self.label.place(0.99 * width, y, (1, 1))
+        lacks_room = 0 <= y < self.label.rect().height()  # above the line, at the top of the plot
+        self.label.place(0.99 * width, y, (1, 0 if lacks_room else 1))
 
     def _hold(self) -> None:
         self.dragged = True
