@@ -151,7 +151,8 @@ class NonfiniteWeights(_FirstNonfinite):
     def update(self, history: History, progress: Progress) -> Finding | None:
         if self._finding is None and (history.due or history.broken):
             ratios = history.column("update_ratio", self._seen)
-            for at in np.flatnonzero(~np.isfinite(ratios) & known(ratios)).tolist():
+            are_finite = math.isfinite(np.add.reduce(ratios))  # quickly, as nearly always
+            for at in () if are_finite else np.flatnonzero(~np.isfinite(ratios) & known(ratios)).tolist():
                 if self.fires(history, self._seen + at):
                     self._finding = self._describe(history, self._seen + at)
                     break
