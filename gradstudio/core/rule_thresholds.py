@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gradstudio.core import files, strict_toml
-from gradstudio.core.diagnosis.finding import NAMES
+from gradstudio.core.diagnosis.finding import NAMES, OF_THE_STUDIO
 from gradstudio.core.diagnosis.rule import Rule
 from gradstudio.core.knobs import KnobError, quote
 from gradstudio.core.rules import makers
@@ -88,3 +88,8 @@ def make(values: Mapping[str, Thresholds]) -> list[Rule]:
 def all_rules() -> list[Rule]:
     """Return every rule anew, with the thresholds that the user has set."""
     return make(read())
+
+
+def rules_of_a_script() -> list[Rule]:
+    """Return the same without those that read what is known of no script that is watched."""
+    return [rule for rule in all_rules() if rule.rule not in OF_THE_STUDIO]

@@ -36,6 +36,12 @@ class MeasuredStep(NamedTuple):
     unused: tuple[str, ...] | None = None  # parameters that got no gradient; None: nobody looked
 
     @property
+    def is_finite(self) -> bool:
+        """Whether loss, gradient and change are known and finite, so that the step neither went non-finite nor broke
+        weights."""
+        return math.isfinite(self.loss + self.change.norm) and not self.gradient.nonfinite
+
+    @property
     def went_nonfinite(self) -> bool:
         """Whether a NaN or Inf reached the loss or the weights: `Row.went_nonfinite`, before there is a row."""
         return (self.gradient.nonfinite > 0 and not self.skipped) or loss_broke(self.loss)

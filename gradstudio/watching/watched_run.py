@@ -264,7 +264,8 @@ class WatchedRun:
         it: whether it is the beginning of a divergence is seen by the rows behind it."""
         assert self._run is not None
         index, self._steps = self._steps, self._steps + 1
-        broke = made.went_nonfinite
+        is_finite = isinstance(made, MeasuredStep) and made.is_finite  # of nearly all, so one look is enough
+        broke = not is_finite and made.went_nonfinite
         self.news, self.birth, self._birth = None, self._birth, _NO_BIRTH
         if self._suspect is not None and not broke:  # else the loss or the gradient tells of it
             self._diverge_in_weights(self._suspect)
@@ -279,7 +280,7 @@ class WatchedRun:
         if broke:
             self._keep(self.birth)
         self._rows.append(made)
-        if not broke and isinstance(made, MeasuredStep) and made.broke_weights:
+        if not (is_finite or broke) and isinstance(made, MeasuredStep) and made.broke_weights:
             self._suspect = made
         if broke or made.skipped or self._at_once or len(self._rows) >= self._most_waiting:
             before = self.has_diverged

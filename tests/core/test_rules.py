@@ -13,14 +13,14 @@ import pytest
 
 from gradstudio.core.diagnosis import cause_ranking, mechanism
 from gradstudio.core.diagnosis.diagnosis import Diagnosis
-from gradstudio.core.diagnosis.finding import NAMES, Finding, Severity
+from gradstudio.core.diagnosis.finding import NAMES, OF_THE_STUDIO, Finding, Severity
 from gradstudio.core.diagnosis.median import median
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import LAYER_METRICS, Accumulated, Activation, Activations, History, Layer, Row, Settings
 from gradstudio.core.loop_calls import Loop, right
 from gradstudio.core.provenance import Operation, Provenance
-from gradstudio.core.rule_thresholds import all_rules
+from gradstudio.core.rule_thresholds import all_rules, rules_of_a_script
 from gradstudio.core.unknown import UNKNOWN
 
 WEIGHTS = ("first.weight", "second.weight", "third.weight", "last.weight")
@@ -340,6 +340,13 @@ def test_weight_decay_that_takes_away_what_the_first_update_made_is_no_cause_of_
     assert (cause.rule, cause.explains) == ("update_ratio_high", ("weight_decay_high",))
     made["weight_decay_high"] = replace(made["weight_decay_high"], first_step=0)
     assert cause_ranking.ordered(made.values())[0].rule == "weight_decay_high"
+
+
+def test_a_script_is_judged_by_every_rule_that_can_fire_without_what_only_the_studio_has() -> None:
+    rules = {rule.rule for rule in rules_of_a_script()}
+    assert rules == set(NAMES) - set(OF_THE_STUDIO)
+    bare = [thrown_up(200, 30.0), vanishing(1e-5, 1.0), skipped_overflows(0), falling(0), large_at_the_start(0)]
+    assert {rule for rows in bare for rule in diagnose(rows)} <= rules
 
 
 def test_the_rows_after_the_last_look_are_looked_at_at_the_end() -> None:

@@ -57,3 +57,10 @@ NAMES = (
     "reduced_too_often", "ranks_apart", "nan_on_a_rank", "clip_before_reduction", "ranks_alike", "uneven_shares",
     "rank_ran_out", "unused_layers",
 )  # fmt: skip
+# Those that read ranks, a test set, samples of activations, gradients of micro-batches or the task, which only runs of
+# the studio have.
+OF_THE_STUDIO = (
+    "saturated_activation", "batch_norm_of_two", "accumulation_mismatch", "test_gap", "accuracy_lost",
+    "nothing_learned", "reduced_too_often", "ranks_apart", "nan_on_a_rank", "clip_before_reduction", "ranks_alike",
+    "uneven_shares", "rank_ran_out",
+)  # fmt: skip

@@ -22,7 +22,7 @@ from gradstudio.core.history import History
 from gradstudio.core.knobs import Value, format_value
 from gradstudio.core.presets import Preset
 from gradstudio.core.provenance import Provenance
-from gradstudio.core.rule_thresholds import all_rules
+from gradstudio.core.rule_thresholds import all_rules, rules_of_a_script
 from gradstudio.core.text import LONGEST_TITLE, shortened
 from gradstudio.session.record.rule_watch import RuleWatch
 from gradstudio.session.record.watched_script import WatchedScript
@@ -104,12 +104,14 @@ class Run:
             in_force=self.experiment.with_values({change.knob: change.value for change in self.timeline})
             if self.timeline
             else self.experiment,
-            rule_watch=RuleWatch(Diagnosis(all_rules(), self._progress()), self.history.before(0)),
+            rule_watch=RuleWatch(self._diagnosis(), self.history.before(0)),
         )
 
-    def _progress(self) -> Progress:
-        """Return the progress before the first step. Of the task of a watched script nothing is known."""
-        return Progress() if self.watched is not None else Progress.of(self.experiment)
+    def _diagnosis(self) -> Diagnosis:
+        """Return the diagnosis before the first step. Of the task of a watched script nothing is known."""
+        if self.watched is not None:
+            return Diagnosis(rules_of_a_script(), Progress())
+        return Diagnosis(all_rules(), Progress.of(self.experiment))
 
     @property
     def over(self) -> bool:
