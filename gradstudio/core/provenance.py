@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -20,6 +21,20 @@ PHASES: dict[Phase, str] = {
 
 class ProvenanceUnknown(Exception):
     """The origin cannot be found. The text says why, as a sentence."""
+
+
+def is_node(name: str) -> bool:
+    """Return whether a name is that of a node of autograd's graph, as all that is known of loss code is."""
+    return re.search(r"Backward\d*$", name) is not None
+
+
+def operation_of(name: str) -> str:
+    """Return the name of an operation: linalg_vector_norm of aten.linalg_vector_norm.default, and of the node
+    LinalgVectorNormBackward0."""
+    if not is_node(name):
+        return re.sub(r"^aten\.(\w+)\b.*", r"\1", name)
+    words = re.sub(r"Backward\d*$", "", name.rpartition("::")[2])
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", words).lower()
 
 
 @dataclass(frozen=True)

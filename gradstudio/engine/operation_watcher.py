@@ -53,6 +53,11 @@ class Values(NamedTuple):
         return not (self.nan or self.inf)
 
     @property
+    def broken(self) -> str:
+        """What is not finite, in words: '3 NaN and 1 Inf'; "" where all is."""
+        return " and ".join([f"{self.nan:,} NaN"] * (self.nan > 0) + [f"{self.inf:,} Inf"] * (self.inf > 0))
+
+    @property
     def largest(self) -> float:
         return max(abs(self.low), abs(self.high)) if self.low == self.low else math.nan
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Sequence
 from typing import Literal
 
 from gradstudio.core.history import History, Row
-from gradstudio.core.provenance import Provenance
+from gradstudio.core.provenance import Provenance, is_node, operation_of
 from gradstudio.core.text import brief, number
 from gradstudio.core.unknown import is_known
-from gradstudio.watching.loss_code import BEFORE_THE_LOSS, operation_of
+from gradstudio.watching.loss_code import BEFORE_THE_LOSS
 from gradstudio.watching.passed_over import PassedOver
 
 OnNonfinite = Literal["explain", "raise", "ignore"]
@@ -25,7 +24,7 @@ _PHASES = {
 # Where no line of code is known; of an update there is one call.
 _UNSEEN = (
     "not known; the module and the operation above name the place",
-    "where the script calls the optimizer's step",
+    "where the script makes that update",
 )
 
 
@@ -75,23 +74,17 @@ def _where(found: Provenance) -> str:
     if found.was_given:
         return f"what the {'model' if found.operation == 'input' else 'loss'} was given"
     if found.is_of_update:
-        return f"the update of the optimizer: {found.operation}"
+        return f"the update of the weights: {found.operation}"
     of = found.chain[0].of if found.chain else ""
-    derivative = f", the derivative of {_plain(of)}" if of and of != found.operation and _is_node(of) else ""
-    in_loss_code = found.phase == "loss" or (found.phase == "backward" and _is_node(found.operation))
+    derivative = f", the derivative of {_plain(of)}" if of and of != found.operation and is_node(of) else ""
+    in_loss_code = found.phase == "loss" or (found.phase == "backward" and is_node(found.operation))
     where = f"module {found.module}" if found.module else "the script" if in_loss_code else "the model itself"
     return f"{where}, {_PHASES[found.phase]}: {_plain(found.operation)}{derivative}"
 
 
 def _plain(operation: str) -> str:
     """Return 'addmm' for 'aten.addmm.default', and 'log or div' for 'LogBackward0 or DivBackward0'."""
-    names = (re.sub(r"^aten\.(\w+)\..*", r"\1", name) for name in operation.split(" or "))
-    return " or ".join(operation_of(name) if _is_node(name) else name for name in names)
-
-
-def _is_node(operation: str) -> bool:
-    """Return whether a name is that of a node of autograd's graph, as all that is known of loss code is."""
-    return re.search(r"Backward\d*$", operation) is not None
+    return " or ".join(map(operation_of, operation.split(" or ")))
 
 
 def unknown_lines(why: str, step: int, row: Row | None = None) -> list[str]:
@@ -112,7 +105,7 @@ def update_lines(history: History, step: int) -> list[str]:
     if not 0 <= before < len(history):
         return []
     names = ("loss", "grad_norm", "clipped_norm", "weight_norm", "update_ratio")
-    *went_in, ratio = (float(history.column(name)[before]) for name in names)
+    *went_in, ratio = (history.value(name, before) for name in names)
     if not all(map(math.isfinite, went_in)) or math.isfinite(ratio) or not is_known(ratio):
         return []
     return [f"  so       the update of step {before:,} made them: its gradient, and the weights before it, were finite"]

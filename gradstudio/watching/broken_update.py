@@ -1,5 +1,4 @@
-"""The birth of a NaN or Inf in an update: the optimizer made it of finite weights and a gradient that the backward pass
-left finite."""
+"""The birth of a NaN or Inf in an update of the weights, where the gradient was finite after the backward pass."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from gradstudio.core.history import Layer
 from gradstudio.core.provenance import Operation, Provenance
 from gradstudio.core.text import listed, number
 from gradstudio.core.unknown import is_known
-from gradstudio.engine.operation_watcher import values_of
+from gradstudio.engine.operation_watcher import together, values_of
 from gradstudio.watching.measured_step import MeasuredStep
 
 MOST_NAMED = 3  # tensors
@@ -22,29 +21,26 @@ def born_in_update(
     made: MeasuredStep, optimizer: str, layers: Sequence[Layer], tensors: Sequence[Tensor]
 ) -> Provenance | None:
     """Return where what the weights hold was born: in the update of a step, or before it where the step before was not
-    measured. None where they are finite again, as the script has mended them."""
+    measured. None where they are finite again, as the script has mended them. `optimizer` is the name of its class, ""
+    where the script updates the weights itself."""
     held = [(layer, values_of(tensor)) for layer, tensor in zip(layers, tensors, strict=True)]
     broken = [(layer, values) for layer, values in held if not values.finite]
     if not broken:
         return None
-    told = [
-        " and ".join([f"{values.nan:,} NaN"] * bool(values.nan) + [f"{values.inf:,} Inf"] * bool(values.inf))
-        + f" in {layer.name}"
-        for layer, values in broken[:MOST_NAMED]
-    ]
+    told = [f"{values.broken} in {layer.name}" for layer, values in broken[:MOST_NAMED]]
     if more := len(broken) - len(told):
         told.append(f"some in {more:,} more")
-    nan, inf = (sum(getattr(values, kind) for _, values in broken) for kind in ("nan", "inf"))
+    whole = together([values for _, values in broken])
     norm, names = made.clipped_norm, tuple(layer.name for layer, _ in broken)
     if math.isfinite(made.change.weight_norm):
-        name, cause, before = optimizer or "step", f"the update left {listed(told)}", (0, 0)
+        name, cause, before = optimizer or "the script's own code", f"the update left {listed(told)}", (0, 0)
         taken = f"weights of norm {number(made.change.weight_norm)}; {_gradient(norm)}"
     else:
-        name, taken, before = names[0], "", (nan, inf)
+        name, taken, before = names[0], "", (whole.nan, whole.inf)
         cause = f"{listed(told)}, which an update since the row before or the script made"
     dtype = str(tensors[0].dtype).removeprefix("torch.")
     largest = norm if math.isfinite(norm) else math.nan
-    operation = Operation("update", "", name, "", dtype, largest, *before, math.nan, nan, inf)
+    operation = Operation("update", "", name, "", dtype, largest, *before, math.nan, whole.nan, whole.inf)
     return Provenance(made.step, "update", "", name, cause, 0, 1, None, names, (operation,), taken=taken)
 
 

@@ -4,7 +4,6 @@ and the loss. Its operations were not watched, so only what autograd has saved o
 from __future__ import annotations
 
 import gc
-import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -14,7 +13,7 @@ from torch import Tensor, nn
 
 from gradstudio.core.diagnosis.birth_remedies import CHANGED_BY_A_HOOK, MEAN_OF_NONE
 from gradstudio.core.diagnosis.cause_ranking import BEYOND, OF_NEGATIVE
-from gradstudio.core.provenance import Operation, Phase, Provenance, ProvenanceUnknown
+from gradstudio.core.provenance import Operation, Phase, Provenance, ProvenanceUnknown, operation_of
 from gradstudio.core.text import number, plural
 from gradstudio.engine.operation_watcher import Values, largest_of, together, values_of
 from gradstudio.watching import source_lines
@@ -112,12 +111,6 @@ class _Node(NamedTuple):
             return None
 
 
-def operation_of(node: str) -> str:
-    """Return the name of an operation from that of its node in autograd's graph."""
-    words = re.sub(r"Backward\d*$", "", node.rpartition("::")[2])
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", words).lower()
-
-
 def passes_before(roots: Sequence[Tensor], mark: str) -> list[KeptPass]:
     """Return the passes of the model from which a loss was computed, the first one first."""
     return passes_of([root.grad_fn for root in roots], mark)
@@ -177,11 +170,11 @@ def born_in(roots: Sequence[Tensor], mark: str, model: ModelLike) -> Provenance 
         maker = _maker(each, broken)
         if maker is _UNTOLD:
             _look_at_weights(each.node, mark, model)
-            cause = f"its {broken} holds {_count(taken[broken])}; where that came from is not known"
+            cause = f"its {broken} holds {taken[broken].broken}; where that came from is not known"
             return _provenance("loss", [each], list(taken.values()), cause, given, model, is_birth=False)
         _look_at(maker, model)
         if maker is None or mark in maker.metadata or _is_leaf(maker):
-            cause = f"its {_ROLES.get(broken, broken)} holds {_count(taken[broken])}, which the model did not compute"
+            cause = f"its {_ROLES.get(broken, broken)} holds {taken[broken].broken}, which the model did not compute"
             return _provenance("loss", [each], list(taken.values()), cause, given, model)
         made = _Node(maker, _saved(maker))
         return _born_or_seen(made, _inputs(made, mark), each.saved[broken], mark, model)
@@ -201,10 +194,10 @@ def _born_or_seen(each: _Node, inputs: list[Values] | None, given: Tensor, mark:
     values = values_of(given)
     if inputs is not None:
         broken = next((each for each in inputs if not each.finite), None)
-        cause = f"its input holds {_count(broken)}, which the model did not compute" if broken else _why(each, values)
+        cause = f"its input holds {broken.broken}, which the model did not compute" if broken else _why(each, values)
         return _provenance("loss", [each], inputs, cause, given, model)
     _look_at_weights(each.node, mark, model)
-    cause = f"its result holds {_count(values)}; what went in is not known, as autograd has not saved it"
+    cause = f"its result holds {values.broken}; what went in is not known, as autograd has not saved it"
     return _provenance("loss", [each], [], cause, given, model, is_birth=False)
 
 
@@ -355,7 +348,7 @@ def _look_at(maker: Any, model: ModelLike) -> None:
         maker = maker.next_functions[0][0]
     found = getattr(maker, "variable", None) if maker is not None and _is_leaf(maker) else None
     if isinstance(found, nn.Parameter) and not (values := values_of(found.detach())).finite:
-        raise ProvenanceUnknown(f"{_called(found, model)} held {_count(values)}{BEFORE_THE_LOSS}")
+        raise ProvenanceUnknown(f"{_called(found, model)} held {values.broken}{BEFORE_THE_LOSS}")
 
 
 def _called(weight: Tensor, model: ModelLike) -> str:
@@ -384,12 +377,7 @@ def _why(each: _Node, given: Values) -> str:
         if given.inf and bool((exponent > 0).all()):
             return f"inputs up to {number(taken.largest)} gave {BEYOND} {largest_of(operand.dtype)}"
     into = f" of finite values up to {number(taken.largest)}" if taken.largest == taken.largest else ""
-    return f"it made {_count(given)}{into}"
-
-
-def _count(values: Values) -> str:
-    parts = ([f"{values.nan:,} NaN"] if values.nan else []) + ([f"{values.inf:,} Inf"] if values.inf else [])
-    return " and ".join(parts) or "values that are not finite"
+    return f"it made {given.broken}{into}"
 
 
 def _provenance(

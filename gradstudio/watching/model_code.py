@@ -10,7 +10,17 @@ from torch import nn
 
 from gradstudio.core.provenance import Phase, Provenance
 from gradstudio.core.text import number, plural
-from gradstudio.engine.operation_watcher import LONGEST, Values, Watched, Watcher, cause_of, chain_to, told, values_of
+from gradstudio.engine.operation_watcher import (
+    LONGEST,
+    Values,
+    Watched,
+    Watcher,
+    cause_of,
+    chain_to,
+    together,
+    told,
+    values_of,
+)
 from gradstudio.watching.kept_pass import KeptPass
 
 _OF_DATA = {"addmm", "mm", "bmm", "convolution"}  # operations that nobody gives a mask
@@ -119,7 +129,7 @@ def _given(model: nn.Module, watcher: Watcher, born: Watched) -> _Given | None:
         return _Given("forward", "", "input", f"input {name}{_OF_THE_MODEL}holds {_counted(born)} before the pass")
     table = dict(model.named_parameters()) if kind == "weight" else dict(model.named_buffers())
     broken = values_of(table[name]) if name in table else None
-    held = "values that are not finite" if broken is None else _count(broken.nan, broken.inf)
+    held = "values that are not finite" if broken is None else broken.broken
     cause = f"{name} holds {held} before the pass" + (
         ", so an earlier update or the script made them" if kind == "weight" else ""
     )
@@ -127,11 +137,7 @@ def _given(model: nn.Module, watcher: Watcher, born: Watched) -> _Given | None:
 
 
 def _counted(born: Watched) -> str:
-    return _count(sum(values.nan for values in born.taken), sum(values.inf for values in born.taken))
-
-
-def _count(nan: int, inf: int) -> str:
-    return " and ".join(([f"{nan:,} NaN"] if nan else []) + ([f"{inf:,} Inf"] if inf else []))
+    return together(born.taken).broken
 
 
 def _growth(watcher: Watcher, phase: Phase) -> tuple[tuple[str, float], ...]:

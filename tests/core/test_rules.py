@@ -273,6 +273,12 @@ def test_an_update_that_breaks_weights_is_found_though_no_loss_shows_it(ratio: f
     assert "no longer when the optimizer got it" in diagnose([*by_hand, *calm[31:]])["nonfinite_weights"].meaning
 
 
+def test_broken_weights_are_found_where_nobody_knows_what_the_optimizer_got() -> None:
+    rows = [replace(row(step, 1.0, 1.0), clipped_norm=UNKNOWN) for step in range(40)]
+    rows[10] = replace(rows[10], update_ratio=math.nan)
+    assert diagnose(rows)["nonfinite_weights"].first_step == 10
+
+
 def test_weights_of_0_and_updates_that_nobody_measured_are_not_broken() -> None:
     rows = [replace(row(step, 1.0, 1.0), update_ratio=math.inf if step == 0 else UNKNOWN) for step in range(40)]
     rows[0] = replace(rows[0], weight_norm=0.0)

@@ -111,6 +111,18 @@ class Forgetful(OrderedDict):
         pass
 
 
+class Without:
+    """A module of torch as whoever imports it now finds it, without a name that torch itself goes on using."""
+
+    def __init__(self, module: Any, name: str) -> None:
+        self.module, self.name = module, name
+
+    def __getattr__(self, name: str) -> Any:
+        if name == self.name:
+            raise AttributeError(name)
+        return getattr(self.module, name)
+
+
 class HiddenHooks:
     """The hooks of a tensor, which torch alone finds."""
 
@@ -202,6 +214,7 @@ WAYS: dict[str, list[Take]] = {
         gives(torch._C, "_is_any_autocast_enabled", lambda: False),
     ],
     "torch._dynamo.eval_frame.cached_backends": [
+        gives(torch._dynamo, "eval_frame", Without(torch._dynamo.eval_frame, "cached_backends")),
         gives(torch._dynamo.eval_frame, "cached_backends", OrderedDict()),
     ],
     "torch._C._dynamo.eval_frame.get_eval_frame_callback": [

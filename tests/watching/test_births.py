@@ -22,6 +22,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 from waiting import PATIENCE
 
+from gradstudio.core.diagnosis import birth_remedies
 from gradstudio.core.diagnosis.birth_remedies import of_birth
 from gradstudio.core.diagnosis.cause_ranking import undefined_for
 from gradstudio.core.provenance import Provenance
@@ -781,12 +782,17 @@ def test_a_line_that_was_not_called_yet_or_is_of_plain_numbers_is_not_blamed(tmp
 
 
 @pytest.mark.parametrize(
-    "spoil",
-    [lambda hidden: hidden + hidden[:0].mean(), lambda hidden: hidden * (0 * torch.full((2,), 1.0) * math.inf)],
+    ("spoil", "remedies"),
+    [
+        (lambda hidden: hidden + hidden[:0].mean(), ()),
+        (lambda hidden: hidden * (0 * torch.full((2,), 1.0) * math.inf), birth_remedies._OF_THE_NUMBER),
+        (lambda hidden: hidden * (0 * torch.full((2,), 1.0) * torch.full((2,), math.inf)), ()),
+    ],
 )
-def test_smaller_gradients_are_no_remedy_for_an_operation_that_is_undefined(spoil: Callable[[Tensor], Tensor]) -> None:
-    remedies = of_birth(known(Undefined(spoil), torch.randn(8, 4)))
-    assert remedies is not None and not any("clip" in line or "lr=" in line for line in remedies)
+def test_smaller_gradients_are_no_remedy_for_an_operation_that_is_undefined(
+    spoil: Callable[[Tensor], Tensor], remedies: tuple[str, ...]
+) -> None:
+    assert of_birth(known(Undefined(spoil), torch.randn(8, 4))) == remedies
 
 
 # ---- several forward passes in a step

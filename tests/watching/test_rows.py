@@ -657,7 +657,27 @@ def test_an_update_that_breaks_weights_of_no_batch_is_told(
     assert first.rule == "nonfinite_weights" and "its gradient was finite" in first.remedies[0]
     said = capsys.readouterr().err
     assert said.count("step 0 left weights that are not finite: loss") == 1
-    assert "born in  the update of the optimizer: Adam" in said
+    assert "born in  the update of the weights: Adam" in said
+
+
+def test_an_update_by_hand_that_breaks_weights_is_told_as_the_script_s_own(
+    watch: Watch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = nn.Sequential(nn.Embedding(10, 4), nn.Linear(4, 1))
+    one = watch(model)
+    for _ in range(3):
+        model.zero_grad()
+        model(torch.randint(0, 5, (64,))).square().mean().backward()
+        with torch.no_grad():
+            for weight in model.parameters():
+                assert weight.grad is not None
+                weight -= 0.01 * weight.grad / weight.grad.abs()
+    one.close()
+    (run,) = runs_of(one)
+    (first, *_) = ranked(run)
+    assert (run.first_nonfinite_step, first.rule) == (0, "nonfinite_weights")
+    assert "optimizer.state" not in first.remedies[0] and "a division by 0" in first.remedies[0]
+    assert "born in  the update of the weights: the script's own code" in capsys.readouterr().err
 
 
 def test_broken_weights_are_told_too_where_the_next_update_is_skipped(

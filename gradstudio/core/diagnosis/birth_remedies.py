@@ -4,10 +4,9 @@ large; it heals neither the data nor a loss that is not defined for the finite v
 from __future__ import annotations
 
 import math
-import re
 
 from gradstudio.core.diagnosis.cause_ranking import OF_NEGATIVE, undefined_for
-from gradstudio.core.provenance import Provenance
+from gradstudio.core.provenance import Provenance, operation_of
 from gradstudio.core.unknown import UNKNOWN, is_known
 
 _OVERFLOWS = 1e15  # a gradient whose square, which Adam takes, may lie beyond the range of float32
@@ -16,7 +15,7 @@ _LOG = (
     "`F.binary_cross_entropy_with_logits`"
 )
 _NORM = "`torch.sqrt((x ** 2).sum() + 1e-8)` in place of `x.norm()`: its derivative at 0 is not defined"
-# By the name of an operation as autograd and torch have it, without "_" and capitals.
+# By the name of an operation.
 _DEFINED: dict[str, str] = {
     "logit": "`torch.logit(x, eps=1e-6)` in place of `torch.logit(x)`",
     **dict.fromkeys(("log", "log2", "log10"), _LOG),
@@ -25,9 +24,9 @@ _DEFINED: dict[str, str] = {
     "rsqrt": "`torch.rsqrt(x + 1e-8)` in place of `torch.rsqrt(x)`: at 0 it is Inf",
     "sqrt": "`torch.sqrt(x + 1e-8)` in place of `torch.sqrt(x)`: its derivative at 0 is Inf",
     "pow": "`(x + 1e-8) ** p` in place of `x ** p`: at 0 it or its derivative is not finite",
-    **dict.fromkeys(("norm", "linalgnorm", "linalgvectornorm"), _NORM),
+    **dict.fromkeys(("norm", "linalg_norm", "linalg_vector_norm"), _NORM),
     **dict.fromkeys(
-        ("cdist", "cdistforward", "euclideandist"),
+        ("cdist", "cdist_forward", "euclidean_dist"),
         "`torch.sqrt(squares + 1e-8)` in place of `torch.cdist`: its derivative at 0 is not defined",
     ),
     "acos": "`torch.acos(x.clamp(-1 + 1e-6, 1 - 1e-6))`",
@@ -37,8 +36,8 @@ _DEFINED: dict[str, str] = {
 }
 # The same for operations that are undefined for what is no number, by what their name has in it.
 _ALWAYS = {
-    "ctcloss": "`zero_infinity=True` in `ctc_loss`: a target is longer than what the model gave for it",
-    "nllloss": "no step for a batch of which every label is `ignore_index`: the mean over none of them is 0 / 0",
+    "ctc_loss": "`zero_infinity=True` in `ctc_loss`: a target is longer than what the model gave for it",
+    "nll_loss": "no step for a batch of which every label is `ignore_index`: the mean over none of them is 0 / 0",
 }
 _OF_A_SOFTMAX = (
     "`assert torch.isfinite(x).any(-1).all()` before the softmax, or a mask that leaves each row one entry: a row of "
@@ -54,6 +53,13 @@ _OF_THE_DATA = (
 _OF_THE_OPTIMIZER = (
     "`print({optimizer}.param_groups, {optimizer}.state)` before that step: its gradient was finite, so look for an "
     "eps of 0, for a rate or state that is not finite, or for code that changes the weights itself",
+)
+
+
+# The same where the script updates the weights itself.
+_BY_HAND = (
+    "`torch.isfinite` on what the script takes from its weights in that step: the gradient was finite, so look for a "
+    "division by 0, or a factor that is not finite",
 )
 
 
@@ -89,7 +95,7 @@ _OF_A_HOOK = ("look for hooks on the loss or on the outputs of the model: one ma
 
 def of_birth(found: Provenance, gradient: float = UNKNOWN, optimizer: str = "optimizer") -> tuple[str, ...] | None:
     """Return what to change in the script; None where the usual remedies fit. `gradient`: the norm that the optimizer
-    was given at the step before; `optimizer`: its name in the script."""
+    was given at the step before; `optimizer`: its name in the script, "" without one."""
     if found.phase == "update" and gradient < _OVERFLOWS:
         return of_update(optimizer)
     if found.phase == "update" and is_known(gradient) and not math.isfinite(gradient):
@@ -115,8 +121,9 @@ def of_birth(found: Provenance, gradient: float = UNKNOWN, optimizer: str = "opt
 
 
 def of_update(optimizer: str = "optimizer") -> tuple[str, ...]:
-    """Return what to look at where an update made weights NaN or Inf of a finite gradient."""
-    return tuple(line.format(optimizer=optimizer) for line in _OF_THE_OPTIMIZER)
+    """Return what to look at where an update made weights NaN or Inf of a finite gradient. `optimizer` is its name in
+    the script, "" where it has none and updates the weights itself."""
+    return tuple(line.format(optimizer=optimizer) for line in _OF_THE_OPTIMIZER) if optimizer else _BY_HAND
 
 
 def _is_nan_by_itself(found: Provenance) -> bool:
@@ -159,12 +166,9 @@ def _always(name: str) -> str:
 
 
 def _plain(name: str) -> str:
-    """Return 'linalgvectornorm' for 'aten.linalg_vector_norm.default' and 'LinalgVectorNormBackward0'; "" for a
-    Function of the script, whose name says nothing: its node has no number."""
-    if name.endswith("Backward"):
-        return ""
-    name = re.sub(r"^aten\.(\w+).*|(?:.*::)?(\w+)Backward\d+$", r"\1\2", name)
-    return name.replace("_", "").lower()
+    """Return the name of an operation; "" for a Function of the script, whose name says nothing: its node has no
+    number."""
+    return "" if name.endswith("Backward") else operation_of(name).strip("_")
 
 
 def _is_softmax_of_inf(found: Provenance) -> bool:

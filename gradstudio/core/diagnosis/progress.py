@@ -28,7 +28,7 @@ WELL = 0.4  # share of the first loss, or 1 - WELL more accuracy, or an accuracy
 RISEN = 0.15  # rise of the accuracy (0 to 1) with which it has learned, whatever the loss means
 MOVED = 0.03  # change of the accuracy that counts as one
 THROWN = 2.0  # times the first loss: where all that follow lie above it, a large first update threw the loss up
-FAR = 10.0  # the same
+FAR = 10.0  # times the first loss: where a run of few steps stays above it, the loss has not come back
 LARGE = 1.0  # update / weights: what the weights were at first is gone
 SEEN = 3  # losses after the first, from which on it can be told
 

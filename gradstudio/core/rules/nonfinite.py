@@ -134,8 +134,9 @@ class NonfiniteWeights(_FirstNonfinite):
     rule = "nonfinite_weights"
     title = "The weights are not finite"
     meaning = (
-        "The optimizer's step made them of finite weights and a finite gradient: by a division by 0, as with an eps of "
-        "0, by a learning rate or a state that is not finite, or because they are too large for their number format."
+        "The update made them of finite weights and a finite gradient: by a division by 0, as with an eps of 0, by a "
+        "learning rate or an optimizer's state that is not finite, or because they are too large for their number "
+        "format."
     )
     between = "No row tells which update made them so, or whether the script did."
     changed = (

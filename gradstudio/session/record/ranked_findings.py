@@ -39,14 +39,15 @@ def _with_remedies(finding: Finding, run: Run) -> Finding:
     scaled = run.experiment.precision.scaling == "dynamic"
     facts = dict(run.watched.facts)
     variables = {name: facts[f"{name} variable"] for name in ("model", "optimizer") if f"{name} variable" in facts}
+    called = variables.get("optimizer", "optimizer") if optimizer else ""
     lines = as_code((*loop, *_usable(found, run)), optimizer, scaled=scaled, variables=variables)
     if finding.rule.startswith("nonfinite") and run.provenance is not None:
         before = run.provenance.step - (0 if run.provenance.is_of_update else 1)
         gradient = run.history.value("clipped_norm", before) if 0 <= before < len(run.history) else UNKNOWN
-        of_its_birth = of_birth(run.provenance, gradient, variables.get("optimizer", "optimizer"))
+        of_its_birth = of_birth(run.provenance, gradient, called)
         lines = lines if of_its_birth is None else of_its_birth
     elif finding.rule == "nonfinite_weights" and not lines:
-        lines = of_update(variables.get("optimizer", "optimizer"))
+        lines = of_update(called)
     return replace(found, remedies=lines)
 
 
