@@ -321,6 +321,14 @@ def test_a_loss_that_the_first_update_threw_up_is_compared_with_the_one_before_i
     assert diagnose(thrown_up(200, 0.1))["update_ratio_high"].severity == "info"  # it learns
 
 
+def test_that_it_is_too_early_to_tell_is_said_only_while_it_is() -> None:
+    rows = [row(step, 2.3 * math.exp(-step / 200), 1.0) for step in range(60)]
+    rows[5] = replace(rows[5], update_ratio=1.2)
+    meanings = [diagnose(rows[:count])["update_ratio_high"].meaning for count in (40, 60)]
+    assert meanings[0] == "After so few steps nothing shows yet whether they do harm."
+    assert meanings[1] == "Nothing shows that they did harm."
+
+
 def test_a_tenth_of_an_absurd_rate_is_no_remedy() -> None:
     rows = [replace(each, lr=1e30, update_ratio=each.update_ratio * 1e27) for each in thrown_up(200, 30.0)]
     remedies = diagnose(rows)["update_ratio_high"].remedies

@@ -47,7 +47,8 @@ class UpdateRatioHigh(Looking):
     _peak_lr: float = 0.0
     _latest: int = -1
     _broke: int = -1  # the step at which the run did
-    _known: tuple[Severity, bool] = ("info", False)  # severity, and whether the run did well, as they were told last
+    # As they were told last: the severity, whether the run did well, and whether it was long enough to tell.
+    _known: tuple[Severity, bool, bool] = ("info", False, False)
     _failed: bool = False  # whether it did badly at the latest look
 
     def look(self, history: History, state: Progress) -> None:
@@ -82,7 +83,7 @@ class UpdateRatioHigh(Looking):
         moved = state.struggling and (self._peak > self.once or far)
         blamed = (state.failing or moved) and not (state.broken and self._latest < self._broke - self.recent)
         severity: Severity = "info" if not blamed else "critical" if state.failing else "warning"
-        known = (severity, state.well)
+        known = (severity, state.well, state.known)
         if not len(high) and self._finding is not None and known == self._known:
             return
         self._known = known
