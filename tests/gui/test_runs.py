@@ -7,7 +7,6 @@ import contextlib
 import math
 import os
 import shutil
-import sqlite3
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -34,6 +33,7 @@ from gradstudio.gui.runs.run_search import SORTS, RunSearch
 from gradstudio.gui.runs.several_runs import SeveralRuns
 from gradstudio.gui.theme import theme
 from gradstudio.gui.window import Window
+from gradstudio.session.library import schema
 from gradstudio.session.library.requests import Request
 from gradstudio.session.library.store import Entry, Library
 from gradstudio.session.library.writer import LibraryWriter
@@ -508,8 +508,7 @@ def test_a_run_that_was_read_before_its_end_was_written_is_read_again(
     window.controls.run_or_pause()
     qtbot.waitUntil(lambda: len(window.simulator.run.history) > 5, timeout=LONG)
     left = window.simulator.run
-    qtbot.waitUntil(reading.path.exists, timeout=LONG)
-    with contextlib.closing(sqlite3.connect(reading.path, isolation_level=None)) as other:
+    with contextlib.closing(schema.connect(reading.path)) as other:  # it may have no tables yet
         running = "SELECT count(*) FROM runs WHERE status = 'running'"
         qtbot.waitUntil(lambda: other.execute(running).fetchone()[0] == 1, timeout=LONG)
         other.execute("BEGIN IMMEDIATE")  # nobody else writes meanwhile
