@@ -44,6 +44,8 @@ _LOST = (
     f"SELECT run FROM checksums WHERE part = '{checksums.LIST}' AND typeof(run) = 'text' "
     "AND run NOT IN (SELECT id FROM runs)"
 )
+# Read from end to end, not joined: where a name is damaged, SQLite may find the checksum of another part under it.
+_SUMS = f"SELECT run, crc FROM checksums WHERE part = '{checksums.LIST}'"
 _PARTS = (  # of a run, apart from its line
     "SELECT start, count, columns, layers FROM rows WHERE run = ? ORDER BY start",
     "SELECT start, count, ranks, figures FROM rank_rows WHERE run = ? ORDER BY start",
@@ -184,13 +186,13 @@ class Library:
         """Return the lines of the list, newest first, and behind them the runs that have lost theirs. Each line is cut
         as it is read: in the file of somebody else, many may share the pages of one long text."""
         watched = self._watched()
+        sums = dict(self._connection.execute(_SUMS).fetchall())
         query = (
-            f"SELECT {_LISTED}, crc FROM runs "
-            f"LEFT JOIN checksums ON run = id AND part = '{checksums.LIST}' WHERE (deleted IS NOT NULL) = ? "
+            f"SELECT {_LISTED} FROM runs WHERE (deleted IS NOT NULL) = ? "
             "ORDER BY id"  # as the lines lie there; by time, SQLite would use the index or keep all lines to sort them
         )
         lines = self._connection.execute(query, (deleted,))
-        found = [self._entry(line, watched=line["id"] in watched) for line in lines]
+        found = [self._entry(line, sums.get(line["id"]), watched=line["id"] in watched) for line in lines]
         found.sort(key=lambda entry: (entry.started, entry.id), reverse=True)
         return found + [_damaged(run) for (run,) in (() if deleted else self._connection.execute(_LOST))]
 
@@ -404,10 +406,10 @@ class Library:
             self.notice, connection = salvage.set_aside(self.path, file)
             return connection
 
-    def _entry(self, row: sqlite3.Row, *, watched: bool) -> Entry:
+    def _entry(self, row: sqlite3.Row, crc: int | None, *, watched: bool) -> Entry:
         """Return a line of the list; one that cannot be read, or is not what was written, is "damaged"."""
         try:
-            check_listed(dict(row), row["crc"])
+            check_listed(dict(row), crc)
             tags = loads(row["tags"])
             entry = Entry(
                 id=row["id"], title=row["title"], preset=row["preset_id"], outcome=self._outcome(row),

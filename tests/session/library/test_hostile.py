@@ -261,6 +261,22 @@ def test_bytes_in_place_of_an_id_keep_no_run_from_being_found(path: Path) -> Non
         assert library.find("goo") == "good" and {entry.id for entry in library.entries()} == {"bad", "good"}
 
 
+def test_a_damaged_name_among_the_checksums_lists_no_run_twice(path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as library:
+        size = library.execute("PRAGMA page_size").fetchone()[0]
+        [page] = library.execute("SELECT rootpage FROM sqlite_master WHERE name = 'checksums'").fetchone()
+    whole, begin = path.read_bytes(), size * (page - 1)
+    places = [at for at in range(begin, begin + size) if whole.startswith((b"goodrows", b"goodchange", b"goodrun"), at)]
+    assert len(places) >= 3
+    for place in places:
+        for letter in b"far~":  # before and behind the other names
+            path.write_bytes(whole[:place] + bytes([letter]) + whole[place + 1 :])
+            with contextlib.closing(Library(path)) as library:
+                assert sorted((entry.id, entry.outcome) for entry in library.entries()) == [
+                    ("bad", "finished"), ("good", "finished"),
+                ]  # fmt: skip
+
+
 def test_runs_that_an_index_has_lost_are_listed_and_found(path: Path) -> None:
     with contextlib.closing(sqlite3.connect(path)) as library:
         size = library.execute("PRAGMA page_size").fetchone()[0]
