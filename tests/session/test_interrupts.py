@@ -88,6 +88,41 @@ def test_the_first_signal_stops_and_the_second_ends_after_saving(program: Callab
     assert process.communicate(timeout=PATIENCE)[0] == "saved\n" and process.returncode == 130
 
 
+POOL = """
+import os, time
+from multiprocessing import get_context
+{begin}
+with get_context("fork").Pool(2) as workers:  # which ends them by SIGTERM
+    assert workers.map(abs, [-1, -2]) == [1, 2]
+time.sleep(0.3)
+{end}
+print("went on", *heard)
+"""
+HEARERS = {
+    "command": (
+        "from gradstudio.session.running import interrupts\nheard = []\n"
+        "duty = interrupts.stopping(lambda: heard.append('stopped'))\nsignals = duty.__enter__()",
+        "heard += ['a signal'] * signals.heard\nduty.__exit__(None, None, None)",
+    ),
+    "window": (
+        "from PySide6.QtCore import QObject\nfrom PySide6.QtWidgets import QApplication, QWidget\n"
+        "from gradstudio.gui.services.closing_signals import ClosingSignals\n"
+        "app, heard = QApplication([]), []\nwindow = QWidget()\nwindow.show()\n"
+        "signals = ClosingSignals(window, heard.append)",
+        "app.processEvents()\nassert window.isVisible()\nsignals.remove()",
+    ),
+}
+
+
+@pytest.mark.parametrize("hearer", HEARERS)
+def test_the_signals_of_a_worker_that_was_forked_off_are_its_own(hearer: str) -> None:
+    begin, end = HEARERS[hearer]
+    words = [sys.executable, "-W", "ignore", "-c", POOL.format(begin=begin, end=end)]
+    for _ in range(3):
+        done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
+        assert (done.returncode, done.stdout) == (0, "went on\n"), done.stderr
+
+
 def test_a_main_thread_that_is_held_in_c_is_ended_too(program: Callable) -> None:
     process = program("held in C")
     process.send_signal(signal.SIGINT)

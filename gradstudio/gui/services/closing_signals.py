@@ -14,7 +14,7 @@ from collections.abc import Callable
 from PySide6.QtCore import QObject, QSocketNotifier
 from PySide6.QtWidgets import QApplication
 
-from gradstudio.session.running.interrupts import ECHO, EXIT_CODE, SIGNALS
+from gradstudio.session.running.interrupts import ECHO, EXIT_CODE, heed, leave
 
 
 class ClosingSignals(QObject):
@@ -28,15 +28,13 @@ class ClosingSignals(QObject):
             end_of_pair.setblocking(False)
         self._notifier = QSocketNotifier(self._source.fileno(), QSocketNotifier.Type.Read, self)
         self._notifier.activated.connect(self._close)
-        heeded = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-        self._before = {number: signal.signal(number, self._heard) or signal.SIG_DFL for number in heeded}
+        heed(self._heard)
         self._woken = signal.set_wakeup_fd(self._sink.fileno(), warn_on_full_buffer=False)
 
     def remove(self) -> None:
         """Leave the signals to whoever heard them before."""
         signal.set_wakeup_fd(self._woken)
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
+        leave()
         self._notifier.setEnabled(False)
         self._source.close()
         self._sink.close()

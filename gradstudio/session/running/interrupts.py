@@ -13,10 +13,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import socket
+    from types import FrameType
 
 PATIENCE = 1.5  # seconds from the first signal until a thread that has not stopped is left behind
 ECHO = 0.2  # seconds within which a signal is the first one again: `timeout` sends it to the process and to its group
@@ -100,6 +101,33 @@ class Interrupts:
 
 
 _present: list[Interrupts] = []
+_before: list[dict[int, Any]] = []  # the handlers that were there before ours
+
+
+def heed(handler: Callable[[int, FrameType | None], object]) -> None:
+    """Let `handler` act on the signals until `leave`, but for those that are ignored: a shell ignores SIGINT for what
+    runs in the background, nohup ignores SIGHUP."""
+    heeded = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    _before.append({number: signal.signal(number, handler) or signal.SIG_DFL for number in heeded})
+
+
+def leave() -> None:
+    """Leave the signals to whoever heard them before."""
+    for number, handler in _before.pop().items():
+        signal.signal(number, handler)
+
+
+def _leave_all() -> None:
+    """Leave the signals of a process that was forked off to itself: the pool of a studio file ends its workers by
+    SIGTERM, and each would wake this program as if it were meant."""
+    if _before:
+        signal.set_wakeup_fd(-1)
+    while _before:
+        leave()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_leave_all)
 
 
 @contextlib.contextmanager
@@ -109,17 +137,14 @@ def listening() -> Iterator[Interrupts]:
         yield _present[-1] if _present else Interrupts()
         return
     interrupts = Interrupts()
-    # those ignored stay so: a shell ignores SIGINT for what runs in the background, nohup ignores SIGHUP
-    heeded = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, interrupts.obey) or signal.SIG_DFL for number in heeded}
+    heed(interrupts.obey)
     _present.append(interrupts)
     try:
         with _ears(interrupts):
             yield interrupts
     finally:
         _present.clear()
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        leave()
 
 
 @contextlib.contextmanager
