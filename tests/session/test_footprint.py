@@ -201,6 +201,7 @@ def test_the_command_says_what_the_contract_names(
 def test_an_own_model_is_run_where_it_was_agreed_to(
     process: FootprintProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    asked(process, MLP)  # so that it has begun, whichever test is the first
     closed: list[bool] = []
     monkeypatch.setattr(process, "close", lambda: closed.append(True))  # for the other tests it goes on
     refused = own_models.preset(tmp_path, own_models.GOOD + "# read by nobody\n", agreed=False)
