@@ -4,7 +4,7 @@ what is not finite spread from where it was born."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -36,6 +36,11 @@ FILLS = {
     "lift_fresh",
 }
 
+# Operations that hand on an Inf that somebody put in, as a mask that is added to scores.
+_HANDING_ON = {
+    "add", "sub", "neg", "cat", "stack", "clone", "copy", "_to_copy", "expand", "repeat", "index", "index_put",
+    "index_select", "gather", "scatter", "max", "amax", "maximum", "min", "amin", "minimum",
+}  # fmt: skip
 _SOFTMAX = {"_softmax", "_log_softmax", "_safe_softmax"}
 
 
@@ -66,7 +71,8 @@ class Watched(NamedTuple):
     """An operation, with its tensors as they were then. `sources` are the numbers of the operations that wrote those
     inputs of it that are not finite, `origins` the names of those that were not finite from the start, `into` the
     named tensors that it wrote to, `place` its line of code as the watcher's `where` gave it, `number` a Python number
-    that it was given and that is not finite, or by which it divides if that is 0; None without one."""
+    that it was given and that is not finite, or by which it divides if that is 0; None without one. `put_in`: what it
+    gave is Inf that somebody put in on purpose, or may have."""
 
     name: str
     phase: Phase
@@ -81,6 +87,7 @@ class Watched(NamedTuple):
     into: set[str]
     place: Any
     number: float | None = None
+    put_in: bool = False
 
     @property
     def kind(self) -> str:
@@ -107,7 +114,7 @@ class Watcher(SeesOperations):
         self.micro_batch = -1
         self.states: dict[str, Tensor] = {}  # the latest output of each module, by its name, in the order of their ends
         self._model = model
-        self._named, self._where = named, where
+        self._named, self._where = dict(named), where
         self._made: dict[int, int] = {}  # which operation wrote to a storage last
         self._held: list[Any] = []  # so that no storage is used twice
         self._modules: list[str] = []
@@ -128,29 +135,34 @@ class Watcher(SeesOperations):
         node = self._node_at_work()
         at_work = self._modules[-1] if self._modules else ""  # a checkpoint that is computed again may leave its own
         module = at_work if node is None else node.metadata.get("module", at_work)
-        self.operations.append(
-            Watched(
-                str(function),
-                self.phase if node is None else "backward",
-                module,
-                "" if node is None else node.name(),
-                self.micro_batch,
-                given[0].dtype if given else torch.float32,
-                before,
-                together([values_of(tensor) for tensor in given]),
-                [self._made[storage] for storage in broken if storage in self._made],
-                tuple(self._named[storage] for storage in broken if storage in self._named),
-                {self._named[place] for place in places if place in self._named},
-                self._where(node),
-                _odd_number(str(function), args),
-            )
+        made = Watched(
+            str(function),
+            self.phase if node is None else "backward",
+            module,
+            "" if node is None else node.name(),
+            self.micro_batch,
+            given[0].dtype if given else torch.float32,
+            before,
+            together([values_of(tensor) for tensor in given]),
+            [self._made[storage] for storage in broken if storage in self._made],
+            tuple(self._named[storage] for storage in broken if storage in self._named),
+            {self._named[place] for place in places if place in self._named},
+            self._where(node),
+            _odd_number(str(function), args),
         )
+        self.operations.append(made._replace(put_in=self._is_put_in(made)))
         for tensor in given:
             if storage_of(tensor) not in self._made:
                 self._bytes += tensor.untyped_storage().nbytes() if tensor.layout is torch.strided else 0
             self._made[storage_of(tensor)] = len(self.operations) - 1
         self._held.append(given)
         return results
+
+    def _is_put_in(self, made: Watched) -> bool:
+        if made.given.nan or made.origins or not all(self.operations[source].put_in for source in made.sources):
+            return False
+        handed_on = made.kind.removesuffix("_") in _HANDING_ON and any(not values.finite for values in made.taken)
+        return handed_on or made.kind in FILLS
 
     def _check(self) -> None:
         """Raise ProvenanceUnknown where the step is not to be watched any further."""
@@ -161,6 +173,10 @@ class Watcher(SeesOperations):
                 f"the step is too large to be made again under watch: it takes more than "
                 f"{MOST_BYTES / 1e9:.1f} GB or {MOST_OPERATIONS:,} operations"
             )
+
+    def name(self, tensors: Iterable[Tensor], name: str) -> None:
+        """Say what lies in these tensors, from now on. They are held by whoever says it."""
+        self._named.update(dict.fromkeys(map(storage_of, tensors), name))
 
     def maker(self, tensor: Tensor) -> int:
         """Return the number of the operation that wrote to a tensor last."""
@@ -249,11 +265,17 @@ def together(parts: list[Values]) -> Values:
 
 def chain_to(operations: list[Watched], sink: int) -> list[int]:
     """Return the operations from the birth of a value to `sink`. The search goes back along what was not finite, a NaN
-    before an Inf, to the operation that made it from finite values."""
+    before an Inf, to the operation that made it from finite values, or a NaN from Inf that somebody put in."""
     chain = [sink]
     while True:
-        sources = [source for source in operations[chain[-1]].sources if not operations[source].given.finite]
-        sources = [source for source in sources if source < chain[-1] and not _is_fill(operations[source])]
+        made = operations[chain[-1]]
+        makes_nan = made.given.nan > 0 and not any(values.nan for values in made.taken)
+        sources = [source for source in made.sources if source < chain[-1] and not operations[source].given.finite]
+        sources = [
+            source
+            for source in sources
+            if not (_is_fill(operations[source]) or (makes_nan and operations[source].put_in))
+        ]
         if not sources:
             return chain[::-1]
         chain.append(min(sources, key=lambda source: (operations[source].given.nan == 0, source)))
@@ -261,7 +283,7 @@ def chain_to(operations: list[Watched], sink: int) -> list[int]:
 
 def _is_fill(made: Watched) -> bool:
     """Return whether an operation only puts in what somebody chose. A NaN in a batch is the batch's."""
-    return made.kind in FILLS and (made.phase == "data" or not made.given.nan)
+    return made.kind in FILLS and (made.phase == "data" or made.put_in)
 
 
 def told(made: Watched) -> Operation:
@@ -296,7 +318,7 @@ def cause_of(born: Watched) -> str:
     match born.kind.removesuffix("_"):
         case "div" if born.number == 0:
             return f"a division by the number 0{where}"
-        case "add" | "sub" | "mul" | "div" | "pow" | "fill" if born.number and not math.isfinite(born.number):
+        case "add" | "sub" | "mul" | "div" | "pow" | "fill" | "full" if born.number and not math.isfinite(born.number):
             return f"{GIVEN_NUMBER} {number(born.number)}{where}"
         case "log" | "log2" | "log10" if first.low < 0:
             return f"the logarithm of a negative number, {number(first.low)}, is NaN"
@@ -326,7 +348,8 @@ def cause_of(born: Watched) -> str:
         is_difference = born.given.nan and not born.given.inf
         sums = "Inf - Inf, which is NaN" if is_difference else f"{BEYOND} {largest_of(born.dtype)}"
         return f"inputs up to {number(taken.largest)} gave {sums}{where}"
-    return f"it made {plural(born.given.nan, 'NaN', 'NaN')} of finite values up to {number(taken.largest)}{where}"
+    of = f" of finite values up to {number(taken.largest)}" if taken.largest == taken.largest else ""
+    return f"it made {born.given.nan:,} NaN{of}{where}"
 
 
 def _cause_in_a_power(born: Watched, first: Values) -> str:

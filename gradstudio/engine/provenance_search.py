@@ -4,6 +4,7 @@ Inf which reached the loss, the gradient or the weights."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,20 +12,40 @@ from torch import Tensor, nn
 from gradstudio.core.provenance import Phase, Provenance
 from gradstudio.core.text import plural
 from gradstudio.engine.models.rnn import RecurrentStack
-from gradstudio.engine.operation_watcher import LONGEST, Watched, Watcher, cause_of, chain_to, together, told, values_of
-from gradstudio.engine.passes.watching import storage_of
+from gradstudio.engine.operation_watcher import (
+    LONGEST,
+    Values,
+    Watched,
+    Watcher,
+    cause_of,
+    chain_to,
+    together,
+    told,
+    values_of,
+)
+from gradstudio.engine.passes.watching import storage_of, tensors_in
 from gradstudio.engine.step.observer import Observer
 from gradstudio.engine.torch_internals import seen_operations
 from gradstudio.engine.trainer import Trainer
 
 
 class _Witness(Observer):
-    """Tells a watcher in which phase the step is, and finds out which operations gave a loss that is not finite."""
+    """Tells a watcher in which phase the step is and what lies in its batches, and finds out which operations gave a
+    loss that is not finite. `batches` are the names of the micro-batches, with what their tensors hold."""
 
     def __init__(self, watcher: Watcher) -> None:
         super().__init__()
         self._watcher = watcher
+        self._held: list[Tensor] = []  # so that no storage is used twice
+        self.batches: dict[str, Values] = {}
         self.losses: list[int] = []
+
+    def takes(self, batch: Sequence[Any]) -> None:
+        tensors, name = tensors_in(batch), f"batch {len(self.batches)}"
+        self._held += tensors
+        self._watcher.name(tensors, name)
+        self.batches[name] = together([values_of(tensor) for tensor in tensors])
+        self._watcher.phase = "loss"  # until the model is called
 
     def phase(self, phase: Phase) -> None:
         self._watcher.phase = phase
@@ -53,20 +74,25 @@ def explain(trainer: Trainer, stopped: Callable[[], bool] = lambda: False) -> Pr
             next(trainer.steps())
     finally:
         trainer.observer = observer
-    reached = [number for number, made in enumerate(watcher.operations) if made.into and not made.given.finite]
+    reached = [
+        number
+        for number, made in enumerate(watcher.operations)
+        if made.into - witness.batches.keys() and not made.given.finite
+    ]
     sinks = [number for number in (*witness.losses[:1], *reached[:1]) if number >= 0]
     if not sinks:
         return None
     chain = _from_its_birth(watcher.operations, chain_to(watcher.operations, min(sinks)))
     born = watcher.operations[chain[0]]
-    came = _came_with_data(born)
+    came = [witness.batches[name] for name in born.origins if name in witness.batches]
+    came = came if len(came) == len(born.origins) else []
     along, growth = _growth(watcher, born, trainer)
     return Provenance(
         step=step,
         phase="data" if came else born.phase,
         module=born.module,
         operation=born.name,
-        cause=_of_the_batch(born) if came else cause_of(born),
+        cause=_of_the_batch(came[0]) if came else cause_of(born),
         micro_batch=max(born.micro_batch, 0) % micro_batches,  # that of the second passes begins anew
         micro_batches=micro_batches,
         time_step=_time_step(watcher, chain[0], trainer),
@@ -87,14 +113,8 @@ def _from_its_birth(operations: Sequence[Watched], chain: list[int]) -> list[int
     return later if handed_on and later else chain
 
 
-def _came_with_data(born: Watched) -> bool:
-    """Return whether the first operation of the model was given what is not finite, by weights that are finite."""
-    return born.phase == "forward" and not together(born.taken).finite and not born.origins
-
-
-def _of_the_batch(born: Watched) -> str:
-    taken = together(born.taken)
-    return f"the batch holds {plural(taken.nan + taken.inf, 'value that is', 'values that are')} not finite"
+def _of_the_batch(held: Values) -> str:
+    return f"the batch holds {plural(held.nan + held.inf, 'value that is', 'values that are')} not finite"
 
 
 def _time_steps(trainer: Trainer, module: str) -> int:

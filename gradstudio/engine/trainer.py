@@ -348,6 +348,7 @@ class Trainer:
         """Return what is differentiated, and for the row, in one tensor that a device hands over at once: the loss, the
         accuracy, and the largest absolute output, NaN where an output is NaN. All in fp32, whatever the model computed
         in. `shared`: the batch ends with its share."""
+        self.observer.takes(batch)
         weight = self._loss_weight()
         loss, measured = self.subject.compute(self.called, batch[:-1] if shared else batch, self.experiment)
         if weight != 1:

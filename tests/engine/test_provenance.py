@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
+from pathlib import Path
 
+import own_models
 import pytest
 import torch
 
@@ -17,6 +19,7 @@ from gradstudio.engine.provenance_search import explain
 from gradstudio.engine.snapshot import Snapshot
 from gradstudio.engine.tasks.task import Batch
 from gradstudio.engine.trainer import Trainer
+from gradstudio.session.running.investigation import sentence
 
 SMALL = {"model.width": 8, "model.depth": 2, "problem.batch_size": 8, "run.device": "cpu"}
 
@@ -235,3 +238,64 @@ def test_passing_over_can_be_stopped_and_goes_on() -> None:
     trainer, plain, asked = trainer_of(problem__skip_batches=9), trainer_of(problem__skip_batches=9), iter([False] * 4)
     assert not trainer.pass_over(lambda: next(asked, True)) and trainer.passed == 4
     assert repr(next(trainer.steps()).loss) == repr(next(plain.steps()).loss) and trainer.passed == 9
+
+
+OWN = """
+import math
+import numpy as np
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.out = nn.Linear(4, 4)
+    def forward(self, x, empty, bias):
+        scores = self.out(x)[:, None] * x[:, :, None]
+        {forward}
+        return scores.sum(2)
+
+def build_model():
+    return Net()
+
+def get_batch(batch_size, generator):
+    x = torch.randn(batch_size, 4, generator=generator)
+    return {{"x": x, "weight": torch.tensor({weight}), "bias": torch.zeros(4).fill_({bias})}}
+
+def compute_loss(model, batch):
+    empty = torch.zeros(len(batch["x"]), 4, 4, dtype=torch.bool)
+    empty[1] = True  # a row of nothing but padding
+    {before}
+    return ((model(batch["x"], empty, batch["bias"]) - batch["x"]) ** 2 * batch["weight"]).mean()
+"""
+
+
+@pytest.mark.parametrize(
+    ("changed", "phase", "operation", "cause"),
+    [
+        ({"weight": "math.inf"}, "data", "mul", "the batch holds 1 value that is not finite"),
+        ({"bias": "math.nan", "forward": "scores = scores + bias"}, "data", "add", "the batch holds 4 values that are not finite"),
+        ({"before": "torch.log(batch['bias'] - 1).sum() * batch['x']; batch['x'] = batch['x'] + torch.log(batch['bias'] - 1)"},
+         "loss", "log", "the logarithm of a negative number"),
+        ({"forward": "scores = scores.masked_fill(empty, -math.inf).softmax(-1)"}, "forward", "_softmax", "it was given 16 Inf"),
+        ({"forward": "scores = (scores + torch.where(empty, torch.tensor(-math.inf), 0)).softmax(-1)"},
+         "forward", "_softmax", "it was given 16 Inf"),
+        ({"forward": "mask = torch.zeros(scores.shape); mask[empty] = -math.inf; scores = (scores + mask).softmax(-1)"},
+         "forward", "_softmax", "it was given 16 Inf"),
+        ({"forward": "scores = (scores * 1000).exp().masked_fill(empty, -math.inf).softmax(-1)"}, "forward", "exp", "is beyond"),
+        ({"forward": "scores = scores + torch.tensor(math.nan)"}, "forward", "add", "it was given 1 value that is not finite"),
+        ({"forward": "scores = scores + torch.from_numpy(np.full(4, np.nan, np.float32))"},
+         "forward", "add", "it was given 4 values that are not finite"),
+        ({"forward": "scores = scores + torch.full((4,), math.nan)"}, "forward", "full", "it was given the number NaN"),
+        ({"forward": "with torch.no_grad(): self.out.weight[0, 0] = math.inf"}, "forward", "copy_", "it was given 1 value"),
+    ],
+)  # fmt: skip
+def test_what_a_model_of_ones_own_made_did_not_come_with_the_data(
+    changed: dict[str, str], phase: str, operation: str, cause: str, tmp_path: Path
+) -> None:
+    plain = {"forward": "pass", "before": "pass", "weight": "1.0", "bias": "0.0"}
+    found = explain(Trainer(own_models.preset(tmp_path, OWN.format(**plain | changed)).experiment))
+    assert found is not None
+    assert (found.phase, found.short_name) == (phase, operation) and cause in found.cause
+    assert found.came_with_data == (phase == "data")
+    assert ("was born" in sentence(found)) == (operation in ("log", "exp", "_softmax", "full"))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from torch import Tensor
 
 from gradstudio.core.loop_calls import Call
@@ -19,6 +22,9 @@ class Observer:
     def phase(self, phase: Phase) -> None:
         """Hear that the gradients are unscaled, or that the update begins. The passes before that tell their phases
         themselves."""
+
+    def takes(self, batch: Sequence[Any]) -> None:
+        """Hear the micro-batch of which a forward pass is made next. Passes that repeat a recorded one are not told."""
 
     def computed(self, loss: Tensor) -> None:
         """Hear the loss that a forward pass gave, times the loss scale; the backward pass is next. Passes

@@ -167,7 +167,8 @@ def sentence(found: Provenance) -> str:
     if found.phase == "update" and not born.produced:  # found as the next step began
         held = f"The weights held what is not finite before step {found.step:,}{f' ({where})' if where else ''}"
         return f"{held}: {found.cause}.{all_alike}"
-    verb = "was born" if born.produced else "came" if found.is_birth else "was first seen"
+    of_inf = what == "NaN" and found.is_birth and not born.taken_nan  # as a softmax of nothing but -Inf
+    verb = "was born" if born.produced or of_inf else "came" if found.is_birth else "was first seen"
     return (
         f"The first {what} {verb} in the {PHASES[found.phase]} of step "
         f"{found.step:,}{f' ({where})' if where else ''}, in {found.short_name}: {found.cause}.{all_alike}"
