@@ -11,6 +11,8 @@ import pytest
 import torch
 
 from gradstudio.core import presets
+from gradstudio.core.diagnosis.finding import Finding
+from gradstudio.core.diagnosis.offered_remedies import fitting
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.provenance import Provenance, ProvenanceUnknown
 from gradstudio.engine import operation_watcher
@@ -294,8 +296,12 @@ def test_what_a_model_of_ones_own_made_did_not_come_with_the_data(
     changed: dict[str, str], phase: str, operation: str, cause: str, tmp_path: Path
 ) -> None:
     plain = {"forward": "pass", "before": "pass", "weight": "1.0", "bias": "0.0"}
-    found = explain(Trainer(own_models.preset(tmp_path, OWN.format(**plain | changed)).experiment))
+    trainer = Trainer(own_models.preset(tmp_path, OWN.format(**plain | changed)).experiment)
+    found = explain(trainer)
     assert found is not None
     assert (found.phase, found.short_name) == (phase, operation) and cause in found.cause
     assert found.came_with_data == (phase == "data")
     assert ("was born" in sentence(found)) == (operation in ("log", "exp", "_softmax", "full"))
+    broke = Finding("nonfinite_loss", "critical", "", 3, 3, (), "", "", ("clipping.kind=norm",))
+    offered = fitting(broke, trainer.experiment, found).remedies
+    assert ("clipping.kind=norm" in offered) == (operation == "exp")

@@ -8,7 +8,8 @@ import math
 from collections.abc import Iterable
 from dataclasses import replace
 
-from gradstudio.core.diagnosis.cause_ranking import born_in_loss
+from gradstudio.core.diagnosis.birth_remedies import GIVEN_NUMBER
+from gradstudio.core.diagnosis.cause_ranking import born_in_loss, undefined_for
 from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.experiment import Experiment, parse_assignment
 from gradstudio.core.provenance import Provenance
@@ -68,8 +69,17 @@ def fitting(finding: Finding, knobs: Experiment, provenance: Provenance | None =
         offered = _OF_THE_LOSS[knobs.loss.kind] if not_finite else mended
     if provenance is not None and provenance.phase == "data":
         offered = _OF_THE_DATA if not_finite else mended
+    elif not_finite and provenance is not None and knobs.studio_file is not None and _never_grew(provenance):
+        offered = tuple(remedy for remedy in offered if not remedy.startswith("clipping."))
     fit = _different(remedy for remedy in offered if _fits(remedy, knobs))
     return finding if fit == finding.remedies else replace(finding, remedies=fit)
+
+
+def _never_grew(provenance: Provenance) -> bool:
+    """Return whether smaller steps before would not have kept a model of somebody's own from its first NaN or Inf: it
+    was given, or an operation is not defined for what it got."""
+    given = GIVEN_NUMBER in provenance.cause or not provenance.chain[0].produced
+    return given or undefined_for(provenance)
 
 
 def _offered(finding: Finding, knobs: Experiment) -> tuple[str, ...]:
