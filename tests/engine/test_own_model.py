@@ -52,6 +52,13 @@ def test_what_is_trained_is_what_the_file_builds(tmp_path: Path) -> None:
     assert math.isnan(made.evaluate() or 0.0)
 
 
+def test_a_parameter_without_entries_has_no_share_that_is_zero_or_not_finite(tmp_path: Path) -> None:
+    text = GOOD.replace("self.unused = nn.Parameter(torch.ones(3))", "self.unused = nn.Parameter(torch.empty(0))")
+    made = trainer(tmp_path, text=text)
+    row = next(made.steps())
+    assert made.layers[0].size == 0 and all(map(math.isfinite, row.layers.ravel()))
+
+
 def test_a_snapshot_has_the_state_of_dropout_and_of_the_data(tmp_path: Path) -> None:
     made = trainer(tmp_path, "accumulation.steps=2", "model_file.dropout=0.5")
     losses(made, 3)
@@ -409,9 +416,13 @@ BAD = {
     ),
     "torch itself": (
         "class Net", "torch.Tensor.item = lambda number: 3.0\nclass Net",
-        "line 15: it replaces torch.Tensor.item for the whole program; wanted: torch as it was",
+        "line 15: it replaces torch.Tensor.item for the whole program; wanted: as it was",
     ),
     "one function of torch for another": ("class Net", "F.relu = F.gelu\nclass Net", "line 15: it replaces torch.nn.functional.relu"),
+    "the clock": (
+        "class Net", "import time\ntime.perf_counter = lambda: 0.0\nclass Net",
+        "line 16: it replaces time.perf_counter for the whole program; wanted: as it was",
+    ),
     "a layer of torch": (
         "    return Net(", "    nn.Linear.forward = lambda self, x: x\n    return Net(",
         "line 30: build_model replaces torch.nn.Linear.forward for the whole program",

@@ -228,7 +228,7 @@ def test_a_run_that_changes_torch_in_the_middle_fails_at_its_end_and_torch_is_pu
     )
     mean = torch.mean
     run = trained(preset(tmp_path, text))
-    told = "points.py, line 44: it replaces torch.mean for the whole program; wanted: torch as it was"
+    told = "points.py, line 44: it replaces torch.mean for the whole program; wanted: as it was"
     assert (run.status, run.message, len(run.history)) == ("failed", told, 12)
     assert torch.mean is mean
 

@@ -43,7 +43,8 @@ class Gauges:
     """Measures flat tensors of one layout."""
 
     def __init__(self, layout: Layout) -> None:
-        self._sizes, self._starts, self._stops = layout.sizes, layout.starts, layout.stops
+        self._starts, self._stops = layout.starts, layout.stops
+        self._sizes = np.maximum(layout.sizes, 1)  # a tensor without entries has no share of them
 
     def norms(self, flat: Tensor | np.ndarray) -> tuple[float, np.ndarray]:
         """Return the L2 norm of all tensors together, and of each."""

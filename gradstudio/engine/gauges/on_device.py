@@ -39,7 +39,7 @@ class DeviceGauges:
             bounds.append(stop)  # what lies between two tensors is a piece too, which nobody reads
         offsets = torch.tensor([[row * layout.length + bound for bound in bounds] for row in range(MOST)])
         self._offsets = torch.cat([offsets.flatten(), torch.tensor([MOST * layout.length])]).to(device)
-        self._firsts, self._pieces, self._sizes = np.array(firsts), len(bounds), layout.sizes
+        self._firsts, self._pieces, self._sizes = np.array(firsts), len(bounds), np.maximum(layout.sizes, 1)
         self._length = layout.length
         self._summed = torch.zeros(MOST, layout.length, dtype=torch.float64, device=device)
         self._products = torch.zeros(len(PAIRED), layout.length, dtype=torch.float64, device=device)

@@ -94,11 +94,12 @@ class Program:
         return loss.reshape(())
 
     def leave_torch_as_it_was(self, function: str = "") -> None:
-        """Bring torch itself back to what it was before any file ran; StudioFileError where it was changed."""
+        """Bring torch itself and the clock back to what they were before any file ran; StudioFileError where one was
+        changed."""
         if changed := torch_itself.put_back():
             set_here = re.search(rf"\.{re.escape(changed.rpartition('.')[2])}\s*=(?!=)", self.file.text)
             line = self.file.text.count("\n", 0, set_here.start()) + 1 if set_here else 0
-            what = f"{function or 'it'} {changed} for the whole program; wanted: torch as it was"
+            what = f"{function or 'it'} {changed} for the whole program; wanted: as it was"
             raise self.error(what, function, line)
 
     def error(self, what: str, function: str = "", line: int = 0) -> StudioFileError:

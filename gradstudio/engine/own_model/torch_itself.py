@@ -1,5 +1,6 @@
 """torch itself, which all runs of this process share: its functions and methods, the hooks that it calls everywhere,
-and its modes. A studio file that changes one of them would change every run after it, so it is put back.
+and its modes. A studio file that changes one of them would change every run after it, so it is put back. So are the
+functions of the clock, which tell the program when to show what.
 
 The first look takes a few milliseconds, and each other one about one: it is made when a file has run, when its model is
 built, when its run ends and before another one begins; never at a step."""
@@ -10,6 +11,7 @@ import inspect
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from types import CodeType, ModuleType
 from typing import Any, NamedTuple
@@ -22,7 +24,7 @@ from gradstudio.engine.torch_internals import whole_program
 
 _MODULES = (
     "torch", "torch.nn", "torch.optim", "torch.autograd", "torch.linalg", "torch.special", "torch.fft", "torch.random",
-    "torch.utils.checkpoint",
+    "torch.utils.checkpoint", "time",
 )  # fmt: skip
 _FOLDER = os.path.join(os.path.dirname(torch.__file__), "")
 _NOTHING: Any = object()
@@ -122,14 +124,15 @@ class _Before:
         if not _acts(part) and (name.startswith("_") or isinstance(part, ModuleType)):
             return True
         by_torch = id(found) not in self._known and _is_made_by_torch(found, part)
-        allowed = by_torch or _is_a_packages(part) or _is_a_packages(found)
+        was_a_packages = owner.itself is not time and _is_a_packages(part)
+        allowed = by_torch or was_a_packages or _is_a_packages(found)
         if allowed:
             owner.accepted[name] = found
         return allowed
 
 
 def _owners() -> Iterator[tuple[str, Any]]:
-    """Yield the modules and classes of torch whose functions a run may call, by their names."""
+    """Yield the clock, and the modules and classes of torch whose functions a run may call, by their names."""
     modules = [
         (name, module)
         for name, module in list(sys.modules.items())
