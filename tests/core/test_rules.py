@@ -1240,6 +1240,15 @@ def test_what_the_loss_did_before_an_explosion_stands_behind_it_and_is_not_its_e
     assert [(each.rule, each.explains) for each in found] == [("exploding_gradient", ()), ("loss_oscillating", ())]
 
 
+def test_what_was_over_is_not_the_effect_of_what_came_later() -> None:
+    large = Finding("update_ratio_high", "warning", "a", 0, 13, (), "", "", ())
+    nan = Finding("nonfinite_loss", "critical", "b", 14, 14, (), "", "", ())
+    birth = born("loss", "aten.log.default")  # which puts the NaN first
+    for last, explains in ((13, ()), (14, ("update_ratio_high",))):
+        found = cause_ranking.ordered([nan, replace(large, last_step=last)], birth)
+        assert (found[0].rule, found[0].explains) == ("nonfinite_loss", explains)
+
+
 def test_a_mistake_in_the_loop_comes_before_a_nan_of_the_loss_that_came_later() -> None:
     nan = Finding("nonfinite_loss", "critical", "a", 20, 20, (), "", "", ())
     mismatch = Finding("accumulation_mismatch", "warning", "b", 0, 20, (), "", "", ())

@@ -96,6 +96,7 @@ def ordered(findings: Iterable[Finding], provenance: Provenance | None = None) -
             and place[other.rule] > place[finding.rule]
             and finding.rule not in _ALONE
             and other.rule not in _EXPLAINED_BY_NOTHING
+            and not _was_over(other, finding)
             and not (finding.rule == "exploding_gradient" and _was_before(other.rule, finding.rule, first))
             and not (_in_evaluation(other) and not _in_evaluation(finding))
             and not (with_data and finding.rule not in _NOT_FINITE and other.rule in _NOT_FINITE)
@@ -122,6 +123,13 @@ def _is_refuted(finding: Finding, provenance: Provenance | None) -> bool:
 
 def _came_with_data(provenance: Provenance) -> bool:
     return provenance.phase == "data" or provenance.operation == "input"
+
+
+def _was_over(other: Finding, finding: Finding) -> bool:
+    """Return whether something had ended before a finding that is not its cause then. The first step of most rules is
+    known to within one look; a loss that was large before it was NaN is the same event."""
+    exact = finding.rule in _NOT_FINITE and other.rule not in _OF_THE_LOSS
+    return other.last_step + (0 if exact else LOOK_EVERY) < finding.first_step
 
 
 def _in_evaluation(finding: Finding) -> bool:
