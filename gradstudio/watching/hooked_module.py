@@ -15,7 +15,7 @@ from torch.compiler import is_compiling
 from torch.jit import is_tracing  # pyright: ignore[reportPrivateImportUsage]
 
 from gradstudio.core.provenance import ProvenanceUnknown
-from gradstudio.engine.torch_internals import module_tables
+from gradstudio.engine.torch_internals import function_transforms, module_tables
 from gradstudio.watching.pass_state import PassStates
 
 _AROUND = {"OptimizedModule": "_orig_mod", "DistributedDataParallel": "module"}
@@ -120,9 +120,10 @@ class _Hook:
 
     def __init__(self, call: Callable[..., None]) -> None:
         self._call = call
+        self._transform = function_transforms.transform()  # within one, no tensor holds values
 
     def __call__(self, *arguments: Any) -> None:
-        if not is_compiling() and not is_tracing():
+        if not is_compiling() and not is_tracing() and self._transform() is None:
             self._call(*arguments)
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -221,6 +221,10 @@ WAYS: dict[str, list[Take]] = {
         gone(torch._C._dynamo.eval_frame, "get_eval_frame_callback"),
         gives(torch._C._dynamo.eval_frame, "get_eval_frame_callback", lambda: None),
     ],
+    "torch._C._functorch.peek_interpreter_stack": [
+        gone(torch._C._functorch, "peek_interpreter_stack"),
+        gives(torch._C._functorch, "peek_interpreter_stack", lambda: None),
+    ],
     "torch.nn.utils.clip_grad": [unwrapping("_clip_grads_with_norm_"), unwrapping("clip_grad_value_")],
     "torch.segment_reduce": [gone(torch, "segment_reduce"), raises(torch, "segment_reduce")],
     "torch.utils.deterministic.fill_uninitialized_memory": [

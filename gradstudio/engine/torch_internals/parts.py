@@ -7,6 +7,7 @@ from gradstudio.engine.torch_internals import (
     compiled_frames,
     device_kernels,
     entry_points,
+    function_transforms,
     heard_clipping,
     memory_and_work,
     plain_optimizers,
@@ -27,6 +28,7 @@ _FILES = (
     heard_clipping,
     compiled_frames,
     device_kernels,
+    function_transforms,
 )
 INTERNALS = tuple(part for file in _FILES for part in vars(file).values() if isinstance(part, Internal))
 
@@ -40,6 +42,7 @@ def try_parts_of_a_watch() -> None:
         heard_clipping.ANY_AUTOCAST,
         entry_points.FLOAT_TYPE,
         entry_points.ENTRY_POINTS,
+        function_transforms.STACK,
         seen_operations.SEEING,
         seen_operations.SCHEMA,
     ):
