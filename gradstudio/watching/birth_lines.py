@@ -10,6 +10,7 @@ from gradstudio.core.history import History, Row
 from gradstudio.core.provenance import Provenance, is_node, operation_of
 from gradstudio.core.text import brief, number
 from gradstudio.core.unknown import is_known
+from gradstudio.watching.births import MADE_BY_THE_SCRIPT
 from gradstudio.watching.loss_code import BEFORE_THE_LOSS
 from gradstudio.watching.passed_over import PassedOver
 
@@ -94,7 +95,7 @@ def unknown_lines(why: str, step: int, row: Row | None = None) -> list[str]:
 
 def _unknown(why: str) -> tuple[str, ...]:
     told = f"  {brief(f'where it was born is not known: {why}', LONGEST - 2)}"
-    if BEFORE_THE_LOSS in why:  # no derivative has made it, so none is to be looked for
+    if BEFORE_THE_LOSS in why or why == MADE_BY_THE_SCRIPT:  # no derivative has made it
         return (told,)
     return told, _ANOMALY
 

@@ -33,6 +33,8 @@ MOST_BETWEEN = 64  # operations between two passes that are looked at
 MOST_SUSPECTS = 64  # of a step
 MOST_SEARCHES = 8  # for the birth of what a script passes over: one that skips half of its batches is not to be slow
 _ENOUGH = f"after {MOST_SEARCHES} batches that were not finite it is not searched for any more"
+# Where gradients that were finite are gone, and others stand in their place.
+MADE_BY_THE_SCRIPT = "the backward passes gave finite gradients, of which the script made these"
 
 
 class Births:

@@ -24,7 +24,7 @@ from gradstudio.core.provenance import Provenance, ProvenanceUnknown
 from gradstudio.core.unknown import UNKNOWN, is_known
 from gradstudio.engine.gauges.addresses import Addresses, sizes
 from gradstudio.watching import model_layers
-from gradstudio.watching.births import Births
+from gradstudio.watching.births import MADE_BY_THE_SCRIPT, Births
 from gradstudio.watching.guard import say
 from gradstudio.watching.heard_loop import NEAR, HeardLoop
 from gradstudio.watching.hooks import Roots
@@ -99,6 +99,7 @@ class Observer:
         self._zero_marks: list[int] = []  # of gradients that the latest backward pass gave, where all of them are 0
         self._layer_names: list[str] = []  # of the parameters
         self._has_thrown = False  # whether gradients were thrown away since the step before
+        self._were_finite = False  # whether they were all finite, and the script has put others there
         self._passes_over = False  # whether the script has been seen to go on after such a batch
         self._anew()
 
@@ -455,6 +456,8 @@ class Observer:
         """Forget the gradients that were measured where the script, which has thrown gradients away, has put others
         there that are made of them."""
         if self._gradient is not None and not self.parameters.gradients_are_there:
+            self._were_finite = not (self._is_broken or self._passed)
+            self._passed = [each for each in self._passed if not each.after_backward]  # no batch was skipped
             self._gradient, self._losses, self.micro_batches = None, UNKNOWN, 0
 
     def _look_at_schedules(self) -> None:
@@ -511,7 +514,9 @@ class Observer:
         self._clipped_norm = self.parameters.keep_weights_and_norm()
         if (factor := getattr(optimizer, "grad_scale", None)) is not None:
             self._clipped_norm /= float(factor)  # a fused optimizer divides the scale out by itself
-        if self._gradient.nonfinite and not self._is_scaled():
+        if self._gradient.nonfinite and self._were_finite:
+            self._sink.explain(self, None, MADE_BY_THE_SCRIPT)
+        elif self._gradient.nonfinite and not self._is_scaled():
             self._sink.explain(self, self.births.explain(), self.births.unknown)
 
     def _gradient_without_pass(self) -> Gradient:
@@ -638,10 +643,12 @@ class Observer:
         self._losses, self.micro_batches, self._heard, self._born = 0.0, 0, ("none", 0.0), None
         self._norm_by_hand, self._is_empty, self._is_passed_by = UNKNOWN, False, False
         self._unclipped = None
-        self._has_thrown = False
+        self._has_thrown = self._were_finite = False
 
     def _tell_passed_over(self, *, finite: bool) -> None:
         """Tell of the batches that the script has passed over since the step before."""
+        if not finite:  # what was thrown away before a step that is made all the same was no batch to skip
+            self._passed = [each for each in self._passed if not each.after_backward]
         if self.births.suspects:
             self._passed += self.births.passed_over(finite=finite)
         for each in self._passed:

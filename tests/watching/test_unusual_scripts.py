@@ -330,3 +330,51 @@ def test_whether_anything_is_compiled_is_not_forgotten_with_what_was(watch: Watc
     monkeypatch.setattr(guard, "_compiler", guard._compiler._replace(reads=lambda: looked.append(1) or False))
     compiled(model).backward()
     assert looked
+
+
+def test_a_model_that_torch_func_transforms_is_no_pass(watch: Watch, faults_are_told: list[str]) -> None:
+    torch.manual_seed(0)
+    model = small_net()
+    optimizer, losses = SGD(model.parameters(), lr=0.1), []
+    one = watch(model, optimizer)
+
+    def loss_of_one(weights: dict[str, Tensor], x: Tensor) -> Tensor:
+        return torch.func.functional_call(model, weights, (x[None],)).square().sum()
+
+    of_each = torch.func.vmap(torch.func.grad(loss_of_one), in_dims=(None, 0))
+    for step in range(4):
+        x = torch.randn(8, 6)
+        loss = model(x).square().mean() * (math.nan if step == 3 else 1.0)
+        of_each({name: weight.detach() for name, weight in model.named_parameters()}, x)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    (run,) = runs_of(one)
+    assert column(run, "loss") == pytest.approx(losses, rel=1e-6, nan_ok=True)
+    assert run.provenance is not None and run.provenance.phase == "loss", faults_are_told
+
+
+def test_a_nan_that_the_script_makes_of_finite_gradients_is_its_own_and_skips_no_batch(
+    watch: Watch, faults_are_told: list[str]
+) -> None:
+    model = small_net()
+    optimizer, norms = SGD(model.parameters(), lr=0.1), []
+    one = watch(model, optimizer)
+    for step in range(5):
+        sums = [torch.zeros_like(each) for each in model.parameters()]
+        for _ in range(2):
+            optimizer.zero_grad()
+            square_loss(model).backward()
+            for total, each in zip(sums, model.parameters(), strict=True):
+                assert each.grad is not None
+                total += each.grad / (0.0 if step == 2 else 2.0)
+        for total, each in zip(sums, model.parameters(), strict=True):
+            each.grad = total - total * (step == 2)
+        norms.append(gradient_norm(model))
+        optimizer.step()
+    (run,) = runs_of(one)
+    assert column(run, "grad_norm") == pytest.approx(norms, rel=1e-6, nan_ok=True) and math.isnan(norms[3])
+    assert any("the backward passes gave finite gradients" in line for line in faults_are_told)
+    assert not [line for line in faults_are_told if "skipped" in line or "anomaly" in line]
+    assert not [event for event in run.events if "skipped" in event.text]
