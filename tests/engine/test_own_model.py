@@ -52,6 +52,18 @@ def test_what_is_trained_is_what_the_file_builds(tmp_path: Path) -> None:
     assert math.isnan(made.evaluate() or 0.0)
 
 
+def test_no_pass_beside_the_training_counts_in_a_model_that_counts_its_passes(tmp_path: Path) -> None:
+    text = GOOD.replace(
+        "        self.first =", "        self.calls, self.cache = 0, None\n        self.first ="
+    ).replace("        return self.last(", "        self.calls += 1\n        self.cache = x\n        return self.last(")
+    made = trainer(tmp_path, "accumulation.steps=2", text=text)
+    assert (made.model.calls, made.model.cache) == (0, None)
+    losses(made, 3)
+    made.check_accumulation_next = True
+    losses(made, 1)
+    assert made.model.calls == 8
+
+
 def test_a_parameter_without_entries_measures_0(tmp_path: Path) -> None:
     text = GOOD.replace("self.unused = nn.Parameter(torch.ones(3))", "self.unused = nn.Parameter(torch.empty(0))")
     made = trainer(tmp_path, text=text)

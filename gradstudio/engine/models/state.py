@@ -1,15 +1,19 @@
-"""What a pass may change in a model: its buffers and its parameters. A studio file may write to those that are trained
-too, as nn.Embedding(max_norm=...) does; others, such as a mean of the trained ones, it does not even train."""
+"""What a pass may change in a model: its buffers, its parameters, and what its modules count by. A studio file may
+write to parameters that are trained too, as nn.Embedding(max_norm=...) does; others, such as a mean of the trained
+ones, it does not even train."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from gradstudio.engine.torch_internals import module_tables
+
+_OF_EVERY_MODULE = frozenset(vars(nn.Module()))
 
 
 @contextmanager
@@ -24,6 +28,7 @@ def state_kept(model: nn.Module) -> Iterator[None]:
         if buffer is not None
     ]
     parameters = [(weight.detach(), weight.detach().clone()) for weight in nn.Module.parameters(model)]
+    attributes = [(vars(module), _plain(module)) for module in nn.Module.modules(model)]
     try:
         yield
     finally:
@@ -33,6 +38,17 @@ def state_kept(model: nn.Module) -> Iterator[None]:
                 table[name] = buffer
             for place, value in parameters:
                 place.copy_(value)
+        for table, plain in attributes:
+            table.update(plain)
+
+
+def _plain(module: nn.Module) -> dict[str, Any]:
+    """Return the numbers and texts that a module counts by, or knows otherwise beside its tensors."""
+    return {
+        name: value
+        for name, value in vars(module).items()
+        if isinstance(value, (bool, int, float, str, type(None))) and name not in _OF_EVERY_MODULE
+    }
 
 
 def gradients_by_backward(loss: Tensor, parameters: Sequence[nn.Parameter]) -> list[Tensor | None]:
