@@ -89,12 +89,11 @@ def test_the_first_signal_stops_and_the_second_ends_after_saving(program: Callab
 
 
 POOL = """
-import os, time
 from multiprocessing import get_context
 {begin}
-with get_context("fork").Pool(2) as workers:  # which ends them by SIGTERM
-    assert workers.map(abs, [-1, -2]) == [1, 2]
-time.sleep(0.3)
+for _ in range(30):
+    with get_context("fork").Pool(2) as workers:  # which ends them by SIGTERM, some of them before they have begun
+        assert workers.map(abs, [-1]) == [1]
 {end}
 print("went on", *heard)
 """
@@ -118,9 +117,8 @@ HEARERS = {
 def test_the_signals_of_a_worker_that_was_forked_off_are_its_own(hearer: str) -> None:
     begin, end = HEARERS[hearer]
     words = [sys.executable, "-W", "ignore", "-c", POOL.format(begin=begin, end=end)]
-    for _ in range(3):
-        done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
-        assert (done.returncode, done.stdout) == (0, "went on\n"), done.stderr
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "went on\n", "")
 
 
 def test_a_main_thread_that_is_held_in_c_is_ended_too(program: Callable) -> None:

@@ -117,17 +117,27 @@ def leave() -> None:
         signal.signal(number, handler)
 
 
+def _hold_signals() -> None:
+    _held.before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+
+
+def _let_signals_come() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _held.before)
+
+
 def _leave_all() -> None:
     """Leave the signals of a process that was forked off to itself: the pool of a studio file ends its workers by
-    SIGTERM, and each would wake this program as if it were meant."""
+    SIGTERM, and each would wake this program as if it were meant. One may come before this is done, so they wait."""
     if _before:
         signal.set_wakeup_fd(-1)
     while _before:
         leave()
+    _let_signals_come()
 
 
+_held = threading.local()  # what a thread that forks let come before
 if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(after_in_child=_leave_all)
+    os.register_at_fork(before=_hold_signals, after_in_parent=_let_signals_come, after_in_child=_leave_all)
 
 
 @contextlib.contextmanager
