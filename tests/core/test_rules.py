@@ -230,6 +230,14 @@ def test_clipping_is_said_to_have_never_acted_in_the_steps_that_were_looked_at_a
     assert by_value.meaning.startswith("No entry of a gradient reached the limit in these steps.")
 
 
+@pytest.mark.parametrize("norm", [math.nan, math.inf, UNKNOWN])
+def test_clipping_says_nothing_of_steps_without_a_finite_norm(norm: float) -> None:
+    made = [*rows([1.0] * 28, norm=0.25), *(row(28 + n, math.nan, norm, nonfinite=(1, 1, 1, 1, 1)) for n in range(12))]
+    finding = diagnose([replace(each, settings=CLIPPED) for each in made])["clipping_never"]
+    assert finding.evidence.startswith("None of the 28 steps with a finite norm among the latest 40 was clipped")
+    assert finding.evidence.endswith("was 0.25.") and (finding.first_step, finding.last_step) == (27, 27)
+
+
 def test_nonfinite_loss_at_the_first_step() -> None:
     finding = diagnose([row(0, math.inf, math.nan)])["nonfinite_loss"]
     assert finding.first_step == 0 and "before any update" in finding.evidence and not finding.remedies

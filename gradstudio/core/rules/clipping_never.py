@@ -33,22 +33,29 @@ class ClippingNever(Looking):
             return
         start = max(len(history) - self.after, since)
         norms, coefs = history.column("grad_norm", start), history.column("clip_coef", start)
-        finite = norms[np.isfinite(norms)]
-        if not len(finite) or (coefs[np.isfinite(norms)] < 1).any() or (len(coefs) < self.after and not state.broken):
+        sound = np.flatnonzero(np.isfinite(norms))
+        finite = norms[sound]
+        if not len(finite) or (coefs[sound] < 1).any() or (len(coefs) < self.after and not state.broken):
             return
         largest = float(finite.max())
         if largest > 1.001 * clipping_limit.largest(settings, history):
             return  # it is called where it cannot act: see clip_without_effect
         useless = state.failing and largest > self.times * float(finite.min()) and largest > 1
         knob = clipping_limit.knob_of(settings.clipping)
+        steps = (
+            f"latest {len(coefs):,} steps"
+            if len(finite) == len(coefs)
+            else f"{len(finite):,} steps with a finite norm among the latest {len(coefs):,}"
+        )
         what = _LIMITED.get(settings.clipping, "gradient")
         self.tell(
             history,
             "warning" if useless else "info",
             "Clipping never acts",
-            f"None of the latest {len(coefs):,} steps was clipped with a limit of {number(settings.limit)}; the "
+            f"None of the {steps} was clipped with a limit of {number(settings.limit)}; the "
             f"largest gradient norm in them was {number(largest)}.",
             f"No {what} reached the limit in these steps"
             + (", so clipping could not help. Lower it." if useless else ". This does no harm."),
             (f"{knob}={min(1.0, settings.limit / 10):.3g}",) if useless and knob == "clipping.max_norm" else (),
+            last=start + int(sound[-1]),
         )
