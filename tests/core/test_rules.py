@@ -14,7 +14,7 @@ import pytest
 from gradstudio.core.diagnosis import cause_ranking, mechanism
 from gradstudio.core.diagnosis.diagnosis import Diagnosis
 from gradstudio.core.diagnosis.finding import NAMES, OF_THE_STUDIO, Finding, Severity
-from gradstudio.core.diagnosis.median import median
+from gradstudio.core.diagnosis.median import median, told_median
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import LAYER_METRICS, Accumulated, Activation, Activations, History, Layer, Row, Settings
@@ -1006,6 +1006,35 @@ def test_a_rate_that_was_raised_is_told_with_the_numbers_before_and_after() -> N
     assert "is 0.9 in the last ones up to step 159" in finding.evidence and finding.first_step == 100
     assert "0.001 times as large as the weights before, and 0.02" in finding.meaning
     assert finding.remedies == ("optimizer.lr=0.1",)
+
+
+def test_a_figure_after_the_rate_was_raised_hides_no_nan() -> None:
+    calm = rows([0.5] * 100, update_ratio=1e-3)
+    finite = replace(row(100, 0.4, 1.0), lr=math.inf, update_ratio=math.inf)
+    broken = [replace(row(101 + n, math.nan, math.nan), lr=1e-3, update_ratio=math.nan) for n in range(3)]
+    finding = diagnose([*calm, finite, *broken])["rate_raised"]
+    assert "is 0.4 (without 1 step of NaN) in the last ones up to step 101" in finding.evidence
+    assert "and NaN or Inf in the steps after it" in finding.meaning
+
+
+def test_updates_that_are_nan_after_a_spike_are_not_told_as_small() -> None:
+    made = remembered([2.3 - step / 1000 for step in range(300)], "adam")
+    spike = max(made, key=lambda each: each.clipped_norm).step
+    broken = [replace(each, update_ratio=math.nan) if each.step > spike else each for each in made]
+    assert "updates_after_spike" in diagnose(made) and "updates_after_spike" not in diagnose(broken)
+
+
+@pytest.mark.parametrize(("values", "said"), [
+    ([3.0, 1.0, 2.0], "2"),
+    ([1.0, math.nan, math.inf], "1 (without 2 steps of NaN or Inf)"),
+    ([math.inf, 1.0], "1 (without 1 step of Inf)"),
+    ([math.nan, math.nan, UNKNOWN], "NaN"),
+    ([math.nan, math.inf], "NaN or Inf"),
+    ([UNKNOWN, 1.0], "1"),
+    ([UNKNOWN], "not known"),
+])  # fmt: skip
+def test_a_median_that_is_told_hides_nothing(values: list[float], said: str) -> None:
+    assert told_median(np.array(values)) == said
 
 
 @pytest.mark.parametrize("changed", [80, 0])

@@ -1,10 +1,14 @@
-"""A fast median of few numbers: rules take it often."""
+"""A fast median of few numbers, which rules take often, and how one is told."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
+
+from gradstudio.core.text import number, plural
+from gradstudio.core.unknown import known
 
 
 def median(values: np.ndarray) -> float:
@@ -14,3 +18,18 @@ def median(values: np.ndarray) -> float:
     ordered.sort()  # NaN last
     middle = (ordered.item((ordered.size - 1) // 2) + ordered.item(ordered.size // 2)) / 2
     return middle if ordered.item(-1) == ordered.item(-1) else math.nan
+
+
+def told_median(values: np.ndarray, told: Callable[[float], str] = number) -> str:
+    """Return the median of the values that are finite as text, which says how many are not; what they are, where none
+    is finite. Values that nobody measured do not count."""
+    values = values[known(values)]
+    if not len(values):
+        return "not known"
+    finite, nan = values[np.isfinite(values)], np.isnan(values)
+    missing = len(values) - len(finite)
+    what = "NaN" if nan.sum() == missing else "NaN or Inf" if nan.any() else "Inf"
+    if not len(finite):
+        return what
+    left_out = f" (without {plural(missing, f'step of {what}', f'steps of {what}')})" if missing else ""
+    return told(median(finite)) + left_out

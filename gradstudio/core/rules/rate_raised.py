@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gradstudio.core.diagnosis.median import median
+from gradstudio.core.diagnosis.median import median, told_median
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.diagnosis.rule import Looking
 from gradstudio.core.history import History
@@ -58,11 +58,11 @@ class RateRaised(Looking):
         before, after = (history.value("lr", step) for step in (since - 1, since))
         name, told = ("accuracy", percent) if state.by_accuracy else ("loss", number)
         then, now = (
-            told(self._typical(history, state, start, stop))
+            told_median(self._measured(history, state, start, stop), told)
             for start, stop in ((since - self.window, since), (max(since, last + 1 - self.window), last + 1))
         )
         small, large = (
-            number(self._updates(history, start, stop))
+            told_median(history.column("update_ratio", max(start, 0), stop))
             for start, stop in ((since - self.window, since), (since, since + self.window))
         )
         self.tell(
@@ -82,11 +82,9 @@ class RateRaised(Looking):
 
     def _typical(self, history: History, state: Progress, start: int, stop: int) -> float:
         """Return the median loss, or accuracy, of these steps; a NaN among them counts as the worst."""
-        values = history.column("accuracy" if state.by_accuracy else "loss", max(start, 0), stop)
+        values = self._measured(history, state, start, stop)
         return median(np.where(np.isnan(values), 0.0 if state.by_accuracy else np.inf, values))
 
     @staticmethod
-    def _updates(history: History, start: int, stop: int) -> float:
-        sizes = history.column("update_ratio", max(start, 0), stop)
-        sizes = sizes[np.isfinite(sizes)]
-        return median(sizes) if len(sizes) else 0.0
+    def _measured(history: History, state: Progress, start: int, stop: int) -> np.ndarray:
+        return history.column("accuracy" if state.by_accuracy else "loss", max(start, 0), stop)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -69,10 +70,10 @@ class UpdatesAfterSpike(Looking):
         )  # fmt: skip
 
     def _updates(self, history: History, start: int, stop: int | None = None) -> float:
-        """Return the median size of the last updates among these steps."""
+        """Return the median size of the last updates among these steps; NaN where none is finite."""
         sizes = history.column("update_ratio", max(start, 0), stop)[-self.window :]
         sizes = sizes[np.isfinite(sizes)]
-        return median(sizes) if len(sizes) else 0.0
+        return median(sizes) if len(sizes) else math.nan
 
     def _search(self, history: History) -> None:
         """Find a spike among the new rows, or keep the one that was found."""
