@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from gradstudio.core.diagnosis.birth_remedies import CHANGED_BY_A_HOOK, MEAN_OF_NONE
-from gradstudio.core.diagnosis.cause_ranking import BEYOND, OF_NEGATIVE
+from gradstudio.core.diagnosis.birth_remedies import CHANGED_BY_A_HOOK
+from gradstudio.core.diagnosis.cause_ranking import BEYOND, MEAN_OF_NONE, OF_NEGATIVE
 from gradstudio.core.provenance import Operation, Phase, Provenance, ProvenanceUnknown, operation_of
 from gradstudio.core.text import number, plural
 from gradstudio.engine.operation_watcher import Values, largest_of, together, values_of

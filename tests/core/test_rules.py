@@ -1214,11 +1214,12 @@ def born(
     taken_inf: int = 0,
     made_inf: int = 0,
     largest: float = 1.0,
+    cause: str = "",
 ) -> Provenance:
     operation = Operation(
         phase, module, name, of, "float32", largest, 0, taken_inf, math.nan, 0 if made_inf else 1, made_inf
     )
-    return Provenance(0, phase, module, name, "", 0, 1, None, (), (operation,))
+    return Provenance(0, phase, module, name, cause, 0, 1, None, (), (operation,))
 
 
 @pytest.mark.parametrize(("provenance", "named"), [
@@ -1230,6 +1231,8 @@ def born(
     (born("forward", "aten.div.Tensor", module="hidden.0"), "exploding_gradient"),
     (born("loss", "aten.pow.Tensor_Scalar", made_inf=1), "nonfinite_loss"),
     (born("loss", "aten.pow.Tensor_Scalar", made_inf=1, largest=2e19), "exploding_gradient"),
+    (born("loss", "MeanBackward0", cause=cause_ranking.MEAN_OF_NONE), "nonfinite_loss"),
+    (born("loss", "MeanBackward0", made_inf=1, largest=3e38), "exploding_gradient"),
     (None, "exploding_gradient"),
 ])  # fmt: skip
 def test_a_loss_that_made_the_first_nan_of_finite_values_is_the_cause(provenance: Provenance, named: str) -> None:

@@ -689,6 +689,7 @@ def test_the_mean_of_nothing_is_told(loss_of: Callable[[Tensor], Tensor]) -> Non
         "the mean of no numbers at all is 0 / 0",
     ) and "Mean" in found.operation
     assert (of_birth(found) or ("",))[0].startswith("no step for a batch of which nothing is left")
+    assert undefined_for(found)
 
 
 @pytest.mark.parametrize("first", [True, False])

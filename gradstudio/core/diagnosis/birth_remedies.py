@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 
-from gradstudio.core.diagnosis.cause_ranking import OF_NEGATIVE, undefined_for
+from gradstudio.core.diagnosis.cause_ranking import MEAN_OF_NONE, OF_NEGATIVE, undefined_for
 from gradstudio.core.provenance import Provenance, operation_of
 from gradstudio.core.unknown import UNKNOWN, is_known
 
@@ -80,7 +80,6 @@ GIVEN_NUMBER = "it was given the number"  # how a cause says that a plain number
 _OF_THE_NUMBER = (
     "`assert math.isfinite(...)` on that number before it is used: the script computes it beside the model",
 )
-MEAN_OF_NONE = "the mean of no numbers at all is 0 / 0"  # how a cause says so
 _OF_NONE = ("no step for a batch of which nothing is left to take the mean of, or `x.sum() / max(x.numel(), 1)`",)
 # Behind a remedy with a small number.
 _IN_HALF = "; computed in float32 (`.float()`), as float16 rounds so small a number away"

@@ -46,6 +46,7 @@ NOT_UNDEFINED = re.compile("(layer|batch|group|instance|rms)_?norm|log_?softmax|
 # Those among them that are infinite only for what is too large, where they divide by no 0.
 _OF_LARGE = ("pow", "norm", "cdist")
 OF_NEGATIVE = "a fractional power of a negative number is NaN"  # how a cause says so
+MEAN_OF_NONE = "the mean of no numbers at all is 0 / 0"  # how a cause says so
 BEYOND = "a result beyond"  # how a cause says that a value grew too large for its number format
 _OVERFLOWS = 1e15  # values whose powers and quotients may lie beyond 3.4e38, the largest float32
 FIRST_UPDATE = "First update larger than the weights"  # title of update_ratio_high where that was so
@@ -239,6 +240,8 @@ def undefined_for(provenance: Provenance) -> bool:
     born = provenance.chain[0] if provenance.chain else None
     if born is None or not born.produced:
         return False
+    if MEAN_OF_NONE in provenance.cause:  # a mean of some numbers only overflows
+        return True
     if born.given_inf and not born.given_nan and born.taken_largest > _OVERFLOWS:
         return False
     if BEYOND in provenance.cause and any(part in born.name.lower() for part in _OF_LARGE):
