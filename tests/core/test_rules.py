@@ -255,6 +255,7 @@ def test_nonfinite_gradient_beside_a_finite_loss() -> None:
     finding = found["nonfinite_gradient"]
     assert (finding.severity, finding.first_step, finding.layers) == ("critical", 30, ("second.weight",))
     assert "1 gradient entry is NaN or Inf while the loss is 1." in finding.evidence
+    assert "or in a part of the forward pass that the value of the loss does not depend on" in finding.meaning
     assert "nonfinite_loss" not in found
 
 

@@ -104,8 +104,9 @@ class NonfiniteGradient(_FirstNonfinite):
     rule = "nonfinite_gradient"
     title = "A gradient is not finite"
     meaning = (
-        "The loss was still finite, so NaN or Inf was born in the backward pass: in the derivative of the loss or of a "
-        "layer, or by overflow. The update carries it into the weights."
+        "The loss was still finite: NaN or Inf was born in the backward pass, by a derivative or by overflow, or in a "
+        "part of the forward pass that the value of the loss does not depend on. The update carries it into the "
+        "weights."
     )
     without_loss = (
         "The loss of this step was not seen, so NaN or Inf may have been born in the forward pass, in the loss or in "
