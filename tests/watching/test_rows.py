@@ -9,6 +9,7 @@ import pickle
 import threading
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -622,6 +623,21 @@ def test_remedies_are_code(watch: Watch) -> None:
     remedies = [remedy for finding in ranked(run) for remedy in finding.remedies]
     assert any("clip_grad_norm_(model.parameters(), " in remedy for remedy in remedies)
     assert not any("clipping." in remedy or "optimizer." in remedy.replace("optimizer.step", "") for remedy in remedies)
+
+
+@pytest.mark.parametrize("factor", [1.0, 3.0])
+def test_clipping_is_no_remedy_for_a_nan_of_unknown_birth_after_calm_gradients(watch: Watch, factor: float) -> None:
+    model = small_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+    one = watch(model, optimizer, on_nonfinite="ignore")
+    for step in range(8):
+        optimizer.zero_grad()
+        (square_loss(model) * (0.001 * factor**step if step < 7 else math.nan)).backward()
+        optimizer.step()
+    (run,) = runs_of(one)
+    found = ranked(replace(run, provenance=None))
+    (finding,) = (each for each in found if each.rule == "nonfinite_loss")
+    assert any("clip_grad_norm_" in remedy for remedy in finding.remedies) is (factor > 1)
 
 
 def test_a_nan_ends_the_script_where_that_was_asked_for(watch: Watch) -> None:

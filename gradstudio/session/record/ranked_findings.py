@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from gradstudio.core.diagnosis import cause_ranking
 from gradstudio.core.diagnosis.birth_remedies import of_birth, of_update
 from gradstudio.core.diagnosis.finding import Finding
+from gradstudio.core.diagnosis.median import median
 from gradstudio.core.diagnosis.offered_remedies import fitting
 from gradstudio.core.diagnosis.remedies_as_code import as_code
 from gradstudio.core.provenance import PHASES
 from gradstudio.core.unknown import UNKNOWN
 from gradstudio.session.record.run import Run
+
+_BEFORE = 10  # steps before a NaN or Inf that show whether the gradient grew
+_CALM = 10.0  # norm that none of them reached where clipping would have changed little
+_GROWN = 2.0  # times their median that the last of them is where it grew
 
 
 def ranked(run: Run) -> list[Finding]:
@@ -61,7 +68,17 @@ def _with_birth(finding: Finding, run: Run) -> Finding:
 
 
 def _usable(finding: Finding, run: Run) -> tuple[str, ...]:
-    """Return the remedies without those that make a step smaller where no step was made before the first NaN or Inf."""
-    if finding.rule.startswith("nonfinite") and run.first_nonfinite_step == 0:
+    """Return the remedies without those that make a step smaller where no step was made before the first NaN or Inf, or
+    where nobody knows what made it and the gradients before it were calm."""
+    unknown = run.provenance is None or not run.provenance.is_birth
+    calm = finding.rule in ("nonfinite_loss", "nonfinite_gradient") and unknown and _were_calm(finding.first_step, run)
+    if calm or (finding.rule.startswith("nonfinite") and run.first_nonfinite_step == 0):
         return tuple(remedy for remedy in finding.remedies if not remedy.startswith("clipping."))
     return finding.remedies
+
+
+def _were_calm(step: int, run: Run) -> bool:
+    """Return whether the gradient norms of the steps before this one were small and did not grow."""
+    norms = run.history.column("grad_norm", max(step - _BEFORE, 0), step)
+    norms = norms[np.isfinite(norms)]
+    return len(norms) > 1 and norms.max() < _CALM and norms[-1] < _GROWN * median(norms)
