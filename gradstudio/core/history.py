@@ -221,6 +221,13 @@ class History:
             self.extend(later.table(count), np.stack([later.layer_metric(name, count) for name in LAYER_METRICS]))
         self._take_notes(later, len(self))
 
+    def full_blocks(self) -> History:
+        """Return the rows that fill whole blocks, without what is kept beside them, as a history to which rows can be
+        added. The blocks are shared, as they are never written again."""
+        part, full = History(self.layers), len(self) // BLOCK
+        part._rows, part._layers, part._count = self._rows[:full], self._layers[:full], full * BLOCK
+        return part
+
     def until(self, step: int) -> History:
         """Return the rows before a step as a history to which rows can be added. Full blocks are shared, as they are
         never written again."""

@@ -51,7 +51,7 @@ class LiveRun(QObject):
 
         def read(library: Library) -> tuple[int, Run | None, float]:
             version, began = library.version(), time.monotonic()
-            later = library.load(run.id) if version != known or anyway else None
+            later = library.load(run.id, run.history) if version != known or anyway else None
             return version, later, time.monotonic() - began
 
         self._context.library.ask(read, self._take, self._fail)

@@ -47,11 +47,12 @@ _LOST = (
 # Read from end to end, not joined: where a name is damaged, SQLite may find the checksum of another part under it.
 _SUMS = f"SELECT run, crc FROM checksums WHERE part = '{checksums.LIST}'"
 _PARTS = (  # of a run, apart from its line
-    "SELECT start, count, columns, layers FROM rows WHERE run = ? ORDER BY start",
+    "SELECT start, count, columns, layers FROM rows WHERE run = ? AND start + count > ? ORDER BY start",
     "SELECT start, count, ranks, figures FROM rank_rows WHERE run = ? ORDER BY start",
     "SELECT kind, content FROM entries WHERE run = ? ORDER BY kind, number",
     "SELECT part, number, crc FROM checksums WHERE run = ?",
 )
+_FIRST = -(1 << 63)  # the smallest number of SQLite
 _LATEST = 253_402_300_799.0  # seconds since 1970: the end of the calendar
 
 
@@ -230,20 +231,28 @@ class Library:
         newest = f"; the newest is {ids[0]}" if ids else ", which is empty"
         raise LibraryError(f"no run {quote(text)} in the library {self.path}{newest}; `gradstudio runs` lists them")
 
-    def load(self, run: str) -> Run:
-        """Return a run as it was measured."""
+    def load(self, run: str, known: History | None = None) -> Run:
+        """Return a run as it was measured. `known`: what an earlier reading of it gave, of which the full blocks of
+        rows are not read again."""
         with self._said(), self._at_one_moment():
             row = self._connection.execute("SELECT * FROM runs WHERE id = ?", (run,)).fetchone()
             if row is None:
                 raise LibraryError(f"no run {quote(run)} in the library {self.path}")
             try:
-                chunks, of_ranks, lines, sums = self._parts(run)
+                history = History(layers_from(row["layers"]))
+                if known is not None and known.layers == history.layers and not known.ranks.ranks:
+                    history = known.full_blocks()
+                shared = len(history)
+                chunks, of_ranks, lines, sums = self._parts(run, shared or _FIRST)
                 entries: dict[str, list[str]] = {}
                 for kind, content in lines:
                     entries.setdefault(kind, []).append(content)
+                if shared:
+                    read = {chunk["start"] for chunk in chunks}
+                    sums = [(part, at, crc) for part, at, crc in sums if part != checksums.ROWS or at in read]
                 check_run(dict(row), chunks, entries, sums, of_ranks)
                 found = {kind: [loads(content) for content in contents] for kind, contents in entries.items()}
-                history = _history(row["layers"], chunks)
+                _add_rows(history, chunks)
                 _add_ranks(history, of_ranks)
                 if row["steps"] and not history:
                     raise PackingError("its rows are missing")
@@ -255,14 +264,14 @@ class Library:
                 what = " ".join(str(fault).split())[:200] or type(fault).__name__
                 raise LibraryError(f"the run {run} in {self.path} is damaged: {what}") from None
 
-    def _parts(self, run: str) -> list[list[sqlite3.Row]]:
-        """Return the lines of a run in each of its tables. PackingError where they are larger than the file, as many
-        of them share the same pages."""
+    def _parts(self, run: str, start: int) -> list[list[Any]]:
+        """Return the lines of a run in each of its tables, those of rows from `start` on. PackingError where they are
+        larger than the file, as many of them share the same pages."""
         left = self._connection.execute("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size")
         left, found = left.fetchone()[0], []
         for query in _PARTS:
-            lines: list[sqlite3.Row] = []
-            for line in self._connection.execute(query, (run,)):
+            lines: list[Any] = []
+            for line in self._connection.execute(query, (run, start)[: query.count("?")]):
                 left -= sum(len(value) for value in line if isinstance(value, str | bytes))
                 if left < 0:
                     raise PackingError("it is larger than the whole file")
@@ -535,13 +544,15 @@ def is_lock(fault: BaseException) -> bool:
     return code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
-def _history(layers: str, chunks: Sequence[sqlite3.Row]) -> History:
-    """Return the rows, up to the first gap. PackingError where they are not those of a run."""
-    history, packed, unpacked = History(layers_from(layers)), 0, 0
+def _add_rows(history: History, chunks: Sequence[sqlite3.Row]) -> None:
+    """Add the rows, up to the first gap; the first piece may begin with some that are there. PackingError where they
+    are not those of a run."""
+    shared, packed, unpacked = len(history), 0, 0
     if len(history.layers) > MOST_LAYERS:
         raise PackingError(f"it has {len(history.layers):,} layers; allowed: at most {MOST_LAYERS:,}")
     for start, count, columns, measured in chunks:
-        if start != len(history):
+        there = len(history) - start
+        if there != 0 and not (len(history) == shared > start >= 0):
             break
         if not 0 < count <= BLOCK:
             raise PackingError(f"a piece of {count:,} rows; allowed: 1 to {BLOCK:,}")
@@ -551,8 +562,7 @@ def _history(layers: str, chunks: Sequence[sqlite3.Row]) -> History:
             raise PackingError(f"{packed:,} bytes of it unpack to {unpacked:,}, which no run does")
         rows = _columns(columns, count)
         of_layers = unpack(measured, (count, len(LAYER_METRICS), len(history.layers)), np.float32)
-        history.extend(rows, of_layers.transpose(1, 0, 2))
-    return history
+        history.extend(rows[there:], of_layers.transpose(1, 0, 2)[:, there:])
 
 
 def _add_ranks(history: History, chunks: Sequence[sqlite3.Row]) -> None:

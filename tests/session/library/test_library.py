@@ -26,7 +26,7 @@ from gradstudio.core.events import Change
 from gradstudio.core.history import BLOCK, COLUMNS, LAYER_METRICS, OLDER, History, Layer, Row, Settings
 from gradstudio.core.unknown import known
 from gradstudio.session.files.summary import summarize
-from gradstudio.session.library import interrupted_runs, packing, salvage, schema, writer
+from gradstudio.session.library import checksums, interrupted_runs, packing, salvage, schema, store, writer
 from gradstudio.session.library.requests import Request
 from gradstudio.session.library.store import Library, LibraryError
 from gradstudio.session.library.writer import PIECE, LibraryWriter
@@ -161,6 +161,34 @@ def test_a_run_comes_back_as_it_was(path, steps):
         "accuracy",
     ):
         assert repr(getattr(found, name)) == repr(getattr(run, name)), name
+
+
+@pytest.mark.parametrize("known_rows", [0, 7, BLOCK, BLOCK + 300, 2 * BLOCK, 2 * BLOCK + 7])
+def test_a_run_that_grows_is_read_from_where_it_was_known(path, known_rows, monkeypatch):
+    run = made(2 * BLOCK + 7)
+    write(path, run)
+    pieces = sorted({0, *range(0, 2 * BLOCK + 7, 500)})  # as it was written while it was trained
+    with contextlib.closing(sqlite3.connect(path)) as library, library:
+        library.execute("DELETE FROM rows")
+        library.execute("DELETE FROM checksums WHERE part = 'rows'")
+        for start, stop in zip(pieces, [*pieces[1:], 2 * BLOCK + 7], strict=True):
+            content = (start, stop - start, *writer._packed(run.history, start, stop))
+            library.execute("INSERT INTO rows VALUES (?, ?, ?, ?, ?)", (run.id, *content))
+            checksums.put(library, run.id, checksums.ROWS, start, checksums.of_values(content))
+    unpacked: list[object] = []
+
+    def unpack(*given: object) -> np.ndarray:
+        unpacked.append(given)
+        return packing.unpack(*given)
+
+    monkeypatch.setattr(store, "unpack", unpack)
+    with contextlib.closing(Library(path)) as library:
+        whole = library.load(run.id)
+        every = len(unpacked)
+        later = library.load(run.id, whole.history.until(known_rows))
+    assert same(later.history, run.history) and same(whole.history, run.history) and later.events == whole.events
+    passed = known_rows // BLOCK * BLOCK // 500  # pieces that lie in full blocks
+    assert (every, len(unpacked) - every) == (2 * len(pieces), 2 * (len(pieces) - passed))  # columns, and layers
 
 
 def test_a_trained_run_comes_back_with_all_that_is_said_of_it(path):
