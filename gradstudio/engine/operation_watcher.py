@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from gradstudio.core.diagnosis.birth_remedies import GIVEN_NUMBER
-from gradstudio.core.diagnosis.cause_ranking import BEYOND, OF_NEGATIVE
+from gradstudio.core.diagnosis.cause_ranking import BEYOND, MEAN_OF_NONE, OF_NEGATIVE
 from gradstudio.core.provenance import Operation, Phase, ProvenanceUnknown
 from gradstudio.core.text import number, plural
 from gradstudio.engine.passes.watching import Call, SeesOperations, storage_of, tensors_in
@@ -334,6 +334,8 @@ def cause_of(born: Watched) -> str:
             return f"a division by 0 is Inf{where}"
         case "pow" if why := _cause_in_a_power(born, first):
             return f"{why}{where}"
+        case "mean" if first.low != first.low:
+            return MEAN_OF_NONE
         case "log1p" if first.low <= -1:
             return "log1p of -1 is -Inf, and of less NaN"
         case "lgamma" | "digamma" if first.low > 0:

@@ -22,12 +22,6 @@ _PHASES = {
     "update": "its weights before the step",
 }  # fmt: skip
 
-# Where no line of code is known; of an update there is one call.
-_UNSEEN = (
-    "not known; the module and the operation above name the place",
-    "where the script makes that update",
-)
-
 
 _ANOMALY = (
     "  to see   `torch.autograd.set_detect_anomaly(True)` at the top of the script names the operation whose "
@@ -62,8 +56,18 @@ def _birth(found: Provenance) -> tuple[str, ...]:
         f"  born in  {where}" if found.is_birth else f"  seen in  {where}; it may have been born before that",
         f"  {'because' if found.is_birth else 'there  '}  {found.cause}",
         f"  went in  {found.taken or 'not known'}",
-        f"  source   {found.source or _UNSEEN[found.is_of_update]}",
+        f"  source   {found.source or _unseen(found)}",
     )
+
+
+def _unseen(found: Provenance) -> str:
+    """Return what stands where no line of code is known; of an update there is one call."""
+    if found.is_of_update:
+        return "where the script makes that update"
+    if found.was_given:
+        return "not known"
+    place = "the module and the operation above name" if found.module else "the operation above names"
+    return f"not known; {place} the place"
 
 
 def _printed(*lines: str) -> list[str]:

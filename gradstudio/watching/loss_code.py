@@ -303,6 +303,9 @@ def _nodes(roots: Sequence[Any], mark: str) -> list[Any]:
     return list(found)
 
 
+_COUNTS = {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
+
+
 def _saved(node: Any) -> dict[str, Tensor]:
     """Return the tensors that autograd has saved for a node; nothing after the backward pass has freed them."""
     found: dict[str, Tensor] = {}
@@ -314,6 +317,8 @@ def _saved(node: Any) -> dict[str, Tensor]:
                 continue
             if name == f"_saved_{_EXPONENT}" and isinstance(value, (int, float)):
                 value = torch.tensor(float(value))
+            if isinstance(value, Tensor) and name == "_saved_other" and value.dtype in _COUNTS:
+                value = value.to(torch.get_default_dtype())  # as for the number of those that are left in a mean
             if isinstance(value, Tensor) and value.is_floating_point():
                 found[name.removeprefix("_saved_")] = value.detach()
     return found

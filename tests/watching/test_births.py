@@ -106,6 +106,11 @@ def known(model: nn.Module, inputs: Tensor, *loss_of: Callable[[Tensor], Tensor]
         (lambda hidden: (hidden - hidden) / (hidden - hidden), "aten.div.Tensor", "0 divided by 0 is NaN"),
         (lambda hidden: (-hidden.abs() - 1).log(), "aten.log.default", "the logarithm of a negative number"),
         (lambda hidden: (hidden.abs() + 100).exp(), "aten.exp.default", "the largest float32 number"),
+        (
+            lambda hidden: hidden + hidden[hidden > 1e9].mean(),
+            "aten.mean.default",
+            "the mean of no numbers at all is 0 / 0",
+        ),
         (lambda hidden: (hidden.abs() + 9e4).half().float(), "aten._to_copy.default", "does not fit into float16"),
     ],
 )
@@ -579,6 +584,7 @@ def test_the_loss_code_is_named_with_its_line() -> None:
     ("loss_of", "name", "cause"),
     [
         (lambda given: (given / torch.zeros(8, 2)).sum(), "DivBackward0", "16 zeros of 16"),
+        (lambda given: given.square().sum() / (given > 1e9).sum(), "DivBackward0", "a division by 0: 1 zero of 1"),
         (lambda given: given.abs().add(100).exp().sum(), "ExpBackward0", "16 Inf"),
         (
             lambda given: functional.mse_loss(given, torch.full((8, 2), math.nan)),
