@@ -30,6 +30,7 @@ from gradstudio.commands import (
 )
 from gradstudio.commands.options import HELP, Json, LibraryFile, library_file, tell_unseen
 from gradstudio.commands.terminal import WrongRequest, close_stdout, complain, say, say_file, say_json, table
+from gradstudio.core.system_libraries import FOR_A_WINDOW
 from gradstudio.core.text import LONGEST_LINE, brief
 from gradstudio.session.running import interrupts
 
@@ -117,7 +118,7 @@ def open_app(
     except ModuleNotFoundError as fault:
         if (fault.name or "").partition(".")[0] in ("PySide6", "shiboken6", "pyqtgraph"):
             raise WrongRequest(
-                f"the window needs {fault.name}, which is not installed: pip install {desktop.QT}; "
+                f"the window needs {fault.name}, which is not installed: pip install {FOR_A_WINDOW}; "
                 "`gradstudio run` trains without a window"
             ) from None
         raise

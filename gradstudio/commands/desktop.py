@@ -10,8 +10,7 @@ from pathlib import Path
 import typer
 
 from gradstudio.commands.terminal import WrongRequest, say
-
-QT = "'PySide6-Essentials>=6.10.3,<6.12' pyqtgraph"  # what pip installs for the window
+from gradstudio.core.system_libraries import FOR_A_WINDOW
 
 app = typer.Typer(help="Put GradStudio into the menu of the desktop, or take it out.", rich_markup_mode=None)
 
@@ -28,7 +27,8 @@ def install() -> None:
 
     if missing := next((name for name in ("PySide6", "pyqtgraph") if not _is_installed(name)), ""):
         raise WrongRequest(
-            f"the menu entry opens the window, which needs {missing}, and that is not installed: pip install {QT}"
+            f"the menu entry opens the window, which needs {missing}, and that is not installed: pip install "
+            f"{FOR_A_WINDOW}"
         )
     _carry_out("wrote", menu_entry.install)
 

@@ -1,9 +1,10 @@
-"""The system libraries that Qt opens a window with, and the Debian packages that hold them."""
+"""The system libraries that Qt opens a window with, the Debian packages that hold them, and what pip installs."""
 
 from __future__ import annotations
 
 import re
 
+FOR_A_WINDOW = "'PySide6-Essentials>=6.10.3,<6.12' pyqtgraph"  # as pyproject.toml has them
 PACKAGES = {
     "libEGL.so.1": "libegl1",
     "libGL.so.1": "libgl1",

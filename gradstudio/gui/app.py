@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from gradstudio.core import files, presets
+from gradstudio.core.system_libraries import FOR_A_WINDOW
 from gradstudio.core.text import brief
 from gradstudio.gui.shell.display_check import NoWindow, check, missing_library
 from gradstudio.session.machine.preload_torch import load_ahead
@@ -44,10 +45,7 @@ def launch(source: str | None = None) -> int:
     except (presets.PresetError, NoWindow) as fault:
         return _refuse(str(fault))
     except ModuleNotFoundError as fault:
-        return _refuse(
-            f"{fault.name} is not installed, without which there is no window: pip install "
-            f"{_PACKAGES.get(fault.name or '', fault.name)}"
-        )
+        return _refuse(f"{fault.name} is not installed, without which there is no window: pip install {FOR_A_WINDOW}")
     except ImportError as fault:
         return _refuse(missing_library(fault) or f"Qt cannot be loaded: {fault}")
 
@@ -134,9 +132,6 @@ def _share_memory() -> None:
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)
-
-
-_PACKAGES = {"PySide6": "PySide6-Essentials", "shiboken6": "PySide6-Essentials"}
 
 
 def _refuse(text: str) -> int:

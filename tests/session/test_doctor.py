@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from gradstudio.core import files
+from gradstudio.core.system_libraries import FOR_A_WINDOW
 from gradstudio.session.library import store
 from gradstudio.session.machine import doctor
 
@@ -46,7 +48,9 @@ def test_a_server_without_qt_is_well_and_half_a_window_is_not(monkeypatch: pytes
     monkeypatch.setattr(doctor, "_version", lambda package: "" if package in away else version(package))
     found = {check.name: check for check in doctor._packages() + doctor._display() + doctor._drawing()}
     assert all(check.ok for check in found.values())
-    assert "pip install PySide6-Essentials pyqtgraph" in found["Qt"].text
+    assert f"pip install {FOR_A_WINDOW}" in found["Qt"].text
+    needed = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]["dependencies"]
+    assert FOR_A_WINDOW.partition("'")[2].partition("'")[0] in needed
     away.remove("pyqtgraph")
     assert [check.name for check in doctor._packages() if not check.ok] == ["PySide6"]
 

@@ -791,7 +791,7 @@ def test_a_line_that_was_not_called_yet_or_is_of_plain_numbers_is_not_blamed(tmp
 @pytest.mark.parametrize(
     ("spoil", "remedies"),
     [
-        (lambda hidden: hidden + hidden[:0].mean(), ()),
+        (lambda hidden: hidden + hidden[:0].mean(), birth_remedies._OF_NONE),
         (lambda hidden: hidden * (0 * torch.full((2,), 1.0) * math.inf), birth_remedies._OF_THE_NUMBER),
         (lambda hidden: hidden * (0 * torch.full((2,), 1.0) * torch.full((2,), math.inf)), ()),
     ],

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gradstudio.core import files, presets, recording_switch, system_libraries
+from gradstudio.core.system_libraries import FOR_A_WINDOW
 from gradstudio.core.text import plural
 
 _PACKAGES = {
@@ -81,12 +82,14 @@ def _packages() -> list[Check]:
         found = _version(package)
         checks.append(
             Check(
-                name, bool(found), found or "not installed", "" if found else f"Install it with: pip install {package}"
+                name,
+                bool(found),
+                found or "not installed",
+                "" if found else f"Install it with: pip install {FOR_A_WINDOW if name in _WINDOW else package}",
             )
         )
     if _headless():
-        packages = " ".join(_PACKAGES[name] for name in _WINDOW)
-        text = f"not installed, and only the window needs it; if you want one: pip install {packages}"
+        text = f"not installed, and only the window needs it; if you want one: pip install {FOR_A_WINDOW}"
         checks.append(Check("Qt", True, text))
     return checks
 
@@ -180,9 +183,7 @@ def _display() -> list[Check]:
     if _headless():  # a server needs none
         return []
     if not _version("PySide6-Essentials"):
-        return _no_display(
-            "not checked, as PySide6 is not installed", "Install it with: pip install PySide6-Essentials"
-        )
+        return _no_display("not checked, as PySide6 is not installed", f"Install it with: pip install {FOR_A_WINDOW}")
     try:
         done = subprocess.run(
             [sys.executable, "-c", _FIRST_WINDOW],
