@@ -55,8 +55,9 @@ class Births:
         self._finite = 0, 0  # passes of this step, and roots, of which it is known that all came back finite
         self._usual = 1  # micro-batches of the step before
         # Gradients that have come back, with the pass and the place of the output, until `_hear_back` looks at them:
-        # each line of Python takes longest within a backward pass.
-        self._heard: list[tuple[KeptPass, int, Tensor]] = []
+        # each line of Python takes longest within a backward pass. No gradient is that of an output which the loss does
+        # not use, and which one node gave with another, as unbind does.
+        self._heard: list[tuple[KeptPass, int, Tensor | None]] = []
         self._latest: tuple[KeptPass, nn.Module] | None = None  # until a gradient comes back; held, as a script that
         # stops for a NaN may let go of its model before it ends
         # Passes that were not finite and had no gradient by then; `passed_over` is to judge them.
@@ -352,6 +353,8 @@ class Births:
     def _hear_back(self) -> None:
         """Look at the gradients that have come back to outputs of passes since this was done last."""
         for kept, place, gradient in self._heard:
+            if gradient is None:
+                continue
             if gradient.requires_grad or kept.gradients[place] is not None:
                 self.unknown = "more than one backward pass went through the same forward pass"
                 gradient = gradient.detach()
@@ -497,5 +500,7 @@ class _Keeper(partial):  # pyright: ignore[reportMissingTypeArgument]
     __slots__ = ()
 
 
-def _hear(heard: list[tuple[KeptPass, int, Tensor]], kept: KeptPass, place: int, gradient: Tensor) -> None:
+def _hear(
+    heard: list[tuple[KeptPass, int, Tensor | None]], kept: KeptPass, place: int, gradient: Tensor | None
+) -> None:
     heard.append((kept, place, gradient))

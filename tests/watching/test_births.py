@@ -526,6 +526,18 @@ class Encoder(nn.Module):
         return self.last(mean + self.root(spread.exp())), mean, spread
 
 
+def test_a_part_of_an_output_without_use_has_no_gradient(watch: Callable[..., Watched]) -> None:
+    model = nn.Sequential(nn.Linear(4, 2), Operation(lambda hidden: hidden.unbind(1)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    one = watch(model, optimizer)
+    for step in range(3):
+        optimizer.zero_grad()
+        (model(torch.randn(8, 4))[0].square() * (step != 2)).sum().sqrt().backward()
+        optimizer.step()
+    found = one.watched_runs[0].provenance
+    assert found is not None and found.step == 2 and "SqrtBackward0" in found.operation
+
+
 def test_an_output_that_is_used_in_the_model_too_gets_its_gradient_from_there() -> None:
     def losses(outputs: tuple[Tensor, Tensor, Tensor]) -> Tensor:
         return outputs[0].square().mean() + outputs[1].square().sum() - outputs[2].sum()
