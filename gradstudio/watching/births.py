@@ -323,6 +323,7 @@ class Births:
         for tensor in given:
             node: Any = tensor.grad_fn  # held, as torch makes it anew for each who asks
             if node is not None:  # a parameter that is given as it is has none, and would keep every hook
+                node.metadata[self.mark, tensor.output_nr] = len(kept.given)
                 keep = _Keeper(_hear, self._heard, kept, len(kept.given))
                 kept.given.append((tensor.detach(), version(tensor)))
                 kept.gradients.append(None)

@@ -60,6 +60,13 @@ _TAME = frozenset((
     "roll", "masked_fill", "masked_select", "scatter", "clone", "alias", "copy_slices", "unfold", "tril", "triu",
     "native_layer_norm", "native_batch_norm", "upsample_nearest2d", "upsample_bilinear2d",
 ))  # fmt: skip
+# Those that give a part of what they take, by their node and by which of their results it is.
+_PARTS: dict[str, Callable[[Tensor, Any, int], Tensor]] = {
+    "select": lambda of, node, _: of.select(_signed(node._saved_dim), _signed(node._saved_index)),
+    "slice": lambda of, node, _: of[(slice(None),) * (_signed(node._saved_dim) % of.dim()) + (_sliced(node),)],
+    "unbind": lambda of, node, number: of.unbind(_signed(node._saved_dim))[number],
+    "split": lambda of, node, number: of.split(node._saved_split_size, _signed(node._saved_dim))[number],
+}
 _VIEWS = {"t", "transpose", "view", "reshape", "permute", "expand", "to_copy", "unsafe_view", "squeeze", "unsqueeze"}
 _RESULTS = {"result", "result0", "result1"}
 _LABELLED = ("nll_loss", "nll_loss2d")  # losses that leave some labels out
@@ -266,6 +273,12 @@ def born_behind(roots: Sequence[Any], mark: str, model: ModelLike, micro_batch: 
     nodes = [_Node(node, {}) for node in _nodes(roots, mark) if mark not in node.metadata and not _is_leaf(node)]
     if not nodes:
         raise ProvenanceUnknown("the gradient that came back to the model is not finite, and its graph is gone")
+    for each in nodes:
+        if each.operation == "exp" and (given := _part_of_output(each.node, mark)) is not None:
+            values, result = values_of(given), given.exp()
+            if values.finite and not values_of(result).finite:
+                cause = f"exp({number(values.high)}) is beyond {largest_of(given.dtype)}, and so is its derivative"
+                return _provenance("loss", [each], [values], cause, result, model, micro_batch, micro_batches)
     tame = _TAME | _VIEWS
     steep = [each for each in nodes if each.operation not in tame and not _is_whole_power(each.node)]
     which = " or ".join(dict.fromkeys(each.operation for each in steep or nodes))
@@ -276,6 +289,40 @@ def born_behind(roots: Sequence[Any], mark: str, model: ModelLike, micro_batch: 
             f"finite values: it grew too large, or {CHANGED_BY_A_HOOK}"
         )
     return _provenance("backward", steep or nodes, [], cause, None, model, micro_batch, micro_batches)
+
+
+def _part_of_output(node: Any, mark: str) -> Tensor | None:
+    """Return the values that an operation was given, in any shape, where they are those of an output of a model or of a
+    part of it, or their negatives: these are known after the backward pass too."""
+    parts: list[tuple[Any, int]] = []
+    sign = 1
+    while len(node.next_functions) == 1:
+        node, place = node.next_functions[0]
+        if node is None:
+            return None
+        if mark in node.metadata:
+            kept, output = node.metadata[mark], node.metadata.get((mark, place))
+            given = None if output is None else kept.result(output)
+            for part, which in reversed(parts):
+                given = None if given is None else _PARTS[operation_of(part.name())](given, part, which)
+            return None if given is None else given * sign
+        operation = operation_of(node.name())
+        if operation == "neg":
+            sign = -sign
+        elif operation in _PARTS:
+            parts.append((node, place))
+        elif parts or operation not in _VIEWS or operation == "to_copy":  # what it has to do with the part is not known
+            return None
+    return None
+
+
+def _sliced(node: Any) -> slice:
+    return slice(_signed(node._saved_start), _signed(node._saved_end), node._saved_step)
+
+
+def _signed(saved: int | None) -> int | None:
+    """Return a number that autograd has saved: it takes a negative one for a large one."""
+    return saved - (1 << 64) if saved is not None and saved >= 1 << 63 else saved
 
 
 def _is_whole_power(node: Any) -> bool:

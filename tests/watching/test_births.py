@@ -659,6 +659,50 @@ def test_of_a_derivative_in_the_loss_code_those_are_named_that_it_can_be() -> No
     assert (found.phase, found.module) == ("backward", "") and "SqrtBackward0" in found.operation
 
 
+@pytest.mark.parametrize(
+    "exponent",
+    [
+        lambda given: given[:, 1],
+        lambda given: given[:, -1:].squeeze(-1),
+        lambda given: given[..., 1],
+        lambda given: given.unbind(1)[1],
+        lambda given: given.chunk(2, -1)[1],
+        lambda given: -(-given[0, 1]).view(1),
+    ],
+)
+def test_exp_is_named_whose_infinity_the_loss_has_divided_by(exponent: Callable[[Tensor], Tensor]) -> None:
+    """As of a variance: the loss is finite, and the remedy for a division heals nothing."""
+    model = nn.Linear(4, 2)
+    model.weight.data.zero_()
+    model.bias.data[:] = torch.tensor([2.0, 100.0])
+    found = known(model, torch.randn(8, 4), lambda given: (given[:, :1] / exponent(given).exp()).mean())
+    assert (found.phase, found.module, found.operation, found.is_birth) == ("loss", "", "ExpBackward0", True)
+    assert found.cause.startswith("exp(100) is beyond 3.4e38, the largest float32 number")
+    assert (found.taken, of_birth(found)) == ("100 to 100", birth_remedies._OF_EXP)
+
+
+@pytest.mark.parametrize("exponent", [lambda given: given[:, 0], lambda given: given.t()[1] / 2])
+def test_exp_is_not_named_where_it_is_finite_or_its_input_unknown(exponent: Callable[[Tensor], Tensor]) -> None:
+    model = nn.Linear(4, 2)
+    model.weight.data.zero_()
+    model.bias.data[:] = torch.tensor([2.0, 100.0])
+    found = known(model, torch.randn(8, 4), lambda given: exponent(given).exp().mul(0).sum().sqrt())
+    assert found.phase == "backward" and "SqrtBackward0" in found.operation
+
+
+def test_exp_of_the_second_output_is_told_by_that() -> None:
+    model = Operation(lambda inputs: inputs)
+    weight = model.weight = nn.Parameter(torch.tensor([2.0, 100.0]))
+    model.operation = lambda inputs: (inputs * weight[0], *(inputs * weight[1]).unbind(1))
+    births = Births(model)
+    first, _, last = model(torch.tensor([[0.0, 1.0]]))
+    loss = (first / last.exp()).sum()
+    assert births.before_backward([loss]) is None
+    loss.backward()
+    found = births.explain()
+    assert found is not None and found.cause.startswith("exp(100) is beyond")
+
+
 def test_a_derivative_of_which_nothing_is_known_may_be_the_one() -> None:
     found = known(
         nn.Linear(4, 9), torch.zeros(1, 4), lambda given: torch.linalg.svd(given.view(3, 3) * 0)[0].pow(3).sum() / 8

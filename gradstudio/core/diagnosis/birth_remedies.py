@@ -86,6 +86,9 @@ _IN_HALF = "; computed in float32 (`.float()`), as float16 rounds so small a num
 # Where loss code in float16 gave more than that can hold.
 _OF_HALF = ("`.float()` on what the loss is computed from: float16 holds no more than 65,504",)
 
+# Where exp in loss code gave more than float32 can hold.
+_OF_EXP = ("`x.clamp(max=50).exp()` in place of `x.exp()`: beyond 88 it is Inf in float32",)
+
 
 # Where the loss code gave a gradient that none of its operations makes.
 CHANGED_BY_A_HOOK = "a hook of the script changed it"  # how a cause says so
@@ -114,8 +117,11 @@ def of_birth(found: Provenance, gradient: float = UNKNOWN, optimizer: str = "opt
     born, in_half = found.chain[0] if found.chain else None, _is_in_half(found)
     if lines := _of_operations(found):
         return tuple(line + _IN_HALF * (in_half and "1e-" in line) for line in lines)
-    if in_half and found.phase == "loss" and born is not None and born.given_inf and not born.given_nan:
-        return _OF_HALF
+    if found.phase == "loss" and born is not None and born.given_inf and not born.given_nan:
+        if in_half:
+            return _OF_HALF
+        if born.produced and _plain(born.name) == "exp":
+            return _OF_EXP
     return () if undefined_for(found) or _is_nan_by_itself(found) else None
 
 
