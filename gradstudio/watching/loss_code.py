@@ -320,7 +320,7 @@ def _sliced(node: Any) -> slice:
     return slice(_signed(node._saved_start), _signed(node._saved_end), node._saved_step)
 
 
-def _signed(saved: int | None) -> int | None:
+def _signed(saved: Any) -> Any:
     """Return a number that autograd has saved: it takes a negative one for a large one."""
     return saved - (1 << 64) if saved is not None and saved >= 1 << 63 else saved
 
