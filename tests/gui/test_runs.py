@@ -24,6 +24,7 @@ from waiting import ENDLESS, LONG
 from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.presets import Preset
+from gradstudio.gui.diagnosis.findings_panel import Card
 from gradstudio.gui.drawing.overlay import MOST
 from gradstudio.gui.runs import runs_controller, saved_searches
 from gradstudio.gui.runs.comparison_dialog import ComparisonDialog, ComparisonTable
@@ -194,6 +195,18 @@ def test_a_watched_run_is_opened_and_never_trained(qtbot: QtBot, window: Window)
     window.columns.show_page("branches")
     window.refresh(whole=True)
     assert "Change a knob" in branches.empty.text()
+
+
+def test_code_that_is_long_breaks_in_the_narrow_column(qtbot: QtBot) -> None:
+    card = Card()
+    qtbot.addWidget(card)
+    theme.dress(card)
+    code = "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)"
+    card.show_text("bad", "Title", "", "Text.", f"Change in the script: `{code}` before `optimizer.step()`.")
+    assert card.minimumSizeHint().width() < 300
+    shown = QTextDocument()
+    shown.setHtml(card.meaning.text())
+    assert code.replace("norm_(", "norm_( ") in shown.toPlainText()
 
 
 def test_a_run_of_another_program_is_followed_and_asked(qtbot: QtBot, window: Window) -> None:

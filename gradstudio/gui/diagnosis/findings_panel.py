@@ -200,8 +200,10 @@ class FindingsPanel(QWidget):
 
 
 def _with_code(text: str) -> str:
-    """Return a text as rich text, in which what stands between backticks is code."""
-    return re.sub("`([^`]*)`", r"<code>\1</code>", escape(text, quote=False))
+    """Return a text as rich text, in which what stands between backticks is code. A call that is too long for the
+    narrow column may break behind its first bracket; what is copied from there is still code."""
+    breaking = re.sub(r"[^\s`]{35,}", lambda word: word.group().replace("(", "( ", 1), escape(text, quote=False))
+    return re.sub("`([^`]*)`", r"<code>\1</code>", breaking)
 
 
 def in_lines(remedy: str) -> str:
