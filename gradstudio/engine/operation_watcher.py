@@ -41,6 +41,8 @@ _HANDING_ON = {
     "add", "sub", "neg", "cat", "stack", "clone", "copy", "_to_copy", "expand", "repeat", "index", "index_put",
     "index_select", "gather", "scatter", "max", "amax", "maximum", "min", "amin", "minimum",
 }  # fmt: skip
+# Operations whose other results hold -Inf wherever they are right, as the table of ctc_loss.
+_COUNTED_BY_THE_FIRST = ("aten._ctc_loss.", "aten._cudnn_ctc_loss.")
 _SOFTMAX = {"_softmax", "_log_softmax", "_safe_softmax"}
 
 
@@ -132,6 +134,7 @@ class Watcher(SeesOperations):
         places = {storage_of(tensor) for tensor in given}
         if not written and places <= set(call.taken_in):
             return results  # another view of what was there
+        counted = given[:1] if str(function).startswith(_COUNTED_BY_THE_FIRST) else given
         node = self._node_at_work()
         at_work = self._modules[-1] if self._modules else ""  # a checkpoint that is computed again may leave its own
         module = at_work if node is None else node.metadata.get("module", at_work)
@@ -143,7 +146,7 @@ class Watcher(SeesOperations):
             self.micro_batch,
             given[0].dtype if given else torch.float32,
             before,
-            together([values_of(tensor) for tensor in given]),
+            together([values_of(tensor) for tensor in counted]),
             [self._made[storage] for storage in broken if storage in self._made],
             tuple(self._named[storage] for storage in broken if storage in self._named),
             {self._named[place] for place in places if place in self._named},

@@ -68,7 +68,7 @@ _PARTS: dict[str, Callable[[Tensor, Any, int], Tensor]] = {
     "split": lambda of, node, number: of.split(node._saved_split_size, _signed(node._saved_dim))[number],
 }
 _VIEWS = {"t", "transpose", "view", "reshape", "permute", "expand", "to_copy", "unsafe_view", "squeeze", "unsqueeze"}
-_RESULTS = {"result", "result0", "result1"}
+_RESULTS = ("result", "result0", "result1")  # the first that was saved tells most: ctc_loss has a table of -Inf too
 _LABELLED = ("nll_loss", "nll_loss2d")  # losses that leave some labels out
 _MEAN = 1  # as torch numbers the reductions of its losses
 _EXPONENT = "exponent"  # a number, where all else is a tensor
@@ -98,14 +98,14 @@ class _Node(NamedTuple):
         """The result itself, where it was saved or can be computed again."""
         if "result" in self.saved:
             return self.saved["result"]
-        is_another = bool(_RESULTS & self.saved.keys()) or self.operation in ("mse_loss", *_LABELLED)
+        is_another = not self.saved.keys().isdisjoint(_RESULTS) or self.operation in ("mse_loss", *_LABELLED)
         return None if is_another or (self.operation == "div" and "self" not in self.saved) else self.given
 
     @property
     def given(self) -> Tensor | None:
         """The result, or what is finite where that is, as far as it was saved or can be computed again."""
-        for name in _RESULTS & self.saved.keys():
-            return self.saved[name]
+        if saved := [self.saved[name] for name in _RESULTS if name in self.saved]:
+            return saved[0]
         if self.operation in _LABELLED and getattr(self.node, "_saved_reduction", None) == _MEAN:
             return (
                 self.saved["self"].new_zeros(()) / self.saved["total_weight"]

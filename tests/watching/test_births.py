@@ -1116,6 +1116,22 @@ def test_a_mean_over_no_label_is_told() -> None:
     assert "every label is `ignore_index`" in (of_birth(found) or ("",))[0]
 
 
+def ctc(given: Tensor) -> Tensor:
+    """Give the loss of two targets, of which the second is longer than what the model gave."""
+    labels, lengths = torch.ones(2, 9, dtype=torch.long), torch.tensor([2, 9])
+    scores = given.view(4, 2, 4).log_softmax(-1)
+    return functional.ctc_loss(scores, labels, torch.tensor([4, 4]), lengths, reduction="none").sum()
+
+
+@pytest.mark.parametrize("in_model", [False, True])
+def test_of_a_ctc_loss_the_losses_are_counted(in_model: bool) -> None:
+    """Its table of probabilities holds -Inf in every step."""
+    model = nn.Sequential(nn.Linear(4, 4), Operation(ctc)) if in_model else nn.Linear(4, 4)
+    found = known(model, torch.randn(8, 4), *([] if in_model else [ctc]))
+    assert "ctc_loss" in found.operation.lower().replace("ctcloss", "ctc_loss") and found.chain[0].given_inf == 1
+    assert "zero_infinity=True" in (of_birth(found) or ("",))[0]
+
+
 def test_the_remedy_tells_who_spoiled_the_gradients() -> None:
     model = nn.Linear(4, 2)
     model.weight.data[0, 0] = math.nan
