@@ -224,19 +224,22 @@ class History:
     def full_blocks(self) -> History:
         """Return the rows that fill whole blocks, without what is kept beside them, as a history to which rows can be
         added. The blocks are shared, as they are never written again."""
-        part, full = History(self.layers), len(self) // BLOCK
-        part._rows, part._layers, part._count = self._rows[:full], self._layers[:full], full * BLOCK
-        return part
+        return self._with_blocks(History(self.layers), len(self))
 
     def until(self, step: int) -> History:
         """Return the rows before a step as a history to which rows can be added. Full blocks are shared, as they are
         never written again."""
-        part = self._reader(step)
-        part._rows, part._layers = self._rows[: step // BLOCK], self._layers[: step // BLOCK]
-        shared = part._count = len(part._rows) * BLOCK
+        part = self._with_blocks(self._reader(step), step)
+        shared = len(part)
         if shared < step:
             columns = self.table(shared, step)
             part.extend(columns, np.stack([self.layer_metric(name, shared, step) for name in LAYER_METRICS]))
+        return part
+
+    def _with_blocks(self, part: History, step: int) -> History:
+        """Give a history without rows the full blocks before a step."""
+        part._rows, part._layers = self._rows[: step // BLOCK], self._layers[: step // BLOCK]
+        part._count = len(part._rows) * BLOCK
         return part
 
     def as_it_grew(self, start: int, stop: int) -> Iterator[History]:

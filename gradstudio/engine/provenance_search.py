@@ -50,6 +50,16 @@ class _Witness(Observer):
     def phase(self, phase: Phase) -> None:
         self._watcher.phase = phase
 
+    @property
+    def reached(self) -> int | None:
+        """The first operation by which a value that is not finite reached the loss, the gradients or the weights."""
+        written = [
+            number
+            for number, made in enumerate(self._watcher.operations)
+            if made.into - self.batches.keys() and not made.given.finite
+        ]
+        return min((number for number in (*self.losses[:1], *written[:1]) if number >= 0), default=None)
+
     def computed(self, loss: Tensor) -> None:
         if not values_of(loss).finite:
             self.losses.append(self._watcher.maker(loss))
@@ -74,15 +84,10 @@ def explain(trainer: Trainer, stopped: Callable[[], bool] = lambda: False) -> Pr
             next(trainer.steps())
     finally:
         trainer.observer = observer
-    reached = [
-        number
-        for number, made in enumerate(watcher.operations)
-        if made.into - witness.batches.keys() and not made.given.finite
-    ]
-    sinks = [number for number in (*witness.losses[:1], *reached[:1]) if number >= 0]
-    if not sinks:
+    sink = witness.reached
+    if sink is None:
         return None
-    chain = _from_its_birth(watcher.operations, chain_to(watcher.operations, min(sinks)))
+    chain = _from_its_birth(watcher.operations, chain_to(watcher.operations, sink))
     born = watcher.operations[chain[0]]
     came = [witness.batches[name] for name in born.origins if name in witness.batches]
     came = came if len(came) == len(born.origins) else []

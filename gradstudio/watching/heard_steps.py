@@ -99,7 +99,6 @@ class Observer:
         self._zero_marks: list[int] = []  # of gradients that the latest backward pass gave, where all of them are 0
         self._layer_names: list[str] = []  # of the parameters
         self._has_thrown = False  # whether gradients were thrown away since the step before
-        self._were_finite = False  # whether they were all finite, and the script has put others there
         self._passes_over = False  # whether the script has been seen to go on after such a batch
         self._anew()
 
@@ -108,6 +107,7 @@ class Observer:
         self._born: Provenance | None = None  # of the step's loss
         self._born_before: Provenance | None = None  # before the latest backward pass
         self._is_empty = False  # whether the step is made without any gradient
+        self._were_finite = False  # whether thrown gradients were all finite, and the script has put others there
         self._used: Observer | None = None  # the one whose optimizer has stepped since the backward pass
         self._losses: float = 0.0
         self.micro_batches = 0

@@ -70,6 +70,7 @@ _PARTS: dict[str, Callable[[Tensor, Any, int], Tensor]] = {
 _VIEWS = {"t", "transpose", "view", "reshape", "permute", "expand", "to_copy", "unsafe_view", "squeeze", "unsqueeze"}
 _RESULTS = ("result", "result0", "result1")  # the first that was saved tells most: ctc_loss has a table of -Inf too
 _LABELLED = ("nll_loss", "nll_loss2d")  # losses that leave some labels out
+_COUNTS = {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
 _MEAN = 1  # as torch numbers the reductions of its losses
 _EXPONENT = "exponent"  # a number, where all else is a tensor
 
@@ -348,9 +349,6 @@ def _nodes(roots: Sequence[Any], mark: str) -> list[Any]:
         if len(seen) > MOST_NODES:
             raise ProvenanceUnknown(f"the loss code has more than {MOST_NODES:,} operations")
     return list(found)
-
-
-_COUNTS = {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
 
 
 def _saved(node: Any) -> dict[str, Tensor]:

@@ -22,6 +22,7 @@ from gradstudio.core.studio_file import StudioFileError
 from gradstudio.core.unknown import is_known
 from gradstudio.engine import runtime
 from gradstudio.engine.gauges.on_demand import OnDemandGauges
+from gradstudio.engine.models.state import state_kept
 from gradstudio.engine.own_model import check, line_at_work, shared_state, torch_itself, trees
 from gradstudio.engine.own_model.program import WENT_ON
 from gradstudio.engine.provenance_search import explain
@@ -62,6 +63,15 @@ def test_no_pass_beside_the_training_counts_in_a_model_that_counts_its_passes(tm
     made.check_accumulation_next = True
     losses(made, 1)
     assert made.model.calls == 8
+
+
+def test_what_a_pass_makes_a_buffer_of_is_not_hidden_by_what_it_was() -> None:
+    model = nn.Linear(2, 2)
+    model.late = None
+    with state_kept(model):
+        del model.late
+        model.register_buffer("late", torch.ones(1))
+    assert model.late is not None and model.late.item() == 1
 
 
 def test_a_parameter_without_entries_measures_0(tmp_path: Path) -> None:

@@ -39,7 +39,8 @@ def state_kept(model: nn.Module) -> Iterator[None]:
             for place, value in parameters:
                 place.copy_(value)
         for table, plain in attributes:
-            table.update(plain)
+            # what has become a parameter, a buffer or a module meanwhile would be hidden by what it was
+            table.update({name: value for name, value in plain.items() if name in table})
 
 
 def _plain(module: nn.Module) -> dict[str, Any]:

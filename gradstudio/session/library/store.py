@@ -47,10 +47,10 @@ _LOST = (
 # Read from end to end, not joined: where a name is damaged, SQLite may find the checksum of another part under it.
 _SUMS = f"SELECT run, crc FROM checksums WHERE part = '{checksums.LIST}'"
 _PARTS = (  # of a run, apart from its line
-    "SELECT start, count, columns, layers FROM rows WHERE run = ? AND start + count > ? ORDER BY start",
-    "SELECT start, count, ranks, figures FROM rank_rows WHERE run = ? ORDER BY start",
-    "SELECT kind, content FROM entries WHERE run = ? ORDER BY kind, number",
-    "SELECT part, number, crc FROM checksums WHERE run = ?",
+    "SELECT start, count, columns, layers FROM rows WHERE run = :run AND start + count > :start ORDER BY start",
+    "SELECT start, count, ranks, figures FROM rank_rows WHERE run = :run ORDER BY start",
+    "SELECT kind, content FROM entries WHERE run = :run ORDER BY kind, number",
+    "SELECT part, number, crc FROM checksums WHERE run = :run",
 )
 _FIRST = -(1 << 63)  # the smallest number of SQLite
 _LATEST = 253_402_300_799.0  # seconds since 1970: the end of the calendar
@@ -271,7 +271,7 @@ class Library:
         left, found = left.fetchone()[0], []
         for query in _PARTS:
             lines: list[Any] = []
-            for line in self._connection.execute(query, (run, start)[: query.count("?")]):
+            for line in self._connection.execute(query, {"run": run, "start": start}):
                 left -= sum(len(value) for value in line if isinstance(value, str | bytes))
                 if left < 0:
                     raise PackingError("it is larger than the whole file")
