@@ -231,7 +231,7 @@ class WatchedRun:
             return
         if request.word == "stop":
             self._steps_before_stop = self._steps
-            self._note("asked to stop by another program")
+            self._note("the script was asked to stop")
         self.remote.hear(request, self.observer.thread)
 
     def before_step(self, optimizer: Optimizer) -> None:
@@ -240,17 +240,17 @@ class WatchedRun:
             return
         remote = self.remote
         if remote.paused:
-            self._note("paused by another program")
+            self._note("the script was asked to pause")
             self._writer.set_status("paused")
             remote.wait()
             remote.stop_if_due()
             self._writer.set_status("running")
-            self._note("goes on")
+            self._note("the script goes on")
             self._at_once = True  # somebody looks
         remote.stop_if_due()
         if remote.factor != self._factor:
             self._factor = remote.factor
-            self._note(f"learning rate × {number(remote.factor)} from here on, asked for by another program")
+            self._note(f"learning rate × {number(remote.factor)} from here on, as was asked for")
         remote.before_step(optimizer)
 
     def _note(self, text: str) -> None:

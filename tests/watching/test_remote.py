@@ -118,7 +118,7 @@ def test_a_stop_is_a_keyboard_interrupt_at_the_next_step_where_that_signal_is_ig
     one.close()
     run = one.watched_runs[0].run
     assert run is not None and run.status == "stopped" and len(run.history) == 3
-    assert [event.text for event in run.events if event.kind == "notice"] == ["asked to stop by another program"]
+    assert [event.text for event in run.events if event.kind == "notice"] == ["the script was asked to stop"]
 
 
 @pytest.mark.usefixtures("sigint_ignored")
@@ -165,7 +165,7 @@ def test_a_script_that_goes_on_after_a_stop_was_not_stopped(watch: Watch) -> Non
     run = one.watched_runs[0].run
     assert run is not None and run.status == "finished" and len(run.history) >= 8
     told = [event.text for event in run.events if event.kind in ("notice", "stopped", "finished")]
-    assert told == ["asked to stop by another program", "finished"]
+    assert told == ["the script was asked to stop", "finished"]
 
 
 @pytest.mark.usefixtures("sigint_ignored")
