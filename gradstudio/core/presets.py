@@ -39,6 +39,7 @@ GROUPS: tuple[str, ...] = get_args(Group)
 Level = Literal["basic", "intermediate", "advanced", ""]
 LEVELS: tuple[str, ...] = get_args(Level)
 MOST_BEFORE = 8  # presets that one names to be taken first
+_SENTENCE = re.compile(r"(?<=[.?!])\s+")  # what stands between two
 
 
 class PresetError(ValueError):
@@ -119,6 +120,11 @@ class Preset(_Part):
     path: Path | None = None
     bundled: bool = False
     written_in: int = SCHEMA  # the schema of its file
+
+    @property
+    def setting(self) -> str:
+        """The first sentence of the summary, which says what is trained and not how that goes."""
+        return _SENTENCE.split(self.summary, maxsplit=1)[0]
 
 
 def available() -> Iterator[Path]:

@@ -100,7 +100,7 @@ class Table:
 
 def table(
     context: Context, *, machine: Machine, columns: Columns, speed: SpeedSlider, knobs: KnobPanel,
-    plots: Callable[[], PlotStack], toggle_gallery: Callable[[], object], show_plots: Callable[[], object],
+    plots: Callable[[], PlotStack], toggle_gallery: Callable[[], object], show_plots: Callable[[], bool],
     projector: ProjectorView,
 ) -> Table:  # fmt: skip
     """Return every command of the window. `plots` is asked when a command needs them: they are made later."""
@@ -121,7 +121,7 @@ def table(
             None,
             *_look(),
             None,
-            *_panels(context, columns, knobs),
+            *_panels(context, columns, knobs, show_plots),
             None,
             *_projector(projector, show_plots),
         ),
@@ -355,15 +355,20 @@ def _look() -> tuple[Entry, ...]:
     )
 
 
-def _panels(context: Context, columns: Columns, knobs: KnobPanel) -> tuple[Entry, ...]:
+def _panels(context: Context, columns: Columns, knobs: KnobPanel, show_plots: Callable[[], bool]) -> tuple[Entry, ...]:
     def page(name: Page, keys: str) -> Command:
-        return Command(
-            f"page_{name}", f"Show or hide {name}", lambda: columns.toggle_page(name), keys, PAGE_HELP[name]
-        )  # fmt: skip
+        def toggle() -> None:
+            columns.toggle_page(name, only_show=show_plots())  # behind the gallery nobody sees it
+
+        return Command(f"page_{name}", f"Show or hide {name}", toggle, keys, PAGE_HELP[name])
+
+    def find_knob() -> None:
+        show_plots()
+        knobs.start_search()
 
     return (
-        Command("find_knob", "Find knob", knobs.start_search, StandardKey.Find, "Searches the knobs"),
-        Command("knobs", "Show or hide knobs", columns.toggle_knobs, "Ctrl+1"),
+        Command("find_knob", "Find knob", find_knob, StandardKey.Find, "Searches the knobs"),
+        Command("knobs", "Show or hide knobs", lambda: columns.toggle_knobs(only_show=show_plots()), "Ctrl+1"),
         page("diagnosis", "Ctrl+2"),
         page("code", "Ctrl+3"),
         page("runs", "Ctrl+4"),
@@ -376,7 +381,7 @@ def _panels(context: Context, columns: Columns, knobs: KnobPanel) -> tuple[Entry
     )
 
 
-def _projector(projector: ProjectorView, show_plots: Callable[[], object]) -> tuple[Entry, ...]:
+def _projector(projector: ProjectorView, show_plots: Callable[[], bool]) -> tuple[Entry, ...]:
     def toggle() -> None:
         show_plots()
         projector.toggle()
@@ -401,7 +406,7 @@ def _help(
     columns: Columns,
     speed: SpeedSlider,
     plots: Callable[[], PlotStack],
-    show_plots: Callable[[], object],
+    show_plots: Callable[[], bool],
 ) -> tuple[Command, ...]:
     def show_keys() -> None:
         keys = [(command.key_names, command.label) for command in rows.values() if command.key_names]

@@ -180,10 +180,13 @@ class Window(QMainWindow):
         self.gallery_page.search.setFocus()
         self.gallery.look()
 
-    def show_plots(self) -> None:
-        if self.pages.currentWidget() is self.gallery_page:
+    def show_plots(self) -> bool:
+        """Leave the gallery; return whether it was shown."""
+        left = self.pages.currentWidget() is self.gallery_page
+        if left:
             self.pages.setCurrentIndex(0)
             self.plots.loss.widget.setFocus()
+        return left
 
     def _leave_gallery_for_a_run(self, run: Run) -> None:
         """Show the plots once another run is behind the gallery, or the one behind it begins to go."""
@@ -276,7 +279,6 @@ class Window(QMainWindow):
     # ---- inside
 
     def _lay_out(self) -> None:
-        self._show_title(self.simulator.preset.title)
         self.setAcceptDrops(True)
         self.setAnimated(False)  # nothing docks here; Qt would animate its one widget at every change of the layout
         self.setMinimumSize(1080, 620)
@@ -291,11 +293,15 @@ class Window(QMainWindow):
         self.pages.addWidget(body)
         self.pages.addWidget(self.gallery_page)
         self.pages.setCurrentIndex(int(self._gallery_first))
+        self.pages.currentChanged.connect(self._show_title)
         self.setCentralWidget(self.pages)
+        self._show_title()
         theme.dress(self.menuBar())
 
-    def _show_title(self, preset: str) -> None:
-        self.setWindowTitle(f"{preset} — GradStudio")
+    def _show_title(self) -> None:
+        """Name in the title of the window what is in sight."""
+        gallery = self.pages.currentWidget() is self.gallery_page
+        self.setWindowTitle(f"{'Gallery' if gallery else self.simulator.preset.title} — GradStudio")
 
     def _connect_first_part(self) -> None:
         theme.changed.connect(self.top.keep_widths)
@@ -310,7 +316,7 @@ class Window(QMainWindow):
         keys = self.commands.keys("faster", "slower")
         top.speed.setToolTip(f"Sets the speed, from one step a second to unlimited ({keys})")
         top.speed.speed_changed.connect(self.simulator.set_speed)
-        controls.title_changed.connect(self._show_title)
+        controls.title_changed.connect(lambda _: self._show_title())
         controls.agreement_asked.connect(self._ask_agreement)
         controls.file_asked.connect(self._open_file)
         controls.file_opened.connect(lambda path: recent.remember(recent.FILES, str(Path(path).absolute())))

@@ -44,3 +44,21 @@ def test_the_time_of_a_lesson_follows_from_its_words_and_steps() -> None:
 
 def _fixed(preset: presets.Preset) -> bool:
     return bool(preset.promise and preset.promise.fix)
+
+
+def test_the_first_sentence_of_a_summary_does_not_tell_how_the_run_goes() -> None:
+    telling = (
+        "NaN, ",
+        "diverge",
+        "explode",
+        "vanish",
+        "overflow",
+        "nothing",
+        "learned",
+        "freez",
+        "finite",
+        "the loss f",
+    )
+    for preset in PRESETS:
+        assert len(preset.setting) >= 15 and preset.summary.startswith(preset.setting), preset.id
+        assert not any(word in preset.setting.replace("RNN explosion", "") for word in telling), preset.setting

@@ -119,3 +119,50 @@ def test_what_another_program_left_in_the_settings_does_no_harm(make_window) -> 
     for left in (7, ["a", 3, "x" * 5000, ""], {"a": 1}, "healthy-mlp"):
         QSettings().setValue("finished", left)
         assert gallery_controller._stored() <= {"a", "healthy-mlp"}
+
+
+def test_titles_come_first_and_the_count_says_how_many_are_shown(opened: Window) -> None:
+    page = opened.gallery_page
+    assert page.about.text() == "75 presets, 0 of 75 lessons finished"
+    QTest.keyClicks(page.search, "clip")
+    headings = [heading.text() for heading, _ in page.wall._sections]
+    titled, others = (cards for _, cards in page.wall._sections)
+    assert headings == ["IN THE TITLE", "ALSO ABOUT"]
+    assert "clip-after-step" in {each.preset.id for each in titled} and all("clip" in each.named for each in titled)
+    assert not any("clip" in each.named for each in others)
+    told = ["clip" in each.preset.summary.casefold() for each in others]
+    assert told == sorted(told, reverse=True) and {True, False} == set(told)
+    assert page.about.text() == f"{len(titled) + len(others)} of 75 presets" and len(visible(opened)) < 75
+
+
+def test_a_card_keeps_the_answer_of_a_lesson_until_it_is_finished(opened: Window) -> None:
+    asked = card(opened, "rnn-explosion")
+    assert asked.secret and asked.told == "A recurrent network with relu reads a digit pixel by pixel."
+    assert "explodes" not in asked.toolTip() + asked.accessibleName()
+    before = asked.grab().toImage()
+    opened.gallery.finish(asked.preset)
+    assert not asked.secret and "the gradient explodes" in asked.told and asked.grab().toImage() != before
+
+
+def test_on_a_wide_screen_the_cards_are_larger(opened: Window) -> None:
+    page = opened.gallery_page
+    sizes = []
+    for width in (1280, 2560):
+        opened.resize(width, 1000)
+        cards = [each for each in page.wall.order if each.preset.group == "accumulation"]
+        sizes.append(cards[0].size())
+        line = [each for each in cards if each.y() == cards[0].y()]
+        assert page.wall.width() - line[-1].geometry().right() < 60, "a full line of cards uses the width"
+    assert sizes[1].width() > 1.3 * sizes[0].width() and sizes[1].height() > sizes[0].height()
+
+
+def test_the_title_names_what_is_in_sight_and_page_keys_lead_to_the_page(qtbot: QtBot, opened: Window) -> None:
+    assert opened.windowTitle() == "Gallery — GradStudio"
+    for key, page in ((Qt.Key.Key_4, "runs"), (Qt.Key.Key_4, "runs"), (Qt.Key.Key_2, "diagnosis")):
+        opened.show_gallery()
+        qtbot.keyClick(opened, key, Qt.KeyboardModifier.ControlModifier)
+        assert opened.side.isVisible() and opened.side.page == page, "also where it was the page before"
+        assert opened.windowTitle() == "Too high a rate — GradStudio"
+    opened.show_gallery()
+    qtbot.keyClick(opened, Qt.Key.Key_1, Qt.KeyboardModifier.ControlModifier)
+    assert opened.knobs.isVisible()

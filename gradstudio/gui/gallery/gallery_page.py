@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from PySide6.QtCore import QPoint, QRect, QSize, Qt, QTimer, Signal
-from PySide6.QtGui import QKeyEvent, QPainter, QPaintEvent, QResizeEvent, QShowEvent
+from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtGui import QKeyEvent, QPainter, QPaintEvent, QShowEvent
 from PySide6.QtWidgets import (
     QButtonGroup,
     QCheckBox,
@@ -21,13 +21,12 @@ from PySide6.QtWidgets import (
 from gradstudio.core import gallery, presets
 from gradstudio.core.presets import GROUPS, LEVELS, Preset
 from gradstudio.core.text import plural
-from gradstudio.gui.gallery.gallery_card import SIZE, GalleryCard
+from gradstudio.gui.gallery.gallery_card import GalleryCard
 from gradstudio.gui.theme import theme
+from gradstudio.gui.widgets.card_wall import AHEAD, SIDE, CardWall
 from gradstudio.gui.widgets.plain_grounds import scrolled
 from gradstudio.gui.widgets.search_line import SearchLine
 
-GAP = 12  # px between cards
-SIDE = 24  # px beside them
 NO_GROUP = "your own"
 CARDS_A_TURN = 6  # that are made in one turn of the event loop
 
@@ -55,7 +54,7 @@ class GalleryPage(QWidget):
         self.cards: list[GalleryCard] = []
         self._finished: frozenset[str] = frozenset()
         self._made: Iterator[None] | None = iter(()) if at_first else None
-        self.wall = _Wall()
+        self.wall = CardWall()
         self._turns = QTimer(self)
         self._turns.setSingleShot(True)
         self._turns.timeout.connect(self._make_more)
@@ -96,15 +95,14 @@ class GalleryPage(QWidget):
         titles = {card.preset.id: card.preset.title for card in self.cards}
         for card in self.cards:
             before = [titles[id] for id in card.preset.after if id in titles and id not in finished]
-            card.tell(finished=card.preset.id in finished, missing=before)
+            card.show_state(finished=card.preset.id in finished, missing=before)
         lessons = [card for card in self.cards if card.preset.lesson]
-        done = sum(card.finished for card in lessons)
-        self.about.setText(f"{plural(len(self.cards), 'preset', 'presets')}, {done} of {len(lessons)} lessons finished")
+        self._count(len(self.wall.order))
         self.next_preset = next((card.preset for card in lessons if not card.finished), None)
         self.next.setVisible(self.next_preset is not None)
         if self.next_preset is not None:
             self.next.setText(f"Next lesson: {self.next_preset.title}")
-            self.next.setToolTip(self.next_preset.summary)
+            self.next.setToolTip(self.next_preset.setting)
 
     def offer_last(self, told: str) -> None:
         """Offer to open the latest run; `told` says which it is, "" where there is none."""
@@ -112,14 +110,14 @@ class GalleryPage(QWidget):
         self.last.setVisible(bool(told))
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        ahead = {Qt.Key.Key_Right: 1, Qt.Key.Key_Left: -1, Qt.Key.Key_Down: 0, Qt.Key.Key_Up: 0}
         key = Qt.Key(event.key())
         if key == Qt.Key.Key_Escape:
             self.left.emit()
         elif key == Qt.Key.Key_Space:
             event.accept()  # or the window would run what is not to be seen
-        elif key in ahead:
-            self._move(ahead[key], down=(key == Qt.Key.Key_Down) - (key == Qt.Key.Key_Up))
+        elif key in AHEAD:
+            if card := self.wall.move_focus(key):
+                self.area.ensureWidgetVisible(card, 0, 40)
         else:
             super().keyPressEvent(event)
 
@@ -143,30 +141,39 @@ class GalleryPage(QWidget):
     def _arrange(self) -> None:
         """Put the cards that the search finds under their headings."""
         words = self.search.text().casefold().split()
-        shown = [card for card in self.cards if all(word in card.searched for word in words)]
-        names = LEVELS if self.by_order.isChecked() else GROUPS
-        sections = []
-        for name in names:
-            members = [card for card in shown if name == (card.preset.level if names is LEVELS else card.preset.group)]
-            if members:
-                sections.append((name or NO_GROUP, members))
+        sections = self._found(words) if words else self._grouped()
+        shown = sum(len(cards) for _, cards in sections)
         self.wall.arrange(sections, self.cards)
+        self._count(shown)
         self.empty.setVisible(bool(self.cards) and not shown)
 
-    def _move(self, aside: int, down: int) -> None:
-        """Give the focus to the card beside, above or below the one that has it."""
-        shown = [card for card in self.wall.order if card.isVisible()]
-        if not shown:
-            return
-        focused = next((card for card in shown if card.hasFocus()), None)
-        if focused is None:
-            wanted = shown[0]
-        elif aside:
-            wanted = shown[min(max(shown.index(focused) + aside, 0), len(shown) - 1)]
-        else:
-            wanted = _nearest(focused, shown, down)
-        wanted.setFocus(Qt.FocusReason.TabFocusReason)
-        self.area.ensureWidgetVisible(wanted, 0, 40)
+    def _found(self, words: list[str]) -> list[tuple[str, list[GalleryCard]]]:
+        """Return the cards that have all these words: in the title, then in the summary, then anywhere."""
+        kinds: tuple[list[GalleryCard], ...] = ([], [], [])
+        for card in self.cards:
+            texts = (card.named, card.described, card.searched)
+            where = next((kind for kind, text in zip(kinds, texts, strict=True) if all(w in text for w in words)), None)
+            if where is not None:
+                where.append(card)
+        titled, others = kinds[0], [*kinds[1], *kinds[2]]
+        return [(name, cards) for name, cards in (("In the title", titled), ("Also about", others)) if cards]
+
+    def _grouped(self) -> list[tuple[str, list[GalleryCard]]]:
+        by_level = self.by_order.isChecked()
+        sections = []
+        for name in LEVELS if by_level else GROUPS:
+            members = [card for card in self.cards if name == (card.preset.level if by_level else card.preset.group)]
+            if members:
+                sections.append((name or NO_GROUP, members))
+        return sections
+
+    def _count(self, shown: int) -> None:
+        """Say how many cards are shown, or, where all are, how many lessons are finished."""
+        lessons = [card for card in self.cards if card.preset.lesson]
+        done = sum(card.finished for card in lessons)
+        every = plural(len(self.cards), "preset", "presets")
+        some = shown < len(self.cards)
+        self.about.setText(f"{shown} of {every}" if some else f"{every}, {done} of {len(lessons)} lessons finished")
 
     def _connect(self) -> None:
         self.search.textChanged.connect(self._arrange)
@@ -245,72 +252,3 @@ class GalleryPage(QWidget):
         rows.addLayout(top)
         rows.addLayout(below)
         return head
-
-
-class _Wall(QWidget):
-    """The cards under their headings, as many side by side as there is room for."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.order: list[GalleryCard] = []  # as they are shown
-        self._sections: list[tuple[QLabel, Sequence[GalleryCard]]] = []
-        self._headings: dict[str, QLabel] = {}
-        theme.changed.connect(self._place)
-
-    def arrange(self, sections: Sequence[tuple[str, Sequence[GalleryCard]]], every: Sequence[GalleryCard]) -> None:
-        """Show these cards under these headings, and hide all others."""
-        self.order = [card for _, cards in sections for card in cards]
-        shown = set(map(id, self.order))
-        for heading, _ in self._sections:
-            heading.hide()
-        self._sections = [(self._heading(name), cards) for name, cards in sections]
-        for card in every:
-            if id(card) not in shown:
-                card.hide()
-        self._place()
-        for heading, cards in self._sections:
-            heading.show()
-            for card in cards:
-                card.show()
-        for before, after in zip(self.order, self.order[1:], strict=False):
-            self.setTabOrder(before, after)
-
-    def resizeEvent(self, event: QResizeEvent) -> None:
-        super().resizeEvent(event)
-        self._place()
-
-    def _heading(self, name: str) -> QLabel:
-        if name not in self._headings:
-            label = self._headings[name] = QLabel(name.upper(), self)
-            label.setProperty("role", "heading")
-            theme.dress(label)
-        return self._headings[name]
-
-    def _place(self) -> None:
-        size, down = SIZE * theme.zoom, 4
-        room = self.width() - 2 * SIDE + GAP
-        across = max(room // (size.width() + GAP), 1)
-        size.setWidth(max(room // across - GAP, size.width()))
-        for heading, cards in self._sections:
-            heading.setGeometry(
-                QRect(QPoint(SIDE, down + 6), QSize(self.width() - 2 * SIDE, heading.sizeHint().height()))
-            )
-            down += heading.sizeHint().height() + 14
-            for place, card in enumerate(cards):
-                line, column = divmod(place, across)
-                at = QPoint(SIDE + column * (size.width() + GAP), down + line * (size.height() + GAP))
-                card.setGeometry(QRect(at, size))
-            down += -(-len(cards) // across) * (size.height() + GAP) + 4
-        self.setMinimumHeight(down + GAP)
-
-
-def _nearest(focused: GalleryCard, shown: Sequence[GalleryCard], down: int) -> GalleryCard:
-    """Return the card of the next line up or down that is nearest, or the same one where there is no such line."""
-    here = focused.geometry().center()
-    beyond = [card for card in shown if (card.y() - focused.y()) * down > 0]
-    if not beyond:
-        return focused
-    line = min(beyond, key=lambda card: abs(card.y() - focused.y())).y()
-    return min(
-        (card for card in beyond if card.y() == line), key=lambda card: abs(card.geometry().center().x() - here.x())
-    )

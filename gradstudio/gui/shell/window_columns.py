@@ -65,14 +65,16 @@ class Columns(QSplitter):
     def createHandle(self) -> QSplitterHandle:
         return _Handle(self.orientation(), self)
 
-    def toggle_knobs(self) -> None:
+    def toggle_knobs(self, *, only_show: bool = False) -> None:
+        if self._knobs.isVisible() and only_show:
+            return
         if self._knobs.isVisible():
             self._knobs_width = self.sizes()[0]
         self._knobs.setVisible(not self._knobs.isVisible())
 
-    def toggle_page(self, page: Page) -> None:
+    def toggle_page(self, page: Page, *, only_show: bool = False) -> None:
         """Show a page of the right column; hide the column where it shows that page already."""
-        if self._right.isVisible() and self._right.page == page:
+        if self._right.isVisible() and self._right.page == page and not only_show:
             self._right.hide()
             return
         self._right.show()
