@@ -17,7 +17,9 @@ from gradstudio.core.experiment import Experiment
 from gradstudio.core.presets import LessonStep, Preset
 from gradstudio.gui import app
 from gradstudio.gui import window as windows
+from gradstudio.gui.plots.plot_stack import PlotStack
 from gradstudio.gui.window import Window
+from gradstudio.session.simulator import Simulator
 
 SMALL = {"model.width": 8, "model.depth": 1, "problem.batch_size": 16, "run.steps": 40, "run.device": "cpu"}
 LESSON = [LessonStep(text="Run", outcome="finished"), LessonStep(text="Clip", knobs=["clipping.kind=norm"])]
@@ -77,3 +79,13 @@ def make_window(
 @pytest.fixture
 def window(make_window: Callable[..., Window]) -> Window:
     return make_window()
+
+
+@pytest.fixture
+def shown(qapp: object, qtbot: QtBot) -> tuple[PlotStack, Simulator]:
+    stack = PlotStack()
+    list(stack.furnishing())
+    qtbot.addWidget(stack)
+    stack.resize(900, 700)
+    stack.show()
+    return stack, Simulator(Preset(id="p", title="P", experiment=Experiment()))

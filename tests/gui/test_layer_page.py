@@ -72,6 +72,10 @@ def test_a_click_opens_the_layer_and_keys_turn_it(qtbot: QtBot, trained: Window)
     assert not page.isVisible() and plots.plots == before and QApplication.focusWidget() is plots.layers.widget
     trained.commands.commands["layer"].call()
     assert page.isVisible() and page.layer == names[-1]
+    lines = [row for row in range(page.choice.count()) if page.choice.itemData(row) is None]
+    page.choice.setCurrentIndex(lines[0])  # as keys can, where the list does not skip a line between modules
+    page.choice.activated.emit(lines[0])
+    assert page.layer == names[-1] and page.choice.currentText() == names[-1]
     trained.controls.restart()  # the same layers, so the page stays and begins anew
     qtbot.waitUntil(lambda: len(trained.simulator.run.history) > 5, timeout=LONG)
     trained.refresh(whole=True)

@@ -9,17 +9,17 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from drawn_runs import LAYERS, add, run_of
 from hypothesis import given
 from hypothesis import strategies as st
 from PySide6.QtCore import QPointF
 from PySide6.QtGui import QColor, QPainter, QPixmap
 from PySide6.QtWidgets import QApplication, QGraphicsScene, QGraphicsView
-from pytestqt.qtbot import QtBot
 from waiting import settle
 
 from gradstudio.core.adjusted_knobs import with_adjustments
 from gradstudio.core.experiment import Experiment
-from gradstudio.core.history import LAYER_METRICS, Layer, Row
+from gradstudio.core.history import LAYER_METRICS, Layer
 from gradstudio.core.presets import Preset
 from gradstudio.core.unknown import UNKNOWN
 from gradstudio.gui.drawing import axes, pyqtgraph_internals
@@ -40,35 +40,7 @@ from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_writer import RunWriter
 from gradstudio.session.simulator import Simulator
 
-LAYERS = (Layer("hidden.0.weight", "weight", 4), Layer("hidden.0.bias", "bias", 4), Layer("head.weight", "weight", 4))
 VALUES = st.floats(width=64) | st.sampled_from([0.0, np.nan, np.inf, -np.inf])
-
-
-def run_of(rows: list[dict]) -> Run:
-    run = Run(Preset(id="p", title="P", experiment=Experiment()), Experiment())
-    RunWriter(run).begin(LAYERS, {"device": "cpu"})
-    add(run, rows)
-    return run
-
-
-def add(run: Run, rows: list[dict]) -> None:
-    for values in rows:
-        given = dict(
-            loss=1.0, grad_norm=1.0, clipped_norm=1.0, clip_coef=1.0, lr=0.1, scale=1.0, skipped=False, nonfinite=0,
-            update_ratio=1e-3,
-            weight_norm=1.0, accuracy=0.5, step_seconds=0.01, layers=np.ones((len(LAYER_METRICS), len(LAYERS))),
-        )  # fmt: skip
-        RunWriter(run).record(Row(step=len(run.history), **(given | values)))
-
-
-@pytest.fixture
-def shown(qapp: object, qtbot: QtBot) -> tuple[PlotStack, Simulator]:
-    stack = PlotStack()
-    list(stack.furnishing())
-    qtbot.addWidget(stack)
-    stack.resize(900, 700)
-    stack.show()
-    return stack, Simulator(Preset(id="p", title="P", experiment=Experiment()))
 
 
 @given(st.lists(st.lists(st.tuples(VALUES, VALUES), max_size=40), max_size=12))

@@ -107,7 +107,7 @@ def test_all_plots_stand_over_the_time(qtbot: QtBot, make_window: Callable[..., 
     plots.overlays.add(overlaid(first))
     plots.overlays.add(Overlaid("file", "a curve without times", "", {"smooth": (np.arange(5.0), np.ones(5))}))
     window.refresh(whole=True)
-    assert plots.timeline.axis_choice.currentData() == "steps" and plots.steps.right == 50
+    assert plots.timeline.axis_choice.currentData() == "steps" and plots.steps.right == 40
 
     window.commands.commands["time_axis"].call()
     window.refresh(whole=True)

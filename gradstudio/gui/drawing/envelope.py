@@ -146,13 +146,6 @@ class Envelope(Bins):
         of all, and the steps of a bin. The arrays are not to be changed."""
         return self._low[curve, : self.used], self._high[curve, : self.used], self.start, self.width
 
-    def typical(self, share: float, curve: int = 0) -> float:
-        """Return the value that this share of all bins never exceed; NaN without any."""
-        high = self._high[curve, : self.used]
-        high = high[np.isfinite(high)]
-        index = int(share * (len(high) - 1))
-        return float(np.partition(high, index)[index]) if len(high) else float("nan")
-
     def _merge(self) -> None:
         half = self._capacity // 2
         for each, merged in ((self._low, np.fmin), (self._high, np.fmax), (self._flags, np.bitwise_or)):

@@ -3,7 +3,6 @@ pictures that it keeps, so they cost nothing while the run below trains."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from html import escape
 
@@ -13,6 +12,7 @@ from PySide6.QtGui import QPainterPath, QPixmapCache
 from PySide6.QtWidgets import QGraphicsItem, QGraphicsPathItem
 
 from gradstudio.core.text import number
+from gradstudio.gui.drawing import usual_range
 from gradstudio.gui.drawing.canvas import Canvas, Label
 from gradstudio.gui.drawing.envelope import INF, NAN
 from gradstudio.gui.drawing.marks import Marks
@@ -42,9 +42,11 @@ class OverlayLayer:
         """Names of the column that is drawn and of the one that is read."""
         return self._column, self._told
 
-    def range(self, first: float, last: float, scale: Scale, *, above: float = math.inf) -> tuple[float, float] | None:
+    def range(
+        self, first: float, last: float, scale: Scale, *, least: float | None = None
+    ) -> tuple[float, float] | None:
         """Return the range that the y axis needs, as Series.range does."""
-        asked = (first, last, scale, above)
+        asked = (first, last, scale, least)
         if not self._range or self._range[0] != asked:
             spans = [span for overlaid in self._overlays.shown.values() if (span := self._span(overlaid, *asked))]
             found = (min(low for low, _ in spans), max(high for _, high in spans)) if spans else None
@@ -92,7 +94,7 @@ class OverlayLayer:
         self._view, self._range = (), ()
 
     def _span(
-        self, overlaid: Overlaid, first: float, last: float, scale: Scale, above: float
+        self, overlaid: Overlaid, first: float, last: float, scale: Scale, least: float | None
     ) -> tuple[float, float] | None:
         steps, values = overlaid.rows(self._column)
         places = self._canvas.places
@@ -101,9 +103,8 @@ class OverlayLayer:
         seen = seen[np.isfinite(seen)]
         if not len(seen):
             return None
-        place, low = int(0.95 * (len(seen) - 1)), float(seen.min())
-        usual = float(np.partition(seen, place)[place])
-        return low, max(low, min(float(seen.max()), usual + above))
+        low = float(seen.min())
+        return low, float(seen.max()) if least is None else usual_range.top(seen, low, least)
 
 
 class OverlayCurve:

@@ -21,6 +21,7 @@ class PlotArea(PlotView):
         self._sides = {"left": left, "bottom": PlaceAxis("bottom", box.places), "right": right or Axis("right")}
         self._right_width = right_width
         self._values_shown: dict[str, bool] = {}
+        self._fits_anew = False  # whether the next y range is taken as it is
         super().__init__(box, dict(self._sides))
         self.box, self.canvas = box, Canvas(box, box.places)
         self.plot.hideButtons()
@@ -88,6 +89,10 @@ class PlotArea(PlotView):
         low, high = self.box.viewRange()[1]
         return low, high
 
+    def fit_anew(self) -> None:
+        """Fit the y axis to the data at the next call of `set_y`, however well it holds them now."""
+        self._fits_anew = True
+
     def set_y(self, low: float, high: float, *, least: float) -> None:
         """Move the y axis only when the data leave it or fill less than a third of it, and then with a quarter to
         spare. It is never shorter than `least`, nor than floats can tell its ends apart."""
@@ -99,5 +104,6 @@ class PlotArea(PlotView):
             low, high = middle - least / 2, middle + least / 2
         spare = (high - low) / 8
         fits = now_low <= low and high <= now_high and (now_high - now_low) < 3 * (high - low + 2 * spare)
-        if not fits:
+        anew, self._fits_anew = self._fits_anew, False
+        if anew or not fits:
             self.box.set_range(y=(float(low - spare), float(high + spare)))

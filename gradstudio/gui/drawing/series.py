@@ -10,7 +10,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QPen
 
 from gradstudio.core.history import History
-from gradstudio.gui.drawing import nan_marks
+from gradstudio.gui.drawing import nan_marks, usual_range
 from gradstudio.gui.drawing.canvas import Canvas
 from gradstudio.gui.drawing.curve import Curve
 from gradstudio.gui.drawing.curve_source import Source
@@ -79,15 +79,17 @@ class Series:
         if self.marks is not None:
             self.marks.clear()
 
-    def range(self, first: float, last: float, *, above: float = math.inf) -> tuple[float, float] | None:
-        """Return the range that the y axis needs, in its own units; None where nothing can be drawn. A value more than
-        `above` over nearly all of the curve leaves the plot, so that an explosion does not flatten the steps before
-        it."""
+    def range(self, first: float, last: float, *, least: float | None = None) -> tuple[float, float] | None:
+        """Return the range that the y axis needs, in its own units; None where nothing can be drawn. With `least`, the
+        shortest range that the axis has, spikes far above the rest of the curve may leave the plot."""
         found = self.envelope.range(first, last, positive=self._log, curve=self.index)
         if found is None:
             return None
-        low, high, usual = self.scale(np.array([*found, self.envelope.typical(0.95, self.index)])).tolist()
-        return low, max(low, min(high, usual + above))
+        low, high = self.scale(np.array(found)).tolist()
+        if least is None:
+            return low, high
+        highs = self.envelope.bins(self.index)[1]
+        return low, max(low, usual_range.top(self.scale(highs), low, least))
 
     def outgrew(self) -> bool:
         """Return whether a value outside of the y axis has come since the last call."""

@@ -10,6 +10,7 @@ from gradstudio.core.history import History
 from gradstudio.gui.drawing.places import GUESS, Places
 
 SHORTEST = 50  # steps shown at the start
+CLOSEST = 8  # steps that a view has at least
 ONE_ZOOM = 0.6  # seconds without a move after which the next one is another zoom
 MOST_VIEWS = 50  # that can be gone back to
 View = tuple[float, float] | None  # its two ends; None for the whole run, followed
@@ -27,6 +28,9 @@ class StepRange(QObject):
         self.left, self.right = 0.0, float(SHORTEST)
         self.most = float(SHORTEST)  # steps that can be shown at all
         self.over = 0.0  # end of the longest overlay, in the units of the axis
+        self.planned = 0  # steps that the run is to have; 0 where nobody knows
+        self.ended = False  # whether it gets no more of them
+        self.fits = 0  # how often the whole run was shown: each time, the y axes are fitted too
         self.following = True
         self._back: list[View] = []  # views before this one, the latest last
         self._forward: list[View] = []  # views that were left by going back
@@ -64,7 +68,7 @@ class StepRange(QObject):
         self.most = max(self.most, steps * 1.25)
         end = self.places.of(steps)
         if self.following and end > self.right:
-            self.left, self.right = 0.0, max(end * 1.25, self._shortest)
+            self.left, self.right = 0.0, max(self._with_room(end, 1.25), self._shortest)
 
     def zoom(self, left: float, right: float) -> None:
         """Show what a person chose, in the units of the axis, but no more than the run will have."""
@@ -73,7 +77,7 @@ class StepRange(QObject):
 
     def _show(self, left: float, right: float) -> None:
         most = self.places.of(self.most)
-        width = min(max(right - left, 8 * self.places.pace), most)
+        width = min(max(right - left, CLOSEST * self.places.pace), most)
         left = min(max(left, 0.0), most - width)
         self.following = False
         self._set(left, left + width)
@@ -81,12 +85,20 @@ class StepRange(QObject):
     def fit(self, steps: int) -> None:
         """Show the whole run and follow it again."""
         self.following = True
-        self._set(0.0, max(max(self.places.of(float(steps)), self.over) * 1.05, self._shortest))
+        self.fits += 1
+        end = max(self.places.of(float(steps)), self.over)
+        self.left, self.right = 0.0, max(end if self.ended else self._with_room(end, 1.05), self._shortest)
         self.changed.emit()
+
+    def _with_room(self, end: float, times: float) -> float:
+        """Return an end so many times as far, but not beyond the steps that are planned."""
+        planned = self.places.of(float(self.planned))
+        return min(end * times, planned) if end <= planned else end * times
 
     @property
     def _shortest(self) -> float:
-        return SHORTEST * (GUESS if self.places.timed else 1.0)
+        steps = CLOSEST if self.ended else min(SHORTEST, self.planned or SHORTEST)
+        return steps * (GUESS if self.places.timed else 1.0)
 
     def whole(self, steps: int) -> None:
         """Show the whole run because a person wants to, and so can go back."""

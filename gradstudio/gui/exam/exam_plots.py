@@ -52,6 +52,7 @@ class ExamPlots(QWidget):
             return
         if (run, run.over) != self._shown:
             self._shown = (run, run.over)
+            self.steps.ended = run.over
             self.steps.fit(len(run.history))
         self.steps.follow(len(run.history))
         for plot in self.plots:

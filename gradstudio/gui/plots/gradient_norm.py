@@ -26,7 +26,7 @@ from gradstudio.session.words.knob_hints import advised_max_norm, share_over
 
 ADVISE_EVERY = 2.0  # seconds
 LEAST = 1e-6  # max_norm that can be dragged to on a linear axis
-ABOVE = 10.0  # times the greatest of nearly all norms that a linear axis shows above it
+LEAST_DECADES = 1.0  # that a log axis has
 STEPS_OR_BAND = Option(STEPS.label, {name: STEPS.choices[name] for name in ("raw", "band")})
 
 
@@ -133,14 +133,11 @@ class GradientNormPlot(StepPlot):
 
     def fit_y(self, run: Run) -> None:
         first, last = self.steps.first, self.steps.last
-        above = math.inf
-        if self.steps.following:
-            usual = self.before.envelope.typical(0.95, self.before.index)
-            above = 3.0 if not self._axis.linear else ABOVE * usual if math.isfinite(usual) else math.inf
+        shortest = None if not self.steps.following else 0.0 if self._axis.linear else LEAST_DECADES
         limit = (self.limit.level, self.limit.level) if self.limit.isVisible() else None
-        spans = [series.range(first, last, above=above) for series in self._drawn()]
-        if found := joined(*spans, limit, self._overlaid.range(first, last, self.y_scale, above=above)):
-            self.widget.set_y(*found, least=max(0.05 * abs(found[1]), 1e-9) if self._axis.linear else 1.0)
+        spans = [series.range(first, last, least=shortest) for series in self._drawn()]
+        if found := joined(*spans, limit, self._overlaid.range(first, last, self.y_scale, least=shortest)):
+            self.widget.set_y(*found, least=max(0.05 * abs(found[1]), 1e-9) if self._axis.linear else LEAST_DECADES)
 
     def draw(self, run: Run) -> None:
         first, last = self.steps.first, self.steps.last

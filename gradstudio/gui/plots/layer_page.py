@@ -117,7 +117,7 @@ class LayerPage(QWidget):
         self.choice.setToolTip("Choose the layer of this page; lines stand between modules")
         self.choice.setAccessibleDescription("Layer: choose the layer of this page")
         self.choice.setMaxVisibleItems(24)
-        self.choice.activated.connect(lambda: self._turn_to(int(self.choice.currentData())))
+        self.choice.activated.connect(self._chosen)
         self.about, self.outputs = PartsLabel(), QLabel()
         row = QHBoxLayout()
         row.setSpacing(6)
@@ -136,6 +136,11 @@ class LayerPage(QWidget):
         self.outputs.hide()
         theme.dress(head)
         return head
+
+    def _chosen(self, row: int) -> None:
+        """Show the layer of a row of the choice; a line between two modules is none."""
+        place = self.choice.itemData(row)
+        self._turn_to(self.place if place is None else int(place))
 
     def _take(self, run: Run) -> None:
         """Take the layers of a run into the choice, with a line between two modules."""

@@ -32,7 +32,6 @@ from gradstudio.session.record.run import Run
 from gradstudio.session.words.curve_words import curve_words
 
 AT_ONCE = 1_000_000  # values of all layers read in a frame: a long run comes in some frames, as its blocks are on disk
-ABOVE = 3.0  # decades over nearly all of a curve that its plot shows: an explosion leaves it
 ROLES = ("accent", "warning")
 
 
@@ -108,11 +107,10 @@ class LayerPlot(StepPlot):
 
     def fit_y(self, run: Run) -> None:
         first, last = self.steps.first, self.steps.last
-        above = math.inf
+        shortest = None
         if self.steps.following and not self.shares:
-            usual = max(self.source.envelope.typical(0.95, series.index) for series in self.series)
-            above = ABOVE if not self.straight else 10 * usual if math.isfinite(usual) else math.inf
-        spans = [series.range(first, last, above=above) for series in self.series]
+            shortest = 0.0 if self.straight else self.least
+        spans = [series.range(first, last, least=shortest) for series in self.series]
         if found := joined(*spans, self.always()):
             least = self.least if self.shares or not self.straight else max(0.05 * abs(found[1]), 1e-12)
             self.widget.set_y(*found, least=least)

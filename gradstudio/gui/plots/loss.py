@@ -25,7 +25,7 @@ from gradstudio.session.record.run import Run, recent_mean
 from gradstudio.session.words.names import aim
 
 LABELLED = 3  # of the latest changes
-ABOVE = 4.0  # times the greatest of nearly all losses that a linear axis shows above it: an explosion leaves it
+LEAST = 0.2  # decades that a log axis has at least
 
 
 class LossPlot(StepPlot):
@@ -103,16 +103,10 @@ class LossPlot(StepPlot):
 
     def fit_y(self, run: Run) -> None:
         first, last, straight = self.steps.first, self.steps.last, self._axis.linear
-        above = math.inf
-        if self.steps.following and not self._signed:
-            above = ABOVE * abs(self.raw.envelope.typical(0.95, self.raw.index)) if straight else 0.7
-            above = above if math.isfinite(above) else math.inf
-        own, overlaid = (
-            self.raw.range(first, last, above=above),
-            self._overlaid.range(first, last, self.y_scale, above=above),
-        )
-        if found := joined(own, overlaid):
-            self.widget.set_y(*found, least=max(0.05 * abs(found[0]), 1e-6) if straight else 0.3)
+        shortest = None if not self.steps.following else 0.0 if straight else LEAST
+        own = self.raw.range(first, last, least=shortest)
+        if found := joined(own, self._overlaid.range(first, last, self.y_scale, least=shortest)):
+            self.widget.set_y(*found, least=max(0.05 * abs(found[0]), 1e-6) if straight else LEAST)
 
     def draw(self, run: Run) -> None:
         first, last = self.steps.first, self.steps.last

@@ -117,9 +117,13 @@ class PlotStack(QWidget):
         if run is not self._run:
             if self.layer_page.isHidden():
                 self.show_all()
-            self._run = run
+            self._run, self.steps.ended = run, run.over
             self._make_room()
             self.fit()
+        elif run.over != self.steps.ended:
+            self.steps.ended = run.over
+            if self.steps.following:
+                self.fit()
         beyond = len(parent.history) if parent and not run.own else 0
         reach = max(len(run.history), beyond) if simulator.rewinds else 0
         self.timeline.show_reach(reach, simulator.snapshots.used, simulator.snapshots.budget)
@@ -327,6 +331,7 @@ class PlotStack(QWidget):
         self.steps.over = self.overlays.longest
         run = self._run
         planned = run.experiment.run.steps if run is not None and run.watched is None else 0  # nobody knows a script's
+        self.steps.planned = planned
         self.steps.most = max(1.05 * planned, 1.05 * self.steps.places.step_at(self.steps.over), SHORTEST)
         if self.steps.following:
             self.fit()

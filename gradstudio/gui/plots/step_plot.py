@@ -69,6 +69,7 @@ class StepPlot(QFrame):
         self._status = ""  # of the run, at the last drawing
         self._read_at = 0.0  # when rows were last taken in
         self._fitted: tuple = ()  # the view that the y axis was chosen for
+        self._fits = 0  # of the whole run, at the last fit of the y axis
         self._fit_due = 0.0  # when it is fitted again
         self._said = 0.0  # when the words were last brought up to date
         self._unsaid = False
@@ -301,7 +302,10 @@ class StepPlot(QFrame):
         """Return whether to fit the y axis: other steps are on view, a value has left it, or some time has passed."""
         asked, now = (self.steps.left, self.steps.right, self.steps.following), time.monotonic()
         outgrown = [series.outgrew() for series in self.series]  # ask each of them, as each remembers
-        if asked == self._fitted and now < self._fit_due and not any(outgrown):
+        if self.steps.fits != self._fits:
+            self._fits = self.steps.fits
+            self.widget.fit_anew()
+        elif asked == self._fitted and now < self._fit_due and not any(outgrown):
             return False
         self._fitted, self._fit_due = asked, now + FIT_EVERY if self._seen else 0.0  # without rows: at once again
         return True

@@ -3,8 +3,6 @@ knob does."""
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from PySide6.QtGui import QPen
 
@@ -19,6 +17,8 @@ from gradstudio.gui.plots.step_plot import UNDER_TEXT, StepPlot
 from gradstudio.gui.theme import theme
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.twins import Twins
+
+LEAST = 1.0  # decades that the axis has at least
 
 
 class DifferencePlot(StepPlot):
@@ -54,10 +54,10 @@ class DifferencePlot(StepPlot):
         return self.twins.steps if self.twins else 0
 
     def fit_y(self, run: Run) -> None:
-        above = 3.0 if self.steps.following else math.inf
+        least = LEAST if self.steps.following else None
         first, last = self.steps.first, self.steps.last
-        if found := joined(*(series.range(first, last, above=above) for series in self.series)):
-            self.widget.set_y(*found, least=1.0)
+        if found := joined(*(series.range(first, last, least=least) for series in self.series)):
+            self.widget.set_y(*found, least=LEAST)
 
     def draw(self, run: Run) -> None:
         first, last = self.steps.first, self.steps.last

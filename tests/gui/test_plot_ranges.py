@@ -1,0 +1,104 @@
+"""What the axes of the plots show: all of a run, close enough to see what it learns."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from drawn_runs import add, run_of
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradstudio.gui.drawing import usual_range
+from gradstudio.gui.plots.plot_stack import PlotStack
+from gradstudio.session.record.run import Run
+from gradstudio.session.record.run_writer import RunWriter
+from gradstudio.session.simulator import Simulator
+
+
+def running(rows: list[dict]) -> Run:
+    run = run_of(rows)
+    RunWriter(run).set_status("running")
+    return run
+
+
+def end(run: Run) -> None:
+    RunWriter(run).end("finished", "", 0.5)
+
+
+def test_a_run_that_is_over_fills_the_plots_from_left_to_right(shown: tuple[PlotStack, Simulator]) -> None:
+    stack, simulator = shown
+    run = simulator.run = running([{}] * 130)
+    stack.refresh(simulator)
+    assert stack.steps.right > 130  # room for the steps to come
+    end(run)
+    stack.refresh(simulator)
+    assert stack.steps.right == 130
+    stack.steps.zoom(20, 60)
+    stack.show_whole()
+    assert (stack.steps.left, stack.steps.right) == (0, 130)
+
+
+def test_the_axis_reaches_no_farther_than_the_planned_steps(shown: tuple[PlotStack, Simulator]) -> None:
+    stack, simulator = shown
+    run = simulator.run = running([])
+    planned = run.experiment.run.steps
+    for _ in range(3):
+        add(run, [{}] * (planned // 3))
+        stack.refresh(simulator)
+        assert len(run.history) <= stack.steps.right <= planned
+    assert planned % 3 or stack.steps.right == planned
+
+
+def test_a_view_that_a_person_chose_stays_when_the_run_ends(shown: tuple[PlotStack, Simulator]) -> None:
+    stack, simulator = shown
+    run = simulator.run = running([{}] * 130)
+    stack.refresh(simulator)
+    stack.steps.zoom(20, 60)
+    end(run)
+    stack.refresh(simulator)
+    assert (stack.steps.left, stack.steps.right) == (20, 60)
+
+
+def test_the_y_axes_are_fitted_at_the_end_and_on_home(shown: tuple[PlotStack, Simulator]) -> None:
+    stack, simulator = shown
+    norms = [0.5 + 0.01 * step for step in range(100)]
+    run = simulator.run = running([{"grad_norm": norm, "clipped_norm": norm} for norm in norms])
+    stack.refresh(simulator)
+    area = stack.gradient_norm.widget
+    for fit in (lambda: end(run), stack.show_whole):
+        area.set_y(-0.9, 1.4, least=1.0)
+        stack.refresh(simulator)
+        assert area.held_y[1] > 1  # close enough to stay meanwhile
+        fit()
+        stack.refresh(simulator)
+        low, high = area.held_y
+        assert -1 < low < high < 1
+
+
+@pytest.mark.parametrize("scale", ["log", "linear"])
+def test_learning_is_seen_beside_a_spike(shown: tuple[PlotStack, Simulator], scale: str) -> None:
+    """As in a recurrent network that learns from 2.3 to 1.9, with a spike on the way and an explosion at its end."""
+    stack, simulator = shown
+    losses = np.linspace(2.3, 1.9, 107)
+    losses[21], losses[-1] = 15.0, 6.2e21
+    simulator.run = run_of([{"loss": loss} for loss in losses])
+    stack.refresh(simulator)
+    stack.loss.choose_option("scale", scale)
+    low, high = stack.loss.widget.held_y
+    first, last = (value if scale == "linear" else math.log10(value) for value in (2.3, 1.9))
+    assert low < last < first < high and (first - last) / (high - low) > 0.25
+
+
+@given(st.lists(st.floats(-300, 300), min_size=1, max_size=60), st.floats(0.1, 2))
+def test_the_range_holds_the_beginning_and_nearly_all_of_a_curve(values: list[float], least: float) -> None:
+    highs = np.array(values)
+    top = usual_range.top(highs, float(highs.min()), least)
+    assert top in values and top >= values[0]
+    assert (highs <= top).mean() >= 0.95 * (1 - 1 / len(values))
+    assert top == highs.max() or highs.max() > highs.min() + least
+
+
+def test_a_curve_without_values_has_a_range() -> None:
+    assert usual_range.top(np.array([math.nan, math.inf]), 1.0, 0.5) == 1.0
