@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PySide6.QtCore import QPoint, QPointF, QSettings, Qt
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QInputDialog, QLineEdit, QMenu, QWidget
+from PySide6.QtWidgets import QInputDialog, QLineEdit, QMenu, QPushButton, QWidget
 from pytestqt.qtbot import QtBot
 from waiting import LONG, hold
 
@@ -213,15 +213,23 @@ def test_twins_go_in_lockstep_and_their_difference_is_drawn(qtbot: QtBot, window
     window.simulator.set_speed(float("inf"))
     dialog = TwinsDialog(window.context)
     dialog.knob.setCurrentText("optimizer.lr")
+    assert dialog.editor is not None and dialog.editor.value == 1.0 and dialog.start.isEnabled()
+    line = dialog.editor.head
+    assert isinstance(line, QLineEdit)
+    line.setText("0.1")
+    line.setModified(True)
+    line.editingFinished.emit()
     dialog.accept()
     assert "is 0.1 already" in dialog.problem.text() and "keeps 0.1" in dialog.now.text()
-    line = dialog.editor.head if dialog.editor is not None else None
-    assert isinstance(line, QLineEdit)
+    assert not dialog.start.isEnabled() and "already" in dialog.start.accessibleDescription()
     line.setText("fast")
     line.setModified(True)
     line.editingFinished.emit()
     dialog.accept()
     assert "allowed" in dialog.problem.text()
+    line.clear()
+    qtbot.keyClicks(line, "1")
+    assert dialog.start.isEnabled() and not dialog.problem.text()  # what is typed is checked once it is whole
     line.setText("1/20")  # as anywhere a number is typed
     line.setModified(True)
     line.editingFinished.emit()
@@ -240,6 +248,21 @@ def test_twins_go_in_lockstep_and_their_difference_is_drawn(qtbot: QtBot, window
     window.controls.restart()
     window.refresh()
     assert not plot.isVisible() and TWIN not in window.plots.overlays.places
+
+
+def test_twins_begin_with_another_value_and_name_what_comes_with_it(window: Window) -> None:
+    dialog = TwinsDialog(window.context)
+    assert dialog.editor is not None and dialog.editor.value == "norm" and dialog.start.isEnabled()
+    assert "keeps none. The twin has kind = norm, max_norm = 1." in dialog.now.text()
+    segments = {button.property("choice"): button for button in dialog.findChildren(QPushButton)}
+    segments["none"].click()
+    assert not dialog.start.isEnabled() and "none already" in dialog.problem.text()
+    segments["value"].click()
+    assert dialog.start.isEnabled() and not dialog.problem.text() and "clip_value = 0.5" in dialog.now.text()
+    for place in range(dialog.knob.count()):
+        dialog.knob.setCurrentIndex(place)
+        assert dialog.start.isEnabled() or "allowed" in dialog.problem.text(), dialog.knob.currentText()
+    dialog.reject()
 
 
 def test_a_limit_for_the_norm_is_advised_and_dragging_it_begins_to_clip(

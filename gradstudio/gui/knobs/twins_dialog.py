@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from PySide6.QtWidgets import QComboBox, QDialogButtonBox, QFormLayout, QLabel, QVBoxLayout
+from PySide6.QtWidgets import QComboBox, QDialogButtonBox, QFormLayout, QLabel, QLineEdit, QVBoxLayout
 
+from gradstudio.core.experiment import Experiment, differing
 from gradstudio.core.knobs import KnobError, format_value
 from gradstudio.gui.knobs.editors import Editor, editor_for
 from gradstudio.gui.services.context import Context
 from gradstudio.gui.widgets.popups import TemporaryDialog
+from gradstudio.session.record.twins import another_value, can_differ, twin_experiment
 
 ABOUT = (
     "Both runs begin at step 0 with the same seed and see the same batches, step by step. They differ in one knob only."
@@ -15,7 +17,8 @@ ABOUT = (
 
 
 class TwinsDialog(TemporaryDialog):
-    """Stays open until twins can be started, and says what is in the way."""
+    """Stays open until twins can be started, and says what is in the way. Its value is at first another than the
+    run's."""
 
     def __init__(self, context: Context, knob: str = "") -> None:
         super().__init__(context.parent, "Start twins")
@@ -24,11 +27,13 @@ class TwinsDialog(TemporaryDialog):
         self.editor: Editor | None = None  # of the twin's value
         self._place = QVBoxLayout()
         requested = context.simulator.requested
-        self.knob.addItems([knob.name for knob, _ in requested.items() if requested.applies(knob.name)])
+        names = [knob.name for knob, _ in requested.items() if requested.applies(knob.name)]
+        self.knob.addItems([name for name in names if can_differ(name) and not name.startswith("distributed.")])
         self.knob.setCurrentText(knob or "clipping.kind")
         self.knob.setAccessibleName("Knob in which the twins differ")
         self.knob.setToolTip("The knob in which the twin differs")
         self.now.setProperty("role", "dim")
+        self.now.setWordWrap(True)
         self.problem.setWordWrap(True)
         self.problem.setProperty("role", "error")
         about = QLabel(ABOUT)
@@ -39,7 +44,8 @@ class TwinsDialog(TemporaryDialog):
         form.addRow("Twin's value", self._place)
         form.addRow("", self.now)
         buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Ok | QDialogButtonBox.StandardButton.Cancel)
-        buttons.button(QDialogButtonBox.StandardButton.Ok).setText("Start")
+        self.start = buttons.button(QDialogButtonBox.StandardButton.Ok)
+        self.start.setText("Start")
         column = QVBoxLayout(self)
         for part in (about, form, self.problem, buttons):
             column.addLayout(part) if isinstance(part, QFormLayout) else column.addWidget(part)
@@ -53,28 +59,64 @@ class TwinsDialog(TemporaryDialog):
     def accept(self) -> None:
         assert self.editor is not None
         self.editor.head.clearFocus()  # takes what was typed
-        if self.problem.text():
+        if not self.start.isEnabled():
             return
         try:
             self._context.controls.start_twins(self.editor.knob.name, self.editor.value)
         except KnobError as fault:
-            self.problem.setText(str(fault))
+            self._show_problem(str(fault))
         else:
             super().accept()
 
     def _show_value(self, name: str) -> None:
-        """Show the editor of a knob, with the value that is set."""
+        """Show the editor of a knob, with another value than the one that is set."""
         while item := self._place.takeAt(0):
             if widget := item.widget():
                 widget.deleteLater()
         knob, now = self._context.simulator.requested.find_knob(name), self._context.simulator.requested[name]
-        self.editor = editor_for(knob)
-        self.editor.setParent(self)
-        self.editor.set_value(now)
-        self.editor.wrong.connect(self.problem.setText)
-        for part in (self.editor.head, self.editor.foot):
+        self.editor = editor = editor_for(knob)
+        editor.setParent(self)
+        editor.set_value(another_value(knob, now))
+        editor.wrong.connect(lambda text: self._show_problem(text) if text else self._check())
+        editor.changed.connect(self._check)
+        editor.slid.connect(self._check)
+        for part in (editor.head, editor.foot):
             if part is not None:
                 part.setAccessibleName(f"Value of the twin: {name}")
                 self._place.addWidget(part)
-        self.now.setText(f"The run keeps {format_value(now)}.")
-        self.problem.setText("")
+        if isinstance(editor.head, QLineEdit):
+            editor.head.textEdited.connect(lambda _: self._show_problem(""))  # it is checked once it is whole
+        self._check()
+
+    def _check(self, *_: object) -> None:
+        """Say what the twin will have, or why it cannot have this value."""
+        assert self.editor is not None
+        requested, name = self._context.simulator.requested, self.editor.knob.name
+        self.now.setText(f"The run keeps {format_value(requested[name])}.")
+        try:
+            twin = twin_experiment(requested, name, self.editor.value)
+        except KnobError as fault:
+            self._show_problem(str(fault))
+        else:
+            self.now.setText(f"{self.now.text()} {_told(requested, twin, name)}")
+            self._show_problem("")
+
+    def _show_problem(self, text: str) -> None:
+        self.problem.setText(text)
+        self.start.setEnabled(not text)
+        self.start.setToolTip(text)
+        self.start.setAccessibleDescription(text or "Starts both runs from step 0")
+
+
+def _told(run: Experiment, twin: Experiment, name: str) -> str:
+    """Return the values of the twin as a sentence: the knob, those that change with it, and those of its section that
+    act beside it alone."""
+    told = {name: twin[name], **differing(run, twin)}
+    section = f"{name.partition('.')[0]}."
+    told |= {
+        knob.name: value
+        for knob, value in twin.items()
+        if knob.name.startswith(section) and twin.applies(knob.name) and not run.applies(knob.name)
+    }
+    values = ", ".join(f"{other.removeprefix(section)} = {format_value(value)}" for other, value in told.items())
+    return f"The twin has {values}."

@@ -2,32 +2,64 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from gradstudio.core import ranks_allowed
 from gradstudio.core.adjusted_knobs import with_adjustments
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import History
-from gradstudio.core.knobs import KnobError, Value, format_value
+from gradstudio.core.knobs import Knob, KnobError, Value, format_value
 from gradstudio.core.presets import Preset
 from gradstudio.session.record.run import Run
 
+FIRST_TRIED: dict[str, Value] = {"clipping.kind": "norm", "precision.dtype": "fp16"}  # choices of a twin
+AT_FIRST = 0.1  # share of a slider's range, for the twin of a run whose value is 0
 COMPARED = ("loss", "grad_norm", "weight_norm")
 
 
-def twin_of(preset: Preset, experiment: Experiment, name: str, value: Value) -> Run:
-    """Return the twin of a run of this experiment. KnobError where the knob does not allow the value or has it already,
-    and where the two would not see the same batches."""
-    if name in ("run.seed", "run.steps", "run.device") or (
-        name.startswith("problem.") and not name.endswith(("scaling", "scale"))
-    ):
+def can_differ(name: str) -> bool:
+    """Return whether twins can differ in this knob and still see the same batches for the same steps."""
+    if name in ("run.seed", "run.steps", "run.device"):
+        return False
+    return not name.startswith("problem.") or name.endswith(("scaling", "scale"))
+
+
+def twin_experiment(experiment: Experiment, name: str, value: Value) -> Experiment:
+    """Return the experiment of a twin. KnobError where the knob does not allow the value or has it already, and where
+    the two would not see the same batches."""
+    if not can_differ(name):
         raise KnobError(f"twins see the same batches for the same steps, so they cannot differ in {name}")
     wanted = with_adjustments(experiment, name, value)
     for each in (experiment, wanted):
         ranks_allowed.check_alone(each, "there are no twins")
     if wanted == experiment:
         raise KnobError(f"{name} is {format_value(value)} already; twins need another value")
+    return wanted
+
+
+def twin_of(preset: Preset, experiment: Experiment, name: str, value: Value) -> Run:
+    """Return the twin of a run of this experiment; KnobError where there is none."""
+    wanted = twin_experiment(experiment, name, value)
     return Run(preset, wanted, preset.timeline, name=f"{preset.title}: {name} = {format_value(wanted[name])}")
+
+
+def another_value(knob: Knob, now: Value) -> Value:
+    """Return a value to begin with for the twin of a run that has `now`: one whose effect can be seen."""
+    if isinstance(now, bool):
+        return not now
+    if isinstance(now, str):
+        first = FIRST_TRIED.get(knob.name, knob.default)
+        others = (first, *knob.choices)
+        return next((choice for choice in others if choice != now), now)
+    low, high = knob.slider or (knob.minimum, knob.maximum)
+    if now == 0:
+        value = high * AT_FIRST if math.isfinite(high) else 1.0
+    else:
+        factor = 10.0 if knob.logarithmic else 2.0
+        value = now * factor if now * factor <= high else max(now / factor, low)
+    return round(value) if knob.kind == "int" else float(f"{value:.6g}")
 
 
 class Twins:
