@@ -36,7 +36,6 @@ from gradstudio.gui.shell import menus
 from gradstudio.gui.shell.agreement_dialog import AgreementDialog
 from gradstudio.gui.shell.figures_bar import FiguresBar
 from gradstudio.gui.shell.projector_view import ProjectorView
-from gradstudio.gui.shell.speed_slider import AT_FIRST
 from gradstudio.gui.shell.top_bar import TopBar
 from gradstudio.gui.shell.window_columns import Columns
 from gradstudio.gui.theme import theme
@@ -47,7 +46,8 @@ from gradstudio.session.record.run import Run
 from gradstudio.session.simulator import Simulator
 from gradstudio.session.words.run_state import describe
 
-FIRST_SIZE = QSize(1440, 900)
+FIRST_SIZE = QSize(1440, 900)  # px, and more on a screen that has it
+SHARE = 0.8  # of a large screen that the first window takes
 FRAME = QSize(16, 40)  # largest frame of a desktop around a window; its true size is known only when it is shown
 TURN = 0.01  # seconds of a beat after which what is left to refresh waits for the next one
 CLOSING = 1.5  # seconds that a training thread gets to end
@@ -60,7 +60,6 @@ class Window(QMainWindow):
         super().__init__()
         library = files.user_library()
         self.simulator = Simulator(preset, library)
-        self.simulator.set_speed(AT_FIRST)
         self.simulator.snapshots.resize(rewind_dialogs.budget())
         self.machine = Machine()
         self.message = MessageBar()
@@ -72,6 +71,7 @@ class Window(QMainWindow):
             self.tasks,
         )  # fmt: skip
         self.top, self.figures = TopBar(), FiguresBar()
+        self.simulator.set_speed(self.top.speed.speed)
         with theme.together():
             self.knobs, self.gallery_page = KnobPanel(), GalleryPage(at_first=gallery)
         self.columns = Columns(self.knobs)
@@ -399,6 +399,7 @@ class Window(QMainWindow):
             event.accept()
             return
         self.columns.save(settings)
+        self.top.speed.save(settings)
         self.hide()
         self.fixes.stop()  # the trials end while the run does
         ended = self.simulator.close(CLOSING)
@@ -414,4 +415,4 @@ class Window(QMainWindow):
 
 def first_size(room: QSize) -> QSize:
     """Return the size of a window that was never opened before, on a screen with so much room."""
-    return FIRST_SIZE.boundedTo(room - FRAME)
+    return FIRST_SIZE.expandedTo(room * SHARE).boundedTo(room - FRAME)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PySide6.QtCore import QMimeData, QPointF, QSize, Qt, QUrl
+from PySide6.QtCore import QMimeData, QPoint, QPointF, QSize, Qt, QUrl
 from PySide6.QtGui import QColor, QDropEvent, QMouseEvent
 from PySide6.QtWidgets import (
     QAbstractButton,
@@ -241,10 +241,30 @@ def _pixels(widget: QWidget) -> set[int]:
 
 
 @pytest.mark.parametrize(
-    ("room", "size"), [((1920, 1080), (1440, 900)), ((1440, 900), (1424, 860)), ((1366, 768), (1350, 728))]
+    ("room", "size"),
+    [((2560, 1440), (2048, 1152)), ((1920, 1080), (1536, 900)), ((1440, 900), (1424, 860)), ((1366, 768), (1350, 728))],
 )
 def test_the_first_window_fits_on_the_screen(room: tuple[int, int], size: tuple[int, int]) -> None:
     assert first_size(QSize(*room)) == QSize(*size)
+
+
+def test_the_speed_is_remembered(qtbot: QtBot, make_window: Callable[..., Window]) -> None:
+    one = make_window()
+    one.top.speed.setValue(700)
+    one.close()
+    other = make_window()
+    assert other.top.speed.value() == 700 and "/s" in other.top.speed_label.text()
+
+
+def test_a_click_on_a_groove_moves_the_slider_to_the_mouse(qtbot: QtBot, window: Window) -> None:
+    slider = window.knobs.rows["optimizer.lr"].editor.foot
+    assert isinstance(slider, QAbstractSlider)
+    for share in (0.2, 0.8):
+        where = QPoint(round(share * slider.width()), slider.height() // 2)
+        qtbot.mouseClick(slider, LEFT, pos=where)
+        assert abs(slider.value() / slider.maximum() - share) < 0.05 and not slider.isSliderDown()
+    lr = window.simulator.requested.optimizer.lr
+    assert 0.3 < lr < 1.2, "0.8 of the way from 1e-5 to 10"
 
 
 def test_a_message_stays_over_the_foot_of_the_plots(qtbot: QtBot, window: Window) -> None:

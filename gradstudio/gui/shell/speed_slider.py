@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 
-from PySide6.QtCore import Signal
+from PySide6.QtCore import QSettings, Signal
 
+from gradstudio.gui.widgets import stored
 from gradstudio.gui.widgets.scroll_safe import SLIDER_STEPS, Slider
 from gradstudio.session.running.worker import UNLIMITED
 
@@ -16,14 +17,17 @@ KEY_STEP = 50  # positions that a key moves it
 
 
 class SpeedSlider(Slider):
-    """Logarithmic, from one step a second to `FASTEST`, with unlimited speed at its end."""
+    """Logarithmic, from one step a second to `FASTEST`, with unlimited speed at its end. At first it stands where
+    the last window left it."""
 
     speed_changed = Signal(float)  # steps a second
 
     def __init__(self) -> None:
         super().__init__()
         self.setFixedWidth(86)
-        self.setValue(round(SLIDER_STEPS * TOP_SHARE * math.log(AT_FIRST) / math.log(FASTEST)))
+        left = stored.number("speed", 0, SLIDER_STEPS)
+        first = SLIDER_STEPS * TOP_SHARE * math.log(AT_FIRST) / math.log(FASTEST)
+        self.setValue(round(first if left is None else left))
         self.setAccessibleName("Speed")
         self.valueChanged.connect(lambda _: self.speed_changed.emit(self.speed))
 
@@ -32,6 +36,9 @@ class SpeedSlider(Slider):
         """Steps a second."""
         share = self.value() / SLIDER_STEPS / TOP_SHARE
         return UNLIMITED if share > 1 else float(round(FASTEST**share))
+
+    def save(self, settings: QSettings) -> None:
+        settings.setValue("speed", self.value())
 
     def slow_down(self) -> None:
         self._move(-KEY_STEP)

@@ -7,7 +7,7 @@ from PySide6.QtGui import QFont, QFontMetrics, QPainter, QPaintEvent, QResizeEve
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QMenu, QPushButton, QSizePolicy, QWidget
 
 from gradstudio.gui.services.simulator_controller import SimulatorController
-from gradstudio.gui.shell.speed_slider import AT_FIRST, SpeedSlider
+from gradstudio.gui.shell.speed_slider import SpeedSlider
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.change_watch import ChangeWatch
 from gradstudio.gui.widgets.menu_arrow import ARROW
@@ -107,7 +107,8 @@ class TopBar(QWidget):
         self.rewind = QPushButton(REWIND)
         self.speed = SpeedSlider()
         self.speed.speed_changed.connect(self._show_speed)
-        self.speed_label = QLabel(f"{AT_FIRST:.0f}/s")
+        self.speed_label = QLabel()
+        self._show_speed(self.speed.speed)
         self.speed_label.setMinimumWidth(44)
         self.pill = StatePill()
         self.preset, self.device, self.export = QPushButton(), QPushButton(), QPushButton(f"Export {ARROW}")
