@@ -68,7 +68,7 @@ class Window(QMainWindow):
         self.jobs = BackgroundJobs(self.tasks)
         self.context = Context(
             self, self.simulator, self.controls, self.message, self.jobs, LibraryThread(library, self.tasks),
-            self.tasks,
+            self.tasks, self.show_large, self.close_large,
         )  # fmt: skip
         self.top, self.figures = TopBar(), FiguresBar()
         self.simulator.set_speed(self.top.speed.speed)
@@ -123,7 +123,8 @@ class Window(QMainWindow):
         self.diagnosis = self.side.diagnosis
         self.findings, self.lesson = self.diagnosis.findings, self.diagnosis.lesson
         self.projector.furnish(self.plots, self.diagnosis)
-        self.message.lay_over(self.plots.scale_and_rate, self.gallery_page)  # the plot that is missed least
+        # The plot that is missed least.
+        self.message.lay_over(self.plots.scale_and_rate, self.gallery_page, self.columns.middle.frame)
         self.parent_twin_overlay = second_part.ParentTwinOverlay(self.plots.overlays)
         self.runs = second_part.RunsController(self.context, self.side.runs, self.plots.overlays)
         self.branches = second_part.BranchesController(
@@ -141,7 +142,8 @@ class Window(QMainWindow):
         self.columns.setUpdatesEnabled(False)  # what follows is seen together
         self.columns.fill(self.plots, self.side)  # whoever is told that a page is shown listens now
         self.heartbeat = Heartbeat(self._beat, self)
-        self.plots.loss.widget.setFocus()  # so that Space runs
+        self.plots.setFocusProxy(self.plots.loss.widget)
+        self.plots.setFocus()  # so that Space runs
         yield
         self.furnished = True
         if self._gallery_first:
@@ -185,8 +187,17 @@ class Window(QMainWindow):
         left = self.pages.currentWidget() is self.gallery_page
         if left:
             self.pages.setCurrentIndex(0)
-            self.plots.loss.widget.setFocus()
+            self.plots.setFocus()
         return left
+
+    def show_large(self, page: QWidget, title: str, put_away: Callable[[], object] | None = None) -> None:
+        """Show a page in place of the plots, whatever is shown now; `put_away` is called once it is off view."""
+        self.show_plots()
+        self.columns.middle.show_large(page, title, put_away)
+
+    def close_large(self) -> None:
+        """Show the plots in place of a large page."""
+        self.columns.middle.show_plots()
 
     def _leave_gallery_for_a_run(self, run: Run) -> None:
         """Show the plots once another run is behind the gallery, or the one behind it begins to go."""
@@ -206,7 +217,7 @@ class Window(QMainWindow):
             self._leave_gallery_for_a_run(run)
         drawable = not compiled.busy()  # the window does not wait for a function that is being compiled
         new = self._state.changed(run, run.status, len(run.findings)) or whole
-        turned = self._page.changed(self.side.page if self.side.isVisible() else None)
+        turned = self._page.changed(self.side.page if self.side.isVisible() else None, self.columns.middle.page)
         if (
             new
             or turned
@@ -355,6 +366,8 @@ class Window(QMainWindow):
         if event.key() == Qt.Key.Key_Space and self.pages.currentIndex() == 0:
             self.controls.run_or_pause()
             return
+        if event.key() == Qt.Key.Key_Escape:  # that nothing on the page has taken
+            self.close_large()
         super().keyPressEvent(event)
 
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:

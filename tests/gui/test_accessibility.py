@@ -15,6 +15,7 @@ from waiting import LONG
 from gradstudio.core.columns import LAYER_METRICS
 from gradstudio.core.history import History, Row
 from gradstudio.core.unknown import UNKNOWN
+from gradstudio.gui.shell.pages import PAGES
 from gradstudio.gui.shell.tour import TourDialog
 from gradstudio.gui.window import Window
 from gradstudio.session.words.curve_words import column_words, curve_words
@@ -66,7 +67,7 @@ def test_whatever_has_the_focus_says_what_it_is(qtbot: QtBot, window: Window) ->
     for command in ("directions", "layer"):
         window.commands.commands[command].call()
         found |= faults(window)
-    for page in window.side.buttons:
+    for page in PAGES:
         window.columns.show_page(page)
         window.refresh(whole=True)
         found |= faults(window)
@@ -107,7 +108,7 @@ def goes_round(window: Window) -> None:
         reached.append(at)
         QTest.keyClick(at, Qt.Key.Key_Tab)
     assert at is first, f"Tab is caught at {path(at)}"
-    places = (window.top, window.knobs, window.plots, window.side)  # from the top left to the bottom right
+    places = (window.top, window.knobs, window.columns.middle, window.side)  # from the top left to the bottom right
     rooms = [
         next((place for place, room in enumerate(places) if room.isAncestorOf(widget)), None) for widget in reached
     ]

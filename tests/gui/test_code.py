@@ -16,6 +16,7 @@ from gradstudio.core.events import Change
 from gradstudio.core.experiment import KNOBS
 from gradstudio.gui.code.code_panel import CAPTION, MAY_BREAK, OF_RESTART
 from gradstudio.gui.code.code_view import MARGIN, Changed, CodeView, changed
+from gradstudio.gui.shell.pages import PAGES
 from gradstudio.gui.theme import theme
 from gradstudio.gui.window import Window
 
@@ -24,8 +25,8 @@ LEFT, CONTROL = Qt.MouseButton.LeftButton, Qt.KeyboardModifier.ControlModifier
 
 @pytest.fixture
 def coded(qtbot: QtBot, window: Window) -> Window:
-    """A window turned to the code, by a click."""
-    qtbot.mouseClick(window.side.buttons["code"], LEFT)
+    """A window turned to the code."""
+    window.columns.show_page("code")
     window.refresh()
     return window
 
@@ -152,7 +153,7 @@ def test_several_knobs_are_named_where_they_fit(coded: Window) -> None:
 
 def test_the_caption_tells_whose_program_it_is(qtbot: QtBot, make_window: Callable[..., Window]) -> None:
     window = make_window(run__steps=ENDLESS)
-    qtbot.mouseClick(window.side.buttons["code"], LEFT)
+    window.columns.show_page("code")
     code = window.side.code
     qtbot.mouseClick(window.top.step, LEFT)
     qtbot.waitUntil(lambda: len(window.simulator.run.history) == 1, timeout=LONG)
@@ -230,11 +231,11 @@ def test_a_docstring_over_several_lines_is_a_string_throughout(qtbot: QtBot) -> 
 
 def test_it_is_made_only_while_it_is_seen(coded: Window, qtbot: QtBot) -> None:
     shown = coded.side.code.text
-    qtbot.mouseClick(coded.side.buttons["diagnosis"], LEFT)
+    qtbot.mouseClick(coded.columns.middle.frame.back, LEFT)
     coded.controls.set_knob("optimizer.lr", 0.05)
     coded.refresh()
     assert coded.side.code.text == shown
-    qtbot.mouseClick(coded.side.buttons["code"], LEFT)
+    qtbot.keyClick(coded, Qt.Key.Key_3, CONTROL)
     coded.refresh()
     assert "lr=0.05" in coded.side.code.text and len(marked(coded)) == 1
 
@@ -269,15 +270,36 @@ def test_keys_show_and_hide_each_page(qtbot: QtBot, window: Window) -> None:
         qtbot.keyClick(window, key, CONTROL)
 
     press(Qt.Key.Key_3)
-    assert window.side.page == "code" and window.side.code.isVisible() and not window.diagnosis.isVisible()
+    code, plots = window.side.code, window.plots
+    assert window.columns.middle.page is code and code.isVisible() and not plots.isVisible()
+    assert window.diagnosis.isVisible() and code.view.hasFocus()
     press(Qt.Key.Key_3)
-    assert not window.side.isVisible()
-    press(Qt.Key.Key_2)
-    assert window.side.isVisible() and window.diagnosis.isVisible()
+    assert plots.isVisible() and plots.loss.widget.hasFocus() and window.side.isVisible()
     press(Qt.Key.Key_2)
     assert not window.side.isVisible()
+    press(Qt.Key.Key_9)
+    assert window.side.map.isVisible() and not window.side.isVisible()
     press(Qt.Key.Key_3)
-    assert window.side.code.isVisible()
+    assert code.isVisible() and not window.side.map.isVisible()
+    press(Qt.Key.Key_2)
+    assert window.diagnosis.isVisible() and code.isVisible()
+
+
+def test_a_large_page_is_left_by_its_button_or_escape(qtbot: QtBot, window: Window) -> None:
+    page, away = QPushButton("A page"), []
+    window.toggle_gallery()
+    window.context.show_large(page, "A title", lambda: away.append("first"))
+    frame = window.columns.middle.frame
+    assert page.isVisible() and frame.title.text() == "A title" and not window.gallery_page.isVisible()
+    qtbot.keyClick(page, Qt.Key.Key_Escape)
+    assert window.plots.isVisible() and away == ["first"] and window.plots.loss.widget.hasFocus()
+    window.context.show_large(page, "A title", lambda: away.append("second"))
+    window.columns.show_page("code")
+    assert away == ["first", "second"] and not page.isVisible()
+    qtbot.mouseClick(frame.back, LEFT)
+    assert window.plots.isVisible() and len(away) == 2
+    qtbot.keyClick(window, Qt.Key.Key_Escape)  # where nothing large is shown
+    assert window.plots.isVisible() and len(away) == 2
 
 
 def test_space_runs_with_the_focus_in_the_code(qtbot: QtBot, coded: Window) -> None:
@@ -286,22 +308,21 @@ def test_space_runs_with_the_focus_in_the_code(qtbot: QtBot, coded: Window) -> N
     qtbot.waitUntil(lambda: coded.simulator.run.over, timeout=LONG)
 
 
-def test_code_is_wider_and_each_page_keeps_its_width(qtbot: QtBot, make_window: Callable[..., Window]) -> None:
+def test_every_page_has_one_width_which_is_remembered(make_window: Callable[..., Window]) -> None:
     window = make_window()
     window.resize(1440, 900)
-    words = window.side.width()
-    window.columns.show_page("code")
-    assert window.side.width() == pytest.approx(560, abs=10) and window.plots.width() >= 420
     left, middle, right = window.columns.sizes()
-    window.columns.setSizes([left, middle + 60, right - 60])
-    window.columns.show_page("diagnosis")
-    assert window.side.width() == pytest.approx(words, abs=2)
-    window.columns.show_page("code")
-    assert window.side.width() == pytest.approx(right - 60, abs=2)
+    window.columns.setSizes([left, middle - 60, right + 60])
+    wide = window.side.width()
+    for page in PAGES:
+        window.columns.show_page(page)
+        assert window.side.width() == wide, page
+    window.columns.show_page("runs")
     window.close()
     again = make_window()
     again.resize(1440, 900)
-    assert again.side.page == "code" and again.side.width() == pytest.approx(right - 60, abs=30)
+    assert again.side.page == "runs" and again.side.width() == pytest.approx(wide, abs=2)
+    assert again.side.map.isVisible()  # the large page, as it was left
 
 
 def test_every_task_has_a_program(coded: Window) -> None:

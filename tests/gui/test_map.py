@@ -41,9 +41,9 @@ def inline(monkeypatch: pytest.MonkeyPatch) -> type[Inline]:
 def opened(qtbot: QtBot, window: Window) -> Window:
     window.activateWindow()
     qtbot.waitUntil(window.isActiveWindow, timeout=LONG)
-    if window.side.page != "map":  # as the window before left it
+    if window.columns.middle.page is not window.side.map:  # as the window before left it
         qtbot.keyClick(window, Qt.Key.Key_9, Qt.KeyboardModifier.ControlModifier)
-    assert window.side.page == "map" and window.side.map.isVisible()
+    assert window.columns.middle.page is window.side.map and window.side.map.isVisible()
     return window
 
 

@@ -285,10 +285,10 @@ def test_a_message_stays_over_the_foot_of_the_plots(qtbot: QtBot, window: Window
     assert lies_there()
     for change in (
         window.columns.toggle_knobs,
-        lambda: window.columns.show_page("code"),
+        lambda: window.columns.show_page("runs"),
         lambda: window.resize(1100, 640),
         lambda: window.columns.setSizes([240, 420, 440]),
-        lambda: window.columns.toggle_page("code"),
+        lambda: window.columns.toggle_page("runs"),
         window.columns.toggle_knobs,
         lambda: theme.set_zoom(1.3),
         lambda: theme.set_zoom(1.0),
@@ -296,6 +296,12 @@ def test_a_message_stays_over_the_foot_of_the_plots(qtbot: QtBot, window: Window
         change()
         qtbot.waitUntil(lies_there, timeout=LONG)
     assert not window.message.geometry().intersects(window.plots.loss.geometry())
+    window.columns.show_page("code")
+    frame = window.columns.middle.frame
+    qtbot.waitUntil(lambda: window.message.geometry().bottom() == frame.rect().bottom(), timeout=LONG)
+    assert window.message.isVisible() and window.message.parentWidget() is frame
+    qtbot.keyClick(window, Qt.Key.Key_Escape)  # first the message, then the page
+    assert not window.message.isVisible() and window.columns.middle.page is window.side.code
 
 
 def test_what_the_engine_has_to_tell_is_shown(qtbot: QtBot, window: Window) -> None:

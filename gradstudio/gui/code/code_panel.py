@@ -33,6 +33,7 @@ class CodePanel(QWidget):
         self.caption.setProperty("role", "dim")
         self.view = CodeView()
         self.view.setAccessibleName("Program")
+        self.setFocusProxy(self.view)
         self.note = QLabel()
         self.note.setTextFormat(Qt.TextFormat.PlainText)
         self.note.setProperty("role", "note")

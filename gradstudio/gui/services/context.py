@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from PySide6.QtWidgets import QWidget
 
@@ -12,6 +14,10 @@ from gradstudio.gui.services.message_bar import MessageBar
 from gradstudio.gui.services.simulator_controller import SimulatorController
 from gradstudio.gui.services.tasks import Tasks
 from gradstudio.session.simulator import Simulator
+
+
+class ShowLarge(Protocol):
+    def __call__(self, page: QWidget, title: str, put_away: Callable[[], object] | None = None) -> object: ...
 
 
 @dataclass(frozen=True)
@@ -25,3 +31,5 @@ class Context:
     jobs: BackgroundJobs
     library: LibraryThread
     tasks: Tasks
+    show_large: ShowLarge  # a page in the middle, in place of the plots; `put_away`: called once it is off view
+    close_large: Callable[[], object]  # the plots again

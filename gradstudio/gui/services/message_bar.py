@@ -26,7 +26,7 @@ class MessageBar(QFrame):
     def __init__(self) -> None:
         super().__init__()
         self._over: QWidget | None = None
-        self._instead: QWidget | None = None  # a page that hides the other, while it is in sight
+        self._instead: tuple[QWidget, ...] = ()  # pages that hide the other, each while it is in sight
         self.setObjectName("message")
         self.text = QLabel()
         self.text.setWordWrap(True)
@@ -58,11 +58,12 @@ class MessageBar(QFrame):
         theme.dress(self)
         self.hide()
 
-    def lay_over(self, over: QWidget, instead: QWidget | None = None) -> None:
-        """Show the messages over the foot of this widget from now on, and of `instead` while that is in sight."""
+    def lay_over(self, over: QWidget, *instead: QWidget) -> None:
+        """Show the messages over the foot of this widget from now on, and of one of `instead` while that is in
+        sight."""
         self._over, self._instead = over, instead
         self.setParent(over.parentWidget())
-        for widget in filter(None, (over, instead)):
+        for widget in (over, *instead):
             widget.installEventFilter(self)
 
     @property
@@ -81,7 +82,7 @@ class MessageBar(QFrame):
         self._leaving.start(stay)
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        if watched is self._instead and event.type() in (QEvent.Type.Show, QEvent.Type.Hide) and not self.isHidden():
+        if watched in self._instead and event.type() in (QEvent.Type.Show, QEvent.Type.Hide) and not self.isHidden():
             self._move_to_page()
         if event.type() in (QEvent.Type.Move, QEvent.Type.Resize) and self.isVisible():
             self._place()
@@ -89,7 +90,7 @@ class MessageBar(QFrame):
 
     def _move_to_page(self) -> None:
         """Go to the page that is in sight, with what the message offers: a widget that changes its parent is hidden."""
-        page = self._instead if self._instead is not None and self._instead.isVisible() else None
+        page = next((page for page in self._instead if page.isVisible()), None)
         host = page or (self._over.parentWidget() if self._over is not None else None)
         if host is not None and host is not self.parentWidget():
             act = self._act
@@ -104,7 +105,7 @@ class MessageBar(QFrame):
         layout = self.layout()
         if self._over is None or layout is None:
             return
-        page = self._instead if self.parentWidget() is self._instead else None
+        page = next((page for page in self._instead if self.parentWidget() is page), None)
         place = self._over.geometry() if page is None else page.rect()
         height = layout.totalHeightForWidth(place.width())
         if 0 < place.height() - height < TITLE * theme.zoom:

@@ -1,4 +1,4 @@
-"""The pages of the right column: their titles, and what each is for."""
+"""The pages of the window: their titles, what each is for, and where each is shown."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ PAGES: dict[Page, str] = {
     "memory": "Memory",
     "map": "Map",
 }
+LARGE = frozenset[Page](("code", "map"))  # in the middle, in place of the plots; any other in the right column
 PAGE_HELP: dict[Page, str] = {
     "diagnosis": "Shows what happened, why, what to do about it, and the lesson",
     "branches": "Shows the branches of this run, and the change that each began with",

@@ -1,4 +1,5 @@
-"""The right column of the window: one of its pages (pages.py), chosen at the top."""
+"""The right column of the window: one of its pages (pages.py), chosen at the top. It also makes the pages that open
+large, in the middle."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from gradstudio.gui.gauges.gauges_panel import GaugesPanel
 from gradstudio.gui.map.map_panel import MapPanel
 from gradstudio.gui.memory.memory_panel import MemoryPanel
 from gradstudio.gui.runs.runs_panel import RunsPanel
-from gradstudio.gui.shell.pages import PAGE_HELP, PAGES, Page
+from gradstudio.gui.shell.pages import LARGE, PAGE_HELP, PAGES, Page
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.plain_grounds import Ground
 
@@ -33,7 +34,9 @@ class SidePanel(Ground):
         group = QButtonGroup(frame)
         self.buttons: dict[Page, QPushButton] = {}
         self._pages = QStackedWidget()
-        for page, title in PAGES.items():
+        tabs: list[Page] = [page for page in PAGES if page not in LARGE]
+        for page in tabs:
+            title = PAGES[page]
             button = self.buttons[page] = QPushButton(title)
             button.setCheckable(True)
             button.setProperty("role", "segment")
@@ -60,7 +63,7 @@ class SidePanel(Ground):
         self.branches = BranchesPanel()
         yield self._put(self.branches)
         self.code = CodePanel()
-        yield self._put(self.code)
+        yield
         self.runs = RunsPanel()
         yield self._put(self.runs)
         self.gauges = GaugesPanel()
@@ -68,7 +71,7 @@ class SidePanel(Ground):
         self.memory = MemoryPanel()
         yield self._put(self.memory)
         self.map = MapPanel()
-        self._put(self.map)
+        self.large: dict[Page, QWidget] = {"code": self.code, "map": self.map}
         self.show_page("diagnosis")
         yield
 
@@ -78,4 +81,4 @@ class SidePanel(Ground):
     def show_page(self, page: Page) -> None:
         self.page = page
         self.buttons[page].setChecked(True)
-        self._pages.setCurrentIndex(list(PAGES).index(page))
+        self._pages.setCurrentIndex(list(self.buttons).index(page))

@@ -1,4 +1,4 @@
-"""The three columns of the window, knobs, plots and pages: which are shown, and how wide a person left them."""
+"""The three columns of the window, knobs, middle and pages: which are shown, and how wide a person left them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from PySide6.QtCore import QSettings
 from PySide6.QtGui import QPaintEvent
 from PySide6.QtWidgets import QSplitter, QSplitterHandle, QWidget
 
-from gradstudio.gui.shell.pages import PAGES, STORED_AS, Page
+from gradstudio.gui.shell.middle import Middle
+from gradstudio.gui.shell.pages import LARGE, PAGES, STORED_AS, Page
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets import stored
 from gradstudio.gui.widgets.plain_grounds import Ground
@@ -17,15 +18,9 @@ from gradstudio.gui.widgets.plain_grounds import Ground
 if TYPE_CHECKING:
     from gradstudio.gui.shell.side_panel import SidePanel
 
-WIDTHS = (286, 800, 326)  # px at first: knobs, plots, pages
+WIDTHS = (286, 800, 326)  # px at first: knobs, middle, pages
 LEAST = (240, 420, 300)  # px
-WIDEST = 10_000  # px
 PROJECTED = 0.36  # share of the window that the card has on a projector
-SHARES: dict[Page, float] = {
-    "code": 0.39,
-    "runs": 0.27,
-    "map": 0.31,
-}  # widths of these pages at first, as shares of the window
 
 
 class _Handle(QSplitterHandle):
@@ -39,12 +34,13 @@ class Columns(QSplitter):
     def __init__(self, knobs: QWidget) -> None:
         super().__init__()
         self._knobs = knobs
-        self._page: Page = "diagnosis"  # at first
+        self._page: Page = "diagnosis"  # of the right column at first
+        self._large: Page | None = None  # in the middle at first
         self._knobs_width = WIDTHS[0]  # px, when they were hidden
-        self._widths: dict[Page, int] = {}  # px of the right column, as a person left each page
+        self.middle = Middle()
         self.setHandleWidth(1)
         self.setChildrenCollapsible(False)
-        for widget, least in zip((knobs, QWidget(), Ground(line="left")), LEAST, strict=True):
+        for widget, least in zip((knobs, self.middle, Ground(line="left")), LEAST, strict=True):
             widget.setMinimumWidth(least)
             self.addWidget(widget)
         self.setStretchFactor(1, 1)
@@ -52,14 +48,16 @@ class Columns(QSplitter):
 
     def fill(self, plots: QWidget, right: SidePanel) -> None:
         """Put in the plots and the pages, for which there was room left."""
-        self._right = right
-        for place, widget in ((1, plots), (2, right)):
-            room = self._at(place)
-            widget.setMinimumWidth(room.minimumWidth())
-            self.replaceWidget(place, widget)
-            room.deleteLater()
-        self.setStretchFactor(1, 1)  # Qt keeps it with the widget
-        right.show_page(self._page)
+        self._right, room = right, self._at(2)
+        self.middle.fill(plots)
+        for page in right.large.values():
+            self.middle.keep(page)  # now: Tab goes through the right column last
+        right.setMinimumWidth(room.minimumWidth())
+        self.replaceWidget(2, right)
+        room.deleteLater()
+        for page in (self._page, self._large):
+            if page is not None:
+                self.show_page(page)
         right.page_chosen.connect(self.show_page)
 
     def createHandle(self) -> QSplitterHandle:
@@ -73,29 +71,38 @@ class Columns(QSplitter):
         self._knobs.setVisible(not self._knobs.isVisible())
 
     def toggle_page(self, page: Page, *, only_show: bool = False) -> None:
-        """Show a page of the right column; hide the column where it shows that page already."""
-        if self._right.isVisible() and self._right.page == page and not only_show:
-            self._right.hide()
+        """Show a page; where it is on view already, the plots in its place, or no right column, unless `only_show`."""
+        if not self._on_view(page):
+            self._right.setVisible(page not in LARGE or self._right.isVisible())
+            self.show_page(page)
+        elif only_show:
             return
-        self._right.show()
-        self.show_page(page)
+        elif page in LARGE:
+            self.middle.show_plots()
+        else:
+            self._right.hide()
 
     def show_page(self, page: Page) -> None:
-        """Show a page in the width that a person left it in."""
-        if page == self._right.page:
-            return
-        left, middle, right = self.sizes()
-        self._widths[self._right.page] = right
-        self._right.show_page(page)
-        width = self._widths.get(page) or max(WIDTHS[2], round(SHARES.get(page, 0) * self.width()))
-        if not self._knobs.isVisible():  # Qt would keep that as their width, and show them in the least
-            left = self._knobs_width
-        self.setSizes([left, max(middle + right - width, LEAST[1]), width])
+        """Show a page in the middle or in the right column, whichever is its place."""
+        if page in LARGE:
+            self.middle.show_large(self._right.large[page], PAGES[page])
+        else:
+            self._right.show_page(page)
+
+    @property
+    def _large_on_view(self) -> Page | None:
+        return next((page for page in LARGE if self._on_view(page)), None)
+
+    def _on_view(self, page: Page) -> bool:
+        if page in LARGE:
+            return self.middle.page is self._right.large[page]
+        return self._right.isVisible() and self._right.page == page
 
     def project(self) -> Callable[[], None]:
         """Show plots and page alone, the page without its buttons. The function that is returned puts all back, once
         the texts have their own size again."""
         left, right, page, sizes = self._knobs.isVisible(), self._right.isVisible(), self._right.page, self.sizes()
+        large = self._large_on_view
 
         def back() -> None:
             self._knobs.setVisible(left)
@@ -104,7 +111,10 @@ class Columns(QSplitter):
             self._right.setVisible(right)
             self.fit()  # or the larger texts' least widths are still in force
             self.setSizes(sizes)
+            if large is not None:
+                self.show_page(large)
 
+        self.middle.show_plots()
         self._knobs.hide()
         self._right.segments.hide()
         self._right.show()
@@ -113,8 +123,8 @@ class Columns(QSplitter):
         return back
 
     def reset(self) -> None:
-        """Show every column, as wide as at first."""
-        self._widths = {}
+        """Show every column, as wide as at first, and the plots."""
+        self.middle.show_plots()
         self._knobs.show()
         self._right.show()
         self._right.show_page("diagnosis")
@@ -127,21 +137,21 @@ class Columns(QSplitter):
 
     def restore(self) -> None:
         """Show the columns as the last window left them."""
-        for page, name in STORED_AS.items():
-            if (width := stored.number(f"width/{name}", 0, WIDEST)) is not None:
-                self._widths[page] = int(width)
-        left = stored.choice("page", list(STORED_AS.values()))
-        found: list[Page] = [page for page in PAGES if STORED_AS[page] == left]
-        self._page = found[0] if found else "diagnosis"
+        names: dict[str, Page] = {name: page for page, name in STORED_AS.items()}
+        for place in ("page", "large"):
+            page = names.get(stored.choice(place, list(names)) or "")  # an older window kept both in one
+            if page in LARGE:
+                self._large = page
+            elif page is not None:
+                self._page = page
         if (state := stored.state("splitter")) is not None:
             self.restoreState(state)
 
     def save(self, settings: QSettings) -> None:
         settings.setValue("splitter", self.saveState())
         settings.setValue("page", STORED_AS[self._right.page])
-        self._widths[self._right.page] = self.sizes()[2]
-        for page, width in self._widths.items():
-            settings.setValue(f"width/{STORED_AS[page]}", width)
+        large = self._large_on_view
+        settings.setValue("large", STORED_AS[large]) if large else settings.remove("large")
 
     def _at(self, place: int) -> QWidget:
         widget = self.widget(place)
