@@ -3,18 +3,17 @@ your own; torch is imported with its first use.
 Layers: gui -> session -> engine -> core, with commands and watching beside gui. May use commands, watching, gui,
 session and core; never engine."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # nothing is imported here: `python -m gradstudio` would look into the current folder for it
 if TYPE_CHECKING:
+    from typing import Any
+
     from gradstudio.watching.watched import watch
 
 __version__ = "0.1.0"
 __all__ = ["__version__", "watch"]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     if name == "watch":
         from gradstudio.watching.watched import watch
 

@@ -1,11 +1,17 @@
 """`python -m gradstudio` is `gradstudio`. Signals are heard before the commands are loaded, which takes a moment, and
 until the very end."""
 
-from __future__ import annotations
-
-import contextlib
 import os
 import sys
+
+if __name__ == "__main__" and not sys.flags.safe_path:
+    # `python -m` looks first into the current folder, which may be a stranger's with a torch.py in it: only where the
+    # program itself lies in there.
+    _own = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+    if os.path.realpath(sys.path[0]) != _own:
+        del sys.path[0]
+
+import contextlib
 from typing import NoReturn
 
 from gradstudio.session.running import interrupts

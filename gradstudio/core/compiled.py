@@ -4,13 +4,16 @@ A function is compiled once on a machine, in a second, and kept for the next sta
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 # Type of an array that is only read, with the type of its numbers and the number of its dimensions.
 READ_ONLY = "Array({}, {}, 'A', readonly=True)"
+
+_PLACES = ("NUMBA_CACHE_DIR", "NUMBA_CACHE_LOCATOR_CLASSES")  # where numba looks for the code that it kept
 
 _known: list[Compiled] = []
 _once = threading.Lock()
@@ -39,7 +42,7 @@ class Compiled:
         """Return the machine code, after compiling it if that was not done before."""
         if self._code is not None:  # not even the lock: the garbage collector may call this while something compiles
             return self._code
-        with _once:
+        with _once, _own_places():
             if self._code is None:
                 from numba import njit  # only here: a command that neither trains nor draws does without
 
@@ -65,6 +68,23 @@ class Compiled:
         with suppress(Exception):
             code.enable_caching()
             code._cache.flush()
+
+
+@contextmanager
+def _own_places() -> Iterator[None]:
+    """Let numba load the code that it kept from its own places alone. A file .numba_config.yaml in the current folder,
+    which may be a stranger's, can name others; a variable of the environment has the last word, also an empty one."""
+    before = {name: os.environ.get(name) for name in _PLACES}
+    os.environ.update({name: value or "" for name, value in before.items()})
+    try:
+        from numba.core import config
+
+        config.reload_config()
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
 
 
 def compiled(signature: str, *, nogil: bool = False, any_order: bool = False) -> Callable[[Callable], Compiled]:

@@ -8,11 +8,14 @@ import sys
 from collections.abc import Sequence
 from multiprocessing.context import BaseContext
 
+from gradstudio.core import python_process
+
 
 def context(imports: Sequence[str]) -> BaseContext:
     """Return what begins processes, and set what their server imports once, if it does not run yet."""
     import multiprocessing
 
+    python_process.keep_current_folder_out()
     found = multiprocessing.get_context("spawn" if sys.platform == "win32" else "forkserver")
     if sys.platform != "win32":
         found.set_forkserver_preload(list(imports))

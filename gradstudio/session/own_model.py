@@ -16,8 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-import gradstudio
-from gradstudio.core import files, presets, trust
+from gradstudio.core import files, presets, python_process, trust
 from gradstudio.core.check_note import ASKED, NOTE, TRACES, CheckNote
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.presets import Preset
@@ -28,14 +27,9 @@ START = 180.0  # seconds in which torch has to be imported
 LIMIT = 60.0  # seconds of the file's own
 WRITING = 0.5  # seconds that the process may take beyond that, to write where the file is
 LOOK = 0.05  # seconds between two looks at the process
-# The package of this very program, but nothing else of its folder before what the system has.
-_CHILD = """import sys
-from pathlib import Path
-_, package, folder, limit = sys.argv
+_CHILD = """from pathlib import Path
+_, folder, limit = sys.argv
 del sys.argv[1:]
-sys.path.insert(0, package)
-import gradstudio
-del sys.path[0]
 from gradstudio.engine.own_model import check
 check.main(Path(folder), float(limit))"""
 
@@ -109,11 +103,9 @@ def _fault(name: str, text: str, stopped: Callable[[], bool], limit: float) -> s
 
 def _checked_apart(name: str, folder: Path, note: CheckNote, stopped: Callable[[], bool], limit: float) -> str:
     """Return the same from a process that works in a folder."""
-    package = str(Path(gradstudio.__file__).parent.parent)
-    # -P: nothing is imported from the folder that the program was started in
     child = subprocess.Popen(
-        [sys.executable, "-P", "-c", _CHILD, package, str(folder), str(limit)], stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+        python_process.command(_CHILD, str(folder), str(limit)), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
     try:
         code = _wait(child, lambda: stopped() or note.ready, START)

@@ -13,11 +13,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
-import gradstudio
-from gradstudio.core import presets, ranks_allowed
+from gradstudio.core import presets, python_process, ranks_allowed
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.footprint import Cure, Footprint, from_plain
 from gradstudio.core.presets import Preset
@@ -29,13 +27,7 @@ READY = "ready"  # what it says first
 KEPT = sys.platform == "linux"  # elsewhere a process gives one answer
 ENDING = 2.0  # seconds that the process may take to end
 LOOK = 0.05  # seconds between two looks whether it is stopped
-# The package of this very program, but nothing else of its folder before what the system has.
-_CHILD = """import sys
-sys.path.insert(0, sys.argv[1])
-import gradstudio
-del sys.path[0]
-from gradstudio.engine.footprint import child
-child.main()"""
+_CHILD = "from gradstudio.engine.footprint import child; child.main()"
 
 
 class FootprintUnknown(Exception):
@@ -128,11 +120,9 @@ class FootprintProcess:
         raise FootprintUnknown("the process that works it out has ended")
 
     def _start(self) -> None:
-        folder = str(Path(gradstudio.__file__).parent.parent)
         self._answers, self._ready = queue.SimpleQueue[bytes](), False
-        # -P: nothing is imported from the folder that the program was started in
         self._child = subprocess.Popen(
-            [sys.executable, "-P", "-c", _CHILD, folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            python_process.command(_CHILD), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
         self._listener = threading.Thread(target=_listen, args=(self._child, self._answers), daemon=True)

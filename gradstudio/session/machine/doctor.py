@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from gradstudio.core import files, presets, recording_switch, system_libraries
+from gradstudio.core import files, presets, python_process, recording_switch, system_libraries
 from gradstudio.core.system_libraries import FOR_A_WINDOW
 from gradstudio.core.text import plural
 
@@ -186,7 +186,7 @@ def _display() -> list[Check]:
         return _no_display("not checked, as PySide6 is not installed", f"Install it with: pip install {FOR_A_WINDOW}")
     try:
         done = subprocess.run(
-            [sys.executable, "-c", _FIRST_WINDOW],
+            python_process.command(_FIRST_WINDOW),
             capture_output=True,
             text=True,
             errors="replace",
@@ -219,7 +219,7 @@ def _drawing() -> list[Check]:
     """Look whether pyqtgraph has what makes drawing fast, in a process of its own as this one has no Qt."""
     if not (_version("PySide6-Essentials") and _version("pyqtgraph")):  # other checks say so
         return []
-    program = [sys.executable, "-c", _DRAWING]
+    program = python_process.command(_DRAWING)
     environment = os.environ | {"QT_QPA_PLATFORM": "offscreen"}
     try:
         done = subprocess.run(

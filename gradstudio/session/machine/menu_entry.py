@@ -61,7 +61,7 @@ def _entry() -> str:
 
 def _command() -> str:
     beside = Path(sys.executable).with_name(NAME)
-    words = [str(beside)] if beside.is_file() else [sys.executable, "-m", NAME]
+    words = [str(beside)] if beside.is_file() else [sys.executable, "-P", "-m", NAME]
     return " ".join(map(_quoted, words))
 
 
