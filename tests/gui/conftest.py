@@ -86,6 +86,7 @@ def shown(qapp: object, qtbot: QtBot) -> tuple[PlotStack, Simulator]:
     stack = PlotStack()
     list(stack.furnishing())
     qtbot.addWidget(stack)
+    stack.layer_card.show_page("layers")
     stack.resize(900, 700)
     stack.show()
     return stack, Simulator(Preset(id="p", title="P", experiment=Experiment()))

@@ -217,6 +217,7 @@ def test_a_run_that_begins_under_the_pointer(
 ) -> None:
     """The axis learns the names of the layers only when the run's first rows are drawn."""
     window = make_window(run__steps=4)
+    window.plots.layer_card.show_page("layers")
     window.controls.run_or_pause()
     qtbot.waitUntil(lambda: window.simulator.run.over, timeout=LONG)
     plot = window.plots.layers

@@ -35,6 +35,8 @@ def trained(qtbot: QtBot, window: Window) -> Window:
 def click(window: Window, step: float, row: float) -> None:
     """Click a place of the heatmap with the mouse."""
     plot = window.plots.layers
+    window.plots.layer_card.show_page("layers")
+    window.refresh(whole=True)
     place = plot.widget.mapFromScene(plot.box.mapViewToScene(QPointF(step, row)))
     QTest.mouseClick(plot.widget.viewport(), Qt.MouseButton.LeftButton, pos=QPoint(place))
 
@@ -42,6 +44,7 @@ def click(window: Window, step: float, row: float) -> None:
 def test_a_click_opens_the_layer_and_keys_turn_it(qtbot: QtBot, trained: Window) -> None:
     plots, page, history = trained.plots, trained.plots.layer_page, trained.simulator.run.history
     names = [layer.name for layer in history.layers]
+    plots.layer_card.show_page("layers")
     before = plots.plots
     click(trained, 20, 1.5)
     assert page.isVisible() and page.layer == names[1] and plots.plots == (*page.plots, plots.timeline)

@@ -77,7 +77,9 @@ def test_a_plot_is_shown_alone_until_the_run_changes(qtbot: QtBot, trained: Wind
         next(entry for entry in menu.actions() if entry.text() == text).trigger()
         menu.close()
 
-    plots, height = trained.plots, trained.plots.layers.height()
+    plots = trained.plots
+    plots.layer_card.show_page("layers")
+    height = plots.layers.height()
     before = plots.plots
     choose_in_menu(plots.layers, "Show alone")
     assert plots.plots == (plots.layers, plots.timeline)

@@ -109,6 +109,7 @@ def test_all_plots_stand_over_the_time(qtbot: QtBot, make_window: Callable[..., 
     window.refresh(whole=True)
     assert plots.timeline.axis_choice.currentData() == "steps" and plots.steps.right == 40
 
+    window.plots.layer_card.show_page("layers")
     window.commands.commands["time_axis"].call()
     window.refresh(whole=True)
     seconds = run.history.column("step_seconds")

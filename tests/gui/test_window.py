@@ -569,6 +569,8 @@ def test_the_keyboard_zooms_reads_steps_and_layers(qtbot: QtBot, window: Window)
     press(qtbot, window.top.play)
     qtbot.waitUntil(lambda: window.simulator.run.over, timeout=LONG)
     window.refresh()
+    window.plots.layer_card.show_page("layers")
+    window.refresh()
     plot, steps = window.plots.layers, window.plots.steps
     qtbot.keyClick(plot.widget, Qt.Key.Key_Left)
     assert window.plots.step_cursor.step == 38

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 from PySide6.QtCore import QPointF, Qt, Signal
 from PySide6.QtGui import QPainterPath, QPen
-from PySide6.QtWidgets import QGraphicsPathItem
+from PySide6.QtWidgets import QGraphicsPathItem, QWidget
 
 from gradstudio.core.history import LAYER_METRICS, Layer
 from gradstudio.core.text import number
@@ -63,6 +63,19 @@ class LayersPlot(HeatmapPlot):
     @property
     def shown_metric(self) -> str:
         return self.shown
+
+    def give_head(self) -> QWidget:
+        """Return the head without its title, for a card around the plot, which has a title of its own."""
+        self.setObjectName("")
+        column = self.layout()
+        assert column is not None
+        column.removeItem(self.header)
+        self.header.setParent(None)
+        self.header.setContentsMargins(0, 0, 0, 0)
+        self.title_label.hide()
+        head = QWidget()
+        head.setLayout(self.header)
+        return head
 
     def row_names(self, run: Run) -> tuple[str, ...]:
         if run.history.layers is not self._layers:

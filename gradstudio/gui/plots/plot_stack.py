@@ -15,6 +15,7 @@ from gradstudio.gui.drawing.shared_cursor import SHORTEST, Cursor, StepRange
 from gradstudio.gui.drawing.smoothing import SMOOTHING, Smoother
 from gradstudio.gui.plots.directions import DirectionsPlot
 from gradstudio.gui.plots.gradient_norm import GradientNormPlot
+from gradstudio.gui.plots.layer_card import LayerCard
 from gradstudio.gui.plots.layer_page import LayerPage
 from gradstudio.gui.plots.layers import LayersPlot
 from gradstudio.gui.plots.loss import LossPlot
@@ -52,7 +53,7 @@ class PlotStack(QWidget):
         self.overlays.grown.connect(self._follow_twin)
         self.chips = Chips(self.overlays)
         self._run: Run | None = None
-        self._aside: tuple[StepPlot, ...] = ()  # plots that are hidden while one is shown alone
+        self._aside: tuple[StepPlot | LayerCard, ...] = ()  # what is hidden while one plot is shown alone
         self._layout = QVBoxLayout(self)
         self._layout.setContentsMargins(12, 10, 12, 8)
         self._layout.setSpacing(8)
@@ -72,7 +73,8 @@ class PlotStack(QWidget):
         self.directions = DirectionsPlot(steps, cursor)
         yield self._put(self.directions, 20)
         self.layers = LayersPlot(steps, cursor)
-        yield self._put(self.layers, 28)
+        self.layer_card = LayerCard(self.layers)
+        yield self._layout.addWidget(self.layer_card, 28)
         self.ranks = RanksPlot(steps, cursor)
         yield self._put(self.ranks, 22)
         self.scale_and_rate = ScaleAndRatePlot(steps, cursor, source)
@@ -84,6 +86,7 @@ class PlotStack(QWidget):
         self.timeline.axis_asked.connect(self.choose_axis)
         self.timeline.show_axis(self._axis["x"])
         self.layers.layer_asked.connect(self.show_layer)
+        self.layer_card.network.layer_asked.connect(self.show_layer)
         self.layer_page.left.connect(self.show_all)
         self.rewind = RewindButton(self)
         self.rewind.chosen.connect(self.rewind_asked)
@@ -143,6 +146,9 @@ class PlotStack(QWidget):
             plot.refresh(run, scale)
             read = read or long
             yield
+        if run is simulator.run:
+            self.layer_card.refresh(run)
+            yield
         if self.gradient_norm.run is run:
             self._show_limit(simulator)  # the plot holds the run now that the advice is about
 
@@ -157,8 +163,7 @@ class PlotStack(QWidget):
     def _put(self, plot: StepPlot, share: int) -> None:
         """Add a plot below the others, with its share of the height."""
         self._layout.addWidget(plot, share)
-        if not isinstance(plot, LayersPlot):  # where a click opens the page of a layer
-            plot.box.clicked.connect(lambda place: self._offer_rewind(plot, place))
+        plot.box.clicked.connect(lambda place: self._offer_rewind(plot, place))
 
     def _offer_rewind(self, plot: StepPlot, place: QPointF) -> None:
         """Offer to rewind to the step that was clicked."""
@@ -191,13 +196,16 @@ class PlotStack(QWidget):
     def show_alone(self, plot: StepPlot) -> None:
         """Give a plot the room of all, but for the timeline, until the run changes."""
         self.show_all()
+        if plot is self.layers:
+            self.layer_card.show_page("layers")
         self._put_aside(plot)
 
     def _put_aside(self, alone: StepPlot) -> None:
         """Hide all plots but one and the timeline."""
-        self._aside = tuple(
-            other for other in self.plots if other not in (alone, self.timeline, *self.layer_page.plots)
-        )
+        others = tuple(plot for plot in self.plots if plot is not self.layers)
+        self._aside = tuple(other for other in others if other not in (alone, self.timeline, *self.layer_page.plots))
+        if alone is not self.layers:
+            self._aside += (self.layer_card,)
         for other in self._aside:
             other.hide()
         self.rewind.hide()
@@ -251,7 +259,7 @@ class PlotStack(QWidget):
         with self._laid_out_once():
             self._bring_back()
             if was_open:
-                self.layers.widget.setFocus()  # where a person came from
+                self.layer_card.take_focus()  # where a person came from
                 self.layer_page.hide()
 
     def _bring_back(self) -> None:

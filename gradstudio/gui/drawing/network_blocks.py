@@ -1,0 +1,132 @@
+"""What the picture of a network shows: its blocks in forward order, and the gradient of each at one step."""
+
+from __future__ import annotations
+
+import math
+import re
+from itertools import pairwise
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from gradstudio.core.history import History
+from gradstudio.core.provenance import Provenance
+from gradstudio.gui.drawing.row_groups import Group, finer, groups
+
+State = Literal["measured", "zero", "nonfinite", "unknown"]
+SPAN = 4  # decades of the scale, at the least
+PIECE = 512  # rows that are read at once to find the scale
+MOST_ROWS = 8 * PIECE  # rows of a long run that are read for it
+SMALLEST, LARGEST = -45, 39  # decades of a float32
+
+
+class Flow(NamedTuple):
+    """The gradient of a block at one step: its L2 norm, and the shares of its entries that are exactly 0 and that are
+    NaN or Inf."""
+
+    norm: float
+    zeros: float
+    nonfinite: float
+    state: State
+
+
+class Birth(NamedTuple):
+    """The block where the first NaN or Inf was born, -1 for the input and the number of blocks for the loss; and
+    whether the forward pass had ended by then."""
+
+    block: int
+    backward: bool
+
+
+def blocks_of(names: tuple[str, ...], most: int) -> list[Group]:
+    """Return the modules of these layers in forward order, at most `most`. Many modules alike are put together evenly
+    where the module around them would be a single block."""
+    stacked = any(re.search(r"_l[1-9]\d*$", name) for name in names)  # an nn.RNN of several layers
+    named = tuple(re.sub(r"\.(\w+)_l(\d+)(_reverse)?$", r".l\2.\1", name) for name in names) if stacked else names
+    found = groups(named, most) or [Group(name, row, row + 1) for row, name in enumerate(named)]
+    if 2 * len(found) < most:
+        found = finer(named, most) or found
+    if len(found) <= most:
+        return found
+    ends = [round(each) for each in np.linspace(0, len(found), most + 1)]
+    return [_joined(found[first:stop]) for first, stop in pairwise(ends)]
+
+
+def _joined(parts: list[Group]) -> Group:
+    first, last = parts[0], parts[-1]
+    name = first.name if len(parts) == 1 else f"{first.name} – {last.name.rpartition('.')[2]}"
+    return Group(name, first.first, last.stop)
+
+
+def flows(history: History, blocks: list[Group], step: int) -> list[Flow]:
+    """Return the gradient of each block at a recorded step."""
+    norms, zeros, broken = (
+        history.layer_metric(metric, step, step + 1)[0].astype(float)
+        for metric in ("grad_norm", "zero_share", "nonfinite_share")
+    )
+    sizes = np.array([layer.size for layer in history.layers], float)
+    return [_flow(*(each[block.first : block.stop] for each in (norms, zeros, broken, sizes))) for block in blocks]
+
+
+def _flow(norms: np.ndarray, zeros: np.ndarray, broken: np.ndarray, sizes: np.ndarray) -> Flow:
+    """Return the gradient of a block from those of its layers. The share of NaN and Inf is a NaN where nobody
+    measured."""
+    seen = np.isfinite(broken)
+    if not seen.any():
+        return Flow(math.nan, math.nan, math.nan, "unknown")
+    with np.errstate(over="ignore", invalid="ignore"):
+        norm = math.sqrt(float(np.square(norms[seen]).sum()))
+    weights = sizes[seen] / max(float(sizes[seen].sum()), 1.0)
+    share, zero = float((broken[seen] * weights).sum()), float((np.nan_to_num(zeros[seen]) * weights).sum())
+    if share > 0 or not math.isfinite(norm):
+        return Flow(norm, zero, share, "nonfinite")
+    return Flow(norm, zero, share, "zero" if norm == 0 and zero == 1 else "measured")
+
+
+def birth_of(found: Provenance | None, step: int, blocks: list[Group], names: tuple[str, ...]) -> Birth | None:
+    """Return where the first NaN or Inf was born, if that was up to this step and the place is known."""
+    if found is None or step < found.step:
+        return None
+    backward = found.phase in ("backward", "unscale", "update")
+    if found.phase == "data":
+        return Birth(-1, backward)
+    places = [row for row, name in enumerate(names) if name in found.layers or _is_within(name, found.module)]
+    if found.phase == "loss" or not places:
+        return Birth(len(blocks), backward) if found.phase in ("loss", "forward", "backward") else None
+    row = max(places) if backward else min(places)  # the end that the pass reaches first
+    return Birth(next(place for place, block in enumerate(blocks) if row < block.stop), backward)
+
+
+def _is_within(layer: str, module: str) -> bool:
+    return bool(module) and (layer == module or layer.startswith(f"{module}."))
+
+
+class DecadeScale:
+    """The decades of all gradient norms of a run so far: the scale of the picture. It changes seldom, so that a
+    thicker edge is a larger gradient."""
+
+    def __init__(self) -> None:
+        self._counts = np.zeros(LARGEST - SMALLEST + 1, np.int64)
+        self._read = 0
+
+    def take(self, history: History, stop: int) -> None:
+        """Take in the rows up to `stop`; of very many at once, some evenly."""
+        pieces = range(self._read, stop, PIECE)
+        keep = max(len(pieces) * PIECE // MOST_ROWS, 1)
+        for first in pieces[::keep]:
+            norms = history.layer_metric("grad_norm", first, min(first + PIECE, stop))
+            norms = norms[np.isfinite(norms) & (norms > 0)]
+            decades = np.floor(np.log10(norms, dtype=float)).astype(int)
+            self._counts += np.bincount(decades - SMALLEST, minlength=len(self._counts))
+        self._read = stop
+
+    @property
+    def levels(self) -> tuple[int, int]:
+        """The ends of the scale as powers of ten. A norm far over nearly all others is over the scale."""
+        total = self._counts.cumsum()
+        if not total[-1]:
+            return -SPAN, 0
+        low = int(np.searchsorted(total, 0.005 * total[-1], "right"))
+        usual = int(np.searchsorted(total, 0.98 * total[-1]))
+        top = min(int(np.flatnonzero(self._counts)[-1]), usual + 2) + 1
+        return min(low, top - SPAN) + SMALLEST, top + SMALLEST

@@ -1,0 +1,90 @@
+"""The card below the curves: the network at one step, its layers over all steps, or the loss around the weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QSizePolicy, QStackedWidget, QTabBar, QVBoxLayout, QWidget
+
+from gradstudio.gui.plots.layers import LayersPlot
+from gradstudio.gui.plots.network_page import NetworkPage
+from gradstudio.gui.plots.plot_options import Chosen, Option
+from gradstudio.gui.theme import theme
+from gradstudio.session.record.run import Run
+
+TITLES: Mapping[str, str] = MappingProxyType({"network": "Network", "layers": "Layers × steps"})
+HELP: Mapping[str, str] = MappingProxyType(
+    {
+        "network": "Shows the gradient on its way back through the network, at one step",
+        "layers": LayersPlot.help,
+    }
+)
+
+
+class LayerCard(QFrame):
+    """Tabs, the head of the page that is chosen, and the page. The choice is remembered."""
+
+    page_changed = Signal()
+
+    def __init__(self, layers: LayersPlot) -> None:
+        super().__init__()
+        self.setObjectName("card")
+        self._chosen = Chosen("layer_card", {"page": Option("Page", TITLES)})
+        self.layers, self.network = layers, NetworkPage()
+        self.tabs, self._heads, self._pages = QTabBar(), QStackedWidget(), QStackedWidget()
+        self.tabs.setAccessibleName("Network and layers")
+        self.tabs.setDrawBase(False)
+        self.tabs.setExpanding(False)
+        self._heads.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
+        self._head = QHBoxLayout()
+        self._head.setContentsMargins(6, 4, 12, 0)
+        self._head.addWidget(self.tabs)
+        self._head.addWidget(self._heads, 1)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(0)
+        column.addLayout(self._head)
+        column.addWidget(self._pages, 1)
+        self._put("network", self.network, self.network.legend)
+        self._put("layers", layers, layers.give_head())
+        self.show_page(self._chosen["page"])
+        self.tabs.currentChanged.connect(self._turned)
+        theme.dress(self, self.network.restyle)
+
+    @property
+    def page(self) -> str:
+        """The page on view: a key of TITLES."""
+        return list(TITLES)[self.tabs.currentIndex()]
+
+    def show_page(self, page: str) -> None:
+        self.tabs.setCurrentIndex(list(TITLES).index(page))
+        self._heads.setCurrentIndex(self.tabs.currentIndex())
+        self._pages.setCurrentIndex(self.tabs.currentIndex())
+
+    def refresh(self, run: Run) -> None:
+        """Show the run on the page that is in sight; the heatmap is refreshed with the other plots."""
+        if self.network.isVisible():
+            self.network.refresh(run)
+
+    def look_again(self) -> None:
+        self.layers.look_again()
+
+    def take_focus(self) -> None:
+        """Give the focus to the page on view."""
+        (self.layers.widget if self.page == "layers" else self.network.picture).setFocus()
+
+    # ---- inside
+
+    def _put(self, page: str, widget: QWidget, head: QWidget) -> None:
+        place = self.tabs.addTab(TITLES[page])
+        self.tabs.setTabToolTip(place, HELP[page])
+        self._heads.addWidget(head)
+        self._pages.addWidget(widget)
+
+    def _turned(self) -> None:
+        self.show_page(self.page)
+        self._chosen.choose("page", self.page)
+        self.look_again()
+        self.page_changed.emit()

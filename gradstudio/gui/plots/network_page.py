@@ -1,0 +1,164 @@
+"""The network of the run, drawn with its gradient at one step. Why look: a gradient that fades or floods on its way
+back is seen at once, and so is the place where a NaN was born."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QAccessible
+from PySide6.QtWidgets import QFrame, QLabel, QSizePolicy, QVBoxLayout
+
+from gradstudio.core.provenance import PHASES, Provenance
+from gradstudio.core.text import number, percent
+from gradstudio.gui.drawing.network_blocks import DecadeScale, Flow, birth_of, blocks_of, flows
+from gradstudio.gui.drawing.row_groups import Group
+from gradstudio.gui.plots.network_picture import NetworkPicture, Shown
+from gradstudio.session.record.run import Run
+
+NO_STEP = "The network is drawn once its first step is made."
+NO_LAYERS = "No layers were measured in this run."
+
+
+class NetworkPage(QFrame):
+    """The picture, and in its head what it shows or what the pointer reads."""
+
+    layer_asked = Signal(int)  # whose page a person wants to see: its place in forward order
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.picture = NetworkPicture()
+        self.legend = QLabel()
+        self.legend.setProperty("role", "dim")
+        self.legend.setTextFormat(Qt.TextFormat.RichText)
+        self.legend.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+        self.legend.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
+        self.note = QLabel(NO_STEP)
+        self.note.setProperty("role", "dim")
+        self.note.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self.note.setWordWrap(True)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(1, 0, 1, 3)
+        column.addWidget(self.note, 1)
+        column.addWidget(self.picture, 1)
+        self.picture.hide()
+        self.looked_at: Callable[[], int | None] = lambda: None  # the step that a person looks at; None: the newest
+        self._run: Run | None = None
+        self._blocks: list[Group] = []
+        self._names: tuple[str, ...] = ()
+        self._seen: tuple = ()  # what the picture was made of
+        self._rows = 0
+        self._step = 0
+        self._scale = DecadeScale()
+        self.picture.read_changed.connect(self._say)
+        self.picture.block_chosen.connect(lambda block: self.layer_asked.emit(self._blocks[block].first))
+
+    def refresh(self, run: Run) -> None:
+        """Show the run at the step that is looked at. It is cheap where nothing is new."""
+        rows, same = len(run.history), run is self._run
+        if not same or rows < self._rows:
+            self._run, self._scale, self._seen = run, DecadeScale(), ()
+            self._names = ()
+        stepped = same and rows == self._rows + 1 and run.status in ("paused", "nonfinite", "finished")
+        self._rows = rows
+        known = bool(rows and run.history.layers)
+        if self.picture.isHidden() == known:
+            self.picture.setVisible(known)
+            self.note.setVisible(not known)
+        if not known:
+            self.note.setText(NO_LAYERS if rows else NO_STEP)
+            self._say()
+            return
+        asked = self.looked_at()
+        self._step = rows - 1 if asked is None else min(max(asked, 0), rows - 1)
+        self._show(run)
+        if stepped and asked is None:
+            self.picture.send_light()
+
+    def restyle(self) -> None:
+        self._seen = ()
+        self.picture.redraw()
+
+    # ---- inside
+
+    def _show(self, run: Run) -> None:
+        most = self.picture.most_blocks
+        seen = (self._step, self._rows, most, run.provenance, run.history.layers)
+        if seen == self._seen:
+            return
+        self._seen = seen
+        self._scale.take(run.history, self._rows)
+        self._names = tuple(layer.name for layer in run.history.layers)
+        self._blocks = blocks_of(self._names, most)
+        birth = birth_of(run.provenance, self._step, self._blocks, self._names)
+        self.picture.show_state(
+            Shown(
+                tuple(block.name for block in self._blocks),
+                tuple(flows(run.history, self._blocks, self._step)),
+                self._scale.levels, birth, _born(run.provenance) if birth else "",
+            )
+        )  # fmt: skip
+        self._say()
+
+    def _say(self) -> None:
+        """Bring the words up to date: what is under the pointer, or what the picture means."""
+        run, shown = self._run, self.picture.shown
+        if run is None or shown is None or self.picture.isHidden():
+            self.legend.setText("")
+            return
+        read = self.picture.read
+        where = f"<b>step {self._step:,}</b>"
+        found = run.provenance
+        if read is not None and read < len(self._blocks):
+            text = f"{where} · {self._reading(run, read)}"
+        elif shown.birth is not None and found is not None:
+            born = f"{shown.what} born{_when(found, self._step)} in the {PHASES[found.phase]}, in {found.short_name}"
+            text = f"{where} · {born}"
+        else:
+            text = f"{where} · thin: forward · thick: backward, by the gradient"
+        if text != self.legend.text():
+            self.legend.setText(text)
+        if read is not None or self.picture.hasFocus() or QAccessible.isActive() or run.status != "running":
+            self.picture.setAccessibleDescription(self._spoken(run, shown, read))
+
+    def _reading(self, run: Run, block: int) -> str:
+        group, flow = self._blocks[block], flows(run.history, self._blocks, self._step)[block]
+        return f"{group.name}: {_in_words(flow)}{_weights(run, group, self._step)}"
+
+    def _spoken(self, run: Run, shown: Shown, read: int | None) -> str:
+        if read is not None:
+            return f"Step {self._step:,}. {self._reading(run, read)}"
+        told = "; ".join(f"{name} {_in_words(flow)}" for name, flow in zip(shown.names, shown.flows, strict=True))
+        found = run.provenance
+        born = f" {shown.what} was born in {found.short_name}." if shown.birth and found is not None else ""
+        return f"Step {self._step:,}, from the input to the loss: {told}.{born}"
+
+
+def _in_words(flow: Flow) -> str:
+    if flow.state == "unknown":
+        return "gradient not measured"
+    if flow.state == "zero":
+        return "gradient exactly 0"
+    beside = f", {percent(flow.zeros)} zeros" if flow.zeros > 0 else ""
+    if flow.state == "nonfinite":
+        share = f", {percent(flow.nonfinite)} of it NaN or Inf" if flow.nonfinite > 0 else ""
+        return f"gradient norm {number(flow.norm)}{share}{beside}"
+    return f"gradient norm {number(flow.norm)}{beside}"
+
+
+def _weights(run: Run, group: Group, step: int) -> str:
+    """Return the norm of the weights of a block, where it was measured."""
+    norms = run.history.layer_metric("weight_norm", step, step + 1)[0][group.first : group.stop].astype(float)
+    norm = math.sqrt(float((norms**2).sum()))
+    return f" · weight norm {number(norm)}" if math.isfinite(norm) else ""
+
+
+def _when(found: Provenance, step: int) -> str:
+    return f" at step {found.step:,}" if found.step != step else ""
+
+
+def _born(found: Provenance | None) -> str:
+    """Return what was born: NaN or Inf."""
+    first = found.chain[0] if found is not None and found.chain else None
+    return "Inf" if first is not None and first.given_inf and not first.given_nan else "NaN"

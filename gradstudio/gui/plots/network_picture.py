@@ -1,0 +1,372 @@
+"""The picture of a network: blocks in forward order, thin edges forward, and edges backward as thick and coloured as
+the log of the gradient. A single step sends a light forward and then backward."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from PySide6.QtCore import QEasingCurve, QEvent, QPointF, QRectF, Qt, QVariantAnimation, Signal
+from PySide6.QtGui import (
+    QBrush,
+    QColor,
+    QFocusEvent,
+    QKeyEvent,
+    QLinearGradient,
+    QMouseEvent,
+    QPainter,
+    QPaintEvent,
+    QPen,
+    QPixmap,
+    QPolygonF,
+    QRadialGradient,
+    QResizeEvent,
+)
+from PySide6.QtWidgets import QSizePolicy, QStyle, QWidget
+
+from gradstudio.core.text import number, power, short_name
+from gradstudio.gui.drawing.network_blocks import Birth, Flow, State
+from gradstudio.gui.theme import theme
+
+PULSE = 200  # ms that the light takes, forward and backward
+THINNEST, THICKEST = 1.5, 17.0  # px of a backward edge at the ends of the scale
+NARROWEST, GAP = 46, 26  # px of a block and of an edge at normal text
+HIGHEST = 78  # px of a block
+STATES: dict[State, str] = {"zero": "exactly 0", "nonfinite": "NaN, Inf", "unknown": "not measured"}
+LIGHT = ("#3b6fb6", "#5aa0a8", "#b79a3b", "#d9792b", "#b02a12")  # from the smallest gradient to the largest
+DARK = ("#6f9fe8", "#63c2c6", "#e0c45c", "#ff9f57", "#ff6a4d")
+
+
+class Shown(NamedTuple):
+    """All that is drawn. `names` and `flows` are those of the blocks, without input and loss; `levels` are the ends of
+    the scale as powers of ten."""
+
+    names: tuple[str, ...]
+    flows: tuple[Flow, ...]
+    levels: tuple[int, int]
+    birth: Birth | None = None
+    what: str = ""  # what was born: NaN or Inf
+    head: str = "input"
+    foot: str = "loss"
+
+
+class NetworkPicture(QWidget):
+    read_changed = Signal()  # another block is under the pointer, or chosen by a key
+    block_chosen = Signal(int)  # by a click or Enter
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._shown: Shown | None = None
+        self._drawn: QPixmap | None = None
+        self.read: int | None = None  # the block that is read
+        self._light = QVariantAnimation(self)
+        self._light.setDuration(PULSE)
+        self._light.setStartValue(0.0)
+        self._light.setEndValue(1.0)
+        self._light.setEasingCurve(QEasingCurve.Type.Linear)
+        self._light.valueChanged.connect(lambda _: self.update())
+        self._light.finished.connect(self.update)
+        self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Ignored)
+        self.setMinimumHeight(64)
+        self.setMouseTracking(True)
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.setAccessibleName("Network: gradient of each block")
+
+    @property
+    def shown(self) -> Shown | None:
+        return self._shown
+
+    @property
+    def animated(self) -> bool:
+        """Whether the light runs just now."""
+        return self._light.state() == QVariantAnimation.State.Running
+
+    @property
+    def most_blocks(self) -> int:
+        """Number of blocks that there is room for, beside the input and the loss."""
+        return max(int((self.width() - 20) / ((NARROWEST + GAP) * theme.zoom)) - 2, 3)
+
+    def show_state(self, shown: Shown | None) -> None:
+        if shown != self._shown:
+            self._shown = shown
+            if self.read is not None and (shown is None or self.read >= len(shown.names)):
+                self.read = None
+            self.redraw()
+
+    def send_light(self) -> None:
+        """Let a light run forward and then backward, unless nobody sees it or the desktop asks for less motion."""
+        style = self.style()
+        moves = style.styleHint(QStyle.StyleHint.SH_Widget_Animation_Duration, None, self) > 0
+        if self._shown is not None and self.isVisible() and moves and not self.visibleRegion().isEmpty():
+            self._light.stop()
+            self._light.start()
+
+    def redraw(self) -> None:
+        """Draw all anew."""
+        self._drawn = None
+        self.update()
+
+    # ---- painting
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        shown = self._shown
+        if shown is None:
+            return
+        if self._drawn is None:
+            scale = self.devicePixelRatioF()
+            self._drawn = QPixmap(self.size() * scale)
+            self._drawn.setDevicePixelRatio(scale)
+            self._drawn.fill(Qt.GlobalColor.transparent)
+            with QPainter(self._drawn) as painter:
+                self._draw(painter, shown)
+        with QPainter(self) as painter:
+            painter.drawPixmap(0, 0, self._drawn)
+            painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+            if self.read is not None:
+                painter.setPen(QPen(theme.color("accent"), 2))
+                painter.drawRoundedRect(self._box(self.read + 1).adjusted(-3, -3, 3, 3), 7, 7)
+            if self.animated:
+                self._draw_light(painter, shown, float(self._light.currentValue()))
+
+    def _draw(self, painter: QPainter, shown: Shown) -> None:
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        painter.setFont(theme.font(0.8))
+        for place in range(len(shown.names) + 1):
+            self._draw_forward(painter, place)
+            if place:
+                self._draw_backward(painter, place, shown)
+        for place, name in enumerate((shown.head, *shown.names, shown.foot)):
+            self._draw_box(painter, place, name, shown)
+        self._draw_legend(painter, shown)
+
+    def _box(self, place: int) -> QRectF:
+        """Return where a block lies: 0 is the input, and the last the loss."""
+        assert self._shown is not None
+        count, zoom = len(self._shown.names) + 2, theme.zoom
+        line = self.fontMetrics().height()
+        gap = GAP * zoom
+        wide = min((self.width() - 20 - gap * (count - 1)) / count, 104 * zoom)
+        gap = min((self.width() - 20 - wide * count) / max(count - 1, 1), 2.2 * gap)
+        left = (self.width() - count * wide - (count - 1) * gap) / 2
+        room = self.height() - 2.4 * line
+        high = min(room - 4, HIGHEST * zoom)
+        return QRectF(left + place * (wide + gap), 2 + (room - high) / 2, wide, high)
+
+    def _draw_box(self, painter: QPainter, place: int, name: str, shown: Shown) -> None:
+        box, line = self._box(place), painter.fontMetrics().height()
+        inner = 0 < place <= len(shown.names)
+        flow = shown.flows[place - 1] if inner else None
+        born = shown.birth is not None and shown.birth.block == place - 1
+        role = "bad" if born or (flow is not None and flow.state == "nonfinite") else "line"
+        pen = QPen(theme.color("bad" if born else "dim" if role == "line" else "bad"), 3 if born else 1.2)
+        painter.setPen(pen)
+        painter.setBrush(theme.color("bad", 40) if born else theme.color("background"))
+        painter.drawRoundedRect(box, 5, 5)
+        letters = max(int(box.width() / (painter.fontMetrics().averageCharWidth() + 0.5)), 3)
+        painter.setPen(theme.color("text"))
+        painter.setFont(theme.font(0.8))
+        middle = Qt.AlignmentFlag.AlignCenter
+        painter.drawText(QRectF(box.left(), box.top(), box.width(), box.height()), middle, short_name(name, letters))
+        below = QRectF(box.left() - 14, box.bottom() + 1, box.width() + 28, line)
+        if born:
+            painter.setPen(theme.color("bad"))
+            painter.drawText(below, middle, f"× {shown.what} born")
+        elif flow is not None:
+            painter.setPen(theme.color("bad" if flow.state == "nonfinite" else "dim"))
+            painter.drawText(below, middle, _label(flow))
+
+    def _draw_forward(self, painter: QPainter, place: int) -> None:
+        one, other = self._box(place), self._box(place + 1)
+        y = one.top() + 0.25 * one.height()
+        painter.setPen(QPen(theme.color("dim", 150), 1.2))
+        painter.drawLine(QPointF(one.right() + 2, y), QPointF(other.left() - 5, y))
+        tip = QPointF(other.left() - 2, y)
+        painter.setBrush(theme.color("dim", 150))
+        painter.setPen(Qt.PenStyle.NoPen)
+        painter.drawPolygon(QPolygonF([tip, tip + QPointF(-5, -3), tip + QPointF(-5, 3)]))
+
+    def _draw_backward(self, painter: QPainter, place: int, shown: Shown) -> None:
+        """Draw the edge that leads back into a block: the gradient of that block."""
+        box, after = self._box(place), self._box(place + 1)
+        y = box.top() + 0.66 * box.height()
+        draw_edge(painter, QPointF(box.right() + 2, y), QPointF(after.left() - 2, y), shown.flows[place - 1], shown)
+
+    def _draw_light(self, painter: QPainter, shown: Shown, part: float) -> None:
+        """Draw the light at a part of its way; it stops where the first NaN or Inf was born."""
+        count, birth = len(shown.names) + 1, shown.birth
+        way = 2.0 * part * count  # in edges: to the loss, and back from it to the first block
+        stop = None if birth is None else (2 * count - birth.block - 1 if birth.backward else birth.block + 1)
+        stopped = stop is not None and way >= stop
+        way = min(way, stop) if stop is not None else way
+        ahead = way if way <= count else max(2 * count - way, 1.0)
+        left, right = self._box(int(ahead)), self._box(min(int(ahead) + 1, count))
+        within = ahead - int(ahead)
+        x = left.center().x() + within * (right.center().x() - left.center().x())
+        y = left.top() + (0.25 if way <= count else 0.66) * left.height()
+        size = 14 * theme.zoom
+        color = theme.color("bad") if stopped else theme.color("accent")
+        if way > count and not stopped:
+            flow = shown.flows[min(max(math.ceil(ahead) - 1, 0), len(shown.flows) - 1)]
+            size = (5 + 0.9 * _width(flow, shown.levels)) * theme.zoom
+            color = edge_color(flow, shown.levels)
+        glow = QRadialGradient(QPointF(x, y), size)
+        faint = QColor(color)
+        faint.setAlpha(0)
+        glow.setColorAt(0.0, color)
+        glow.setColorAt(0.45, color)
+        glow.setColorAt(1.0, faint)
+        painter.setPen(Qt.PenStyle.NoPen)
+        painter.setBrush(QBrush(glow))
+        painter.drawEllipse(QPointF(x, y), size, size)
+
+    def _draw_legend(self, painter: QPainter, shown: Shown) -> None:
+        """Draw the scale, and how an exact zero, a NaN and an unknown gradient look."""
+        line = painter.fontMetrics().height()
+        y, x = self.height() - line - 1.0, 12.0
+        painter.setFont(theme.font(0.8))
+        low, high = (power(10, level) for level in shown.levels)
+        middle = Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft
+
+        def write(text: str) -> None:
+            nonlocal x
+            wide = painter.fontMetrics().horizontalAdvance(text) + 2
+            painter.setPen(theme.color("dim"))
+            painter.drawText(QRectF(x, y, wide, line), middle, text)
+            x += wide + 5
+
+        write(low)
+        wedge = QRectF(x, y + 2, 74 * theme.zoom, line - 4)
+        painter.setPen(Qt.PenStyle.NoPen)
+        painter.setBrush(_ramp(wedge))
+        painter.drawPolygon(
+            QPolygonF([QPointF(wedge.left(), wedge.center().y() - 1), wedge.topRight(), wedge.bottomRight(),
+                       QPointF(wedge.left(), wedge.center().y() + 1)])
+        )  # fmt: skip
+        x = wedge.right() + 5
+        write(f"{high}  gradient norm, log")
+        for state, name in STATES.items():
+            if x + 34 + painter.fontMetrics().horizontalAdvance(name) > self.width() - 8:
+                return
+            x += 8
+            sample = Flow(0.0, 0.0, 0.0, state)
+            center = y + line / 2
+            draw_edge(painter, QPointF(x, center), QPointF(x + 26, center), sample, shown, widest=8)
+            x += 31
+            write(name)
+
+    # ---- reading
+
+    def mouseMoveEvent(self, event: QMouseEvent) -> None:
+        self._read(self._block_at(event.position()))
+
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        found = self._block_at(event.position())
+        if event.button() == Qt.MouseButton.LeftButton and found is not None:
+            self.block_chosen.emit(found)
+
+    def leaveEvent(self, event: QEvent) -> None:
+        self._read(None)
+
+    def focusOutEvent(self, event: QFocusEvent) -> None:
+        super().focusOutEvent(event)
+        self._read(None)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        shown, key = self._shown, event.key()
+        moves: dict[int, int] = {Qt.Key.Key_Left: -1, Qt.Key.Key_Right: 1}
+        if shown is None or not shown.names:
+            super().keyPressEvent(event)
+        elif key in moves:
+            start = -1 if moves[key] > 0 else 0
+            self._read(((start if self.read is None else self.read) + moves[key]) % len(shown.names))
+        elif key in (Qt.Key.Key_Return, Qt.Key.Key_Enter) and self.read is not None:
+            self.block_chosen.emit(self.read)
+        else:
+            super().keyPressEvent(event)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self.redraw()
+
+    def _block_at(self, place: QPointF) -> int | None:
+        """Return the block at a place, or the one that the edge there leads back into."""
+        shown = self._shown
+        for block in range(len(shown.names)) if shown is not None else ():
+            if self._box(block + 1).left() <= place.x() < self._box(block + 2).left():
+                return block
+        return None
+
+    def _read(self, block: int | None) -> None:
+        if block != self.read:
+            self.read = block
+            self.update()
+            self.read_changed.emit()
+
+
+def draw_edge(painter: QPainter, start: QPointF, end: QPointF, flow: Flow, shown: Shown, widest: float = 99) -> None:
+    """Draw an arrow from `end` back to `start` that is as thick and coloured as a gradient."""
+    wide = min(_width(flow, shown.levels) * min(theme.zoom, 1.3), widest)
+    color = edge_color(flow, shown.levels)
+    long = end.x() - start.x()
+    tip = min(max(0.7 * wide, 4.0), 0.6 * long)
+    if flow.state in ("zero", "unknown"):
+        dashes = Qt.PenStyle.DashLine if flow.state == "zero" else Qt.PenStyle.DotLine
+        painter.setPen(QPen(color, 1.4, dashes))
+        painter.drawLine(start, end)
+        if flow.state == "zero":
+            painter.setPen(QPen(color, 1.4))
+            painter.setBrush(theme.color("plot"))
+            painter.drawEllipse(QPointF((start.x() + end.x()) / 2, start.y()), 3.2, 3.2)
+        return
+    painter.setPen(Qt.PenStyle.NoPen)
+    painter.setBrush(QBrush(color))
+    shaft = QRectF(start.x() + tip, start.y() - wide / 2, max(long - tip, 0), wide)
+    head = max(wide * 0.95, 3.5)
+    arrow = QPolygonF([start, QPointF(shaft.left(), start.y() - head), QPointF(shaft.left(), start.y() + head)])
+    painter.drawRect(shaft)
+    painter.drawPolygon(arrow)
+    if flow.state == "nonfinite":  # hatched, not by its colour alone
+        painter.setBrush(QBrush(theme.color("plot"), Qt.BrushStyle.BDiagPattern))
+        painter.drawRect(shaft)
+
+
+def edge_color(flow: Flow, levels: tuple[int, int]) -> QColor:
+    """Return the colour of a gradient on the scale, or that of its state."""
+    if flow.state == "nonfinite":
+        return theme.color("bad")
+    if flow.state in ("zero", "unknown"):
+        return theme.color("text" if flow.state == "zero" else "dim")
+    colors = DARK if theme.dark else LIGHT
+    place = _place(flow.norm, levels) * (len(colors) - 1)
+    one, other = QColor(colors[int(place)]), QColor(colors[min(int(place) + 1, len(colors) - 1)])
+    part = place - int(place)
+    return QColor.fromRgbF(
+        *(a + part * (b - a) for a, b in zip(one.getRgbF()[:3], other.getRgbF()[:3], strict=True))  # pyright: ignore[reportIndexIssue]
+    )
+
+
+def _place(norm: float, levels: tuple[int, int]) -> float:
+    """Return where a norm lies on the scale, from 0 to 1."""
+    low, high = levels
+    place = (math.log10(norm) - low) / (high - low) if norm > 0 else 0.0
+    return min(max(place, 0.0), 1.0)
+
+
+def _width(flow: Flow, levels: tuple[int, int]) -> float:
+    if flow.state == "nonfinite":
+        return THICKEST
+    return THINNEST + _place(flow.norm, levels) * (THICKEST - THINNEST) if flow.state == "measured" else THINNEST
+
+
+def _label(flow: Flow) -> str:
+    if flow.state == "unknown":
+        return "?"
+    return number(flow.norm, 2)
+
+
+def _ramp(wedge: QRectF) -> QLinearGradient:
+    ramp = QLinearGradient(wedge.topLeft(), wedge.topRight())
+    colors = DARK if theme.dark else LIGHT
+    for place, color in enumerate(colors):
+        ramp.setColorAt(place / (len(colors) - 1), QColor(color))
+    return ramp
