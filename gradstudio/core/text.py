@@ -33,6 +33,11 @@ def percent(share: float | None) -> str:
     return number(share) if share is None or not math.isfinite(share) else f"{100 * share:.3g} %"
 
 
+def strong(html: str) -> str:
+    """Return rich text in the boldest weight that the program's font has. Qt would smear letters for `<b>`."""
+    return f"<span style='font-weight: 600'>{html}</span>"
+
+
 def one_line(text: str) -> str:
     """Return a text on one line without control characters, fit for a terminal or a label."""
     return "".join(letter if letter.isprintable() else " " for letter in text).strip()

@@ -1,6 +1,6 @@
 """Every command of the window in one table: its label, its keys, what it does, when it is possible.
 
-Menus, tooltips of buttons and the list of keys are made from it (shell/menus.py, `attach`, shell/help_dialogs.py).
+Menus, tooltips of buttons and the list of keys are made from it (shell/menus.py, `attach`, shell/keys_dialog.py).
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from gradstudio.gui.knobs.twins_dialog import TwinsDialog
 from gradstudio.gui.services import recent
 from gradstudio.gui.services.context import Context
 from gradstudio.gui.shell import device_menu, help_dialogs, tour
+from gradstudio.gui.shell.gestures import GESTURES
+from gradstudio.gui.shell.keys_dialog import KeysDialog
 from gradstudio.gui.shell.pages import PAGE_HELP, Page
 from gradstudio.gui.shell.projector_view import ProjectorView
 from gradstudio.gui.shell.speed_slider import SpeedSlider
@@ -100,14 +102,14 @@ class Table:
 
 def table(
     context: Context, *, machine: Machine, columns: Columns, speed: SpeedSlider, knobs: KnobPanel,
-    plots: Callable[[], PlotStack], toggle_gallery: Callable[[], object], show_plots: Callable[[], bool],
-    projector: ProjectorView,
+    plots: Callable[[], PlotStack], toggle_gallery: Callable[[], object], in_gallery: Callable[[], bool],
+    show_plots: Callable[[], bool], projector: ProjectorView,
 ) -> Table:  # fmt: skip
     """Return every command of the window. `plots` is asked when a command needs them: they are made later."""
     edit, export, presets = _edit(context), _export(context), _presets(context)
     gallery = Command(
-        "gallery", "Show or hide gallery", toggle_gallery, "Ctrl+L",
-        "Shows every preset as a card, with a picture of its run, and which lessons are finished",
+        "gallery", "Show gallery", toggle_gallery, "Ctrl+L",
+        "Shows every preset as a card, with a picture of its run, and which lessons are finished", checked=in_gallery,
     )  # fmt: skip
     devices = (Dynamic(lambda menu: device_menu.fill(menu, context, machine)),)
     quit_ = Command("quit", "Quit", context.parent.close, StandardKey.Quit)
@@ -137,7 +139,7 @@ def table(
         ),
     }
     rows = {command.id: command for entries in menus.values() for command in _commands(entries)}
-    menus["&Help"] = helps = _help(context, rows, knobs, columns, speed, plots, show_plots)
+    menus["&Help"] = helps = _help(context, menus, rows, knobs, columns, speed, plots, show_plots)
     rows |= {command.id: command for command in helps}
     return Table(menus, {"preset": menus["&Presets"], "device": devices, "export": export}, rows)
 
@@ -310,10 +312,11 @@ def _plots(plots: Callable[[], PlotStack]) -> tuple[Command, ...]:
         ),
         Command(
             "directions",
-            "Show or hide directions",
+            "Show directions",
             lambda: plots().toggle_directions(),
-            "Ctrl+7",
+            "Ctrl+D",
             "Shows the accuracy on the test set, and the cosines between gradient, clipped gradient and update",
+            checked=lambda: plots().directions.isVisible(),
         ),
     )
 
@@ -322,10 +325,11 @@ def _layer(plots: Callable[[], PlotStack]) -> tuple[Command, ...]:
     return (
         Command(
             "layer",
-            "Show or hide layer",
+            "Show layer",
             lambda: plots().toggle_layer(),
-            "Ctrl+Shift+L",
+            "Ctrl+7",
             "Shows what is measured of one layer, and its weights, gradient and update at a step",
+            checked=lambda: plots().layer_page.isVisible(),
         ),
         Command(
             "previous_layer",
@@ -360,7 +364,8 @@ def _panels(context: Context, columns: Columns, knobs: KnobPanel, show_plots: Ca
         def toggle() -> None:
             columns.toggle_page(name, only_show=show_plots())  # behind the gallery nobody sees it
 
-        return Command(f"page_{name}", f"Show or hide {name}", toggle, keys, PAGE_HELP[name])
+        shown = partial(columns.shows, name)
+        return Command(f"page_{name}", f"Show {name}", toggle, keys, PAGE_HELP[name], checked=shown)
 
     def find_knob() -> None:
         show_plots()
@@ -368,7 +373,8 @@ def _panels(context: Context, columns: Columns, knobs: KnobPanel, show_plots: Ca
 
     return (
         Command("find_knob", "Find knob", find_knob, StandardKey.Find, "Searches the knobs"),
-        Command("knobs", "Show or hide knobs", lambda: columns.toggle_knobs(only_show=show_plots()), "Ctrl+1"),
+        Command("knobs", "Show knobs", lambda: columns.toggle_knobs(only_show=show_plots()), "Ctrl+1",
+                "Shows the form of the knobs at the left", checked=knobs.isVisible),
         page("diagnosis", "Ctrl+2"),
         page("code", "Ctrl+3"),
         page("runs", "Ctrl+4"),
@@ -376,9 +382,10 @@ def _panels(context: Context, columns: Columns, knobs: KnobPanel, show_plots: Ca
         page("gauges", "Ctrl+6"),
         page("memory", "Ctrl+8"),
         page("map", "Ctrl+9"),
-        Command("full_screen", "Toggle full screen", partial(_toggle_full_screen, context.parent), "F11"),
+        Command("full_screen", "Show full screen", partial(_toggle_full_screen, context.parent), "F11",
+                "Gives the window the whole screen", checked=context.parent.isFullScreen),
         Command("reset_layout", "Reset layout", columns.reset, help="Shows every column, as wide as at first"),
-    )
+    )  # fmt: skip
 
 
 def _projector(projector: ProjectorView, show_plots: Callable[[], bool]) -> tuple[Entry, ...]:
@@ -391,8 +398,9 @@ def _projector(projector: ProjectorView, show_plots: Callable[[], bool]) -> tupl
         projector.change_card()
 
     return (
-        Command("projector", "Show or leave projector", toggle, "F9",
-                "Shows only the plots and one card, in large type and high contrast; leaving it changes nothing"),
+        Command("projector", "Show on projector", toggle, "F9",
+                "Shows only the plots and one card, in large type and high contrast; leaving it changes nothing",
+                checked=lambda: projector.on),
         Command("projector_card", "Change projector card", change_card, "Shift+F9",
                 "Shows the findings in place of the lesson on the projector, or the lesson again",
                 lambda: projector.on),
@@ -401,6 +409,7 @@ def _projector(projector: ProjectorView, show_plots: Callable[[], bool]) -> tupl
 
 def _help(
     context: Context,
+    menus: Menus,
     rows: dict[str, Command],
     knobs: KnobPanel,
     columns: Columns,
@@ -409,8 +418,7 @@ def _help(
     show_plots: Callable[[], bool],
 ) -> tuple[Command, ...]:
     def show_keys() -> None:
-        keys = [(command.key_names, command.label) for command in rows.values() if command.key_names]
-        help_dialogs.show_keys(context.parent, keys)
+        KeysDialog(context.parent, _keys(menus) | GESTURES).open()
 
     def begin_tour() -> None:
         show_plots()
@@ -430,6 +438,17 @@ def _help(
         Command("list_keys", "List keys and gestures", show_keys, StandardKey.HelpContents),
         Command("about", "About GradStudio", partial(help_dialogs.show_about, context.parent)),
     )  # fmt: skip
+
+
+def _keys(menus: Menus) -> dict[str, list[tuple[str, str]]]:
+    """Return the keys of each menu's commands beside their labels, each command once."""
+    told: dict[str, list[tuple[str, str]]] = {}
+    seen: set[str] = set()
+    for title, entries in menus.items():
+        commands = [each for each in _commands(entries) if each.key_names and each.id not in seen]
+        seen.update(each.id for each in commands)
+        told[title.replace("&", "")] = [(each.key_names, each.label) for each in commands]
+    return told
 
 
 def _toggle_full_screen(window: QWidget) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
@@ -11,9 +12,10 @@ import shiboken6
 
 from gradstudio.core import presets
 from gradstudio.gui.knobs.knob_panel import KnobPanel
+from gradstudio.gui.services import recent
 from gradstudio.gui.services.context import Context
 from gradstudio.gui.shell.command_palette import Choice, CommandPalette
-from gradstudio.gui.shell.help_dialogs import GESTURES
+from gradstudio.gui.shell.gestures import GESTURES
 from gradstudio.session.library.store import Entry, Library, searched
 from gradstudio.session.words import run_texts
 
@@ -43,8 +45,9 @@ def open_palette(
     """Open the palette. Its runs are read in the library's thread, and are there a moment later."""
     commands = list(commands)
     choices = [*_commands(commands), *_knobs(context, knobs, show_plots), *_presets(context, show_plots)]
-    palette = CommandPalette(context.parent, [*choices, *_gestures(commands)])
-    palette.open()
+    latest = [name for name, _ in recent.known(recent.CHOICES)]
+    palette = CommandPalette(context.parent, [*choices, *_gestures(commands)], latest, _remember)
+    palette.show()
 
     def add(entries: list[Entry]) -> None:
         if shiboken6.isValid(palette) and palette.isVisible():
@@ -52,6 +55,10 @@ def open_palette(
 
     if context.library.path.exists():
         context.library.ask(Library.entries, add)
+
+
+def _remember(choice: Choice) -> None:
+    recent.remember(recent.CHOICES, choice.name)
 
 
 def _commands(commands: Iterable[Command]) -> list[Choice]:
@@ -89,7 +96,11 @@ def _presets(context: Context, show_plots: Callable[[], object]) -> list[Choice]
 
 def _gestures(commands: Iterable[Command]) -> list[Choice]:
     show_keys = next(each.call for each in commands if each.id == "list_keys")
-    return [Choice("help", what, show_keys, gesture, gesture) for gesture, what in GESTURES]
+    return [
+        Choice("help", what, show_keys, f"{gesture} · {topic[:1].lower()}{topic[1:]}", f"{gesture} {topic}")
+        for topic, pairs in GESTURES.items()
+        for gesture, what in pairs
+    ]
 
 
 def _runs(context: Context, entries: list[Entry], show_plots: Callable[[], object]) -> list[Choice]:
@@ -97,8 +108,9 @@ def _runs(context: Context, entries: list[Entry], show_plots: Callable[[], objec
         show_plots()
         context.controls.open_asked.emit(run)
 
-    newest = sorted(entries, key=lambda entry: entry.started, reverse=True)
+    newest, now = sorted(entries, key=lambda entry: entry.started, reverse=True), time.time()
     return [
-        Choice("run", f"{entry.title}, {run_texts.outcome(entry)[0]}", partial(show, entry.id), about=searched(entry))
+        Choice("run", f"{entry.title}, {run_texts.outcome(entry)[0]}", partial(show, entry.id),
+               run_texts.when(entry.started, now), searched(entry), named=entry.id)
         for entry in newest
-    ]
+    ]  # fmt: skip

@@ -82,7 +82,7 @@ class Window(QMainWindow):
         self._gallery_first = gallery
         self.commands = commands.table(
             self.context, machine=self.machine, columns=self.columns, speed=self.top.speed, knobs=self.knobs,
-            plots=lambda: self.plots, toggle_gallery=self.toggle_gallery,
+            plots=lambda: self.plots, toggle_gallery=self.toggle_gallery, in_gallery=self.gallery_page.isVisible,
             show_plots=self.show_plots, projector=self.projector,
         )  # fmt: skip
         self._about_library = ""  # the latest that the message bar has shown

@@ -6,9 +6,10 @@ from html import escape
 
 from PySide6.QtCore import QSettings, Qt
 from PySide6.QtGui import QKeySequence
-from PySide6.QtWidgets import QDialog, QLabel, QMenu
+from PySide6.QtWidgets import QLabel, QMenu
 from pytestqt.qtbot import QtBot
 
+from gradstudio.gui.shell.keys_dialog import KeysDialog
 from gradstudio.gui.window import Window
 
 
@@ -65,11 +66,42 @@ def test_buttons_say_their_keys_and_the_list_of_keys_has_them(qtbot: QtBot, wind
     assert window.top.play.toolTip().endswith("(Space, F5)") and window.top.step.toolTip().endswith("(F10)")
     assert window.side.buttons["branches"].toolTip().endswith("(Ctrl+5)")
     window.commands.commands["list_keys"].call()
-    [dialog] = window.findChildren(QDialog)
+    [dialog] = window.findChildren(KeysDialog)
     told = "".join(label.text() for label in dialog.findChildren(QLabel))
     for command in window.commands.commands.values():
-        assert not command.keys or f"<b>{escape(command.key_names)}</b>" in told
+        assert not command.keys or escape(command.key_names) in told
     dialog.close()
+
+
+def test_the_list_of_keys_fits_into_the_window_and_is_searched(qtbot: QtBot, window: Window) -> None:
+    window.resize(1280, 690)
+    window.commands.commands["list_keys"].call()
+    [dialog] = window.findChildren(KeysDialog)
+    assert dialog.width() < window.width() and dialog.height() < window.height()
+    tops = [topic.mapTo(dialog, topic.rect().topLeft()) for topic in dialog.topics]
+    assert len({top.x() for top in tops}) == 3
+    qtbot.keyClicks(dialog.search, "cross drag")
+    assert [topic.title for topic in dialog.topics if topic.isVisible()] == ["On a map"]
+    qtbot.keyClicks(dialog.search, " zzz")
+    assert dialog.nothing.isVisible() and not any(topic.isVisible() for topic in dialog.topics)
+    dialog.search.clear()
+    assert all(topic.isVisible() for topic in dialog.topics) and dialog.isVisible()
+    dialog.close()
+
+
+def test_the_menu_ticks_what_is_shown_and_a_page_key_leaves_the_gallery(qtbot: QtBot, window: Window) -> None:
+    def ticked() -> set[str]:
+        return {action.text() for action in opened(window, "&View").actions() if action.isChecked()}
+
+    assert {"Show knobs", "Show diagnosis"} <= ticked() and not {"Show runs", "Show directions"} & ticked()
+    qtbot.keyClick(window, Qt.Key.Key_4, Qt.KeyboardModifier.ControlModifier)
+    qtbot.keyClick(window, Qt.Key.Key_D, Qt.KeyboardModifier.ControlModifier)
+    assert {"Show runs", "Show directions"} <= ticked() and "Show diagnosis" not in ticked()
+    window.show_gallery()
+    qtbot.keyClick(window, Qt.Key.Key_4, Qt.KeyboardModifier.ControlModifier)
+    assert not window.gallery_page.isVisible() and "Show runs" in ticked()
+    qtbot.keyClick(window, Qt.Key.Key_4, Qt.KeyboardModifier.ControlModifier)
+    assert "Show runs" not in ticked()
 
 
 def test_the_page_diagnosis_is_stored_under_its_old_name(window: Window) -> None:

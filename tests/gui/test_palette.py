@@ -73,9 +73,31 @@ def test_the_palette_finds_each_kind_and_enter_carries_it_out(qtbot: QtBot, wind
     palette = opened(qtbot, window)
     palette.line.setText("run small")
     qtbot.waitUntil(lambda: any(choice.kind == "run" for choice in palette.shown), timeout=LONG)
-    next(choice for choice in palette.shown if choice.kind == "run").call()
+    run = next(choice for choice in palette.shown if choice.kind == "run")
+    assert run.keys.startswith("today ")  # runs of one title are told apart by when they began
     palette.reject()
+    run.call()
     qtbot.waitUntil(lambda: window.simulator.run.id == first, timeout=LONG)
+
+
+def test_what_was_chosen_last_comes_first(qtbot: QtBot, window: Window) -> None:
+    palette = opened(qtbot, window)
+    for _ in range(2):  # the second time it is remembered already
+        qtbot.keyClicks(palette.line, "show directions")
+        qtbot.keyClick(palette.line, Qt.Key.Key_Return)
+        palette = opened(qtbot, window)
+        assert palette.shown[0].label == "Show directions"
+        assert [choice.label for choice in palette.shown].count("Show directions") == 1
+    palette.line.setText("rewind")
+    assert palette.shown[0].label == "Rewind to step…"
+    palette.reject()
+
+
+def test_the_palette_leaves_when_the_window_is_used_again(qtbot: QtBot, window: Window) -> None:
+    palette = opened(qtbot, window)
+    qtbot.waitUntil(palette.isActiveWindow)
+    window.activateWindow()
+    qtbot.waitUntil(lambda: not window.findChildren(CommandPalette))
 
 
 def test_knob_changes_are_redone_listed_and_undone_together(window: Window) -> None:

@@ -37,6 +37,8 @@ def test_it_shows_one_card_in_large_type_and_leaves_as_it_came(qtbot: QtBot, win
     window.columns.show_page("runs")
     window.columns.setSizes([300, 600, 380])
     window.refresh(whole=True)
+    window.setGeometry(40, 50, window.width(), window.height())
+    place = window.geometry()
     sizes, zoom, colors = window.columns.sizes(), theme.zoom, theme.colors
     call["projector"].call()
     qtbot.waitUntil(lambda: theme.settled, timeout=WAIT)
@@ -61,6 +63,7 @@ def test_it_shows_one_card_in_large_type_and_leaves_as_it_came(qtbot: QtBot, win
     call["projector"].call()
     qtbot.waitUntil(lambda: theme.settled, timeout=WAIT)
     assert not window.isFullScreen() and (theme.zoom, theme.colors) == (zoom, colors)
+    assert window.geometry() == place
     assert window.minimumWidth() > 1024
     assert window.side.page == "runs" and window.columns.sizes() == sizes
     assert all(part.isVisible() for part in (window.knobs, window.figures, window.top.preset, window.side.segments))

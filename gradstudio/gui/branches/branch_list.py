@@ -9,7 +9,7 @@ from typing import Any
 
 from PySide6.QtCore import QAbstractListModel, QModelIndex, QPersistentModelIndex, Qt, Signal
 
-from gradstudio.core.text import LONGEST_TITLE, number, plural
+from gradstudio.core.text import LONGEST_TITLE, number, plural, strong
 from gradstudio.gui.drawing.overlay import LETTERS, Overlays
 from gradstudio.gui.runs.run_list import RunList
 from gradstudio.session.record.branches import Family
@@ -214,7 +214,7 @@ def _told(run: Run, parent: str) -> tuple[RowTexts, str, str]:
     changed = _auto(run) if run.parent and run.name else ""
     words = RowTexts(name, outcome, line, note=changed)
     told = [text for text in (changed, f"branched from {parent}" if parent else "", line, outcome[0]) if text]
-    tip = f"<p><b>{escape(name)}</b><br>{'<br>'.join(escape(text) for text in told)}</p><p>{escape(run.id)}</p>"
+    tip = f"<p>{strong(escape(name))}<br>{'<br>'.join(escape(text) for text in told)}</p><p>{escape(run.id)}</p>"
     return words, tip, ", ".join([name, *told]).replace(" · ", ", ")
 
 

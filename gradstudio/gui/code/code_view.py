@@ -94,7 +94,7 @@ def _format(kind: str) -> QTextCharFormat:
     form = QTextCharFormat()
     form.setForeground(theme.color(_ROLES.get(kind, "warning")))
     if kind == "mistake":
-        form.setFontWeight(QFont.Weight.Bold)
+        form.setFontWeight(QFont.Weight.DemiBold)
     return form
 
 

@@ -11,7 +11,7 @@ import pyqtgraph as pg
 from PySide6.QtGui import QPainterPath, QPixmapCache
 from PySide6.QtWidgets import QGraphicsItem, QGraphicsPathItem
 
-from gradstudio.core.text import number
+from gradstudio.core.text import number, strong
 from gradstudio.gui.drawing import usual_range
 from gradstudio.gui.drawing.canvas import Canvas, Label
 from gradstudio.gui.drawing.envelope import INF, NAN
@@ -86,7 +86,7 @@ class OverlayLayer:
         for place, overlaid in self._overlays.shown.items():
             value = overlaid.at(self._told, self._canvas.places.there(step, overlaid.clock))
             if value is not None:
-                words = f"<b>{LETTERS[place]}</b> {escape(number(value))}"
+                words = f"{strong(LETTERS[place])} {escape(number(value))}"
                 told.append(f"<span style='color:{color(place).name()}'>{words}</span>")
         return " &nbsp;".join(told)
 
@@ -123,7 +123,7 @@ class OverlayCurve:
 
     def restyle(self) -> None:
         self._path.setPen(pen(self._place))
-        self._letter.dress(color(self._place), theme.color("plot", 200), theme.font(0.8, theme.font().Weight.Bold))
+        self._letter.dress(color(self._place), theme.color("plot", 200), theme.font(0.8, theme.font().Weight.DemiBold))
         for marks in self._marks:
             marks.dress(None, color(self._place))
 

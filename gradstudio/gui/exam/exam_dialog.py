@@ -21,7 +21,7 @@ from gradstudio.core import files
 from gradstudio.core.exam import LETTERS, Exam
 from gradstudio.core.experiment import KNOBS
 from gradstudio.core.knobs import KnobError
-from gradstudio.core.text import percent, plural
+from gradstudio.core.text import percent, plural, strong
 from gradstudio.gui.exam import whole_runs
 from gradstudio.gui.exam.changes_editor import ChangesEditor
 from gradstudio.gui.exam.exam_plots import ExamPlots
@@ -184,7 +184,7 @@ class ExamDialog(TemporaryDialog):
         if self._left:
             return
         self._grading, self._was_graded = None, True
-        lines = [f"<b>{grade.score} of {grade.most} points</b>" + ("" if grade.verified else f": {grade.reason}")]
+        lines = [strong(f"{grade.score} of {grade.most} points") + ("" if grade.verified else f": {grade.reason}")]
         for each in grade.answers:
             right = "" if each.points == each.question.points else f"<br>Right: {each.right}"
             lines.append(f"{each.question.text}, {each.points} of {each.question.points}: {each.answer}{right}")

@@ -12,6 +12,7 @@ from PySide6.QtGui import QActionGroup
 from PySide6.QtWidgets import QApplication, QInputDialog, QMenu
 
 from gradstudio.core import files
+from gradstudio.core.text import strong
 from gradstudio.gui.drawing.overlay import MOST, Overlaid, Overlays
 from gradstudio.gui.export import plot_figure
 from gradstudio.gui.export.data_table import DataTable
@@ -196,6 +197,6 @@ def _draw_over(context: Context, overlays: Overlays, plot: StepPlot, path: Path,
         return
     assert plot.overlay is not None
     title = f"{curve.name} ({path.name})"
-    tip = f"<p><b>{run_texts.rich(curve.name)}</b><br>{run_texts.rich(str(path))}</p>"
+    tip = f"<p>{strong(run_texts.rich(curve.name))}<br>{run_texts.rich(str(path))}</p>"
     columns = dict.fromkeys(plot.overlay.columns, (curve.steps, curve.values))
     overlays.add(Overlaid(f"{path} {curve.name} {plot.title}", title, tip, columns))

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QVBoxLayout, QWidget
 
 from gradstudio.core.gauge_samples import ClippedGradient, Exponents, Logits, NoiseScale, Overshoot, Sample, Sharpness
 from gradstudio.core.history import Activations
-from gradstudio.core.text import number, short_name
+from gradstudio.core.text import number, short_name, strong
 from gradstudio.gui.gauges.clip_card import ClipCard
 from gradstudio.gui.gauges.gauge_pictures import ExponentBars, Sparkline
 from gradstudio.gui.theme import theme
@@ -265,4 +265,4 @@ def _at(step: int) -> str:
 def _share(value: float) -> str:
     """Return a cell with a share in percent, bold where it is MUCH."""
     text = f"{number(100 * value, 2)} %" if value else "–"
-    return f"<td align='right'>{f'<b>{text}</b>' if value >= MUCH else text}</td>"
+    return f"<td align='right'>{strong(text) if value >= MUCH else text}</td>"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from html import escape
 
 from gradstudio.core.knobs import Knob, format_value
+from gradstudio.core.text import strong
 
 
 def knob_tooltip(knob: Knob, note: str = "") -> str:
@@ -12,6 +13,6 @@ def knob_tooltip(knob: Knob, note: str = "") -> str:
     when = "acts at the next step" if knob.live else "acts on restart"
     more = f"<p>{escape(note[0].upper() + note[1:])}.</p>" if note else ""
     return (
-        f"<p><b>{knob.name}</b><br>{escape(knob.help)}</p>{more}<p>{escape(knob.allowed)}; default "
+        f"<p>{strong(knob.name)}<br>{escape(knob.help)}</p>{more}<p>{escape(knob.allowed)}; default "
         f"{escape(format_value(knob.default))}; {when}</p>"
     )

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from gradstudio.core.rank_figures import METRICS
-from gradstudio.core.text import number, percent
+from gradstudio.core.text import number, percent, strong
 from gradstudio.gui.drawing.shared_cursor import Cursor, StepRange
 from gradstudio.gui.plots.heatmap_plot import HeatmapPlot
 from gradstudio.session.record.run import Run
@@ -78,7 +78,7 @@ class RanksPlot(HeatmapPlot):
                 f"drift {number(drift)}",
                 *([] if abs(weight - 1) < 1e-3 else [f"weight of an example {number(weight)}"]),
             ]
-            while len(parts) > 1 and not self.header.fits(f"<b>step {step:,}</b> · {' · '.join(parts)}"):
+            while len(parts) > 1 and not self.header.fits(f"{strong(f'step {step:,}')} · {' · '.join(parts)}"):
                 parts.pop()
             return " · ".join(parts)
         values = ranks.metric(self.shown, step, step + 1)[0].tolist()

@@ -15,6 +15,7 @@ from PySide6.QtGui import QAccessible, QFocusEvent, QKeyEvent, QPen
 from PySide6.QtWidgets import QFrame, QGraphicsItem, QHBoxLayout, QVBoxLayout
 
 from gradstudio.core.files import Content
+from gradstudio.core.text import strong
 from gradstudio.gui.drawing import axes
 from gradstudio.gui.drawing.canvas import Canvas, Upright
 from gradstudio.gui.drawing.overlay import Overlays
@@ -349,9 +350,9 @@ class StepPlot(QFrame):
         step = self.step_cursor.step
         overlaid = self.overlay.reading(step) if self.overlay is not None and step is not None else ""
         if step is not None and 0 <= step < len(run.history):
-            self.header.say(f"<b>{self._where(step)}</b> · {self.reading(run, step)}", overlaid)
+            self.header.say(f"{strong(self._where(step))} · {self.reading(run, step)}", overlaid)
         elif step is not None and overlaid:
-            self.header.say(f"<b>{self._where(step, beyond=True)}</b> &nbsp;{overlaid}")
+            self.header.say(f"{strong(self._where(step, beyond=True))} &nbsp;{overlaid}")
         else:
             self.header.say(self.legend())
 

@@ -8,7 +8,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QComboBox, QGraphicsRectItem, QPushButton
 
 from gradstudio.core.knobs import format_value
-from gradstudio.core.text import duration, number, plural
+from gradstudio.core.text import duration, number, plural, strong
 from gradstudio.gui.drawing.axes import Axis
 from gradstudio.gui.drawing.marks import Mark, Marks
 from gradstudio.gui.drawing.shared_cursor import Cursor, StepRange
@@ -102,7 +102,7 @@ class Timeline(StepPlot):
         if self.run is None:
             return ""
         if self._held is not None:
-            return f"<b>release to rewind to step {self._held:,}</b>"
+            return strong(f"release to rewind to step {self._held:,}")
         changes = plural(len(self.run.timeline), "change", "changes")
         used, budget = (round(size / MEGABYTE) for size in self._memory)
         memory = f" &nbsp; drag to rewind · snapshots {max(used, 1):,} of {budget:,} MB" if self._memory[0] else ""

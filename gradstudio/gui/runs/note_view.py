@@ -7,6 +7,7 @@ import re
 from PySide6.QtCore import Qt, QUrl, Signal
 from PySide6.QtGui import (
     QDesktopServices,
+    QFont,
     QImage,
     QKeyEvent,
     QMouseEvent,
@@ -44,20 +45,27 @@ class NoteView(QTextBrowser):
         """Show a note that is Markdown."""
         text = re.sub(rf"\S{{{LONGEST_WORD}}}", r"\g<0> ", note)
         self.document().setMarkdown(IMAGE.sub("[image: ", text), FEATURES)
-        self._shrink_headings()
+        self._fit_letters()
         self.moveCursor(QTextCursor.MoveOperation.Start)  # or the view shows the end of a long note
         self.setAccessibleDescription(f"{self.toPlainText()} Press Enter to edit it.")
 
-    def _shrink_headings(self) -> None:
-        """Write headings as large as the other text: there is room for three lines."""
-        plain = QTextCharFormat()
+    def _fit_letters(self) -> None:
+        """Write headings as large as the other text, as there is room for three lines, and no letter bolder than the
+        program's font is."""
+        plain, strong = QTextCharFormat(), QTextCharFormat()
         plain.setProperty(QTextFormat.Property.FontSizeAdjustment, 0)
-        block = self.document().begin()
+        strong.setFontWeight(QFont.Weight.DemiBold)
+        cursor, block = QTextCursor(self.document()), self.document().begin()
         while block.isValid():
-            if block.blockFormat().headingLevel():
-                cursor = QTextCursor(block)
-                cursor.select(QTextCursor.SelectionType.BlockUnderCursor)
-                cursor.mergeCharFormat(plain)
+            heading = bool(block.blockFormat().headingLevel())
+            parts = [(each.start, each.length, each.format.fontWeight()) for each in block.textFormats()]
+            for start, length, weight in parts:
+                cursor.setPosition(block.position() + start)
+                cursor.setPosition(block.position() + start + length, QTextCursor.MoveMode.KeepAnchor)
+                if heading:
+                    cursor.mergeCharFormat(plain)
+                if heading or weight > QFont.Weight.DemiBold:
+                    cursor.mergeCharFormat(strong)
             block = block.next()
 
     def loadResource(self, type: int, name: QUrl | str) -> QImage:

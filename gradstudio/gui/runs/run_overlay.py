@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from gradstudio.core.text import strong
 from gradstudio.gui.drawing.overlay import Overlaid
 from gradstudio.gui.drawing.places import Clock
 from gradstudio.gui.drawing.smoothing import Smoother
@@ -18,7 +19,7 @@ def overlaid(run: Run, start: int = 0) -> Overlaid:
     rows["smooth"] = Smoother().smoothed(rows["loss"])
     steps = np.arange(start, count, dtype=float)
     columns = {name: (steps, values[start:]) for name, values in rows.items()}
-    tip = f"<p><b>{run_texts.rich(run.title)}</b><br>{run_texts.rich(run.id)}</p>"
+    tip = f"<p>{strong(run_texts.rich(run.title))}<br>{run_texts.rich(run.id)}</p>"
     clock = Clock()
     clock.take(run.history, count)
     return Overlaid(run.id, run.title, tip, columns, run, clock)

@@ -42,8 +42,8 @@ class RunPainter(QStyledItemDelegate):
 
     def restyle(self) -> None:
         """Use the theme's fonts."""
-        self._title, self._strong = theme.font(1.0, QFont.Weight.DemiBold), theme.font(1.0, QFont.Weight.Bold)
-        self._small, self._letter = theme.font(0.88), theme.font(0.8, QFont.Weight.Bold)
+        self._title, self._strong = theme.font(1.0, QFont.Weight.Medium), theme.font(1.0, QFont.Weight.DemiBold)
+        self._small, self._letter = theme.font(0.88), theme.font(0.8, QFont.Weight.DemiBold)
         self._high, self._low = QFontMetrics(self._title).height(), QFontMetrics(self._small).height()
 
     def sizeHint(self, option: QStyleOptionViewItem, index: Index) -> QSize:

@@ -1,4 +1,5 @@
-"""The files and the runs that a person had open last, kept in the settings: the latest first."""
+"""The files and the runs that a person had open last, and what was chosen in the command palette, kept in the settings:
+the latest first."""
 
 from __future__ import annotations
 
@@ -19,12 +20,12 @@ from gradstudio.session.record.run import Run
 
 MOST = 10
 LONGEST = 60  # letters of an entry
-FILES, RUNS = "recent/files", "recent/runs"
+FILES, RUNS, CHOICES = "recent/files", "recent/runs", "recent/choices"
 KEYS = "1234567890"
 
 
 def remember(kind: str, item: str, title: str = "") -> None:
-    """Put a file, by its path, or a run, by its id, before the others of its kind."""
+    """Put a file, by its path, a run, by its id, or a choice, by its name, before the others of its kind."""
     _store(kind, [(item, title), *((other, its) for other, its in known(kind) if other != item)][:MOST])
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import QEvent, QPoint, QSize, Qt, Signal
 from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
+    QApplication,
     QHeaderView,
     QLabel,
     QLineEdit,
@@ -26,6 +27,8 @@ from gradstudio.gui.widgets import popups
 from gradstudio.gui.widgets.roles import role_label
 
 MOST_SHOWN = 60  # choices that are listed; nobody reads more, and each costs time
+SIZE = (680, 480)  # px at normal text
+MARGIN = 60  # px of the window that stay in sight above it
 LONGEST = 200  # characters of what is searched for
 _LIST_KEYS = {Qt.Key.Key_Up, Qt.Key.Key_Down, Qt.Key.Key_PageUp, Qt.Key.Key_PageDown}
 
@@ -40,6 +43,12 @@ class Choice:
     keys: str = ""
     about: str = ""  # its tooltip, in which words are searched too
     possible: bool = True
+    named: str = ""  # what tells it from others of the same label
+
+    @property
+    def name(self) -> str:
+        """What it is remembered by, once it was chosen."""
+        return f"{self.kind}: {self.named or self.label}"
 
 
 def found(choices: Iterable[Choice], text: str) -> list[Choice]:
@@ -73,9 +82,17 @@ class _Line(QLineEdit):
 
 
 class CommandPalette(popups.TemporaryDialog):
-    def __init__(self, parent: QWidget, choices: Sequence[Choice]) -> None:
+    """A sheet without a frame, which leaves when the window is used again. `latest`: names of the choices that were
+    made last, which come first while nothing is searched for; `chosen` is told of each."""
+
+    def __init__(
+        self, parent: QWidget, choices: Sequence[Choice], latest: Sequence[str] = (),
+        chosen: Callable[[Choice], object] = lambda _: None,
+    ) -> None:  # fmt: skip
         super().__init__(parent, "Find anything")
-        self._choices = list(choices)
+        self.setObjectName("palette")
+        self.setWindowFlag(Qt.WindowType.FramelessWindowHint)
+        self._choices, self._latest, self._tell = list(choices), list(latest), chosen
         self._shown: list[Choice] = []
         self.line = _Line()
         self.line.setMaxLength(LONGEST)
@@ -98,6 +115,7 @@ class CommandPalette(popups.TemporaryDialog):
             header.setSectionResizeMode(column, mode)
         self.nothing: QLabel = role_label("Nothing has all of these words: try fewer.", "dim")
         column = QVBoxLayout(self)
+        column.setContentsMargins(10, 10, 10, 10)
         for widget in (self.line, self.nothing, self.list):
             column.addWidget(widget)
         self.line.textChanged.connect(self._find)
@@ -106,8 +124,20 @@ class CommandPalette(popups.TemporaryDialog):
         self.list.itemClicked.connect(self._choose)
         self.list.itemActivated.connect(self._choose)
         self._find()
-        self.resize(round(640 * theme.zoom), round(440 * theme.zoom))
+        self._place(parent)
         self.line.setFocus()
+
+    def _place(self, over: QWidget) -> None:
+        """Lie in the middle of the window, under its top."""
+        room = over.size() - QSize(2 * MARGIN, 2 * MARGIN)
+        self.resize((QSize(*SIZE) * theme.zoom).boundedTo(room))
+        self.move(over.mapToGlobal(QPoint((over.width() - self.width()) // 2, MARGIN)))
+
+    def changeEvent(self, event: QEvent) -> None:
+        """Leave when another window of the program is used: a sheet without a frame has no button to close it."""
+        super().changeEvent(event)
+        if event.type() == QEvent.Type.ActivationChange and QApplication.activeWindow() is self.parentWidget():
+            self.reject()
 
     def add(self, choices: Iterable[Choice]) -> None:
         """Offer more, which took a while to read."""
@@ -120,7 +150,7 @@ class CommandPalette(popups.TemporaryDialog):
         return list(self._shown)
 
     def _find(self) -> None:
-        self._shown = found(self._choices, self.line.text())[:MOST_SHOWN]
+        self._shown = found(self._in_order(), self.line.text())[:MOST_SHOWN]
         self.list.clear()
         for choice in self._shown:
             item = QTreeWidgetItem([choice.label, choice.keys, choice.kind])
@@ -134,10 +164,19 @@ class CommandPalette(popups.TemporaryDialog):
             self.list.setCurrentItem(first)
         self.nothing.setVisible(not self._shown)
 
+    def _in_order(self) -> list[Choice]:
+        """Return the choices, those that were made last first while nothing is searched for."""
+        if self.line.text().strip():
+            return self._choices
+        named = {choice.name: choice for choice in reversed(self._choices)}
+        first = [named[name] for name in self._latest if name in named]
+        return [*first, *(choice for choice in self._choices if choice not in first)]
+
     def _choose(self) -> None:
         """Carry out the chosen line once this dialog is gone: what it does may open another one."""
         row = self.list.indexOfTopLevelItem(self.list.currentItem()) if self._shown else -1
         if row >= 0 and self.isVisible():  # a double click activates what a click has chosen
             chosen = self._shown[row]
             self.accept()
+            self._tell(chosen)
             chosen.call()

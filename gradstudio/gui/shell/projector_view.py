@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QObject, QSize, Qt
+from PySide6.QtCore import QObject, QRect, QSize, Qt
 from PySide6.QtWidgets import QMainWindow
 
 from gradstudio.gui.shell.figures_bar import FiguresBar
@@ -44,7 +44,7 @@ class ProjectorView(QObject):
             return
         window, state = self._window, self._window.windowState()
         self._back = [
-            partial(self._put_back, state, window.size(), window.minimumSize()),  # first: the columns need the room
+            partial(self._put_back, state, window.geometry(), window.minimumSize()),  # first: columns need the room
             partial(theme.project, False),
             self._show_bars,
             self._plots.project(),
@@ -74,11 +74,11 @@ class ProjectorView(QObject):
         for each in back:
             each()
 
-    def _put_back(self, state: Qt.WindowState, size: QSize, least: QSize) -> None:
+    def _put_back(self, state: Qt.WindowState, place: QRect, least: QSize) -> None:
         self._window.setWindowState(state)
         self._window.setMinimumSize(least)
         if not state & (Qt.WindowState.WindowFullScreen | Qt.WindowState.WindowMaximized):
-            self._window.resize(size)  # as the screen may be smaller than the window
+            self._window.setGeometry(place)  # not the size alone: the frame would leave its place
 
     def _show_bars(self) -> None:
         self._window.menuBar().setMaximumHeight(QWIDGETSIZE_MAX)

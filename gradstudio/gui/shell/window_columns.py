@@ -72,7 +72,7 @@ class Columns(QSplitter):
 
     def toggle_page(self, page: Page, *, only_show: bool = False) -> None:
         """Show a page; where it is on view already, the plots in its place, or no right column, unless `only_show`."""
-        if not self._on_view(page):
+        if not self.shows(page):
             self._right.setVisible(page not in LARGE or self._right.isVisible())
             self.show_page(page)
         elif only_show:
@@ -91,9 +91,10 @@ class Columns(QSplitter):
 
     @property
     def _large_on_view(self) -> Page | None:
-        return next((page for page in LARGE if self._on_view(page)), None)
+        return next((page for page in LARGE if self.shows(page)), None)
 
-    def _on_view(self, page: Page) -> bool:
+    def shows(self, page: Page) -> bool:
+        """Return whether a page is on view."""
         if page in LARGE:
             return self.middle.page is self._right.large[page]
         return self._right.isVisible() and self._right.page == page

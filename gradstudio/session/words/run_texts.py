@@ -6,7 +6,7 @@ import time
 from html import escape
 from typing import NamedTuple
 
-from gradstudio.core.text import number, plural
+from gradstudio.core.text import number, plural, strong
 from gradstudio.session.library.store import Entry
 from gradstudio.session.words.outcome_words import OUTCOMES
 
@@ -76,7 +76,7 @@ def tip(entry: Entry) -> str:
     branch = f"<br>a branch, from step {entry.parent_step:,} of {escape(entry.parent)}" if entry.parent else ""
     source = f"watched in {escape(entry.preset)}" if entry.watched else f"preset {escape(entry.preset)}"
     return (
-        f"<p><b>{escape(entry.title)}</b><br>{escape(entry.id)}, {source}{branch}<br>began {began}, "
+        f"<p>{strong(escape(entry.title))}<br>{escape(entry.id)}, {source}{branch}<br>began {began}, "
         f"{number(entry.seconds)} s in steps{accuracy}</p>{note}"
     )
 
