@@ -85,6 +85,7 @@ class Window(QMainWindow):
             plots=lambda: self.plots, toggle_gallery=self.toggle_gallery, in_gallery=self.gallery_page.isVisible,
             show_plots=self.show_plots, projector=self.projector,
         )  # fmt: skip
+        self.message.leave_written(self.figures.show_written)
         self._about_library = ""  # the latest that the message bar has shown
         self._reported = ""  # id of the latest run whose failure the message bar has shown
         self._state, self._asked = ChangeWatch(), ChangeWatch()

@@ -66,7 +66,7 @@ def test_a_cancelled_event_file_leaves_nothing_behind(
     qtbot.waitUntil(lambda: window.message.shown == "Cancelled: writing an event file.", timeout=LONG)
     assert not list(tmp_path.iterdir())
     window.jobs.export_events(window.simulator.run, str(tmp_path))
-    qtbot.waitUntil(lambda: window.message.shown.startswith("Written: "), timeout=LONG)
+    qtbot.waitUntil(lambda: window.figures.written.shown.startswith("Written: "), timeout=LONG)
     assert [each.read_bytes() for each in tmp_path.iterdir()] == [b"the first halfthe other half"]
 
 
@@ -112,7 +112,7 @@ def test_files_are_told_as_written_only_where_all_are(qtbot: QtBot, window: Wind
         for number, make in enumerate(makes):
             window.jobs.draw(make, str(tmp_path / f"{number}.html"), task)
             qtbot.waitUntil(lambda task=task, done=number + 1: task.done == done, timeout=LONG)
-        assert told in window.message.shown
+        assert told in window.message.shown + window.figures.written.shown
 
 
 @pytest.mark.parametrize("width", [1000, 1280, 1600])

@@ -455,11 +455,15 @@ def test_every_export_is_written_and_said_or_said_not_to_be(qtbot: QtBot, window
     press(qtbot, window.top.play)
     qtbot.waitUntil(lambda: window.simulator.run.over, timeout=LONG)
 
+    line = window.figures.written
+
     def said() -> str:
-        """What the message that comes next says."""
-        qtbot.waitUntil(window.message.isVisible, timeout=LONG)
-        text = window.message.text.text()
-        window.message.hide()
+        """What is said next to be written: at the foot, where it covers nothing."""
+        qtbot.waitUntil(line.isVisible, timeout=LONG)
+        text = line.words.toolTip()
+        qtbot.waitUntil(lambda: line.width() >= line.sizeHint().width(), timeout=LONG)
+        qtbot.mouseClick(line.close_button, Qt.MouseButton.LeftButton)
+        assert not line.isVisible() and not window.message.isVisible()
         return text
 
     for name in ("report.html", "report.pdf", "experiment.toml", "metrics.csv", "train.py"):
@@ -472,7 +476,8 @@ def test_every_export_is_written_and_said_or_said_not_to_be(qtbot: QtBot, window
     assert text == f"Written: {events}"
     (tmp_path / "file").write_text("in the way")
     window.jobs.export(window.simulator.run, "metrics.csv", str(tmp_path / "file" / "metrics.csv"))
-    assert "was not written" in said()
+    qtbot.waitUntil(window.message.isVisible, timeout=LONG)
+    assert "was not written" in window.message.shown and not line.isVisible()
 
 
 def test_search_finds_knobs_that_are_hidden_otherwise(qtbot: QtBot, window: Window) -> None:

@@ -173,5 +173,5 @@ class MakingDialog(TemporaryDialog):
         self.told.setText("")
         self.problem.setText(making.problem)
         if making.done:
-            self._context.message.show_news(f"Written: {making.path}", making.path)
+            self._context.message.show_written(f"Written: {making.path}", making.path)
             super().accept()

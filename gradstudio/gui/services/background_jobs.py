@@ -63,9 +63,9 @@ class WriteJob(BackgroundJob):
 
     def succeeded(self, message: MessageBar) -> None:
         if self.task.parts == 1:
-            message.show_news(f"Written: {self.path}", self.path)
+            message.show_written(f"Written: {self.path}", self.path)
         elif self.task.over and not self.task.failed:  # or the reason of a failure stays
-            message.show_news(f"Written: {self.task.parts:,} files into {self.path.parent}", self.path.parent)
+            message.show_written(f"Written: {self.task.parts:,} files into {self.path.parent}", self.path.parent)
 
 
 class Unreadable(Exception):

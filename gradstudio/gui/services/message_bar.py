@@ -26,6 +26,7 @@ class MessageBar(QFrame):
     def __init__(self) -> None:
         super().__init__()
         self._over: QWidget | None = None
+        self._at_foot: Callable[[str, Path], bool] = lambda *_: False
         self._instead: tuple[QWidget, ...] = ()  # pages that hide the other, each while it is in sight
         self.setObjectName("message")
         self.text = QLabel()
@@ -80,6 +81,15 @@ class MessageBar(QFrame):
         """Tell good news for `stay` ms, with a button that opens `file` or one for `action`."""
         self._show("good", text, "", file or Path(), action)
         self._leaving.start(stay)
+
+    def show_written(self, text: str, file: Path) -> None:
+        """Say what was written at the foot of the window; over the plots where that cannot be seen."""
+        if not self._at_foot(text, file):
+            self.show_news(text, file)
+
+    def leave_written(self, at_foot: Callable[[str, Path], bool]) -> None:
+        """Have `at_foot` say what was written from now on; it returns whether that can be seen."""
+        self._at_foot = at_foot
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         if watched in self._instead and event.type() in (QEvent.Type.Show, QEvent.Type.Hide) and not self.isHidden():

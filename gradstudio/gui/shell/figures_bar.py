@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from pathlib import Path
 
 import numpy as np
 from PySide6.QtCore import Qt
@@ -13,6 +14,7 @@ from gradstudio.core.history import COLUMNS, History
 from gradstudio.core.text import number, power
 from gradstudio.gui.services.tasks import Tasks
 from gradstudio.gui.shell.task_line import TaskLine
+from gradstudio.gui.shell.written_line import WrittenLine
 from gradstudio.gui.theme import theme
 from gradstudio.session.record.run import Run
 
@@ -97,9 +99,10 @@ class FiguresBar(QWidget):
         self._named = set(NAMES)  # figures that are shown
         row = QHBoxLayout(self)
         row.setContentsMargins(12, 4, 12, 4)
-        self.tasks = TaskLine()
+        self.tasks, self.written = TaskLine(), WrittenLine()
         row.addWidget(self._places, 1)
         row.addWidget(self.tasks)
+        row.addWidget(self.written)
         row.addWidget(self.note)
         theme.dress(self)
         theme.changed.connect(self._forget)
@@ -131,6 +134,14 @@ class FiguresBar(QWidget):
         if self._noted:
             self._place_note(self._noted[0])
 
+    def show_written(self, text: str, file: Path) -> bool:
+        """Say what was written, with a button that opens it; return whether it can be seen."""
+        return self.isVisible() and self.written.say(text, file, self._room_beside_tasks)
+
+    @property
+    def _room_beside_tasks(self) -> int:
+        return self._room - (0 if self.tasks.isHidden() else self.tasks.sizeHint().width())
+
     @property
     def _room(self) -> int:
         """Pixels beside the figures."""
@@ -139,7 +150,9 @@ class FiguresBar(QWidget):
         return self.width() - 24 - 2 * row.spacing() - self._places.minimumSizeHint().width()
 
     def _place_note(self, note: str) -> None:
-        room = self._room - (0 if self.tasks.isHidden() else self.tasks.sizeHint().width())
+        room = self._room_beside_tasks
+        if self.written.fit(room):
+            room -= self.written.sizeHint().width()
         if (note, room) != self._noted:
             self._noted = (note, room)
             self.note.setText(note)
