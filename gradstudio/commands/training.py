@@ -177,7 +177,7 @@ def _trained(record: Run, wanted: Wanted, snapshots: Snapshots) -> tuple[str, bo
     failure, kept = "", False
 
     def keep(worker: Worker) -> None:
-        writer.follow(record, snapshots, worker.hear)
+        writer.follow(record, snapshots, worker.hear, worker.show_waiting)
 
     with interrupts.stopping(lambda: None, lambda: writer.close(HURRIED_WRITING)) as signals:
         try:

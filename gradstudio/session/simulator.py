@@ -516,7 +516,7 @@ class Simulator:
         if self._library_writer and twins:
             self._library_writer.follow(twins.other, self.snapshots)
         if self._library_writer:
-            self._library_writer.follow(self.run, self.snapshots, self._worker.hear)
+            self._library_writer.follow(self.run, self.snapshots, self._worker.hear, self._worker.show_waiting)
 
     def _leave(self) -> None:
         """Stop the present run and let go of its models, for another family."""

@@ -4,12 +4,13 @@ it and however it ends."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from itertools import count
 
 import numpy as np
 import pytest
-from waiting import ENDLESS, join, until
+from waiting import ENDLESS, PATIENCE, HeldStep, join, until
 
 from gradstudio.core.events import Change
 from gradstudio.core.experiment import Experiment
@@ -18,6 +19,8 @@ from gradstudio.core.presets import Preset
 from gradstudio.engine.snapshot import Snapshot
 from gradstudio.engine.step import reading
 from gradstudio.engine.step.optimizers import Updates
+from gradstudio.session.library.store import Library
+from gradstudio.session.library.writer import LibraryWriter
 from gradstudio.session.record.branches import fork
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.snapshots import Snapshots
@@ -225,6 +228,20 @@ def test_a_device_that_is_gone_takes_no_row_with_it_that_was_read(monkeypatch, h
     Worker(run, snapshots=Snapshots(gap=1e9)).run()
     assert run.status == "failed" and "gone" in run.message and len(run.history) == 30
     assert [event.step for event in run.events if event.kind == "outlier"] == [5, 10, 15, 20, 25]
+
+
+def test_rows_are_written_while_a_later_step_hangs(monkeypatch, tmp_path):
+    monkeypatch.setattr(run_driver, "HELD", 1e9)
+    run = new_run(f"run.steps={ENDLESS}")
+    worker, writer = Worker(run), LibraryWriter(tmp_path / "library.sqlite3")
+    with HeldStep(12) as held, closing(Library(tmp_path / "library.sqlite3")) as library:
+        worker.start()
+        writer.follow(run, None, worker.hear, worker.show_waiting)
+        assert held.reached.wait(PATIENCE)
+        until(lambda: any(entry.steps == 12 for entry in library.entries()))
+        worker.send(Stop(leaving=True))
+        held.let_go()
+    assert writer.close(PATIENCE) and run.history.column("step").tolist() == list(range(len(run.history)))
 
 
 def test_what_a_fault_left_in_mid_step_is_no_snapshot(monkeypatch):

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 # pays for that.
 HELD = 1 / 60  # seconds until rows are shown, checked at the end of a step: half the time between two frames
 UNSEEN = 0.2  # seconds until the rules look at them, likewise
+LONG = 0.2  # seconds of a step, after which others need not wait for its end to see the rows before it
 
 
 class RunDriver:
@@ -211,6 +212,14 @@ class RunDriver:
             if self.left:
                 raise LeftBehind
             self.writer.step_ends()
+
+    def show_waiting(self) -> None:
+        """Show the rows that are held back while a step takes long, from another thread."""
+        with self._changing:
+            now = self.run.step_now
+            if self._within and not self.left and now is not None and time.monotonic() - now[1] > LONG:
+                for row in self._let_go():
+                    self.writer.append(row)
 
     def leave(self) -> bool:
         """End the run from another thread, without the step that holds the driver's own. Return False where none

@@ -158,6 +158,11 @@ class Worker(threading.Thread):
             case "rate":
                 self.send(SetKnob("optimizer.lr", self.record.experiment.optimizer.lr * request.factor))
 
+    def show_waiting(self) -> None:
+        """Show the rows of the runs that wait for the end of a step which takes long, from any thread."""
+        for driver in self._drivers:
+            driver.show_waiting()
+
     def abandon(self) -> None:
         """Say that the runs were stopped, though a step still holds the thread. Only for a program that ends right
         after: what the step measures is lost."""
