@@ -53,6 +53,10 @@ if __name__ == "__main__":
 '''
 
 
+# The same with a knob that is the path of a file which it writes.
+WRITING = GOOD.replace("dropout=0.2):", 'dropout=0.2, log=""):\n    if log:\n        open(log, "w").close()')
+
+
 def preset(folder: Path, text: str = GOOD, name: str = "points.py", *, agreed: bool = True) -> Preset:
     """Write a studio file, agree to it, and return it as a preset of a few steps on the CPU."""
     path = folder / name

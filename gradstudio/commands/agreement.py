@@ -12,28 +12,36 @@ from gradstudio.core.text import about_unseen, revealed
 
 if TYPE_CHECKING:
     from gradstudio.core.experiment import Experiment
-    from gradstudio.core.studio_file import StudioFile
+    from gradstudio.session.own_model import Agreement
 
 Trust = Annotated[
-    bool, typer.Option("--trust", help="Agree to run the code of a studio file, once and for all for this text.")
+    bool,
+    typer.Option(
+        "--trust",
+        help="Agree to run the code of a studio file, once and for all for this text and the texts of its knobs.",
+    ),
 ]
 
 
-def agree(experiment: Experiment, *, trusted: bool) -> None:
-    """Ask whether the studio file of an experiment may run, unless that was agreed to. WrongRequest where nobody
+def agree(*experiments: Experiment, trusted: bool) -> None:
+    """Ask whether the studio file of some experiments may run, unless that was agreed to. WrongRequest where nobody
     agrees."""
-    from gradstudio.core import trust
     from gradstudio.session import own_model
 
-    file = experiment.studio_file
-    if file is not None and own_model.needs_agreement(experiment):
-        if not trusted:
-            _ask(file)
-        trust.agree(file.sha256)
+    asked = own_model.to_agree(*experiments)
+    if asked is not None and not trusted:
+        _ask(asked)
+    for each in experiments:
+        own_model.keep_agreement(each)
 
 
-def _ask(file: StudioFile) -> None:
+def _ask(asked: Agreement) -> None:
     """Ask on the terminal; WrongRequest where there is none, or the answer is no."""
+    from gradstudio.core.knobs import format_value
+
+    file = asked.file
+    for name, text in asked.texts:
+        complain(f"{file.name} would be run with {name} = {format_value(revealed(text))}")
     size = f"{len(file.text.encode()):,} bytes, SHA-256 {file.sha256}"
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise WrongRequest(f"{file.name} is a program and would be run: read it, then add --trust ({size})")

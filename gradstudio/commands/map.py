@@ -123,6 +123,7 @@ def map_(
         raise WrongRequest("--out is missing: gradstudio map SOURCE --out FILE.map")
     if workers and on:
         raise WrongRequest("--workers and --on do not go together: a cluster has its own workers")
+    from gradstudio.session import own_model
     from gradstudio.session.map.map_plan import read_plan
 
     request = requested(
@@ -130,7 +131,7 @@ def map_(
         beginning=True
     )  # fmt: skip
     preset = request.preset.model_copy(update={"experiment": request.experiment, "timeline": request.timeline})
-    proposed = request.preset.map
+    proposed, own_panels = request.preset.map, bool(by)
     if proposed and not (x or y):
         x, y, by = proposed.x, proposed.y, by or proposed.by
         if proposed.steps and not steps and request.experiment.run.steps == request.preset.experiment.run.steps:
@@ -141,7 +142,9 @@ def map_(
             raise WrongRequest(f"{option} is missing: gradstudio map SOURCE --x KNOB=FROM:TO --y ... --out FILE.map")
     usual = proposed.cells if proposed else CELLS
     plan = read_plan(preset, x, y, usual if cells is None else cells, by, seeds, full=full)
-    agree(request.experiment, trusted=trust)
+    for each in plan.of_panels if own_panels else ():
+        own_model.agree_to_own(each, {by: each[by]})
+    agree(*plan.of_panels, trusted=trust)
     make(plan, out, wanted, resume=resume, workers=workers, on=on, as_json=as_json, quiet=quiet)
 
 

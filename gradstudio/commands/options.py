@@ -142,11 +142,13 @@ def requested(
     `beginning`: the beginning of a run's id is enough. PresetError, KnobError, LibraryError or WrongRequest
     otherwise."""
     from gradstudio.core.experiment import parse_assignment
+    from gradstudio.session import own_model
 
     preset, threads = _loaded(source, library, beginning=beginning)
     given = {name: value for name, value in flags.items() if value is not None}
     values = dict(parse_assignment(text, preset.experiment) for text in assignments or [])
     experiment = preset.experiment.with_values({**values, **given})
+    own_model.agree_to_own(experiment, values)
     planned = _planned(preset, changes or [], experiment)
     tell_unseen()
     return Request(preset, experiment, planned, threads)

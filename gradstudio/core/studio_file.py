@@ -121,6 +121,12 @@ class StudioFile(BaseModel):
                 found[field] = value
         return found
 
+    def hashes(self, values: Mapping[str, Value]) -> list[str]:
+        """Return the hashes of the texts among values of the file's knobs. A person agrees to each of them beside the
+        file, as a text may be the path of a file that it loads."""
+        texts = ((field, value) for field, value in values.items() if isinstance(value, str))
+        return [digest(f"{self.sha256}\n{field}\n{value}") for field, value in texts]
+
     def knob(self, name: str) -> Knob:
         """Return the knob of this dotted name; KnobError where the file has none."""
         if name not in self.knobs:

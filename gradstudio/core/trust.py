@@ -1,5 +1,5 @@
-"""The studio files that a person has agreed to run, by the SHA-256 of their text. A text that was changed is another
-one, and is asked for again."""
+"""The studio files that a person has agreed to run, by the SHA-256 of their text, and the texts that are set for their
+knobs, by a hash of each (studio_file.py). What was changed is something else, and is asked for again."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ def agreements() -> Path:
     return Path(platformdirs.user_data_dir("gradstudio", appauthor=False)) / "agreed_files.txt"
 
 
-def agreed(sha256: str) -> bool:
-    """Return whether somebody has agreed to run the text with this hash."""
-    return sha256 in _agreed_here or sha256 in _listed()
+def agreed(*hashes: str) -> bool:
+    """Return whether somebody has agreed to everything with these hashes."""
+    return _agreed_here.issuperset(hashes) or _agreed_here.union(_listed()).issuperset(hashes)
 
 
-def agree(sha256: str) -> None:
-    """Remember that somebody has agreed to run the text with this hash."""
+def agree(*hashes: str) -> None:
+    """Remember that somebody has agreed to everything with these hashes."""
     listed = _listed()
-    if sha256 in listed:
-        return
+    new = [each for each in hashes if each not in listed]
     try:
-        files.write_whole(agreements(), "".join(f"{each}\n" for each in [*listed, sha256]))
+        if new:
+            files.write_whole(agreements(), "".join(f"{each}\n" for each in [*listed, *new]))
     except OSError:
-        agree_here(sha256)
+        agree_here(*new)
 
 
-def agree_here(sha256: str) -> None:
+def agree_here(*hashes: str) -> None:
     """Remember it until this program ends."""
-    _agreed_here.add(sha256)
+    _agreed_here.update(hashes)
 
 
 def _listed() -> list[str]:

@@ -16,7 +16,6 @@ from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QKeyEvent
 from PySide6.QtWidgets import QMainWindow, QStackedWidget, QVBoxLayout, QWidget
 
 from gradstudio.core import compiled, files, presets
-from gradstudio.core.studio_file import StudioFile
 from gradstudio.gui import commands
 from gradstudio.gui.branches import rewind_dialogs
 from gradstudio.gui.export import file_dialogs
@@ -42,6 +41,7 @@ from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets import stored
 from gradstudio.gui.widgets.change_watch import ChangeWatch
 from gradstudio.session.machine.device_search import Machine
+from gradstudio.session.own_model import Agreement
 from gradstudio.session.record.run import Run
 from gradstudio.session.simulator import Simulator
 from gradstudio.session.words.run_state import describe
@@ -333,11 +333,11 @@ class Window(QMainWindow):
         controls.file_asked.connect(self._open_file)
         controls.file_opened.connect(lambda path: recent.remember(recent.FILES, str(Path(path).absolute())))
         controls.knobs_changed.connect(self.knobs.forget)
-        self.knobs.asked.connect(controls.set_knob)
+        self.knobs.asked.connect(controls.set_own)
         self.knobs.slid.connect(controls.slide_knob)
 
-    def _ask_agreement(self, file: StudioFile, agreed: Callable[[], object]) -> None:
-        AgreementDialog(self, file, agreed).open()
+    def _ask_agreement(self, asked: Agreement, agreed: Callable[[], object]) -> None:
+        AgreementDialog(self, asked, agreed).open()
 
     def _connect_second_part(self) -> None:
         controls = self.controls

@@ -12,15 +12,17 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from gradstudio.core import files, presets, python_process, trust
 from gradstudio.core.check_note import ASKED, NOTE, TRACES, CheckNote
 from gradstudio.core.experiment import Experiment
+from gradstudio.core.knobs import Value
 from gradstudio.core.presets import Preset
-from gradstudio.core.studio_file import SECTION, StudioFileError, digest
+from gradstudio.core.studio_file import SECTION, StudioFile, StudioFileError, digest
 from gradstudio.core.text import signal_name
 
 START = 180.0  # seconds in which torch has to be imported
@@ -34,10 +36,46 @@ from gradstudio.engine.own_model import check
 check.main(Path(folder), float(limit))"""
 
 
-def needs_agreement(experiment: Experiment) -> bool:
-    """Return whether an experiment would run a studio file that nobody has agreed to."""
+class Agreement(NamedTuple):
+    """What a person agrees to: a studio file, and the texts that are set for its knobs, by dotted name."""
+
+    file: StudioFile
+    texts: tuple[tuple[str, str], ...]
+    hashes: tuple[str, ...]
+
+
+def to_agree(experiment: Experiment, *others: Experiment) -> Agreement | None:
+    """Return what a person has to agree to before an experiment is run, and others of the same studio file; None where
+    nothing is left to agree to."""
     file = experiment.studio_file
-    return file is not None and not trust.agreed(file.sha256)
+    if file is None:
+        return None
+    values = [each.model_file for each in (experiment, *others)]
+    hashes = dict.fromkeys([file.sha256, *(each for given in values for each in file.hashes(given))])
+    if trust.agreed(*hashes):
+        return None
+    texts = {(f"{SECTION}.{name}", text) for given in values for name, text in given.items() if isinstance(text, str)}
+    return Agreement(file, tuple(sorted(texts)), tuple(hashes))
+
+
+def needs_agreement(experiment: Experiment) -> bool:
+    """Return whether an experiment would run a studio file, or with a text for a knob of it, that nobody has agreed
+    to."""
+    return to_agree(experiment) is not None
+
+
+def agree_to_own(experiment: Experiment, values: Mapping[str, Value]) -> None:
+    """Remember until this program ends that these values, by dotted name, were set by the person."""
+    if experiment.studio_file is not None:
+        before = f"{SECTION}."
+        own = {name.removeprefix(before): value for name, value in values.items() if name.startswith(before)}
+        trust.agree_here(*experiment.studio_file.hashes(own))
+
+
+def keep_agreement(experiment: Experiment) -> None:
+    """Remember for good that everything of an experiment was agreed to: it is run."""
+    if experiment.studio_file is not None:
+        trust.agree(experiment.studio_file.sha256, *experiment.studio_file.hashes(experiment.model_file))
 
 
 def check(experiment: Experiment, stopped: Callable[[], bool] = lambda: False, *, limit: float | None = None) -> None:

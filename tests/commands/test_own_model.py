@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from own_models import GOOD
+from own_models import GOOD, WRITING
 
 from gradstudio.core import studio_file, trust
 from gradstudio.core.text import LONGEST_LINE
@@ -41,6 +41,26 @@ def test_without_a_terminal_a_file_needs_trust_once(gradstudio: Callable, points
     assert gradstudio("run", points, *FEW).code == 0
     points.write_text(points.read_text() + "\n")
     assert gradstudio("run", points, *FEW).code == 2
+
+
+def test_a_text_that_another_file_sets_for_a_knob_is_agreed_to_by_itself(
+    gradstudio: Callable, points: Path, tmp_path: Path
+) -> None:
+    points.write_text(WRITING)
+    assert gradstudio("run", points, *FEW, "--trust", "--out", tmp_path / "out").code == 0
+    stranger, mark = tmp_path / "stranger.toml", tmp_path / "mark"
+    plain = (tmp_path / "out" / "experiment.toml").read_text()
+    stranger.write_text(plain.replace("[studio_file]", f"[model_file]\nlog = '{mark}'\nhidden = 5\n\n[studio_file]"))
+    mapped = ("--x", "optimizer.lr=0.01:0.1:log", "--y", "model_file.dropout=0.1:0.5", "--cells", "2", "--workers", "1")
+    for words in (["run"], ["memory"], ["map", *mapped, "--out", tmp_path / "a.map"]):
+        refused = gradstudio(words[0], stranger, *words[1:])
+        assert refused.code == 2 and f"points.py would be run with model_file.log = {mark}" in refused.err
+    assert not mark.exists()
+    assert gradstudio("run", stranger, *FEW, "--trust").code == 0 and mark.exists()
+    assert gradstudio("run", stranger, *FEW).code == 0
+    own = f"model_file.log={tmp_path / 'own'}"
+    assert gradstudio("run", points, *FEW, "--set", own).code == 0 and (tmp_path / "own").exists()
+    assert gradstudio("branch", "last", "--step", "2").code == 0  # it is known as the person's own from then on
 
 
 @pytest.mark.parametrize(("answers", "code"), [("y\n", 0), ("s\nYes\n", 0), ("n\n", 2), ("\n", 2), ("", 2)])

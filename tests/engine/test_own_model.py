@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from own_models import GOOD, preset
+from own_models import GOOD, WRITING, preset
 from torch import nn
 
 from gradstudio.core import trust
@@ -700,6 +700,18 @@ def test_nothing_is_run_that_nobody_agreed_to(tmp_path: Path) -> None:
     assert not mark.exists()
     trust.agree(unknown.experiment.studio_file.sha256)
     Trainer(unknown.experiment)
+    assert mark.exists()
+
+
+def test_nothing_is_run_with_a_text_that_nobody_agreed_to(tmp_path: Path) -> None:
+    known, mark = preset(tmp_path, WRITING), tmp_path / "mark"
+    file, given = known.experiment.studio_file, known.experiment.with_value("model_file.log", str(mark))
+    assert file is not None
+    with pytest.raises(StudioFileError, match="never agreed to"):
+        Trainer(given)
+    assert not mark.exists()
+    trust.agree(*file.hashes({"log": str(mark), "hidden": 5}))
+    Trainer(given)
     assert mark.exists()
 
 

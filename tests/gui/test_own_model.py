@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from own_models import GOOD, preset
+from own_models import GOOD, WRITING, preset
 from PySide6.QtCore import QMimeData, QPointF, Qt, QUrl
 from PySide6.QtGui import QDropEvent, QFontDatabase
 from PySide6.QtWidgets import QDialogButtonBox
@@ -125,6 +125,23 @@ def test_a_stored_run_is_opened_and_drawn_and_asked_for(qtbot: QtBot, window: Wi
     library = Library(Path(os.environ["GRADSTUDIO_LIBRARY"]))
     assert library.load(run).experiment == window.simulator.run.experiment
     library.close()
+
+
+def test_a_text_that_a_preset_sets_is_shown_and_ones_own_is_not(qtbot: QtBot, window: Window, tmp_path: Path) -> None:
+    good = preset(tmp_path, WRITING)
+    logged = good.experiment.with_value("model_file.log", str(tmp_path / "theirs"))
+    window.controls.load(good.model_copy(update={"experiment": logged}))
+    window.controls.run_or_pause()
+    dialog = asked(window)
+    assert dialog is not None and dialog.given.toPlainText() == f"model_file.log = {tmp_path / 'theirs'}"
+    answer(window, QDialogButtonBox.StandardButton.Cancel)
+    assert not window.simulator.started and not (tmp_path / "theirs").exists()
+    window.refresh()
+    window.knobs.rows["model_file.log"].asked.emit("model_file.log", str(tmp_path / "own"))
+    window.controls.run_or_pause()
+    assert asked(window) is None
+    qtbot.waitUntil(lambda: window.simulator.run.over, timeout=LONG)
+    assert (tmp_path / "own").exists() and not (tmp_path / "theirs").exists()
 
 
 def test_a_bad_file_changes_nothing(window: Window, tmp_path: Path) -> None:

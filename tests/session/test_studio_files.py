@@ -163,6 +163,7 @@ def test_the_program_runs_whatever_names_the_file_binds(tmp_path: Path, start: s
     made = preset(tmp_path, f"{start}\n{PLAIN}\n{end}\n")
     words = ["schedule.kind=cosine", "clipping.kind=norm", "problem.noise=0.1", "model_file.word=é😀"]
     experiment, change = made.experiment.with_texts(words), Change(3, "optimizer.lr", 0.01)
+    own_model.agree_to_own(experiment, experiment.changed())
     run = trained(made.model_copy(update={"experiment": experiment, "timeline": (change,)}))
     found = printed(script(experiment, (change,)))
     assert len(found) == 12 and [loss for loss, _ in found] == run.history.column("loss").tolist()
@@ -404,8 +405,7 @@ def test_a_folder_and_a_missing_file_are_told(tmp_path: Path) -> None:
 # What becomes of the process that checks a file, and what is told. It is played by one that need not import torch.
 CHILD = """import os, sys, time
 from pathlib import Path
-_, package, folder, limit = sys.argv
-sys.path.insert(0, package)
+_, folder, limit = sys.argv
 from gradstudio.core.check_note import ASKED, NOTE, TRACES, CheckNote
 note = CheckNote(Path(folder, NOTE), Path(folder, ASKED).read_text().partition(chr(10))[0])
 """

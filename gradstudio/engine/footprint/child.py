@@ -119,8 +119,8 @@ def _answer(request: dict[str, Any], say: Callable[[Answer], None]) -> None:
     number = request["number"]
     try:
         experiment = presets.parse(request["toml"], Path("asked")).experiment
-        if experiment.studio_file is not None:
-            trust.agree_here(experiment.studio_file.sha256)  # or nobody had asked
+        if (file := experiment.studio_file) is not None:
+            trust.agree_here(file.sha256, *file.hashes(experiment.model_file))  # or nobody had asked
             limit_memory()
         for answer in found(experiment, with_cures=request["cures"]):
             say({"number": number, **answer})

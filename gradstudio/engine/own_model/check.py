@@ -49,7 +49,7 @@ def main(folder: Path, limit: float) -> None:
     experiment = presets.parse(text, Path("checked")).experiment
     file = experiment.studio_file
     assert file is not None
-    trust.agree_here(file.sha256)  # or nobody had asked for the check
+    trust.agree_here(file.sha256, *file.hashes(experiment.model_file))  # or nobody had asked for the check
     limit_memory()
     process, forks = os.getpid(), forks_of(file.name)
     with (folder / TRACES).open("wb") as traces:

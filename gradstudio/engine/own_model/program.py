@@ -35,7 +35,7 @@ class Program:
     def __init__(self, file: StudioFile, values: Mapping[str, Value]) -> None:
         """Run the text; StudioFileError where nobody has agreed to that, or where it fails. `values` are those of its
         knobs that differ from their defaults."""
-        if not trust.agreed(file.sha256):
+        if not trust.agreed(file.sha256, *file.hashes(values)):
             raise StudioFileError(
                 f"{file.name} was never agreed to (SHA-256 {file.sha256[:16]}…); read it, then run it with --trust"
             )

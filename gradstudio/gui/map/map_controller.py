@@ -10,7 +10,6 @@ from pathlib import Path
 from PySide6.QtCore import QObject
 
 from gradstudio.core import files
-from gradstudio.core.experiment import Experiment
 from gradstudio.core.knobs import KnobError
 from gradstudio.core.presets import LONGEST_TITLE
 from gradstudio.core.text import plural, shortened
@@ -21,7 +20,6 @@ from gradstudio.gui.services.background_jobs import Unreadable
 from gradstudio.gui.services.context import Context
 from gradstudio.gui.widgets import popups
 from gradstudio.gui.widgets.change_watch import ChangeWatch
-from gradstudio.session import own_model
 from gradstudio.session.map import journal
 from gradstudio.session.map.journal import JournalError, Stored
 from gradstudio.session.map.map_plan import Job, Plan, Spot
@@ -101,7 +99,8 @@ class MapController(QObject):
 
     def make(self, plan: Plan) -> None:
         """Begin a map in a file of its own."""
-        self._if_agreed(plan.experiment, partial(self._begin, plan, _new_file(plan), resume=False))
+        begin = partial(self._begin, plan, _new_file(plan), resume=False)
+        self._context.controls.if_agreed(begin, *plan.of_panels)
 
     def open(self, path: Path) -> None:
         """Show a map that was made before; the message bar says where it cannot be read."""
@@ -146,7 +145,8 @@ class MapController(QObject):
             self.refresh()
         elif self._stored is not None and self._path is not None:
             plan = self._stored.plan
-            self._if_agreed(plan.experiment, partial(self._begin, plan, self._path, resume=True))
+            begin = partial(self._begin, plan, self._path, resume=True)
+            self._context.controls.if_agreed(begin, *plan.of_panels)
 
     def _cancel(self) -> None:
         if self._mapper is not None:
@@ -184,12 +184,6 @@ class MapController(QObject):
         file_choice.ask_where(context, f"Export {name}", name, partial(context.jobs.draw, content))
 
     # ---- inside
-
-    def _if_agreed(self, experiment: Experiment, act: partial[None]) -> None:
-        if own_model.needs_agreement(experiment):
-            self._context.controls.agreement_asked.emit(experiment.studio_file, act)
-        else:
-            act()
 
     def _begin(self, plan: Plan, path: Path, *, resume: bool) -> None:
         if not resume:

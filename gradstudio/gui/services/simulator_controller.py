@@ -9,7 +9,7 @@ from pathlib import Path
 from PySide6.QtCore import QObject, Signal
 
 from gradstudio.core import presets, ranks_allowed
-from gradstudio.core.experiment import parse_assignment
+from gradstudio.core.experiment import Experiment, parse_assignment
 from gradstudio.core.knobs import KnobError, Value, format_value
 from gradstudio.core.text import plural, storable
 from gradstudio.gui.services.message_bar import MessageBar
@@ -28,7 +28,7 @@ class SimulatorController(QObject):
     knobs_changed = Signal()  # the knobs on display may differ from those of the simulator
     title_changed = Signal(str)  # title of the preset
     refresh_asked = Signal()  # the window should show the simulator at once, not at the next beat
-    agreement_asked = Signal(object, object)  # a studio file that nobody has agreed to run, and what to do then
+    agreement_asked = Signal(object, object)  # the Agreement that a run lacks, and what to do then
     request_asked = Signal(str, float)  # word and factor: what another program is asked to do with its run
     rate_asked = Signal()  # a person wants to give that factor
     baseline_asked = Signal()  # a person wants the run in the plots as the baseline, or no baseline
@@ -192,6 +192,11 @@ class SimulatorController(QObject):
                 )
         self.knobs_changed.emit()
 
+    def set_own(self, name: str, value: Value) -> None:
+        """Set a knob as a person asks: a text for a studio file needs no other agreement then."""
+        own_model.agree_to_own(self._simulator.requested, {name: value})
+        self.set_knob(name, value)
+
     def slide_knob(self, name: str, value: Value, by_keys: bool) -> None:
         """Set a knob to the value that its slider reached, or to the nearest one that the other knobs allow."""
         self.set_knob(name, self._simulator.nearest(name, value, onwards=by_keys))
@@ -307,6 +312,7 @@ class SimulatorController(QObject):
         """Begin again with a twin in which this knob has this value; raise KnobError where it cannot."""
         if why := self._simulator.only_shown:
             raise KnobError(why)
+        own_model.agree_to_own(self._simulator.requested, {name: value})
         self._leave(lambda: self._simulator.start_twins(name, value))
 
     def save_preset_as(self, title: str) -> None:
@@ -340,11 +346,16 @@ class SimulatorController(QObject):
 
     def _if_agreed(self, act: Callable[[], object]) -> None:
         """Do what runs the model, at once or when a person has agreed to run its studio file."""
-        experiment = self._simulator.requested
-        if own_model.needs_agreement(experiment):
-            self.agreement_asked.emit(experiment.studio_file, act)
-        else:
-            act()
+        self.if_agreed(act, self._simulator.requested)
+
+    def if_agreed(self, act: Callable[[], object], *experiments: Experiment) -> None:
+        """Do what runs experiments, at once or when a person has agreed to run their studio file."""
+        if asked := own_model.to_agree(*experiments):
+            self.agreement_asked.emit(asked, act)
+            return
+        for each in experiments:
+            own_model.keep_agreement(each)
+        act()
 
     def _leave(self, load: Callable[[], object]) -> None:
         """Load something else; offer the run that went until now, which the library keeps."""

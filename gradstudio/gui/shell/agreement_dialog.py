@@ -1,4 +1,5 @@
-"""The question before a studio file is run for the first time: its text, its hash, and what running it means."""
+"""The question before a studio file is run for the first time: its text, its hash, what running it means, and the texts
+that are set for its knobs."""
 
 from __future__ import annotations
 
@@ -10,18 +11,22 @@ from PySide6.QtGui import QFontDatabase, QTextOption
 from PySide6.QtWidgets import QDialogButtonBox, QLabel, QPlainTextEdit, QVBoxLayout, QWidget
 
 from gradstudio.core import trust
-from gradstudio.core.studio_file import StudioFile
+from gradstudio.core.knobs import format_value
 from gradstudio.core.text import about_unseen, revealed
 from gradstudio.gui.widgets.popups import TemporaryDialog
+from gradstudio.session.own_model import Agreement
 
 ABOUT = "This file is a program, and can do whatever you can do on this machine. Run it only if you trust its text."
+SET = "These texts were not set by you here. The file may read or load what they name:"
+MOST_LINES = 6  # of these texts that are in sight at once
 
 
 class AgreementDialog(TemporaryDialog):
     """Asks once for each text. Nothing of the file runs before."""
 
-    def __init__(self, parent: QWidget, file: StudioFile, agreed: Callable[[], object]) -> None:
+    def __init__(self, parent: QWidget, asked: Agreement, agreed: Callable[[], object]) -> None:
         super().__init__(parent, "Run a studio file")
+        file = asked.file
         about = QLabel(ABOUT)
         about.setWordWrap(True)
         size = len(file.text.encode())
@@ -29,31 +34,44 @@ class AgreementDialog(TemporaryDialog):
         facts.setTextFormat(Qt.TextFormat.PlainText)
         facts.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         facts.setProperty("role", "dim")
+        given = [f"{name} = {format_value(revealed(text))}" for name, text in asked.texts]
+        heading = QLabel(SET)
+        heading.setWordWrap(True)
+        self.given = _reader("\n".join(given), "Texts of its knobs")
+        self.given.setMaximumHeight(self.given.fontMetrics().lineSpacing() * (min(len(given), MOST_LINES) + 1))
+        for part in (heading, self.given):
+            part.setVisible(bool(given))
         unseen = about_unseen(file.text)
         self.unseen = QLabel(f"{unseen}. They may hide what the file does." if unseen else "")
         self.unseen.setProperty("role", "over")
         self.unseen.setWordWrap(True)
         self.unseen.setVisible(bool(unseen))
-        self.text = QPlainTextEdit(revealed(file.text))
-        self.text.setObjectName("note")
-        self.text.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
-        self.text.setReadOnly(True)
-        self.text.setTabChangesFocus(True)
-        # nothing of a long line is out of sight
-        self.text.setWordWrapMode(QTextOption.WrapMode.WrapAtWordBoundaryOrAnywhere)
-        self.text.setAccessibleName("Text of the file")
+        self.text = _reader(revealed(file.text), "Text of the file")
         self.buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Ok | QDialogButtonBox.StandardButton.Cancel)
         self.buttons.button(QDialogButtonBox.StandardButton.Ok).setText("Run it")
         self.buttons.button(QDialogButtonBox.StandardButton.Cancel).setDefault(True)
         self.buttons.rejected.connect(self.reject)
         self.buttons.accepted.connect(self.accept)
-        self.accepted.connect(partial(_agree, file.sha256, agreed))
+        self.accepted.connect(partial(_agree, asked.hashes, agreed))
         column = QVBoxLayout(self)
-        for part in (about, facts, self.unseen, self.text, self.buttons):
+        for part in (about, facts, heading, self.given, self.unseen, self.text, self.buttons):
             column.addWidget(part)
         self.resize(720, 520)
 
 
-def _agree(sha256: str, agreed: Callable[[], object]) -> None:
-    trust.agree(sha256)
+def _reader(text: str, name: str) -> QPlainTextEdit:
+    """Return what shows a text of somebody else."""
+    reader = QPlainTextEdit(text)
+    reader.setObjectName("note")
+    reader.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
+    reader.setReadOnly(True)
+    reader.setTabChangesFocus(True)
+    # nothing of a long line is out of sight
+    reader.setWordWrapMode(QTextOption.WrapMode.WrapAtWordBoundaryOrAnywhere)
+    reader.setAccessibleName(name)
+    return reader
+
+
+def _agree(hashes: tuple[str, ...], agreed: Callable[[], object]) -> None:
+    trust.agree(*hashes)
     agreed()

@@ -70,6 +70,11 @@ class Plan:
     def cells(self) -> int:
         return math.prod(self.shape)
 
+    @property
+    def of_panels(self) -> list[Experiment]:
+        """The experiment as each panel has it."""
+        return [self.experiment.with_value(self.by, value) for value in self.panels] or [self.experiment]
+
     def values_at(self, spot: Spot) -> dict[str, Value]:
         """Return the values of the mapped knobs in a cell."""
         third = {self.by: self.panels[spot.panel]} if self.by else {}
