@@ -116,7 +116,15 @@ def table(
     menus: Menus = {
         "&File": (*presets[:2], *_recent(context), None, *export, None, *_course(context), None, quit_),
         "&Edit": edit,
-        "&Run": (*_run(context, plots), None, *_speed(speed), None, Submenu("Device", devices)),
+        "&Run": (
+            *_run(context, plots),
+            None,
+            *_replay(context, plots),
+            None,
+            *_speed(speed),
+            None,
+            Submenu("Device", devices),
+        ),
         "&View": (
             *_plots(plots),
             *_layer(plots),
@@ -259,10 +267,13 @@ def _run(context: Context, plots: Callable[[], PlotStack]) -> tuple[Entry, ...]:
                 lambda: controls.can_rewind),
         Command("rewind_to_healthy", "Rewind to healthy step", rewind_to_healthy, "Ctrl+Shift+G",
                 "Rewinds a run that diverged to its last healthy step, and any other run to a step you choose; "
-                "dragging the timeline rewinds too", lambda: controls.can_rewind),
+                "Rewind here does so at the timeline", lambda: controls.can_rewind),
         Command("skip", "Skip next batches…", partial(rewind_dialogs.ask_skip, context),
                 help="Skips batches from the next step on, for example those that caused a loss spike",
                 enabled=lambda: controls.led_here),
+        Command("rewind_here", "Rewind here", lambda: plots().timeline.rewind_here(), "Ctrl+Shift+H",
+                "Sets the run back to the start of the step that is looked at",
+                lambda: controls.can_rewind and context.looked.step is not None),
         Submenu("Memory for rewinding", (Dynamic(partial(rewind_dialogs.fill_budgets, simulator)),)),
         None,
         Command("twins", "Start twins…", lambda: TwinsDialog(context).open(), "Ctrl+T",
@@ -273,6 +284,23 @@ def _run(context: Context, plots: Callable[[], PlotStack]) -> tuple[Entry, ...]:
                 lambda: controls.measured),
         Command("compare", "Compare with large batch", controls.compare_with_large_batch, "Ctrl+B", COMPARING,
                 lambda: controls.led_here and not simulator.run.over),
+    )  # fmt: skip
+
+
+def _replay(context: Context, plots: Callable[[], PlotStack]) -> tuple[Command, ...]:
+    looked = context.looked
+    return (
+        Command("replay", "Play or pause replay", lambda: plots().timeline.replay.toggle(), "F6",
+                "Plays the run again from the step that is looked at; nothing is trained", lambda: looked.last > 0),
+        Command("replay_speed", "Change replay speed", lambda: plots().timeline.replay.next_speed(), "Shift+F6",
+                "Plays faster, up to 20x; after that 1x again"),
+        Command("look_back", "Look one step back", partial(looked.move, -1),
+                help="Shows every panel as of the step before; nothing is rewound",
+                enabled=lambda: looked.last > 0, more_keys="Left"),
+        Command("look_on", "Look one step on", partial(looked.move, 1), help="Shows every panel as of the next step",
+                enabled=lambda: looked.step is not None, more_keys="Right"),
+        Command("look_at_now", "Back to newest step", looked.leave, help="Shows every panel as of now again",
+                enabled=lambda: looked.step is not None, more_keys="End, Esc"),
     )  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from PySide6.QtWidgets import QMainWindow, QStackedWidget, QVBoxLayout, QWidget
 from gradstudio.core import compiled, files, presets
 from gradstudio.gui import commands
 from gradstudio.gui.branches import rewind_dialogs
+from gradstudio.gui.drawing.looked_step import LookedStep
 from gradstudio.gui.export import file_dialogs
 from gradstudio.gui.frame_budget import Every
 from gradstudio.gui.gallery.gallery_controller import GalleryController
@@ -29,6 +30,7 @@ from gradstudio.gui.services.background_jobs import BackgroundJobs
 from gradstudio.gui.services.context import Context
 from gradstudio.gui.services.library_thread import LibraryThread
 from gradstudio.gui.services.message_bar import MessageBar
+from gradstudio.gui.services.past_run import PastRun
 from gradstudio.gui.services.simulator_controller import SimulatorController
 from gradstudio.gui.services.tasks import Tasks
 from gradstudio.gui.shell import menus
@@ -66,9 +68,11 @@ class Window(QMainWindow):
         self.controls = SimulatorController(self.simulator, self.message)
         self.tasks = Tasks()
         self.jobs = BackgroundJobs(self.tasks)
+        self.looked = LookedStep()
+        self.past = PastRun(self.looked)
         self.context = Context(
             self, self.simulator, self.controls, self.message, self.jobs, LibraryThread(library, self.tasks),
-            self.tasks, self.show_large, self.close_large,
+            self.tasks, self.show_large, self.close_large, self.looked,
         )  # fmt: skip
         self.top, self.figures = TopBar(), FiguresBar()
         self.simulator.set_speed(self.top.speed.speed)
@@ -88,7 +92,7 @@ class Window(QMainWindow):
         self.message.leave_written(self.figures.show_written)
         self._about_library = ""  # the latest that the message bar has shown
         self._reported = ""  # id of the latest run whose failure the message bar has shown
-        self._state, self._asked = ChangeWatch(), ChangeWatch()
+        self._state, self._asked, self._set = ChangeWatch(), ChangeWatch(), ChangeWatch()
         self._page = ChangeWatch()  # at the side: a page that was hidden is behind
         self._shown: Run | None = None
         self._figures_due, self._texts_due = Every(0.2), Every(1.0)
@@ -117,7 +121,7 @@ class Window(QMainWindow):
 
         if self._gallery_first:
             yield from self.gallery_page.making()
-        self.plots = second_part.PlotStack()
+        self.plots = second_part.PlotStack(self.looked)
         yield from theme.each_together(self.plots.furnishing())
         self.side = second_part.SidePanel()
         yield from theme.each_together(self.side.furnishing())
@@ -219,9 +223,14 @@ class Window(QMainWindow):
         drawable = not compiled.busy()  # the window does not wait for a function that is being compiled
         new = self._state.changed(run, run.status, len(run.findings)) or whole
         turned = self._page.changed(self.side.page if self.side.isVisible() else None, self.columns.middle.page)
+        if self._set.changed(self.simulator.requested):
+            self.looked.leave()  # a knob acts on what happens now
+        self.looked.follow(run)
+        moved = self.past.refresh(run)
         if (
             new
             or turned
+            or moved
             or self.knobs.stale
             or self._asked.changed(run.in_force, self.simulator.requested)
             or self._figures_due.at(now)
@@ -234,7 +243,7 @@ class Window(QMainWindow):
         if drawable:
             yield from self.plots.refreshing(self.simulator)
         run = self.simulator.run  # another one may have begun in the meantime
-        if new or turned or self._texts_due.at(now):
+        if new or turned or moved or self._texts_due.at(now):
             self._texts_due.restart(now)
             self._refresh_texts(run, new)
         if run is not self._shown:
@@ -242,9 +251,9 @@ class Window(QMainWindow):
             self.runs.mark()
 
     def _refresh_figures(self, run: Run) -> Iterator[None]:
-        self.figures.refresh(run)
+        self.figures.refresh(run, self.looked.at(run))
         self.top.refresh(self.simulator, self.controls)
-        self.knobs.refresh(self.simulator)
+        self._refresh_knobs()
         yield
         self.side.code.refresh(self.simulator)
         self.fixes.refresh()
@@ -253,10 +262,24 @@ class Window(QMainWindow):
         self.map.refresh()
         self._show_news()
 
+    def _refresh_knobs(self) -> None:
+        view = self.past.view
+        if view is None:
+            self.knobs.refresh(self.simulator)
+        else:
+            locked = f"The values of step {len(view.history) - 1:,}. They are not changed here: End goes back to now."
+            self.knobs.refresh(self.simulator.as_of(view), locked)
+
     def _refresh_texts(self, run: Run, new: bool) -> None:
-        state = describe(run, self.simulator.family.parent(run))
-        self.top.pill.show_state(state.tone, state.headline)
-        self.findings.refresh(run, state, self.controls.healthy_step)
+        view = self.past.view
+        if view is None:
+            state = describe(run, self.simulator.family.parent(run))
+            self.top.pill.show_state(state.tone, state.headline)
+            self.findings.refresh(run, state, self.controls.healthy_step)
+        else:
+            state = self.past.state(run)
+            self.top.pill.show_state(state.tone, self.looked.words)
+            self.findings.refresh(view, state, None, f"step {len(view.history) - 1:,}")
         self.lesson.refresh(run, self.simulator.requested, self.map.done_with_proposal)
         (self.diagnosis.balance if new else self.diagnosis.balance_soon)()
         self.branches.refresh()
@@ -367,8 +390,11 @@ class Window(QMainWindow):
         if event.key() == Qt.Key.Key_Space and self.pages.currentIndex() == 0:
             self.controls.run_or_pause()
             return
-        if event.key() == Qt.Key.Key_Escape:  # that nothing on the page has taken
+        if event.key() == Qt.Key.Key_Escape and self.columns.middle.page is not None:  # nothing on it has taken the key
             self.close_large()
+            return
+        if self.furnished and self.pages.currentIndex() == 0 and self.looked.press(event.key()):
+            return
         super().keyPressEvent(event)
 
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -419,6 +420,13 @@ class Simulator:
     def started(self) -> bool:
         """True once the run has begun, here or at another time."""
         return self._worker is not None or self.run.over or self.led_elsewhere  # over: opened, or shown again
+
+    def as_of(self, view: Run) -> Simulator:
+        """Return the simulator with a view of its run in place of the run, and the knobs of that view: for reading
+        only."""
+        past = copy.copy(self)
+        past.run, past.requested = view, view.in_force
+        return past
 
     @property
     def going(self) -> Run:

@@ -62,9 +62,11 @@ def drag(view: QWidget, start: QPoint, stop: QPoint) -> None:
     QTest.mouseRelease(port, LEFT, pos=stop)
 
 
-def test_dragging_the_timeline_takes_the_run_back(qtbot: QtBot, ran: Window) -> None:
+def test_dragging_the_timeline_looks_and_rewind_here_takes_the_run_back(qtbot: QtBot, ran: Window) -> None:
     timeline, parent = ran.plots.timeline, ran.simulator.run
     drag(timeline.widget, pixel(timeline, 40), pixel(timeline, 25))
+    assert ran.simulator.run is parent and ran.looked.step == 25
+    qtbot.mouseClick(timeline.bar.rewind, LEFT)
     run = ran.simulator.run
     assert run is not parent and run.parent == parent.id and run.parent_step == 25
     qtbot.waitUntil(stands(ran, 25), timeout=LONG)
@@ -85,8 +87,8 @@ def test_dragging_the_timeline_takes_the_run_back(qtbot: QtBot, ran: Window) -> 
 
 def test_a_click_on_any_plot_offers_to_go_back_there(qtbot: QtBot, ran: Window) -> None:
     for plot in ran.plots.plots:
-        if plot is ran.plots.layers:
-            continue  # a click there opens the page of a layer
+        if plot in (ran.plots.layers, ran.plots.timeline):
+            continue  # a click there opens the page of a layer, or looks at a step
         qtbot.mouseMove(plot.widget.viewport(), pixel(plot, 12))
         qtbot.mouseClick(plot.widget.viewport(), LEFT, pos=pixel(plot, 12))
         assert ran.plots.rewind.isVisible() and ran.plots.rewind.text() == "Rewind to step 12", plot.title

@@ -15,6 +15,7 @@ from gradstudio.gui.runs.run_overlay import overlaid
 from gradstudio.gui.runs.runs_controller import RunsController
 from gradstudio.gui.services.context import Context
 from gradstudio.session.record import branches
+from gradstudio.session.record.as_of import family_as_of
 from gradstudio.session.record.branches import Family
 from gradstudio.session.record.run import Run
 
@@ -172,4 +173,7 @@ class BranchesController(QObject):
 
     def _show(self) -> None:
         if self._panel.isVisible():
-            self._panel.take(self._family, self._context.simulator.run, self._overlays)
+            run = self._context.simulator.run
+            step = self._context.looked.at(run)
+            family, shown = (self._family, run) if step is None else family_as_of(self._family, run, step)
+            self._panel.take(family, shown, self._overlays)

@@ -165,13 +165,13 @@ class FindingsPanel(QWidget):
             theme.dress(part)
         theme.changed.connect(self.update)
 
-    def refresh(self, run: Run, state: State, healthy: int | None) -> None:
-        """Show the run's state and findings; `healthy` is the last healthy step of a run that diverged."""
+    def refresh(self, run: Run, state: State, healthy: int | None, when: str = "") -> None:
+        """Show the run's state and findings; `healthy` is the last healthy step of a run that diverged, `when` the time
+        of the state where it is not now."""
         self.state.offer_step(healthy)
         self.provenance.show_provenance(run.provenance)
-        self.state.show_text(
-            _TONES[state.tone], state.headline, "now" if run.history and not run.over else "", state.text
-        )
+        when = when or ("now" if run.history and not run.over else "")
+        self.state.show_text(_TONES[state.tone], state.headline, when, state.text)
         found = ranked(run)
         while len(self.cards) < len(found):
             card = Card()

@@ -7,6 +7,7 @@ import time
 from PySide6.QtCore import QObject, Signal
 
 from gradstudio.core.history import History
+from gradstudio.gui.drawing.looked_step import LookedStep
 from gradstudio.gui.drawing.places import GUESS, Places
 
 SHORTEST = 50  # steps shown at the start
@@ -145,15 +146,27 @@ class StepRange(QObject):
 
 
 class Cursor(QObject):
-    """The step under the pointer, or None."""
+    """The step that the plots read: the one under the pointer, else the one that a person looks at, or None."""
 
     moved = Signal()
 
-    def __init__(self) -> None:
+    def __init__(self, looked: LookedStep | None = None) -> None:
         super().__init__()
-        self.step: int | None = None
+        self.looked = LookedStep() if looked is None else looked
+        self._under_pointer: int | None = None
+        self.looked.changed.connect(self._look)
+
+    @property
+    def step(self) -> int | None:
+        return self.looked.step if self._under_pointer is None else self._under_pointer
 
     def move(self, step: int | None) -> None:
-        if step != self.step:
-            self.step = step
+        """Say which step is under the pointer; None where it is over no plot."""
+        before, self._under_pointer = self.step, step
+        if before != self.step:
             self.moved.emit()
+
+    def _look(self) -> None:
+        """Read the step that is looked at now, wherever the pointer rests."""
+        self._under_pointer = None
+        self.moved.emit()

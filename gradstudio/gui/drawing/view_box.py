@@ -67,14 +67,14 @@ class StepViewBox(pg.ViewBox):
         event.accept()
 
 
-class RewindBox(StepViewBox):
-    """The view box of the timeline: dragging it rewinds the run."""
+class LookBox(StepViewBox):
+    """The view box of the timeline: dragging it looks at a step."""
 
-    dragged = Signal(object, bool)  # the step, which may need more than 32 bits; whether the button was released there
+    dragged = Signal(object)  # the step, which may need more than 32 bits
 
     def mouseDragEvent(self, ev: MouseDragEvent, axis: int | None = None) -> None:
         if ev.button() != Qt.MouseButton.LeftButton:
             super().mouseDragEvent(ev, axis)
             return
         ev.accept()
-        self.dragged.emit(self.step_at(ev.scenePos()), ev.isFinish())
+        self.dragged.emit(self.step_at(ev.scenePos()))

@@ -30,6 +30,7 @@ class ExamPlots(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self.steps, cursor, source = StepRange(), Cursor(), RunSource()
+        self._looked = cursor.looked
         self.plots: tuple[StepPlot, ...] = (
             LossPlot(self.steps, cursor, source, overlays := Overlays()),
             GradientNormPlot(self.steps, cursor, source, overlays),
@@ -50,6 +51,7 @@ class ExamPlots(QWidget):
     def show_run(self, run: Run | None) -> None:
         if run is None:
             return
+        self._looked.follow(run)
         if (run, run.over) != self._shown:
             self._shown = (run, run.over)
             self.steps.ended = run.over

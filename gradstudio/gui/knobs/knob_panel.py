@@ -57,8 +57,9 @@ class KnobPanel(Ground):
         self._lay_out()
         theme.changed.connect(self.forget)
 
-    def refresh(self, simulator: Simulator) -> None:
-        """Show the values that are asked for and in force; cheap where nothing has changed."""
+    def refresh(self, simulator: Simulator, locked: str = "") -> None:
+        """Show the values that are asked for and in force; cheap where nothing has changed. `locked`: why none can be
+        changed just now."""
         run = simulator.run
         news = (
             simulator.preset,
@@ -68,12 +69,13 @@ class KnobPanel(Ground):
             run.status,
             simulator.started,
             run.not_compared,
+            locked,
         )
         if not self._watch.changed(*news, *run.compared[-1:]):
             self._refresh_hints(simulator)
             return
         self._show_file(simulator.requested.studio_file)
-        if self._show_reason(simulator):
+        if self._show_reason(simulator, locked):
             return
         waiting = simulator.waiting()
         for name, row in self.rows.items():
@@ -104,10 +106,10 @@ class KnobPanel(Ground):
             self.rows |= {row.knob.name: row for row in self._of_file.rows}
             self._column.insertWidget(1, self._of_file)
 
-    def _show_reason(self, simulator: Simulator) -> bool:
+    def _show_reason(self, simulator: Simulator, locked: str) -> bool:
         """Say why no knob can be changed, where that is so: grey all of them, or show what was read off a script in
         their place. Return whether there are no knobs to show."""
-        why, watched = simulator.only_shown, simulator.run.watched
+        why, watched = locked or simulator.only_shown, simulator.run.watched
         self.reason.setVisible(bool(why))
         self.search.setVisible(watched is None)
         for group in self.groups:

@@ -23,6 +23,8 @@ class LayerController(QObject):
         self._sample: LayerSample | None = None
         self._of: Run | None = None  # the run that the sample is of
         self._opened = False
+        self._looked = plots.looked
+        self._rests: tuple[int | None, bool] = (None, True)  # step that is looked at, and whether it was followed
         self._note = ""
         self._page.step_asked.connect(self.look)
         self._page.turned.connect(self._show)
@@ -53,6 +55,7 @@ class LayerController(QObject):
         if not opened:
             self._stop()
             return
+        self._follow_look()
         sampler = self._sampler
         if sampler is not None and not sampler.is_alive():
             self._sampler, self._note = None, sampler.problem
@@ -60,6 +63,16 @@ class LayerController(QObject):
                 self._sample = sampler.sample
                 self._page.mark_step(sampler.step)
         self._show()
+
+    def _follow_look(self) -> None:
+        """Look into the step that is looked at, once it rests."""
+        step, (before, followed) = self._looked.step, self._rests
+        if step != before:
+            self._rests = (step, step is None)
+        elif not followed and step is not None:
+            self._rests = (step, True)
+            self._page.histograms.step.setValue(step)
+            self.look(step)
 
     def close(self, seconds: float) -> bool:
         """Stop before the window closes; wait so many seconds at most and return whether the threads have ended."""

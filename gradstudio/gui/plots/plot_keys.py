@@ -1,4 +1,5 @@
-"""The keys of a plot: + and - zoom, Page Up and Page Down scroll by half a view, Left and Right move the cursor."""
+"""The keys of a plot: + and - zoom, Page Up and Page Down scroll by half a view, Left and Right look at the step before
+or after, End and Esc at the newest."""
 
 from __future__ import annotations
 
@@ -7,7 +8,6 @@ from PySide6.QtCore import Qt
 from gradstudio.gui.drawing.shared_cursor import Cursor, StepRange
 
 _Key = Qt.Key
-CURSOR: dict[int, int] = {_Key.Key_Left: -1, _Key.Key_Right: 1}  # steps
 
 
 def press(key: int, steps: StepRange, cursor: Cursor, last: int) -> bool:
@@ -22,8 +22,5 @@ def press(key: int, steps: StepRange, cursor: Cursor, last: int) -> bool:
     }
     if key in views:
         steps.zoom(*views[key])
-    elif key in CURSOR and last >= 0:
-        cursor.move(min(max(here + CURSOR[key], 0), last))
-    else:
-        return False
-    return True
+        return True
+    return cursor.looked.press(key)

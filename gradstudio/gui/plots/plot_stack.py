@@ -10,6 +10,7 @@ from PySide6.QtCore import QPointF, QRect, Signal
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from gradstudio.core.history import History
+from gradstudio.gui.drawing.looked_step import LookedStep
 from gradstudio.gui.drawing.overlay import Overlaid, Overlays
 from gradstudio.gui.drawing.shared_cursor import SHORTEST, Cursor, StepRange
 from gradstudio.gui.drawing.smoothing import SMOOTHING, Smoother
@@ -40,9 +41,10 @@ class PlotStack(QWidget):
 
     rewind_asked = Signal(int)
 
-    def __init__(self) -> None:
+    def __init__(self, looked: LookedStep | None = None) -> None:
         super().__init__()
-        self.steps, self.step_cursor = StepRange(), Cursor()
+        self.steps, self.step_cursor = StepRange(), Cursor(looked)
+        self.looked = self.step_cursor.looked
         self.overlays = Overlays()
         self._source = RunSource()
         self._axis = Chosen("all", {"x": X_AXIS})
@@ -82,7 +84,7 @@ class PlotStack(QWidget):
         self.layer_page = LayerPage(steps, cursor)
         self._layout.addWidget(self.layer_page, 100)
         self.timeline = Timeline(steps, cursor)  # below that page, and so behind it for Tab
-        self._put(self.timeline, 0)
+        self._layout.addWidget(self.timeline)  # where a click looks at a step
         self.timeline.axis_asked.connect(self.choose_axis)
         self.timeline.show_axis(self._axis["x"])
         self.layers.layer_asked.connect(self.show_layer)
@@ -116,6 +118,7 @@ class PlotStack(QWidget):
     def refreshing(self, simulator: Simulator) -> Iterator[None]:
         """Show the simulator's run as it is now, one plot each time that it is asked."""
         run, parent = simulator.run, simulator.family.parent(simulator.run)
+        self.looked.follow(run)
         self.steps.places.take(run.history, len(run.history))
         if run is not self._run:
             if self.layer_page.isHidden():
@@ -153,11 +156,16 @@ class PlotStack(QWidget):
             self._show_limit(simulator)  # the plot holds the run now that the advice is about
 
     def _show_limit(self, simulator: Simulator) -> None:
-        clipping = simulator.requested.clipping
-        if clipping.kind == "none":
+        looked, requested = self.looked.at(simulator.run), simulator.requested
+        if looked is not None:
+            requested = simulator.run.values_at(looked)
+        clipping = requested.clipping
+        if clipping.kind == "none" and looked is not None:
+            self.gradient_norm.show_limit(None)
+        elif clipping.kind == "none":
             self.gradient_norm.advise()
         else:
-            limited = simulator.requested.applies("clipping.max_norm")
+            limited = requested.applies("clipping.max_norm")
             self.gradient_norm.show_limit(clipping.max_norm if limited else None)
 
     def _put(self, plot: StepPlot, share: int) -> None:

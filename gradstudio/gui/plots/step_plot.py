@@ -18,6 +18,7 @@ from gradstudio.core.files import Content
 from gradstudio.core.text import strong
 from gradstudio.gui.drawing import axes
 from gradstudio.gui.drawing.canvas import Canvas, Upright
+from gradstudio.gui.drawing.looked_line import LookedLine
 from gradstudio.gui.drawing.overlay import Overlays
 from gradstudio.gui.drawing.overlay_curves import OverlayLayer
 from gradstudio.gui.drawing.plot_area import PlotArea
@@ -82,6 +83,7 @@ class StepPlot(QFrame):
         self.widget = PlotArea(self.box, left, right, self.right_width)
         self.plot, self.canvas = self.widget.plot, self.widget.canvas
         self.marks, self.cursor_line = RunMarks(self.canvas), Upright(self.canvas)
+        self.looked_line = LookedLine(self.canvas, self.step_cursor.looked)
         self.header = PlotHeader(self.title, self.help)
         self.title_label, self.legend_label = self.header.title, self.header.legend
         self._lay_out()
@@ -247,6 +249,7 @@ class StepPlot(QFrame):
         self.widget.dress()
         self.marks.restyle()
         self.cursor_line.setPen(QPen(theme.color("dim"), 0))
+        self.looked_line.restyle()
         self.redraw()
 
     def show_values(self, side: str, shown: bool) -> None:
@@ -287,6 +290,7 @@ class StepPlot(QFrame):
     def _draw_all(self, run: Run) -> None:
         if run.status != "running":
             self.look_again()
+        self.looked_line.place()
         if self._shown != (self.steps.left, self.steps.right):
             left, right = self._shown = (self.steps.left, self.steps.right)
             spare = 0.008 * (right - left)  # for a mark at the first step, and for the timeline's handle at the last

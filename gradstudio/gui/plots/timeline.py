@@ -1,7 +1,9 @@
-"""The timeline: how far the run is, where it branched, which knobs were changed, where it diverged, and the handle that
-rewinds it."""
+"""The timeline: how far the run is, where it branched, which knobs were changed, where it diverged, and the handle at
+the step that is looked at."""
 
 from __future__ import annotations
+
+import time
 
 import numpy as np
 from PySide6.QtCore import Qt, Signal
@@ -12,8 +14,10 @@ from gradstudio.core.text import duration, number, plural, strong
 from gradstudio.gui.drawing.axes import Axis
 from gradstudio.gui.drawing.marks import Mark, Marks
 from gradstudio.gui.drawing.shared_cursor import Cursor, StepRange
-from gradstudio.gui.drawing.view_box import RewindBox
+from gradstudio.gui.drawing.view_box import LookBox
 from gradstudio.gui.plots.plot_options import X_AXIS
+from gradstudio.gui.plots.replay import Replay
+from gradstudio.gui.plots.replay_bar import ReplayBar
 from gradstudio.gui.plots.run_marks import changed_at
 from gradstudio.gui.plots.step_plot import StepPlot
 from gradstudio.gui.theme import theme
@@ -24,24 +28,24 @@ MEGABYTE = 1 << 20
 
 
 class Timeline(StepPlot):
-    """A bar as long as the run. Dragging it rewinds the run to a step."""
+    """A bar as long as the run. Dragging it looks at a step, and changes nothing."""
 
     title = "Timeline"
     left_values = False
     help = (
-        "How far the run is, the changes of its knobs (circles) and the step at which it diverged (cross). Drag to "
-        "rewind to a step: the later steps are kept, and a changed knob then starts a branch."
+        "How far the run is, the changes of its knobs (circles) and the step at which it diverged (cross). Drag or "
+        "click to look at a step: nothing is rewound until you press “Rewind here”."
     )
-    box_kind = RewindBox
+    box_kind = LookBox
 
     rewind_asked = Signal(int)
     axis_asked = Signal(str)  # what the plots are to stand over
 
     def __init__(self, steps: StepRange, cursor: Cursor) -> None:
+        self._looked, self.replay = cursor.looked, Replay(cursor.looked)
         super().__init__(steps, cursor, Axis("left"))
         self._memory = (0, 0)  # bytes of snapshots, and their budget
         self.reach = 0  # last step that the run can be set to
-        self._held: int | None = None  # step at which a person holds the handle
         self._bars = {role: QGraphicsRectItem(self.canvas.columns) for role in ("line", "grid", "dim", "accent")}
         self._laid: dict[str, tuple[float, ...]] = {}  # their places
         for z, item in enumerate(self._bars.values()):
@@ -53,8 +57,10 @@ class Timeline(StepPlot):
         self.widget.write_steps()
         self.plot.showGrid(y=False)
         self.box.setYRange(0, 1, padding=0)
-        assert isinstance(self.box, RewindBox)
-        self.box.dragged.connect(self._drag)
+        assert isinstance(self.box, LookBox)
+        self.box.dragged.connect(self._looked.look_at)
+        self.box.clicked.connect(lambda place: self._looked.look_at(self.box.step_at(place)))
+        self._looked.changed.connect(self._draw_bars)
         self.box.setCursor(Qt.CursorShape.SizeHorCursor)
         steps.changed.connect(self._show_whether_following)
         self._show_whether_following()
@@ -66,6 +72,7 @@ class Timeline(StepPlot):
             # else it is drawn with the run's new rows
             beyond = self.run is not None and max(reach, self.reach) > len(self.run.history)
             self.reach, self._memory, self._unsaid = reach, (used, budget), True
+            self.bar.allow_rewinding(bool(reach))
             if beyond:
                 self._draw_bars()
 
@@ -74,6 +81,10 @@ class Timeline(StepPlot):
         self._follow.setProperty("role", "flat")
         self._follow.setToolTip("Show all steps in every plot and follow the run again (Home)")
         self._follow.clicked.connect(self._show_whole_run)
+        self.bar = ReplayBar(self.replay, self._looked)
+        self.bar.rewind_asked.connect(self.rewind_here)
+        self.header.addSpacing(8)
+        self.header.addWidget(self.bar)
         self.header.addSpacing(8)
         self.header.addWidget(self._follow)
         self.header.addSpacing(8)
@@ -101,11 +112,11 @@ class Timeline(StepPlot):
     def legend(self) -> str:
         if self.run is None:
             return ""
-        if self._held is not None:
-            return strong(f"release to rewind to step {self._held:,}")
+        if self._looked.step is not None:
+            return strong(self._looked.words)
         changes = plural(len(self.run.timeline), "change", "changes")
         used, budget = (round(size / MEGABYTE) for size in self._memory)
-        memory = f" &nbsp; drag to rewind · snapshots {max(used, 1):,} of {budget:,} MB" if self._memory[0] else ""
+        memory = f" &nbsp; snapshots {max(used, 1):,} of {budget:,} MB" if self._memory[0] else ""
         count = len(self.run.history)
         if self.run.watched is not None:  # how many the script will make is not known
             return f"{plural(count, 'step', 'steps')}{self._time()}"
@@ -140,7 +151,8 @@ class Timeline(StepPlot):
         self._lay("grid", 0, top, self.reach if self.reach > count else run.parent_step)
         self._lay("dim", 0, top, run.parent_step)
         self._lay("accent", run.parent_step, top, count - run.parent_step)
-        self._handle.show_at((count if self._held is None else self._held) if count or self.reach else None)
+        looked = self._looked.step
+        self._handle.show_at((count if looked is None else looked) if count or self.reach else None)
 
     def _lay(self, bar: str, first: int, top: int, steps: int) -> None:
         places = self.steps.places
@@ -165,6 +177,7 @@ class Timeline(StepPlot):
         self._dots.dress(theme.color("accent"), theme.color("panel"))
         self._cross.dress(theme.color("bad"), theme.color("bad"))
         self._handle.dress(theme.color("panel"), theme.color("accent"))
+        self.bar.restyle()
         super().restyle()
         self.setFixedHeight(round(76 * theme.zoom))
         self.widget.fit_steps()
@@ -172,8 +185,6 @@ class Timeline(StepPlot):
     def reading(self, run: Run, step: int) -> str:
         places = self.steps.places
         here, near = places.of(step), 0.012 * (self.steps.right - self.steps.left)  # about as wide as a mark
-        if self._held is not None:
-            return "release to rewind to this step"
         changes = [change for change in list(run.timeline) if abs(places.of(change.step) - here) <= near]
         texts = [f"{change.knob} = {format_value(change.value)} since step {change.step:,}" for change in changes]
         diverged = run.first_nonfinite_step
@@ -191,14 +202,15 @@ class Timeline(StepPlot):
             told.append(f"It diverged at step {diverged:,}.")
         return " ".join(told)
 
-    def _drag(self, step: int, released: bool) -> None:
-        if not self.reach:
-            return
-        step = min(max(step, 0), self.reach)
-        self._held = None if released else step
-        self.step_cursor.move(step)
-        self._draw_bars()
-        if self.run is not None:
-            self._say(self.run)
-        if released:
-            self.rewind_asked.emit(step)
+    def _say(self, run: Run) -> None:
+        if self._looked.step is not None and self.step_cursor.step == self._looked.step:
+            self._said, self._unsaid = time.monotonic(), run.status == "running"
+            self.header.say(self.legend())
+        else:
+            super()._say(run)
+
+    def rewind_here(self) -> None:
+        """Rewind to the step that is looked at."""
+        if self._looked.step is not None and self.reach:
+            self.replay.stop()
+            self.rewind_asked.emit(self._looked.step)

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from PySide6.QtWidgets import QWidget
 
+from gradstudio.gui.drawing.looked_step import LookedStep
 from gradstudio.gui.services.background_jobs import BackgroundJobs
 from gradstudio.gui.services.library_thread import LibraryThread
 from gradstudio.gui.services.message_bar import MessageBar
@@ -33,3 +34,4 @@ class Context:
     tasks: Tasks
     show_large: ShowLarge  # a page in the middle, in place of the plots; `put_away`: called once it is off view
     close_large: Callable[[], object]  # the plots again
+    looked: LookedStep

@@ -107,8 +107,8 @@ class FiguresBar(QWidget):
         theme.dress(self)
         theme.changed.connect(self._forget)
 
-    def refresh(self, run: Run) -> None:
-        """Show the latest row of the run."""
+    def refresh(self, run: Run, step: int | None = None) -> None:
+        """Show the latest row of the run, or the one of a step."""
         if run is not self._run:
             self._run, self._totals, self._rate = run, (0, 0, 0), Rate()
             self._forget()
@@ -116,7 +116,8 @@ class FiguresBar(QWidget):
         note = f"seed {knobs.seed}" + (" · deterministic" if knobs.deterministic else "")
         if run.watched is not None:  # the script's own seed is not known
             note = ""
-        values = self._values(run, self._rate.update(len(run.history)))
+        rate = self._rate.update(len(run.history))
+        values = self._values(run, rate) if step is None else self._values(run, None, step + 1)
         if values.keys() != self._named:
             self._named = set(values)
             for name, figure in self.figures.items():
@@ -163,15 +164,16 @@ class FiguresBar(QWidget):
         for figure in self.figures.values():
             figure.forget()
 
-    def _values(self, run: Run, rate: float | None) -> dict[str, str]:
+    def _values(self, run: Run, rate: float | None, until: int | None = None) -> dict[str, str]:
+        """Return the figures of the latest row, or of the last one of the first `until`."""
         history = run.history
-        count = len(history)
+        count = len(history) if until is None else until
         if not count:
             return dict.fromkeys(("step", "loss", "|g|"), NOTHING)
         row = history.row(count - 1)
-        skipped, nonfinite = self._count(history, count)
+        skipped, nonfinite = self._count(history, count) if until is None else counted(history, until)
         norms = number(row["grad_norm"]) + (f" → {number(row['clipped_norm'])}" if row["clip_coef"] != 1 else "")
-        coefficients = history.column("clip_coef", count - WINDOW, count)
+        coefficients = history.column("clip_coef", max(count - WINDOW, 0), count)
         share = np.count_nonzero(coefficients < 1) / len(coefficients)
         values = {
             "step": f"{count - 1:,}", "loss": number(row["loss"]), "|g|": norms,
@@ -189,6 +191,12 @@ class FiguresBar(QWidget):
             nonfinite += int(np.count_nonzero((bad > 0) | ~np.isfinite(losses)))
         self._totals = (count, skipped, nonfinite)
         return skipped, nonfinite
+
+
+def counted(history: History, count: int) -> tuple[int, int]:
+    """Return how many of the first rows skipped the update, and how many are not finite."""
+    losses, skips, bad = (history.column(name, 0, count) for name in ("loss", "skipped", "nonfinite"))
+    return int(np.count_nonzero(skips)), int(np.count_nonzero((bad > 0) | ~np.isfinite(losses)))
 
 
 def _scale(scale: float) -> str:

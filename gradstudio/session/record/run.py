@@ -104,10 +104,10 @@ class Run:
             in_force=self.experiment.with_values({change.knob: change.value for change in self.timeline})
             if self.timeline
             else self.experiment,
-            rule_watch=RuleWatch(self._diagnosis(), self.history.before(0)),
+            rule_watch=RuleWatch(self.new_diagnosis(), self.history.before(0)),
         )
 
-    def _diagnosis(self) -> Diagnosis:
+    def new_diagnosis(self) -> Diagnosis:
         """Return the diagnosis before the first step. Of the task of a watched script nothing is known."""
         if self.watched is not None:
             return Diagnosis(rules_of_a_script(), Progress())

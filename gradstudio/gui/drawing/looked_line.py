@@ -1,0 +1,43 @@
+"""The line at the step that is looked at, and the veil over what came after it."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QRectF, Qt
+from PySide6.QtGui import QPen
+from PySide6.QtWidgets import QGraphicsRectItem
+
+from gradstudio.gui.drawing.canvas import LONG, Canvas, Upright
+from gradstudio.gui.drawing.looked_step import LookedStep
+from gradstudio.gui.theme import theme
+
+VEIL = 165  # alpha of the plot's own colour over later steps
+
+
+class LookedLine:
+    """Drawn in one plot while a step is looked at."""
+
+    def __init__(self, canvas: Canvas, looked: LookedStep) -> None:
+        self._canvas, self._looked = canvas, looked
+        self._line, self._veil = Upright(canvas), QGraphicsRectItem(canvas.columns)
+        self._veil.setPen(Qt.PenStyle.NoPen)
+        self._veil.setZValue(-1)  # below the marks of the run
+        looked.changed.connect(self.place)
+        self.place()
+
+    @property
+    def step(self) -> int | None:
+        """Where the line stands; None where there is none."""
+        return self._looked.step if self._line.isVisible() else None
+
+    def place(self) -> None:
+        """Stand at the step that is looked at."""
+        step = self._looked.step
+        for item in (self._line, self._veil):
+            item.setVisible(step is not None)
+        if step is not None:
+            self._line.stand_at(step)
+            self._veil.setRect(QRectF(self._canvas.places.of(float(step)), 0, LONG, LONG))
+
+    def restyle(self) -> None:
+        self._line.setPen(QPen(theme.color("text"), 0))
+        self._veil.setBrush(theme.color("plot", VEIL))

@@ -1,0 +1,84 @@
+"""Playing a run again: the step that is looked at goes on by itself. Nothing is trained."""
+
+from __future__ import annotations
+
+import time
+
+from PySide6.QtCore import QObject, QSettings, QTimer, Signal
+
+from gradstudio.gui.drawing.looked_step import LookedStep
+from gradstudio.gui.widgets import stored
+
+SPEEDS = (1, 2, 5, 10, 20)
+PACE = 20.0  # steps a second at 1x
+SLOW = 10  # steps before the first NaN or Inf
+SLOWLY = 2.5  # steps a second there, at any speed
+TICK = 33  # ms
+_SETTING = "replay/speed"
+
+
+class Replay(QObject):
+    """Moves the step that is looked at, slowly where the run is about to diverge."""
+
+    changed = Signal()
+
+    def __init__(self, looked: LookedStep) -> None:
+        super().__init__()
+        self._looked = looked
+        self._at, self._last_tick = 0.0, 0.0
+        self._timer = QTimer(self)
+        self._timer.setInterval(TICK)
+        self._timer.timeout.connect(self._tick)
+        kept = stored.choice(_SETTING, [str(speed) for speed in SPEEDS])
+        self.speed = int(kept) if kept else SPEEDS[2]
+
+    @property
+    def playing(self) -> bool:
+        return self._timer.isActive()
+
+    def toggle(self) -> None:
+        """Play from the step that is looked at, or from the first one; pause where it plays."""
+        if self.playing:
+            self.stop()
+        elif self._looked.last > 0:
+            self._looked.look_at(self._looked.step or 0)
+            self._at, self._last_tick = float(self._looked.step or 0), time.monotonic()
+            self._timer.start()
+            self.changed.emit()
+
+    def stop(self) -> None:
+        """Stay at the step that is looked at."""
+        if self.playing:
+            self._timer.stop()
+            self.changed.emit()
+
+    def choose_speed(self, speed: int) -> None:
+        """Play so many times as fast, and remember it."""
+        self.speed = speed
+        QSettings().setValue(_SETTING, str(speed))
+        self.changed.emit()
+
+    def next_speed(self) -> None:
+        """Play faster; after the fastest comes the slowest."""
+        self.choose_speed(SPEEDS[(SPEEDS.index(self.speed) + 1) % len(SPEEDS)])
+
+    def _tick(self) -> None:
+        now = time.monotonic()
+        seconds, self._last_tick = min(now - self._last_tick, 0.2), now
+        if self._looked.step is None:
+            self.stop()  # somebody went back to the newest step
+            return
+        if int(self._at) != self._looked.step:
+            self._at = float(self._looked.step)  # somebody has moved it
+        self._at = self._after(self._at, seconds)
+        self._looked.look_at(int(self._at))
+        if self._looked.step is None:
+            self.stop()
+
+    def _after(self, step: float, seconds: float) -> float:
+        """Return where the replay is after so many seconds."""
+        broke = self._looked.run.first_nonfinite_step if self._looked.run is not None else None
+        fast = step + seconds * self.speed * PACE
+        if broke is None or fast < broke - SLOW or step >= broke:
+            return fast
+        return max(step, float(broke - SLOW)) + seconds * SLOWLY

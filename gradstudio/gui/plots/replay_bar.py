@@ -1,0 +1,73 @@
+"""The buttons beside the timeline: play the run again, rewind to the step that is looked at, and look at the newest."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QSize, Signal
+from PySide6.QtWidgets import QComboBox, QHBoxLayout, QPushButton, QWidget
+
+from gradstudio.gui.drawing.looked_step import LookedStep
+from gradstudio.gui.plots.replay import PACE, SLOW, SPEEDS, Replay
+from gradstudio.gui.theme import theme
+
+PLAY = f"Plays the run again, slowly over the last {SLOW} steps before a NaN; nothing is trained (F6)"
+SPEED = f"Chooses how fast the run is played again: 1x is {PACE:.0f} steps a second (Shift+F6)"
+REWIND = "Sets the run back to the start of this step; a changed knob then starts a branch (Ctrl+Shift+H)"
+NOW = "Looks at the newest step again (End, Esc)"
+
+
+class ReplayBar(QWidget):
+    rewind_asked = Signal()
+
+    def __init__(self, replay: Replay, looked: LookedStep) -> None:
+        super().__init__()
+        self._replay, self._looked = replay, looked
+        self.play, self.rewind, self.now = QPushButton(), QPushButton("Rewind here"), QPushButton("Now")
+        self.speed = QComboBox()
+        for speed in SPEEDS:
+            self.speed.addItem(f"{speed}x", speed)
+        self.speed.setObjectName("small")
+        for widget, name, tip in (
+            (self.play, "Play the run again", PLAY),
+            (self.speed, "Speed of the replay", SPEED),
+            (self.rewind, "Rewind here", REWIND),
+            (self.now, "Back to newest step", NOW),
+        ):
+            widget.setAccessibleName(name)
+            widget.setAccessibleDescription(tip)
+            widget.setToolTip(tip)
+        for button in (self.play, self.rewind, self.now):
+            button.setProperty("role", "small")
+        self.play.clicked.connect(replay.toggle)
+        self.speed.activated.connect(lambda: replay.choose_speed(self.speed.currentData()))
+        self.rewind.clicked.connect(self.rewind_asked)
+        self.now.clicked.connect(looked.leave)
+        row = QHBoxLayout(self)
+        row.setContentsMargins(0, 0, 0, 0)
+        row.setSpacing(6)
+        for widget in (self.play, self.speed, self.rewind, self.now):
+            row.addWidget(widget)
+        replay.changed.connect(self._show_replay)
+        looked.changed.connect(self._show_look)
+        self._can_rewind = False
+        self._show_look()
+        self._show_replay()
+
+    def allow_rewinding(self, allowed: bool) -> None:
+        """Say whether the run that is shown can be set back."""
+        if allowed != self._can_rewind:
+            self._can_rewind = allowed
+            self._show_look()
+
+    def restyle(self) -> None:
+        size = round(12 * theme.zoom)
+        self.play.setIconSize(QSize(size, size))
+        self._show_replay()
+
+    def _show_look(self) -> None:
+        looking = self._looked.step is not None
+        self.rewind.setVisible(looking and self._can_rewind)
+        self.now.setVisible(looking)
+
+    def _show_replay(self) -> None:
+        self.play.setIcon(theme.icon("pause" if self._replay.playing else "play", "accent"))
+        self.speed.setCurrentIndex(SPEEDS.index(self._replay.speed))

@@ -1,0 +1,51 @@
+"""The run as it was at the step that is looked at, for the panels that show a run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gradstudio.gui.drawing.looked_step import LookedStep
+from gradstudio.session.record.as_of import KnownFindings, as_of
+from gradstudio.session.record.run import Run
+from gradstudio.session.words.run_state import State, describe
+
+TURN = 0.004  # seconds of a beat in which the rules are shown rows again
+WORKED_OUT = "What the rules had found by then is being worked out."
+
+
+class PastRun:
+    """`view` is the run as it was then; None while the newest step is looked at."""
+
+    def __init__(self, looked: LookedStep) -> None:
+        self.looked = looked
+        self.view: Run | None = None
+        self._known: KnownFindings | None = None
+        self._of: Run | None = None
+        self._made_for: tuple = ()
+
+    def refresh(self, run: Run) -> bool:
+        """Bring the view up to date, some rows further at each call. Return whether it is another one."""
+        step = self.looked.at(run)
+        if step is None:
+            changed, self.view, self._made_for = self.view is not None, None, ()
+            return changed
+        if self._known is None or self._of is not run:
+            self._known, self._of = KnownFindings(run), run
+        known = self._known.work_to(step, TURN)
+        made_for = (run, step, known)
+        if made_for == self._made_for:
+            return False
+        self._made_for = made_for
+        self.view = as_of(run, step, self._known.at(step) if known else {})
+        return True
+
+    @property
+    def known(self) -> bool:
+        """Whether the view has all that the rules had found by then."""
+        return bool(self._made_for) and self._made_for[2]
+
+    def state(self, run: Run) -> State:
+        """Return the state of the view in words, without what came later."""
+        assert self.view is not None
+        state = describe(self.view)
+        return state if self.known or not run.findings else replace(state, text=f"{state.text} {WORKED_OUT}".strip())
