@@ -18,7 +18,6 @@ from PySide6.QtWidgets import QMainWindow, QStackedWidget, QVBoxLayout, QWidget
 from gradstudio.core import compiled, files, presets
 from gradstudio.gui import commands
 from gradstudio.gui.branches import rewind_dialogs
-from gradstudio.gui.drawing.looked_step import LookedStep
 from gradstudio.gui.export import file_dialogs
 from gradstudio.gui.frame_budget import Every
 from gradstudio.gui.gallery.gallery_controller import GalleryController
@@ -42,6 +41,7 @@ from gradstudio.gui.shell.window_columns import Columns
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets import stored
 from gradstudio.gui.widgets.change_watch import ChangeWatch
+from gradstudio.gui.widgets.looked_step import LookedStep
 from gradstudio.session.machine.device_search import Machine
 from gradstudio.session.own_model import Agreement
 from gradstudio.session.record.run import Run

@@ -13,7 +13,7 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 from waiting import ENDLESS, LONG, hold
 
-from gradstudio.gui.plots.replay import SLOW, SLOWLY
+from gradstudio.gui.plots.playback import SLOW, SLOWLY
 from gradstudio.gui.window import Window
 from gradstudio.session.record.watched_script import WatchedScript
 

@@ -1,6 +1,7 @@
 """Canvas, curves, axes, marks, overlays and the heatmap: what plots are drawn with.
 Nothing here knows a plot or which quantity it draws; gui/plots does. How a frame is kept cheap: cheap_frame.py.
-May use core, gui/theme.py and session/record (the type of a run, which an overlay holds).
+May use core, gui/theme.py, gui/widgets/looked_step.py (where the cursor rests) and session/record (the type of a run,
+which an overlay holds).
 """
 
 from __future__ import annotations

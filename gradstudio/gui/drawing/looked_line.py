@@ -7,8 +7,8 @@ from PySide6.QtGui import QPen
 from PySide6.QtWidgets import QGraphicsRectItem
 
 from gradstudio.gui.drawing.canvas import LONG, Canvas, Upright
-from gradstudio.gui.drawing.looked_step import LookedStep
 from gradstudio.gui.theme import theme
+from gradstudio.gui.widgets.looked_step import LookedStep
 
 VEIL = 165  # alpha of the plot's own colour over later steps
 

@@ -7,8 +7,8 @@ import time
 from PySide6.QtCore import QObject, Signal
 
 from gradstudio.core.history import History
-from gradstudio.gui.drawing.looked_step import LookedStep
 from gradstudio.gui.drawing.places import GUESS, Places
+from gradstudio.gui.widgets.looked_step import LookedStep
 
 SHORTEST = 50  # steps shown at the start
 CLOSEST = 8  # steps that a view has at least

@@ -10,7 +10,6 @@ from PySide6.QtCore import QPointF, QRect, Signal
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from gradstudio.core.history import History
-from gradstudio.gui.drawing.looked_step import LookedStep
 from gradstudio.gui.drawing.overlay import Overlaid, Overlays
 from gradstudio.gui.drawing.shared_cursor import SHORTEST, Cursor, StepRange
 from gradstudio.gui.drawing.smoothing import SMOOTHING, Smoother
@@ -30,6 +29,7 @@ from gradstudio.gui.plots.step_plot import StepPlot
 from gradstudio.gui.plots.timeline import Timeline
 from gradstudio.gui.plots.twin_difference import DifferencePlot
 from gradstudio.gui.theme import theme
+from gradstudio.gui.widgets.looked_step import LookedStep
 from gradstudio.session.record.run import Run
 from gradstudio.session.simulator import Simulator
 

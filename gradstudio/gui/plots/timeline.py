@@ -15,9 +15,9 @@ from gradstudio.gui.drawing.axes import Axis
 from gradstudio.gui.drawing.marks import Mark, Marks
 from gradstudio.gui.drawing.shared_cursor import Cursor, StepRange
 from gradstudio.gui.drawing.view_box import LookBox
+from gradstudio.gui.plots.playback import Playback
+from gradstudio.gui.plots.playback_bar import PlaybackBar
 from gradstudio.gui.plots.plot_options import X_AXIS
-from gradstudio.gui.plots.replay import Replay
-from gradstudio.gui.plots.replay_bar import ReplayBar
 from gradstudio.gui.plots.run_marks import changed_at
 from gradstudio.gui.plots.step_plot import StepPlot
 from gradstudio.gui.theme import theme
@@ -42,7 +42,7 @@ class Timeline(StepPlot):
     axis_asked = Signal(str)  # what the plots are to stand over
 
     def __init__(self, steps: StepRange, cursor: Cursor) -> None:
-        self._looked, self.replay = cursor.looked, Replay(cursor.looked)
+        self._looked, self.replay = cursor.looked, Playback(cursor.looked)
         super().__init__(steps, cursor, Axis("left"))
         self._memory = (0, 0)  # bytes of snapshots, and their budget
         self.reach = 0  # last step that the run can be set to
@@ -81,7 +81,7 @@ class Timeline(StepPlot):
         self._follow.setProperty("role", "flat")
         self._follow.setToolTip("Show all steps in every plot and follow the run again (Home)")
         self._follow.clicked.connect(self._show_whole_run)
-        self.bar = ReplayBar(self.replay, self._looked)
+        self.bar = PlaybackBar(self.replay, self._looked)
         self.bar.rewind_asked.connect(self.rewind_here)
         self.header.addSpacing(8)
         self.header.addWidget(self.bar)

@@ -8,12 +8,12 @@ from typing import Protocol
 
 from PySide6.QtWidgets import QWidget
 
-from gradstudio.gui.drawing.looked_step import LookedStep
 from gradstudio.gui.services.background_jobs import BackgroundJobs
 from gradstudio.gui.services.library_thread import LibraryThread
 from gradstudio.gui.services.message_bar import MessageBar
 from gradstudio.gui.services.simulator_controller import SimulatorController
 from gradstudio.gui.services.tasks import Tasks
+from gradstudio.gui.widgets.looked_step import LookedStep
 from gradstudio.session.simulator import Simulator
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gradstudio.gui.drawing.looked_step import LookedStep
+from gradstudio.gui.widgets.looked_step import LookedStep
 from gradstudio.session.record.as_of import KnownFindings, as_of
 from gradstudio.session.record.run import Run
 from gradstudio.session.words.run_state import State, describe

@@ -6,8 +6,8 @@ import time
 
 from PySide6.QtCore import QObject, QSettings, QTimer, Signal
 
-from gradstudio.gui.drawing.looked_step import LookedStep
 from gradstudio.gui.widgets import stored
+from gradstudio.gui.widgets.looked_step import LookedStep
 
 SPEEDS = (1, 2, 5, 10, 20)
 PACE = 20.0  # steps a second at 1x
@@ -17,7 +17,7 @@ TICK = 33  # ms
 _SETTING = "replay/speed"
 
 
-class Replay(QObject):
+class Playback(QObject):
     """Moves the step that is looked at, slowly where the run is about to diverge."""
 
     changed = Signal()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from PySide6.QtCore import QSize, Signal
 from PySide6.QtWidgets import QComboBox, QHBoxLayout, QPushButton, QWidget
 
-from gradstudio.gui.drawing.looked_step import LookedStep
-from gradstudio.gui.plots.replay import PACE, SLOW, SPEEDS, Replay
+from gradstudio.gui.plots.playback import PACE, SLOW, SPEEDS, Playback
 from gradstudio.gui.theme import theme
+from gradstudio.gui.widgets.looked_step import LookedStep
 
 PLAY = f"Plays the run again, slowly over the last {SLOW} steps before a NaN; nothing is trained (F6)"
 SPEED = f"Chooses how fast the run is played again: 1x is {PACE:.0f} steps a second (Shift+F6)"
@@ -15,10 +15,10 @@ REWIND = "Sets the run back to the start of this step; a changed knob then start
 NOW = "Looks at the newest step again (End, Esc)"
 
 
-class ReplayBar(QWidget):
+class PlaybackBar(QWidget):
     rewind_asked = Signal()
 
-    def __init__(self, replay: Replay, looked: LookedStep) -> None:
+    def __init__(self, replay: Playback, looked: LookedStep) -> None:
         super().__init__()
         self._replay, self._looked = replay, looked
         self.play, self.rewind, self.now = QPushButton(), QPushButton("Rewind here"), QPushButton("Now")
