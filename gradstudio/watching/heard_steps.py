@@ -25,12 +25,13 @@ from gradstudio.core.unknown import UNKNOWN, is_known
 from gradstudio.engine.gauges.addresses import Addresses, sizes
 from gradstudio.watching import model_layers
 from gradstudio.watching.births import MADE_BY_THE_SCRIPT, Births
+from gradstudio.watching.device_parameters import parameters_of
 from gradstudio.watching.guard import say
 from gradstudio.watching.heard_loop import NEAR, HeardLoop
 from gradstudio.watching.hooks import Roots
 from gradstudio.watching.measured_step import MeasuredStep
 from gradstudio.watching.number_format import AutocastHeard
-from gradstudio.watching.parameters import NOT_MEASURED, Gradient, NotMeasurable, Parameters, asked_in_loops
+from gradstudio.watching.parameters import NOT_MEASURED, Change, Gradient, NotMeasurable, Parameters, asked_in_loops
 from gradstudio.watching.passed_over import PassedOver
 from gradstudio.watching.script_facts import SettingsReader, loss_of, rate_of
 from gradstudio.watching.source_lines import is_own
@@ -100,6 +101,7 @@ class Observer:
         self._layer_names: list[str] = []  # of the parameters
         self._has_thrown = False  # whether gradients were thrown away since the step before
         self._passes_over = False  # whether the script has been seen to go on after such a batch
+        self._undelivered: Callable[[], None] | None = None  # gives the row of the latest step
         self._anew()
 
     def _anew(self) -> None:
@@ -194,7 +196,7 @@ class Observer:
     @property
     def _has_more_to_tell(self) -> bool:
         """Whether something was heard since the latest row."""
-        heard = bool(self.micro_batches or self._gradient is not None or self._passed)
+        heard = bool(self.micro_batches or self._gradient is not None or self._passed or self._undelivered)
         return heard or self.births.has_heard
 
     def settle(self) -> bool:
@@ -247,9 +249,10 @@ class Observer:
         names = model_layers.names(model, optimizer)
         self._layer_names = [names.get(id(tensor), f"parameter{place}") for place, tensor in enumerate(ordered)]
         named = list(zip(self._layer_names, ordered, strict=True))
+        self.deliver()
         self._let_go()
         try:
-            self.parameters = Parameters(ordered)
+            self.parameters = parameters_of(ordered)
         except NotMeasurable as fault:
             self._trained, self._refused = None, ids
             self._see([])
@@ -313,6 +316,7 @@ class Observer:
     # ---- what is heard
 
     def before_backward(self, roots: Roots) -> None:
+        self.deliver()
         self._marks: list[int] | None = None
         if self._ready:  # a further evaluation within a step, as LBFGS makes: the row describes the first
             self._is_evaluated_again = True
@@ -469,6 +473,7 @@ class Observer:
 
     def before_step(self, arguments: Any, named: Any) -> Any:
         """Hear that the optimizer steps. Return other arguments where it brings its own backward passes."""
+        self.deliver()
         if self._ready and not self._is_evaluated_again and self.parameters.gradients_are_there:
             return None  # within the step of a class that calls the step of the class above
         if self._ready:  # the step before ended with an exception
@@ -509,11 +514,11 @@ class Observer:
             if not heard[1]:
                 self.autocast.stepped_alone(self._device)
         if self._is_passed_by:
-            self._clipped_norm = UNKNOWN
+            self._clipped_norm, self._factor = _unknown, 1.0
             return
-        self._clipped_norm = self.parameters.keep_weights_and_norm()
-        if (factor := getattr(optimizer, "grad_scale", None)) is not None:
-            self._clipped_norm /= float(factor)  # a fused optimizer divides the scale out by itself
+        self._clipped_norm = self.parameters.keep_weights_and_norm_later()
+        factor = getattr(optimizer, "grad_scale", None)  # a fused optimizer divides the scale out by itself
+        self._factor = 1.0 if factor is None else float(factor)
         if self._gradient.nonfinite and self._were_finite:
             self._sink.explain(self, None, MADE_BY_THE_SCRIPT)
         elif self._gradient.nonfinite and not self._is_scaled():
@@ -554,7 +559,8 @@ class Observer:
         assert self._gradient is not None
         change = self.parameters.measure_change(self._gradient.layers)
         if change.norm > 0 or math.isnan(change.norm):
-            self._clipped_norm = self._gradient.norm if self._heard[0] == "none" else self._norm_by_hand
+            norm = self._gradient.norm if self._heard[0] == "none" else self._norm_by_hand
+            self._clipped_norm, self._factor = lambda: norm, 1.0
             self._ready = True
             self._finish(skipped=False)
 
@@ -564,8 +570,10 @@ class Observer:
         self.births.remove()
 
     def _last(self) -> None:
+        self.deliver()
         if self._optimizer is _nobody and self._trained is not None and self._gradient is not None:
             self._step_by_hand()
+            self.deliver()
         ended = self.births.at_the_end()
         if self._trained is None and (ended is None or not self.bind()):
             return
@@ -612,9 +620,8 @@ class Observer:
         """Give what was measured of the step that has just been made."""
         gradient = self._gradient
         assert gradient is not None
-        change = NOT_MEASURED if self._is_passed_by else self.parameters.measure_change(gradient.layers)
-        if self._is_evaluated_again:
-            change = change._replace(along_gradient=UNKNOWN)  # the gradients are those of the latest pass
+        change = _not_measured if self._is_passed_by else self.parameters.measure_change_later(gradient.layers)
+        clipped, factor, is_evaluated_again = self._clipped_norm, self._factor, self._is_evaluated_again
         self.parameters.let_go()
         now = time.perf_counter()
         seconds, self._clock = now - self._clock, now
@@ -626,7 +633,7 @@ class Observer:
             left=self.parameters.marks() if self._loop.wants_marks else None,
         )  # fmt: skip
         made = MeasuredStep(
-            self._rows, self._losses, gradient, change, self._clipped_norm, self._heard[0],
+            self._rows, self._losses, gradient, NOT_MEASURED, UNKNOWN, self._heard[0],
             self._rate, self.scale, skipped, seconds, optimizer is None, loop,
             self._settings.read(optimizer, self.clipping, self.autocast.dtype, self.parameters.tensors),
             None if self._untouched is None else tuple(self._layer_names[place] for place in sorted(self._untouched)),
@@ -636,14 +643,32 @@ class Observer:
         self._rows += 1
         if self._born is not None or loss_broke(self._losses):
             self._sink.explain(self, self._born, self.births.why_unknown)
-        has_diverged = self._sink.take(self, made)
+
+        def give() -> None:
+            found = change()
+            if is_evaluated_again:
+                found = found._replace(along_gradient=UNKNOWN)  # the gradients are those of the latest pass
+            whole = made._replace(change=found, clipped_norm=clipped() / factor)
+            self.births.has_told = self._sink.take(self, whole)
+
+        self.deliver()
+        if self.parameters.answers_later and self._rows > 1 and not made.brings_news:
+            self._undelivered = give
+        else:
+            give()
         self.births.clear()
-        self.births.has_told = has_diverged
         self._ready, self._gradient, self._untouched, self._is_evaluated_again = False, None, None, False
         self._losses, self.micro_batches, self._heard, self._born = 0.0, 0, ("none", 0.0), None
         self._norm_by_hand, self._is_empty, self._is_passed_by = UNKNOWN, False, False
         self._unclipped = None
         self._has_thrown = self._were_finite = False
+
+    def deliver(self) -> None:
+        """Give the row of the latest step, where a GPU was still working its figures out. By the next backward pass it
+        has, so that the script does not wait for them."""
+        give, self._undelivered = self._undelivered, None
+        if give is not None:
+            give()
 
     def _tell_passed_over(self, *, finite: bool) -> None:
         """Tell of the batches that the script has passed over since the step before."""
@@ -660,7 +685,17 @@ class Observer:
         """Return whether the optimizer got a gradient that still carries the loss scale."""
         if self.scale <= 1 / NEAR or self._in_scaler:
             return False
-        return 0 < NEAR * self.scale * gradient.norm <= self._clipped_norm < math.inf
+        return 0 < NEAR * self.scale * gradient.norm <= self._clipped_norm() / self._factor < math.inf
+
+
+def _unknown() -> float:
+    """Stands for a norm that nobody measures."""
+    return UNKNOWN
+
+
+def _not_measured() -> Change:
+    """Stands for a change that nobody measures."""
+    return NOT_MEASURED
 
 
 def _nobody() -> None:

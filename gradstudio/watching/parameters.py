@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import repeat
 from operator import is_
@@ -62,13 +62,15 @@ class Change(NamedTuple):
         return self.norm / self.weight_norm if self.weight_norm else float(ratio(self.norm, self.weight_norm))
 
 
-_NO_LAYERS = np.empty((len(LAYER_METRICS), 0), np.float32)
+NO_LAYERS = np.empty((len(LAYER_METRICS), 0), np.float32)
 NOT_MEASURED = Change(UNKNOWN, UNKNOWN, UNKNOWN)
 
 
 class Parameters:
     """Measures parameters and their gradients. Tensors that are not float32, contiguous and on the host are copied
     first."""
+
+    answers_later = False  # whether figures are still being worked out when a step has been made
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         self.tensors = list(tensors)
@@ -103,7 +105,7 @@ class Parameters:
         self._held_at: list[int] = []  # where they lie themselves, also those that are copied
         self._asked = None if any(map(Tensor.is_neg, self.tensors)) else asked_in_loops(self.tensors)
         # Lets the loops find where weights and gradients lie, and returns what of it they can read.
-        self._look = _see_nothing if self._asked is None else self._asked.look
+        self._look = see_nothing if self._asked is None else self._asked.look
         # A loop cannot ask whether a gradient is to be negated as it is read; autograd gives such of one entry only.
         self._single = [tensor for tensor in self.tensors if tensor.numel() == 1]
         self._copies = {what: HostCopies(self._numels) for what in self._at}
@@ -166,7 +168,7 @@ class Parameters:
         """Return the norm of gradients that are finite, and nothing of their layers; others are measured in full."""
         gradients = self._gradients(self._look(GRADIENTS))
         norm = self._copy_and_norm(self._nowhere, gradients, self._starts, self.sizes, self._before)
-        return Gradient(norm, 0, _NO_LAYERS) if math.isfinite(norm) else self.measure_gradient()
+        return Gradient(norm, 0, NO_LAYERS) if math.isfinite(norm) else self.measure_gradient()
 
     def keep_weights(self) -> None:
         """Copy the weights, before an update."""
@@ -177,6 +179,18 @@ class Parameters:
         seen = self._look(TENSORS | GRADIENTS)
         weights, gradients = self._kept_weights(seen), self._gradients(seen)
         return self._copy_and_norm(weights, gradients, self._starts, self.sizes, self._before)
+
+    def keep_weights_and_norm_later(self) -> Callable[[], float]:
+        """Do what `keep_weights_and_norm` does. Return a function that returns the norm, and waits for it if need
+        be."""
+        norm = self.keep_weights_and_norm()
+        return lambda: norm
+
+    def measure_change_later(self, layers: np.ndarray) -> Callable[[], Change]:
+        """Do what `measure_change` does. Return a function that returns the change, and waits for it if need be; it
+        writes the rows of `layers` then."""
+        found = self.measure_change(layers)
+        return lambda: found
 
     def _kept_weights(self, seen: int) -> np.ndarray:
         weights = self._weights(seen)
@@ -224,18 +238,22 @@ class Parameters:
             there: Any = now
             if list(map(Tensor.data_ptr, there)) == at[0]:  # what a tensor holds may have been replaced
                 return at[1]
-        self._held, self._held_at = now, list(map(_pointer, now))
+        self._held, self._held_at = now, list(map(pointer_of, now))
         self._at["gradient"] = found = self._addresses(now, at, "gradient")
         return found[1]
 
     @property
     def gradients_are_there(self) -> bool:
-        """Whether the gradients that were measured last still have the memory in which they were."""
-        return self._are_there(self._look(SAME_GRADIENTS))
+        """Whether the gradients that were measured last are still those of the parameters, in the memory in which they
+        were."""
+        seen = self._look(SAME_GRADIENTS)
+        if self._held and not all(map(is_, [tensor.grad for tensor in self.tensors], self._held)):
+            return False
+        return self._are_there(seen)
 
     def _are_there(self, seen: int) -> bool:
         if self._held:
-            return list(map(_pointer, self._held)) == self._held_at
+            return list(map(pointer_of, self._held)) == self._held_at
         return self._asked is None or seen & SAME_GRADIENTS != 0
 
     def _negated(self) -> bool:
@@ -282,11 +300,11 @@ def asked_in_loops(tensors: Sequence[Tensor]) -> Addresses | None:
     return None if entry is None or not tensors else Addresses(tensors, entry)
 
 
-def _see_nothing(_what: int) -> int:
+def see_nothing(_what: int) -> int:
     return 0
 
 
-def _pointer(tensor: Tensor | None) -> int:
+def pointer_of(tensor: Tensor | None) -> int:
     """Return where a tensor lies; 0 for one that is not there, lies in several places, or wraps others."""
     if tensor is None or tensor.layout is not torch.strided:
         return 0
@@ -299,4 +317,4 @@ def _pointer(tensor: Tensor | None) -> int:
 def _lacks_memory(tensor: Tensor) -> bool:
     """Return whether there is nothing that could be read: of a tensor that wraps others, or whose memory is freed."""
     has_entries = tensor.layout is torch.strided and tensor.numel() > 0
-    return has_entries and tensor.device.type in ("cpu", "meta") and not _pointer(tensor)
+    return has_entries and tensor.device.type in ("cpu", "meta") and not pointer_of(tensor)

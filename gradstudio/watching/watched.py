@@ -50,6 +50,8 @@ class Watched:
     @property
     def watched_runs(self) -> list[WatchedRun]:
         """Every run of this training: other parameters that come to be trained begin a new one."""
+        if self._observer is not None:
+            self._observer.deliver()
         runs = self._watcher.runs if self._watcher is not None else []
         return [run for run in runs if run.observer is self._observer]
 

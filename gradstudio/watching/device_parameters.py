@@ -1,0 +1,190 @@
+"""The parameters that one optimizer trains, measured on the GPU that trains them. Of each tensor a few figures come to
+the host, and nothing else; the weights before an update are kept on the GPU."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gradstudio.core.unknown import UNKNOWN
+from gradstudio.engine.gauges.device_table import FORMATS, table_of
+from gradstudio.engine.gauges.every_step import ratio
+from gradstudio.engine.torch_internals import tensor_lists
+from gradstudio.watching.parameters import (
+    NO_LAYERS,
+    NOT_MEASURED,
+    Change,
+    Gradient,
+    Parameters,
+    pointer_of,
+    see_nothing,
+)
+
+MEASURED_THERE = ("cuda",)  # kinds of devices; ROCm calls itself so too
+_FORMAT = attrgetter("dtype")
+_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}  # by the number of dimensions
+
+
+def parameters_of(tensors: Sequence[Tensor]) -> Parameters:
+    """Return what measures these: on their GPU where all of them are on one, else on the host. Raises
+    NotMeasurable."""
+    on_device = all(tensor.layout is torch.strided and tensor.dtype in FORMATS for tensor in tensors)
+    devices = {tensor.device for tensor in tensors}
+    if on_device and len(devices) == 1 and devices.pop().type in MEASURED_THERE:
+        return DeviceParameters(tensors)
+    return Parameters(tensors)
+
+
+class DeviceParameters(Parameters):
+    """Measures parameters and their gradients on their own GPU. Takes the room of the weights there once more."""
+
+    answers_later = True
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        super().__init__(tensors)
+        self._asked, self._look = None, see_nothing
+        self._table = table_of(self.tensors)
+        self._formats, self._strides = list(map(_FORMAT, self.tensors)), list(map(Tensor.stride, self.tensors))
+        self._are_dense = all(_dense(tensor) is tensor for tensor in self.tensors)
+        self._kept: list[Tensor] = []  # the weights before the update
+        self._entries = np.maximum(self.sizes, 1)
+
+    def all_gone(self, marks: list[int] | None = None) -> bool:
+        if (self.marks() if marks is None else marks) is self._no_marks:
+            return True
+        zeros = self._table.gradient(self._readable_gradients())[2]
+        return bool(zeros.cpu().numpy().sum() == self.sizes.sum())
+
+    def measure_gradient(self, scale: float = 1.0) -> Gradient:
+        figures = self._table.gradient(self._readable_gradients()).cpu().numpy()
+        squares, largest, zeros, nan, inf = figures
+        layers = self._layers.take()
+        with np.errstate(all="ignore"):  # a loss scale can fall to 0
+            layers[0] = np.sqrt(squares) / scale
+            layers[3] = np.where(nan > 0, np.nan, largest) / scale
+            layers[4], layers[5] = zeros / self._entries, (nan + inf) / self._entries
+            norm = float(np.divide(math.sqrt(squares.sum()), scale))
+        return Gradient(norm if scale == scale else UNKNOWN, int((nan + inf).sum()), layers)
+
+    def glance_at_gradient(self) -> Gradient:
+        found = self.measure_gradient()
+        return found if found.nonfinite else Gradient(found.norm, 0, NO_LAYERS)
+
+    def keep_weights(self) -> None:
+        weights = self._readable_weights()
+        self._has_kept = weights is not None
+        if weights is not None:
+            if not self._kept:
+                self._kept = [torch.empty_like(each, requires_grad=False) for each in weights]
+            with torch.no_grad():
+                tensor_lists.copy_(self._kept, weights)
+
+    def keep_weights_and_norm(self) -> float:
+        return self.keep_weights_and_norm_later()()
+
+    def keep_weights_and_norm_later(self) -> Callable[[], float]:
+        self.keep_weights()
+        squares = OnItsWay(self._table.gradient(self._readable_gradients())[0])
+        return lambda: math.sqrt(squares.arrived().sum())
+
+    def measure_change(self, layers: np.ndarray) -> Change:
+        return self.measure_change_later(layers)()
+
+    def measure_change_later(self, layers: np.ndarray) -> Callable[[], Change]:
+        weights = self._readable_weights()
+        if weights is None or not self._has_kept:
+            layers[1:3] = UNKNOWN
+            return lambda: NOT_MEASURED
+        there = self._are_there(0)
+        gradients = self._as_weights(self._held) if there else [None] * len(weights)
+        figures = OnItsWay(self._table.change(self._kept, weights, gradients))
+
+        def read() -> Change:
+            squares, moves, along, not_zero = figures.arrived()
+            norms = np.sqrt(squares)
+            layers[1], layers[2] = norms, ratio(np.sqrt(moves), norms)
+            moved, product = math.sqrt(moves.sum()), float(along.sum())
+            # a script that has set the gradients to 0 within the update has taken their direction away
+            is_known = there and (product or not moved or not_zero.sum())
+            return Change(math.sqrt(squares.sum()), moved, product if is_known else UNKNOWN)
+
+        return read
+
+    def _readable_weights(self) -> list[Tensor] | None:
+        """Return the weights as a kernel can read them; None where a script has taken the memory of one away."""
+        if self._are_dense and self._lie_as_weights(self.tensors) and all(map(Tensor.data_ptr, self.tensors)):
+            return self.tensors
+        found = [_dense(tensor.detach()) for tensor in self.tensors]
+        for tensor, size in zip(found, self._numels, strict=True):
+            if tensor.numel() != size or (size and not pointer_of(tensor)):
+                return None
+        return found
+
+    def _readable_gradients(self) -> list[Tensor | None]:
+        """Return the gradients as a kernel can read them, and hold those that are there."""
+        self._held = [tensor.grad for tensor in self.tensors]
+        self._held_at = list(map(pointer_of, self._held))
+        return self._as_weights(self._held)
+
+    def _as_weights(self, gradients: list[Tensor | None]) -> list[Tensor | None]:
+        """Return gradients with their entries in the order of their weights'."""
+        if self._are_dense and self._lie_as_weights(gradients) and all(self._held_at):
+            return gradients
+        return [self._as_weight(*each) for each in zip(gradients, self.tensors, self._numels, strict=True)]
+
+    def _lie_as_weights(self, tensors: Sequence[Tensor | None]) -> bool:
+        """Return whether tensors lie in memory as the weights did at first, in the same formats: mostly, and
+        quickly."""
+        there: Any = tensors
+        try:
+            return (
+                list(map(Tensor.stride, there)) == self._strides
+                and list(map(_FORMAT, there)) == self._formats
+                and not any(map(Tensor.is_neg, there))
+                and list(map(Tensor.numel, there)) == self._numels
+            )
+        except (TypeError, AttributeError, RuntimeError):  # one is None, or sparse
+            return False
+
+    def _as_weight(self, gradient: Tensor | None, weight: Tensor, size: int) -> Tensor | None:
+        if gradient is None or gradient.numel() != size:
+            return None
+        gradient = gradient.detach()
+        if gradient.layout is not torch.strided:
+            gradient = gradient.to_dense()
+        if not pointer_of(gradient):
+            return None
+        weight, found = weight.detach(), _dense(gradient.resolve_neg())
+        order = found if weight.numel() != size else _dense(weight)  # a script may have emptied the weight meanwhile
+        if found.stride() == order.stride() and found.dtype in FORMATS:
+            return found
+        return torch.empty_like(order).copy_(found)
+
+
+class OnItsWay:
+    """Figures that a device is still working out, and sends to the host. Nothing waits until they are asked for."""
+
+    def __init__(self, figures: Tensor) -> None:
+        self._figures = figures.to("cpu", non_blocking=True)
+        self._event = torch.cuda.Event() if figures.is_cuda else None
+        if self._event is not None:
+            self._event.record(torch.cuda.current_stream(figures.device))
+
+    def arrived(self) -> np.ndarray:
+        """Wait for the figures and return them."""
+        if self._event is not None:
+            self._event.synchronize()
+        return self._figures.numpy()
+
+
+def _dense(tensor: Tensor) -> Tensor:
+    """Return a tensor whose memory has no gaps: this one, or a copy."""
+    if tensor.is_contiguous() or tensor.is_contiguous(memory_format=_LAST.get(tensor.dim(), torch.contiguous_format)):
+        return tensor
+    return tensor.contiguous()
