@@ -228,6 +228,7 @@ class Watcher:
         if not observer.claimed or (observer.thread != threading.get_ident() and not observer.micro_batches):
             self._claim(observer)  # a thread that makes the steps alone, of passes of another, does not claim it
         if (found := self._running.get(observer)) is not None and found.remote.has_asked:
+            observer.deliver()
             found.before_step(optimizer)
         return observer.before_step(arguments, named)
 
@@ -237,6 +238,7 @@ class Watcher:
             if len(self._observers) > 1:
                 self._use(observer)
             if (found := self._running.get(observer)) is not None and found.remote.has_asked:
+                observer.deliver()
                 found.remote.after_step(optimizer)
 
     def _use(self, observer: Observer) -> None:
