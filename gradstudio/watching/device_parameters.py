@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from gradstudio.core.unknown import UNKNOWN
-from gradstudio.engine.gauges.device_table import FORMATS, table_of
+from gradstudio.engine import notices
+from gradstudio.engine.gauges.device_table import FORMATS, PlainTable, table_of
 from gradstudio.engine.gauges.every_step import ratio
 from gradstudio.engine.torch_internals import tensor_lists
 from gradstudio.watching.parameters import (
@@ -26,6 +27,7 @@ from gradstudio.watching.parameters import (
     see_nothing,
 )
 
+SLOWER = "Triton cannot measure on this GPU: a watched step takes some milliseconds longer; the figures are the same."
 MEASURED_THERE = ("cuda",)  # kinds of devices; ROCm calls itself so too
 _FORMAT = attrgetter("dtype")
 _LAST = {4: torch.channels_last, 5: torch.channels_last_3d}  # by the number of dimensions
@@ -50,6 +52,8 @@ class DeviceParameters(Parameters):
         super().__init__(tensors)
         self._asked, self._look = None, see_nothing
         self._table = table_of(self.tensors)
+        if isinstance(self._table, PlainTable) and self.tensors[0].is_cuda:
+            notices.tell(SLOWER)
         self._formats, self._strides = list(map(_FORMAT, self.tensors)), list(map(Tensor.stride, self.tensors))
         self._are_dense = all(_dense(tensor) is tensor for tensor in self.tensors)
         self._kept: list[Tensor] = []  # the weights before the update

@@ -12,9 +12,6 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from gradstudio.engine import notices
-
-SLOWER = "Triton cannot measure on this GPU: a watched step takes some milliseconds longer; the figures are the same."
 FORMATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 GRADIENT = ("squares", "largest", "zeros", "nan", "inf")  # the largest is that of the entries that are not NaN
 CHANGE = ("squares", "moves", "along_gradient", "not_zero")  # of the weights before, the change, the gradient
@@ -51,8 +48,6 @@ def _triton_measures(device: torch.device) -> bool:
             right = gradient[:, 0].tolist() == [25, 4, 1, 0, 0] and change[:, 0].tolist() == [25, 12, -2, 2]
     except Exception:  # it is not there, finds no compiler, or a driver that is too old: it raises what it likes
         right = False
-    if not right:
-        notices.tell(SLOWER)
     return right
 
 
