@@ -88,7 +88,10 @@ def test_what_was_tried_is_told_best_first_with_its_curve(qtbot: QtBot, broken: 
     assert [each.trial for each in panel.rows] == trials.ranked
     assert panel.rows[0].y() < panel.rows[1].y() < panel.rows[2].y()  # on the screen too
     live, restart, unchanged = row(window, "loss.eps=1e-7"), row(window, "loss.kind=auto"), row(window, "")
-    assert live.accessibleName().startswith("loss.eps = 1e-7: survives · test accuracy ") and live.mark.text() == "✓"
+    assert (
+        live.accessibleName().startswith("loss.eps = 1e-7: survives, learns · test accuracy ")
+        and live.mark.text() == "✓"
+    )
     assert restart.what.text().endswith("from step 0")
     assert (unchanged.name.text(), unchanged.what.text(), unchanged.mark.text()) == (
         "no change",

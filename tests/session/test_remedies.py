@@ -25,7 +25,7 @@ from gradstudio.session.running import fix_trials
 from gradstudio.session.running.fix_trials import Trial, Trials, ranking
 from gradstudio.session.running.worker import Resume, SetKnob, StepOnce, Worker
 from gradstudio.session.simulator import Simulator
-from gradstudio.session.words.fix_results import reached
+from gradstudio.session.words.fix_results import reached, told
 
 MEASURED = [name for name in COLUMNS if name != "step_seconds"]
 
@@ -154,7 +154,7 @@ def test_clipping_does_nothing_against_a_nan_of_the_loss() -> None:
     run = trained(presets.load("log-of-zero"), snapshots=snapshots)
     _, clipped, _ = tried(run, snapshots, "clipping.kind=norm", "loss.eps=1e-7").trials
     assert (clipped.outcome, clipped.broke_at) == ("no effect", run.first_nonfinite_step)
-    assert fix_trials.told(clipped) == f"no effect, NaN at {run.first_nonfinite_step}"
+    assert told(clipped) == f"no effect, NaN at {run.first_nonfinite_step}"
 
 
 def test_a_run_that_breaks_at_once_is_tried_from_its_start() -> None:
@@ -172,11 +172,7 @@ def test_a_critical_finding_of_a_run_that_stayed_finite() -> None:
     finding = run.findings["vanishing_gradient"]
     assert run.status == "finished" and trials.step == 0 == finding.first_step
     unchanged, best = trials.trials[0], trials.ranked[0]
-    assert (
-        unchanged.outcome == "broke again"
-        and not unchanged.nonfinite
-        and fix_trials.told(unchanged).startswith("again at ")
-    )
+    assert unchanged.outcome == "broke again" and not unchanged.nonfinite and told(unchanged).startswith("again at ")
     assert best.outcome == "held" and best.from_step == 0 and best.run and best.run.parent == ""
 
 
@@ -389,7 +385,7 @@ def test_fixes_that_reach_the_same_are_ranked_by_how_little_they_change() -> Non
         "clipping.kind=norm", "model.norm=batch", "model.norm=batch model.residual=true", "optimizer.lr=0.01",
         "optimizer.lr=0.001",
     ]  # fmt: skip
-    assert fix_trials.told(held[-1]) == "survives, learns nothing"
+    assert told(held[-1]) == "survives, learns nothing"
 
 
 def test_a_remedy_is_told_as_a_person_reads_it() -> None:

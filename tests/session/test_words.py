@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from gradstudio.core.adjusted_knobs import with_adjustments
+from gradstudio.core.diagnosis.finding import Finding, Severity
 from gradstudio.core.experiment import KNOBS, Experiment
 from gradstudio.core.history import LAYER_METRICS, Layer, Row
 from gradstudio.core.knobs import Knob
@@ -16,14 +18,17 @@ from gradstudio.core.loop_calls import Loop, in_words
 from gradstudio.core.presets import LessonStep, Preset
 from gradstudio.core.task_measures import measure
 from gradstudio.core.unknown import UNKNOWN
+from gradstudio.session.library.store import Library
+from gradstudio.session.library.writer import LibraryWriter
 from gradstudio.session.record.run import Run, recent_mean
 from gradstudio.session.record.run_writer import RunWriter
 from gradstudio.session.record.watched_script import WatchedScript
 from gradstudio.session.running import slow_step
+from gradstudio.session.words import run_texts
 from gradstudio.session.words.knob_hints import Hint, advised_max_norm, applies_to, hint, share_over
 from gradstudio.session.words.lesson_check_marks import is_done
-from gradstudio.session.words.run_state import describe
-from gradstudio.session.words.story import headline, tell
+from gradstudio.session.words.run_state import describe, outcome
+from gradstudio.session.words.story import headline, tell, tone
 
 PLAIN = Experiment()
 LAYERS = (Layer("hidden.0.weight", "weight", 4), Layer("head.weight", "weight", 4))
@@ -354,3 +359,29 @@ def test_an_interrupted_run_that_had_diverged_says_so_first() -> None:
     run = run_of([2.0, math.nan])
     RunWriter(run).set_status("interrupted")
     assert describe(run).headline == "Diverged: the loss is NaN at step 1"
+
+
+@pytest.mark.parametrize(
+    ("status", "rule", "severity", "told"),
+    [
+        ("finished", "clipping_always", "warning", ("finished", "good")),
+        ("finished", "vanishing_gradient", "critical", ("unhealthy", "bad")),
+        ("finished", "nothing_learned", "warning", ("learns nothing", "warning")),
+        ("finished", "nothing_learned", "info", ("finished", "good")),
+        ("nonfinite", "nothing_learned", "warning", ("diverged", "bad")),
+    ],
+)
+def test_an_outcome_has_one_word_and_one_colour(
+    tmp_path: Path, status: str, rule: str, severity: Severity, told: tuple[str, str]
+) -> None:
+    run = run_of([1.0] * 49 + [math.nan if status == "nonfinite" else 1.0])
+    run.findings[rule] = Finding(rule, severity, "A finding", 3, 49, (), "Seen.", "It means something.", ())
+    RunWriter(run).set_status(status)  # type: ignore[arg-type]
+    assert outcome(run) == told and describe(run).tone == told[1] == tone(run)
+    writer = LibraryWriter(tmp_path / "runs.sqlite3")
+    writer.follow(run)
+    assert writer.close(30)
+    library = Library(tmp_path / "runs.sqlite3")
+    [entry] = library.entries()
+    library.close()
+    assert run_texts.outcome(entry) == told

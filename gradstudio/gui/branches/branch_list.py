@@ -14,7 +14,9 @@ from gradstudio.gui.drawing.overlay import LETTERS, Overlays
 from gradstudio.gui.runs.run_list import RunList
 from gradstudio.session.record.branches import Family
 from gradstudio.session.record.run import Run
-from gradstudio.session.words.run_texts import OUTCOMES, RowTexts
+from gradstudio.session.words.outcome_words import Outcome
+from gradstudio.session.words.run_state import outcome
+from gradstudio.session.words.run_texts import RowTexts
 
 Index = QModelIndex | QPersistentModelIndex
 Role = Qt.ItemDataRole
@@ -203,17 +205,17 @@ def _stands(run: Run) -> bool:
 
 def _state(run: Run) -> tuple:
     """Return everything that the texts of a run are made of."""
-    return run.id, run.name, run.status, len(run.history), run.first_nonfinite_step, run.in_force
+    return run.id, run.name, outcome(run), run.status, len(run.history), run.first_nonfinite_step, run.in_force
 
 
 def _told(run: Run, parent: str) -> tuple[RowTexts, str, str]:
     """Return the texts, tooltip and spoken text of a run; `parent` is the title of the run that it branched from."""
-    name, line, outcome = title(run), _line(run), OUTCOMES[run.status]
+    name, line, came = title(run), _line(run), outcome(run)
     if _stands(run) and run.status == "starting":
-        outcome = ("rewinding", "accent")
+        came = Outcome("rewinding", "accent")
     changed = _auto(run) if run.parent and run.name else ""
-    words = RowTexts(name, outcome, line, note=changed)
-    told = [text for text in (changed, f"branched from {parent}" if parent else "", line, outcome[0]) if text]
+    words = RowTexts(name, came, line, note=changed)
+    told = [text for text in (changed, f"branched from {parent}" if parent else "", line, came.word) if text]
     tip = f"<p>{strong(escape(name))}<br>{'<br>'.join(escape(text) for text in told)}</p><p>{escape(run.id)}</p>"
     return words, tip, ", ".join([name, *told]).replace(" · ", ", ")
 

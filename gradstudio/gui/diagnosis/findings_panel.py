@@ -15,10 +15,8 @@ from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.flow_layout import FlowLayout
 from gradstudio.session.record.ranked_findings import ranked
 from gradstudio.session.record.run import Run
+from gradstudio.session.words.outcome_words import SEVERITY_TONES
 from gradstudio.session.words.run_state import State
-
-_TONES = {"idle": "dim", "busy": "dim", "good": "good", "warning": "warning", "bad": "bad"}
-_SEVERITIES = {"critical": "bad", "warning": "warning", "info": "dim"}
 
 LONGEST_LINE = 38  # characters of a button's text
 TRY_FIXES = "Tries each remedy in the background, with the same seed and batches, and shows which one holds"
@@ -171,7 +169,7 @@ class FindingsPanel(QWidget):
         self.state.offer_step(healthy)
         self.provenance.show_provenance(run.provenance)
         when = when or ("now" if run.history and not run.over else "")
-        self.state.show_text(_TONES[state.tone], state.headline, when, state.text)
+        self.state.show_text(state.tone, state.headline, when, state.text)
         found = ranked(run)
         while len(self.cards) < len(found):
             card = Card()
@@ -185,7 +183,7 @@ class FindingsPanel(QWidget):
                 f" Change in the script: {', or '.join(finding.remedies)}." if run.watched and finding.remedies else ""
             )
             meaning = finding.meaning + code
-            card.show_text(_SEVERITIES[finding.severity], finding.title, finding.when, finding.evidence, meaning)
+            card.show_text(SEVERITY_TONES[finding.severity], finding.title, finding.when, finding.evidence, meaning)
             card.offer(() if run.watched else finding.remedies)
             card.show()
         while len(self.cards) > len(found):

@@ -15,7 +15,8 @@ from gradstudio.gui.theme import theme
 from gradstudio.session.record.run import Run
 from gradstudio.session.running import fix_trials
 from gradstudio.session.running.fix_trials import Trial, Trials
-from gradstudio.session.words.fix_results import reached
+from gradstudio.session.words.fix_results import outcome_key, reached, told
+from gradstudio.session.words.outcome_words import outcome_of
 
 SPARK = QSize(62, 26)  # px at normal size
 ROUNDING = 1e-9  # relative difference of losses that is none
@@ -25,13 +26,7 @@ CROSS = 3.0  # px from its centre to its ends
 BRANCH = "Rewinds to where the fixes were tried, sets these knobs, and continues as a branch"
 RESTART = "Sets these knobs and begins again from step 0, because they take effect on restart"
 
-_MARKS = {
-    "held": ("✓", "good"),
-    "broke again": ("✕", "bad"),
-    "no effect": ("–", "dim"),
-    "failed": ("✕", "bad"),
-    "not tried": ("·", "dim"),
-}
+_MARKS = {"good": "✓", "warning": "–", "bad": "✕", "dim": "–"}  # by the colour of what came of a trial
 
 
 class Sparkline(QWidget):
@@ -128,11 +123,13 @@ class FixRow(QFrame):
 
     def show_trial(self, trials: Trials, bounds: tuple[float, float]) -> None:
         trial = self.trial
-        mark, role = _MARKS.get(trial.outcome or "not tried", ("·", "dim"))
+        role = outcome_of(outcome_key(trial)).tone
         if trial.outcome == "broke again" and trial.remedy and _later(trials, trial):
-            mark, role = "–", "dim"  # it helped, but too little
-        if trial.outcome == "held" and not trial.learns:
-            role = "warning"
+            role = "dim"  # it helped, but too little
+        if trial.outcome in (None, "not tried"):
+            mark, role = "·", "dim"
+        else:
+            mark = _MARKS[role]
         text = _text(trials, trial)
         if (mark, role, text) != self._said:
             self._said, self._role = (mark, role, text), role
@@ -272,8 +269,8 @@ def _text(trials: Trials, trial: Trial) -> str:
     """Return what came of a trial, to stand below its name."""
     if trial.outcome is None:
         return "being tried" if trials.now is trial else "waits"
-    parts = [fix_trials.told(trial)]
-    if trial.outcome == "held" and (told := reached(trial)):
-        parts.append(told)
+    parts = [told(trial)]
+    if trial.outcome == "held" and (how_far := reached(trial)):
+        parts.append(how_far)
     began = f"\nfrom step {trial.from_step:,}" if trial.run is not None and trial.from_step != trials.step else ""
     return " · ".join(parts) + began

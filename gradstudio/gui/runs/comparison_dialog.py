@@ -25,6 +25,7 @@ from gradstudio.gui.widgets.popups import TemporaryDialog
 from gradstudio.session.files.comparison import Comparison
 from gradstudio.session.files.csv_table import harmless
 from gradstudio.session.words import run_texts
+from gradstudio.session.words.outcome_words import OUTCOMES
 
 Index = QModelIndex | QPersistentModelIndex
 Role = Qt.ItemDataRole
@@ -82,7 +83,7 @@ class ComparisonTable(QAbstractTableModel):
         label, cells, heading = self.rows[index.row()]
         text = ([label, *cells] + [""] * len(self._names))[index.column()]
         if role == Role.DisplayRole:
-            return run_texts.OUTCOMES[text][0] if label == "outcome" and text in run_texts.OUTCOMES else text
+            return OUTCOMES[text][0] if label == "outcome" and text in OUTCOMES else text
         if role == Role.ToolTipRole and text:
             return f"<p>{run_texts.rich(text)}</p>"
         if role == Role.FontRole and heading:
@@ -90,7 +91,7 @@ class ComparisonTable(QAbstractTableModel):
         if role == Role.ForegroundRole and (heading or index.column() == 0):
             return theme.color("dim")
         if role == Role.ForegroundRole and label == "outcome":
-            return theme.color(run_texts.OUTCOMES.get(text, ("", "text"))[1])
+            return theme.color(OUTCOMES.get(text, ("", "text"))[1])
         if (
             role == Role.ForegroundRole
             and index.row() <= len(self.found.settings)

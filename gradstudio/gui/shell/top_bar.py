@@ -14,9 +14,8 @@ from gradstudio.gui.widgets.menu_arrow import ARROW
 from gradstudio.gui.widgets.roles import set_role
 from gradstudio.session.running.worker import UNLIMITED
 from gradstudio.session.simulator import Simulator
-from gradstudio.session.words.run_state import Tone
+from gradstudio.session.words.outcome_words import Tone
 
-_TONES = {"idle": "dim", "busy": "dim", "good": "accent", "warning": "warning", "bad": "bad"}
 REWIND, REWIND_TO = "Rewind…", "Rewind to {:,}"
 SEPARATOR = " · "  # between the parts of a state
 SIZES = (1.0, 0.9, 0.8)  # of the state's text, the largest that fits
@@ -37,9 +36,8 @@ class StatePill(QWidget):
         self.setMinimumWidth(72)
 
     def show_state(self, tone: Tone, text: str) -> None:
-        role = _TONES[tone]
-        if (role, text) != (self._role, self._text):
-            self._role, self._text = role, text
+        if (tone, text) != (self._role, self._text):
+            self._role, self._text = tone, text
             self.setAccessibleName(text)
             self.setToolTip(text)
             self.update()

@@ -34,7 +34,12 @@ MOST_LAYERS = 2000  # of a run: 100 blocks of a transformer have 1,600
 # time of a step alone is noise.
 PLENTY, DENSEST = 1 << 30, 200
 _LISTED = ", ".join(LISTED)
+_FOUND = (  # what a list tells of the findings of a run
+    "SELECT run, substr(content, 1, 100) FROM entries WHERE kind = 'finding' "
+    "AND run IN (SELECT id FROM runs WHERE status = 'finished')"
+)
 _WATCHED = "SELECT run FROM entries WHERE kind = 'watched' AND run IN (SELECT id FROM runs)"
+_RULE_AND_SEVERITY = re.compile(r'\["(\w+)",\s*"(\w+)"')  # the first two fields of a stored finding
 DAMAGED = "damaged"  # outcome of a run that cannot be read
 # What reading values that somebody changed can raise.
 DAMAGE = (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError, MemoryError)
@@ -88,6 +93,7 @@ class Entry:
     parent: str | None = None  # the run that it branched from
     parent_step: int | None = None
     watched: bool = False  # whether it was watched in a script, rather than trained by the studio
+    findings: tuple[tuple[str, str], ...] = ()  # rule and severity of those of a finished run
 
 
 class Library:
@@ -193,7 +199,11 @@ class Library:
             "ORDER BY id"  # as the lines lie there; by time, SQLite would use the index or keep all lines to sort them
         )
         lines = self._connection.execute(query, (deleted,))
-        found = [self._entry(line, sums.get(line["id"]), watched=line["id"] in watched) for line in lines]
+        told = self._findings()
+        found = [
+            self._entry(line, sums.get(line["id"]), watched=line["id"] in watched, findings=told.get(line["id"], ()))
+            for line in lines
+        ]
         found.sort(key=lambda entry: (entry.started, entry.id), reverse=True)
         return found + [_damaged(run) for (run,) in (() if deleted else self._connection.execute(_LOST))]
 
@@ -202,6 +212,15 @@ class Library:
         with suppress(sqlite3.DatabaseError):
             return {run for (run,) in self._connection.execute(_WATCHED)}
         return set()
+
+    def _findings(self) -> dict[object, tuple[tuple[str, str], ...]]:
+        """Return rule and severity of each finding of the finished runs; one that cannot be read is left out."""
+        found: dict[object, tuple[tuple[str, str], ...]] = {}
+        with suppress(sqlite3.DatabaseError):
+            for run, content in self._connection.execute(_FOUND):
+                if isinstance(content, str) and (told := _RULE_AND_SEVERITY.match(content)):
+                    found[run] = (*found.get(run, ()), (told[1], told[2]))
+        return found
 
     def version(self) -> int:
         """Return a number that changes once another connection has changed the library. This is cheap."""
@@ -415,7 +434,9 @@ class Library:
             self.notice, connection = salvage.set_aside(self.path, file)
             return connection
 
-    def _entry(self, row: sqlite3.Row, crc: int | None, *, watched: bool) -> Entry:
+    def _entry(
+        self, row: sqlite3.Row, crc: int | None, *, watched: bool, findings: tuple[tuple[str, str], ...]
+    ) -> Entry:
         """Return a line of the list; one that cannot be read, or is not what was written, is "damaged"."""
         try:
             check_listed(dict(row), crc)
@@ -425,7 +446,7 @@ class Library:
                 started=row["started"], steps=row["steps"], final_loss=loads(row["final_loss"]),
                 accuracy=loads(row["accuracy"]), seconds=row["seconds"], note=row["note"],
                 tags=tuple(tags) if isinstance(tags, list) else tags, deleted=row["deleted"] is not None,
-                parent=row["parent"], parent_step=row["parent_step"], watched=watched,
+                parent=row["parent"], parent_step=row["parent_step"], watched=watched, findings=findings,
             )  # fmt: skip
             if 0 <= conforming(entry).started <= _LATEST and 0 <= entry.steps <= MOST_STEPS:
                 return _within_limits(entry)

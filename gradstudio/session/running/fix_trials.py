@@ -133,25 +133,6 @@ def in_words(remedy: str) -> str:
     return ", ".join(part.replace("=", " = ") for part in remedy.split()) or "no change"
 
 
-def told(trial: Trial) -> str:
-    """Return what happened in a trial, in a few words."""
-    broke = f"{'NaN' if trial.nonfinite else 'again'} at {trial.broke_at:,}" if trial.broke_at is not None else ""
-    match trial.outcome:
-        case "held":
-            if trial.useless:
-                return "survives, learns nothing"
-            return "survives" if trial.learns else "survives, gets worse"
-        case "no effect":
-            return f"no effect, {broke}"
-        case "broke again":
-            return broke
-        case "failed":
-            return "failed"
-        case "not tried":
-            return "not tried"
-    return "being tried"
-
-
 def ranking(trials: list[Trial]) -> list[Trial]:
     """Return the trials, the best first.
 

@@ -7,6 +7,31 @@ import math
 from gradstudio.core.task_measures import measure, why_it_need_not_fall
 from gradstudio.core.text import number, percent
 from gradstudio.session.running.fix_trials import Trial
+from gradstudio.session.words.outcome_words import LEARNS_NOTHING, UNHEALTHY
+
+
+def outcome_key(trial: Trial) -> str:
+    """Return the key in `OUTCOMES` (outcome_words.py) of what came of a trial; "running" until it has an outcome."""
+    if trial.outcome == "held":
+        return LEARNS_NOTHING if trial.useless else "learns" if trial.learns else "gets worse"
+    if trial.outcome == "broke again":
+        return "nonfinite" if trial.nonfinite else UNHEALTHY
+    return trial.outcome or "running"
+
+
+def told(trial: Trial) -> str:
+    """Return what happened in a trial, in a few words."""
+    broke = f"{'NaN' if trial.nonfinite else 'again'} at {trial.broke_at:,}" if trial.broke_at is not None else ""
+    match trial.outcome:
+        case "held":
+            return f"survives, {outcome_key(trial)}"
+        case "no effect":
+            return f"no effect, {broke}"
+        case "broke again":
+            return broke
+        case "failed" | "not tried":
+            return trial.outcome
+    return "being tried"
 
 
 def reached(trial: Trial) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 
@@ -16,11 +15,10 @@ from gradstudio.session.record.run import Run
 from gradstudio.session.running.slow_step import longest_step, slow_step
 from gradstudio.session.running.worker import thread_of
 from gradstudio.session.words import names
+from gradstudio.session.words.outcome_words import LEARNS_NOTHING, OUTCOMES, UNHEALTHY, Outcome, Tone, judged
 
 WINDOW = 300  # latest steps that the text tells of
 _GROWN = 10.0  # factor up to which a gradient norm rises and falls without anything growing
-
-Tone = Literal["idle", "busy", "good", "warning", "bad"]
 
 
 @dataclass(frozen=True)
@@ -28,6 +26,15 @@ class State:
     tone: Tone
     headline: str
     text: str
+
+
+def outcome(run: Run) -> Outcome:
+    """Return the word for what came of a run so far, and its colour."""
+    return OUTCOMES[_key(run)]
+
+
+def _key(run: Run) -> str:
+    return judged(run.status, [(finding.rule, finding.severity) for finding in list(run.findings.values())])
 
 
 def describe(run: Run, parent: Run | None = None) -> State:
@@ -65,18 +72,18 @@ def _before_training(run: Run) -> State | None:
     """Return the state of a run that has not begun, is on its way to a step, or has no row yet."""
     count = len(run.history)
     if run.status == "ready":
-        return State("idle", "Ready: press Run", _plan(run))
+        return State("dim", "Ready: press Run", _plan(run))
     if run.replayed is not None or (run.status == "starting" and run.parent):
-        return State("busy", f"Rewinding to step {count:,}", _on_the_way(run, count))
+        return State("dim", f"Rewinding to step {count:,}", _on_the_way(run, count))
     if count or run.status == "failed":
         return None
     if run.status == "paused":
-        return State("idle", "Paused before the first step", _plan(run))
+        return State("dim", "Paused before the first step", _plan(run))
     if run.status == "interrupted":
-        return State("idle", "Interrupted before the first step", f"{names.CUT_OFF.capitalize()}.")
+        return State("warning", "Interrupted before the first step", f"{names.CUT_OFF.capitalize()}.")
     if run.over:
-        return State("idle", "Stopped before the first step", _plan(run))
-    return State("busy", "Starting", "Loading PyTorch and the data, and building the model.")
+        return State("dim", "Stopped before the first step", _plan(run))
+    return State("dim", "Starting", "Loading PyTorch and the data, and building the model.")
 
 
 def _ended_badly(run: Run) -> State | None:
@@ -98,16 +105,19 @@ def _over(run: Run) -> State | None:
     """Return the state of a run that finished, was stopped or was interrupted, with finite weights."""
     count = len(run.history)
     if run.status == "stopped":
-        return State("idle", f"Stopped after {plural(count, 'step', 'steps')}", progress(run))
+        return State("dim", f"Stopped after {plural(count, 'step', 'steps')}", progress(run))
     if run.status == "interrupted":
-        return State("idle", f"Interrupted at step {count:,}", f"{names.CUT_OFF.capitalize()}. {progress(run)}")
+        return State(
+            "warning",
+            f"Interrupted at step {count:,}",
+            f"{names.CUT_OFF.capitalize()}. {progress(run)}",
+        )
     if run.status != "finished":
         return None
     said = measure(run.experiment).headline.format(percent(run.accuracy)).replace(" %", "\u00a0%")
     accuracy = "" if run.accuracy is None else f": {said}"
-    if _critical(run):
-        return State("bad", f"Finished, but unhealthy{accuracy}", progress(run))
-    return State("good", f"Finished{accuracy}", progress(run))
+    but = {UNHEALTHY: ", but unhealthy", LEARNS_NOTHING: ", but learned nothing"}.get(_key(run), "")
+    return State(outcome(run).tone, f"Finished{but}{accuracy}", progress(run))
 
 
 def _in_training(run: Run) -> State:
@@ -118,9 +128,9 @@ def _in_training(run: Run) -> State:
             f"Everything is as it was before step {count:,}: change a knob and press Run, and a branch continues "
             "from here."
         )
-        return State("idle", f"Rewound to step {count:,}", text + _not_the_same(run))
+        return State("dim", f"Rewound to step {count:,}", text + _not_the_same(run))
     if run.status == "paused":
-        return State("idle", f"Paused after {plural(count, 'step', 'steps')}", progress(run))
+        return State("dim", f"Paused after {plural(count, 'step', 'steps')}", progress(run))
     if worst:
         return State("warning", f"{worst.title} since step {worst.first_step:,}", progress(run))
     return _trend(run)
@@ -222,7 +232,7 @@ def _trend(run: Run) -> State:
     return (
         State("warning", "Training: the loss rises", text)
         if change > 0.05 * size
-        else State("idle", "Training: the loss is on a plateau", text)
+        else State("dim", "Training: the loss is on a plateau", text)
     )
 
 

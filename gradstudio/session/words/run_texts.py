@@ -8,23 +8,23 @@ from typing import NamedTuple
 
 from gradstudio.core.text import number, plural, strong
 from gradstudio.session.library.store import Entry
-from gradstudio.session.words.outcome_words import OUTCOMES
+from gradstudio.session.words.outcome_words import Outcome, judged, outcome_of
 
 
 class RowTexts(NamedTuple):
-    """Texts of a row. `outcome` is a word and its colour; `short` stands where there is no room for `line`."""
+    """Texts of a row. `short` stands where there is no room for `line`."""
 
     title: str
-    outcome: tuple[str, str]
+    outcome: Outcome
     line: str
     tags: tuple[str, ...] = ()
     note: str = ""
     short: str = ""
 
 
-def outcome(entry: Entry) -> tuple[str, str]:
+def outcome(entry: Entry) -> Outcome:
     """Return the word for the outcome of a run, and its colour."""
-    return OUTCOMES.get(entry.outcome, (entry.outcome, "dim"))
+    return outcome_of(judged(entry.outcome, entry.findings))
 
 
 def when(started: float, now: float) -> str:

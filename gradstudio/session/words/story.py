@@ -15,6 +15,7 @@ from gradstudio.session.record.run_figures import Figures, figures, skipped_batc
 from gradstudio.session.record.watched_script import WatchedScript
 from gradstudio.session.running.investigation import heading, sentence
 from gradstudio.session.words import names
+from gradstudio.session.words.run_state import outcome
 
 
 def headline(run: Run) -> str:
@@ -43,11 +44,10 @@ def _of_all(run: Run) -> str:
 
 def tone(run: Run) -> Literal["good", "bad", "warning"]:
     """Return whether the run ended well."""
-    if run.status in ("nonfinite", "failed") or any(
-        finding.severity == "critical" for finding in list(run.findings.values())
-    ):
+    if any(finding.severity == "critical" for finding in list(run.findings.values())):
         return "bad"
-    return "good" if run.status == "finished" else "warning"
+    tone = outcome(run).tone
+    return "warning" if tone in ("dim", "accent") else tone
 
 
 def tell(run: Run) -> str:

@@ -38,9 +38,9 @@ from gradstudio.session.record.ranked_findings import ranked
 from gradstudio.session.record.run import MOST_ALIKE, Run
 from gradstudio.session.record.run_figures import figures
 from gradstudio.session.running.investigation import heading, sentence
+from gradstudio.session.words.outcome_words import SEVERITY_TONES
 from gradstudio.session.words.story import headline, loss_scale, tell, tone
 
-_TONES: dict[str, Tone] = {"critical": "bad", "warning": "warning", "info": "dim"}
 _TIMELINE = {"loop": "each step calls {}", "knob_refused": "refused: {}"}  # what stands around an event's text
 _MOST_LISTED = 4  # events of one kind that are listed one by one
 
@@ -348,4 +348,4 @@ def _card(finding: Finding) -> Card:
     more = f" and {plural(len(finding.layers) - 4, 'other', 'others')}" if len(finding.layers) > 4 else ""
     where = f"{finding.when} · {', '.join(layers)}{more}" if layers else finding.when
     lines = tuple(line for line in (finding.evidence, finding.meaning) if line)
-    return Card(_TONES[finding.severity], finding.severity, finding.title, where, lines, finding.remedies)
+    return Card(SEVERITY_TONES[finding.severity], finding.severity, finding.title, where, lines, finding.remedies)
