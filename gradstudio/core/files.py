@@ -108,8 +108,8 @@ def write_stream(path: Path, content: Content) -> None:
 
 
 def write_whole(path: Path, content: Content) -> None:
-    """Write a file so that a reader finds the old content or the new, never a part. OSError where it cannot be, and
-    where something is there that is no file."""
+    """Write a file so that a reader finds the old content or the new, never a part; one that was there keeps its
+    mode. OSError where it cannot be, and where something is there that is no file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     check_kind(path)
     with temporary_folder(path.parent) as folder:
@@ -118,7 +118,8 @@ def write_whole(path: Path, content: Content) -> None:
             _put(content, file)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(written, 0o644)
+        with suppress(FileNotFoundError):  # a new one has the mode that the umask leaves
+            os.chmod(written, stat.S_IMODE(os.stat(path).st_mode))
         os.replace(written, path)
 
 

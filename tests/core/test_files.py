@@ -21,7 +21,37 @@ def test_write_whole_writes_bytes_and_text(tmp_path: Path) -> None:
     files.write_whole(path, lambda file: file.writelines((b"piece ", b"by piece")))
     assert path.read_bytes() == b"piece by piece"
     assert os.listdir(path.parent) == ["a.toml"]
-    assert path.stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
+def test_a_new_file_obeys_the_umask_and_an_old_one_keeps_its_mode(tmp_path: Path, mask: int, mode: int) -> None:
+    new, old = tmp_path / "new", tmp_path / "old"
+    old.touch()
+    old.chmod(0o640)
+    before = os.umask(mask)
+    try:
+        files.write_whole(new, "a")
+        files.write_whole(old, "a")
+    finally:
+        os.umask(before)
+    assert (new.stat().st_mode & 0o777, old.stat().st_mode & 0o777) == (mode, 0o640)
+
+
+def test_what_was_written_is_on_the_disk_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut after the new name would else leave an empty file in place of the old content."""
+    told: list[str] = []
+
+    def fsync(number: int) -> None:
+        told.append(f"{os.fstat(number).st_size} bytes")
+        real(number)
+
+    real = os.fsync
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "replace", lambda old, new: told.append("renamed"))
+    files.write_whole(tmp_path / "a", "four")
+    assert told == ["4 bytes", "renamed"]
 
 
 def test_failure_keeps_the_old_content_and_leaves_no_stray_file(tmp_path: Path) -> None:

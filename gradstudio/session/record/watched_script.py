@@ -6,17 +6,23 @@ import re
 import shlex
 from dataclasses import dataclass
 
+from gradstudio.core.masked_secrets import masked
+
 
 @dataclass(frozen=True, slots=True)
 class WatchedScript:
     """The script of a watched run. `facts` are name and value of what was read off it, such as its optimizer: the knobs
-    of the run's experiment have these values, and those of which there is no fact mean nothing."""
+    of the run's experiment have these values, and those of which there is no fact mean nothing. Secrets among the
+    arguments are masked, also those of a file that has them."""
 
     script: str  # name of its file; "" where there is none, as in a notebook
     arguments: tuple[str, ...]
     sha256: str  # of its text; "" where it could not be read
     every: int  # steps of the script from one row to the next
     facts: tuple[tuple[str, str], ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "arguments", masked(self.arguments))
 
     @property
     def told(self) -> list[tuple[str, str]]:

@@ -1,0 +1,76 @@
+"""Secrets in a command line: what stands for a password, a token or a key is masked before anything is kept."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+MASK = "***"
+# Names of what is secret, by the last of their words, such as --hf-token, db.password, clientSecret.
+_ENDINGS = (
+    "token", "password", "passwd", "passphrase", "secret", "credential", "credentials", "apikey", "accesskey",
+    "secretkey", "privatekey", "authkey", "pwd",
+)  # fmt: skip
+_WORDS = ("pass", "pw", "auth", "authorization", "bearer", "cookie", "jwt", "pat")
+_KEYS = (  # words before "key"
+    "api", "access", "secret", "private", "auth", "account", "client", "service", "encryption", "license", "wandb",
+)  # fmt: skip
+_OPTION = re.compile(r"[-+]*([\w./-]*\w)(?:([=:])(.*))?", re.DOTALL)
+_WITHIN = re.compile(
+    r"""\b([A-Za-z][\w.-]{0,60})(["']?\s?[=:]\s?["']?)(?:(?:bearer|basic|token)\s)?([^\s"'&;,{}]+)""", re.IGNORECASE
+)
+_SCHEME = re.compile(r"\b(bearer|basic)\s+[^\s\"',;]+", re.I)
+_ADDRESS = re.compile(r"(://[^\s/:@]*:)[^\s/@]+(?=@)")
+# What some services call theirs, wherever it stands.
+_FORMS = re.compile(
+    r"\b(?:hf_\w{16,}|gh[opsur]_\w{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}|sk-[\w-]{16,}|xox[abeprs]-[\w-]{8,}"
+    r"|(?:AKIA|ASIA)[0-9A-Z]{16}|AIza[\w-]{30,}|eyJ[\w-]{1,400}\.[\w-]{1,4000}\.[\w-]*)"
+)
+
+
+def masked(arguments: Iterable[str]) -> tuple[str, ...]:
+    """Return the arguments of a command line with MASK in place of each secret: `--token X`, `--password=X`, `KEY=X`,
+    `Authorization: Bearer X`, a password in an address, and what has the form of a well-known service's token."""
+    found: list[str] = []
+    follows = False  # whether the argument before is an option whose value this one is
+    for argument in arguments:
+        option = _OPTION.fullmatch(argument)
+        name, sign, value = option.groups() if option else ("", None, None)
+        if follows and not argument.startswith("--") and not _is_flag(argument):
+            found.append(MASK)
+            follows = False
+            continue
+        follows = argument.startswith("-") and not sign and _is_secret(name)
+        if sign == "=" and _is_secret(name) and not _is_count(value):
+            found.append(f"{argument[: -len(value)] if value else argument}{MASK}")
+        else:
+            found.append(_within(argument))
+    return tuple(found)
+
+
+def _within(text: str) -> str:
+    """Return a text with each secret masked that is told by its own name or form."""
+    text = _FORMS.sub(MASK, _SCHEME.sub(rf"\1 {MASK}", _ADDRESS.sub(rf"\1{MASK}", text)))
+    return _WITHIN.sub(lambda found: f"{found[1]}{found[2]}{MASK}" if _hides(found) else found[0], text)
+
+
+def _hides(found: re.Match[str]) -> bool:
+    return _is_secret(found[1]) and not _is_count(found[3])
+
+
+def _is_secret(name: str) -> bool:
+    """Return whether what has this name is secret."""
+    words = re.split(r"[-_./]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name))
+    last, before = words[-1].lower(), words[-2].lower() if len(words) > 1 else ""
+    if last == "key":
+        return len(words) == 1 or name.isupper() or before in _KEYS
+    return last in _WORDS or last.endswith(_ENDINGS)
+
+
+def _is_count(value: str | None) -> bool:
+    """Return whether a value is a small number or a switch, as of `max_token=512`, and so nothing to hide."""
+    return value is not None and re.fullmatch(r"\d{1,4}|true|false|none|", value, re.I) is not None
+
+
+def _is_flag(argument: str) -> bool:
+    return re.fullmatch(r"-[A-Za-z]", argument) is not None
