@@ -103,6 +103,29 @@ def test_training_is_the_same_to_the_last_bit_with_and_without(kind: str, dtype:
     assert found == set(NAMES) - (missing - {"overshoot"})
 
 
+def hooks(one: Trainer) -> dict[tuple[str, str], int]:
+    """How many hooks of each kind each module of the model has."""
+    found = {}
+    for name, module in one.model.named_modules():
+        for kind, those in vars(module).items():
+            if kind.endswith("_hooks"):
+                found[name, kind] = len(those)
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_that_is_measured_leaves_a_hook_on_the_model(kind: str) -> None:
+    one, gauges = after(1, *KINDS[kind])
+    before = hooks(one)
+    assert len(before) > len(list(one.model.modules()))
+    one.test_next = one.sample_activations_next = one.compare_next = True
+    one.advance()
+    for name in NAMES:
+        measured(gauges, name)
+    one.settle()
+    assert hooks(one) == before
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_batches_to_come_are_those_that_come(kind: str) -> None:
     one, _ = after(2, *KINDS[kind])

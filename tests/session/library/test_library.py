@@ -492,6 +492,13 @@ def test_the_database_of_another_program_keeps_its_settings(tmp_path):
     assert other.read_bytes() == before
 
 
+def test_a_power_cut_takes_the_last_moment_and_never_the_file(path):
+    """SQLite waits for the disk before it moves what the log has into the file: NORMAL, which is 1, and not OFF."""
+    with contextlib.closing(Library(path)) as library, library.transaction() as connection:
+        found = [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("synchronous", "journal_mode")]
+    assert found == [1, "wal"]
+
+
 def test_a_full_disk_is_said_and_later_made_good(path, monkeypatch):
     run = made(5, status="running")
     monkeypatch.setattr(writer, "INTERVAL", 0.01)
