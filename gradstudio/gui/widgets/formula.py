@@ -39,6 +39,11 @@ class FormulaThread(QObject):
         self._timer.setInterval(POLL)
         self._timer.timeout.connect(self._hand_over)
 
+    @property
+    def busy(self) -> bool:
+        """Whether an outline is awaited."""
+        return bool(self._awaited)
+
     def ask(self, text: str) -> None:
         """Make the outline of a formula, unless it is there."""
         if text in self.paths or text in self._awaited:

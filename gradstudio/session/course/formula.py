@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gradstudio.core.open_fonts import fonts_closed
+
 
 class Outline(NamedTuple):
     """The letters of a formula as paths: `points` (n, 2), in points at a size of 100, y upwards; `codes` (n,) as in
@@ -16,6 +18,7 @@ class Outline(NamedTuple):
     codes: np.ndarray
 
 
+@fonts_closed()
 def outline(formula: str) -> Outline:
     """Return the outline of a formula; ValueError in one line where mathtext cannot read it."""
     from matplotlib.font_manager import FontProperties

@@ -12,6 +12,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
+from gradstudio.core.open_fonts import fonts_closed
 from gradstudio.core.text import number
 from gradstudio.session.files.report.figure_axis import log2_axis, log_axis, plain_axis, step_axis
 from gradstudio.session.files.report.figure_data import Trace, reduce, thin
@@ -35,9 +36,9 @@ STYLE = {
 
 @contextmanager
 def drawing(**more: Any) -> Iterator[None]:
-    """Set the style of every figure while one is drawn; `more` are further rcParams."""
+    """Set the style of every figure while one is drawn, and close the fonts; `more` are further rcParams."""
     style: Any = {**STYLE, **more}
-    with matplotlib.rc_context(style), warnings.catch_warnings():
+    with fonts_closed(), matplotlib.rc_context(style), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # a name may hold letters that the font has not
         yield
 

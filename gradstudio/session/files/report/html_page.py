@@ -16,14 +16,13 @@ from gradstudio.session.course.formula import outline
 from gradstudio.session.files.report import figures
 from gradstudio.session.files.report.blocks import Document, Formula, Plot
 from gradstudio.session.files.report.palette import DARK, LIGHT, SENTINELS, VARIABLES
-from gradstudio.session.files.report.typesetting import fonts_closed, shown
+from gradstudio.session.files.report.typesetting import shown
 
 TOP, BOTTOM = 0.24, 0.26  # inches above and below the axes
 FORMULA = 16  # pixels of a letter of a formula
 _LETTERS = {1: ("M", 1), 2: ("L", 1), 3: ("Q", 2), 4: ("C", 3), 79: ("Z", 0)}  # of SVG, and points, for each code
 
 
-@fonts_closed()
 def render(document: Document) -> str:
     """Return the page. Everything that comes from a run, a preset or a file is escaped."""
     loader = jinja2.FileSystemLoader(files.RESOURCES / "report")

@@ -26,7 +26,7 @@ from gradstudio.session.files.report.blocks import (
     Tiles,
 )
 from gradstudio.session.files.report.palette import LIGHT
-from gradstudio.session.files.report.typesetting import fonts_closed, wrap
+from gradstudio.session.files.report.typesetting import wrap
 
 _GAP = 10  # points between two blocks
 _LEADING_UP = 120  # letters of a line that belongs to what follows it
@@ -36,7 +36,6 @@ _BELOW = 0.26 * INCH  # points under the axes of a figure, for the steps
 _ACROSS = PAGE[0] - 2 * MARGIN
 
 
-@fonts_closed()
 def render(document: Document) -> bytes:
     """Return the pages as one PDF."""
     buffer = io.BytesIO()

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import lru_cache
 
-from matplotlib import font_manager
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
 
@@ -18,18 +15,6 @@ _ODD = dict.fromkeys((*range(9), 11, 12, *range(14, 32), *range(127, 160), *_TUR
 def shown(text: str) -> str:
     """Return the text without characters that cannot be shown; line breaks and tabs stay."""
     return text.translate(_ODD)
-
-
-@contextmanager
-def fonts_closed() -> Iterator[None]:
-    """Close the files of fonts at the end. matplotlib keeps those of each thread open that has ever drawn, and each
-    report is drawn in a thread of its own."""
-    try:
-        yield
-    finally:
-        clear = getattr(getattr(font_manager, "_get_font", None), "cache_clear", None)
-        if clear is not None:  # private: without it some files stay open
-            clear()
 
 
 @lru_cache(maxsize=16)
