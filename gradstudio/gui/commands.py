@@ -217,11 +217,10 @@ def _course(context: Context) -> tuple[Command, ...]:
         Command("worksheet", "Open worksheet…", lambda: exercises().ask_worksheet(context),
                 help="Opens the worksheet of an exercise that was begun"),
         Command("take_exam", "Take an exam…", lambda: exams().ask_exam(context),
-                help="Opens a run whose cause is hidden: find it, and heal it; not beside a run",
-                enabled=lambda: not exams().goes_on(context)),
+                help="Opens a run whose cause is hidden, from a file: find it, and heal it"),
         Command("make_exam", "Make an exam…", lambda: exams().make_exam(context),
                 help="Makes an exam of the knobs as they are set, once trials show that the run breaks and a fix holds",
-                enabled=lambda: context.controls.led_here and not exams().goes_on(context)),
+                enabled=lambda: context.controls.led_here),
     )  # fmt: skip
 
 

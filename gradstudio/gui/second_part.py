@@ -5,6 +5,7 @@ from gradstudio.gui.branches.branches_controller import BranchesController
 from gradstudio.gui.branches.parent_twin_overlay import ParentTwinOverlay
 from gradstudio.gui.diagnosis.fixes_controller import FixesController
 from gradstudio.gui.exam import exam_files
+from gradstudio.gui.exam.game import Game
 from gradstudio.gui.exercise import exercise_files
 from gradstudio.gui.export import plot_menu
 from gradstudio.gui.gauges.gauges_controller import GaugesController
@@ -19,6 +20,7 @@ from gradstudio.gui.shell.side_panel import SidePanel
 __all__ = [
     "BranchesController",
     "FixesController",
+    "Game",
     "GaugesController",
     "LayerController",
     "MapController",

@@ -139,6 +139,7 @@ class Window(QMainWindow):
         self.layer = second_part.LayerController(self.simulator, self.plots)
         self.memory = second_part.MemoryController(self.context, self.side.memory)
         self.map = second_part.MapController(self.context, self.side.map)
+        self.game = second_part.Game(self.context)
         self.fixes = second_part.FixesController(self.context, self.diagnosis)
         self.studio_file = second_part.StudioFileWatch(self.simulator, self.controls, self.message)
         second_part.plot_menu.attach(self.context, self.plots)
@@ -188,17 +189,44 @@ class Window(QMainWindow):
         self.gallery.look()
 
     def show_plots(self) -> bool:
-        """Leave the gallery; return whether it was shown."""
-        left = self.pages.currentWidget() is self.gallery_page
-        if left:
+        """Leave the gallery, or a page that stands alone; return whether one was shown."""
+        gallery, alone = self.pages.currentWidget() is self.gallery_page, self.top.isHidden()
+        if gallery:
             self.pages.setCurrentIndex(0)
             self.plots.setFocus()
-        return left
+        if alone:
+            self.columns.middle.show_plots()
+        return gallery or alone
 
-    def show_large(self, page: QWidget, title: str, put_away: Callable[[], object] | None = None) -> None:
-        """Show a page in place of the plots, whatever is shown now; `put_away` is called once it is off view."""
+    def show_large(
+        self, page: QWidget, title: str, put_away: Callable[[], object] | None = None, *, alone: bool = False
+    ) -> None:
+        """Show a page in place of the plots, whatever is shown now; `put_away` is called once it is off view. `alone`:
+        nothing is shown beside it."""
+        self.projector.leave()
         self.show_plots()
+        if alone:
+            put_away = self._leave_alone(put_away)
         self.columns.middle.show_large(page, title, put_away)
+        self._show_title()
+
+    def _leave_alone(self, put_away: Callable[[], object] | None) -> Callable[[], object]:
+        """Hide all that is about the run of the simulator. The function that is returned puts it back."""
+        self.columns.middle.show_plots()  # first: what was there puts back what it has hidden
+        back = self.columns.leave_alone()
+        bars = (self.top, self.figures)
+
+        def put_back() -> None:
+            for bar in bars:
+                bar.show()
+            back()
+            self._show_title()
+            if put_away is not None:
+                put_away()
+
+        for bar in bars:
+            bar.hide()
+        return put_back
 
     def close_large(self) -> None:
         """Show the plots in place of a large page."""
@@ -335,8 +363,13 @@ class Window(QMainWindow):
 
     def _show_title(self) -> None:
         """Name in the title of the window what is in sight."""
-        gallery = self.pages.currentWidget() is self.gallery_page
-        self.setWindowTitle(f"{'Gallery' if gallery else self.simulator.preset.title} — GradStudio")
+        if self.pages.currentWidget() is self.gallery_page:
+            shown = "Gallery"
+        elif self.top.isHidden():
+            shown = self.columns.middle.frame.title.text()  # of a page that stands alone
+        else:
+            shown = self.simulator.preset.title
+        self.setWindowTitle(f"{shown} — GradStudio")
 
     def _connect_first_part(self) -> None:
         theme.changed.connect(self.top.keep_widths)
@@ -367,6 +400,10 @@ class Window(QMainWindow):
         controls.refresh_asked.connect(self.refresh)
         self.lesson.finished.connect(self.gallery.finish)
         self.gallery.left.connect(self.show_plots)
+        self.game.changed.connect(self.gallery_page.game.show_state)
+        self.gallery_page.game.clicked.connect(self.game.press)
+        self.gallery_page.number_asked.connect(self.game.offer)
+        self.game.tell()
         controls.open_asked.connect(self.runs.open)
         controls.baseline_asked.connect(self.runs.pin_baseline)
         self.runs.member_asked.connect(self.branches.go)
@@ -441,6 +478,7 @@ class Window(QMainWindow):
         self.columns.save(settings)
         self.top.speed.save(settings)
         self.hide()
+        self.game.close()
         self.fixes.stop()  # the trials end while the run does
         ended = self.simulator.close(CLOSING)
         ended = self.fixes.close(CONTROLLER_CLOSING) and ended

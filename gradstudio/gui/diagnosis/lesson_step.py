@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from PySide6.QtCore import QPoint, QSize, Qt, Signal
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import (
     QButtonGroup,
     QHBoxLayout,
@@ -12,13 +12,13 @@ from PySide6.QtWidgets import (
     QLineEdit,
     QPushButton,
     QRadioButton,
-    QSizePolicy,
     QVBoxLayout,
     QWidget,
 )
 
 from gradstudio.core.lesson import LessonStep
 from gradstudio.gui.theme import theme
+from gradstudio.gui.widgets.choice import Choice
 from gradstudio.gui.widgets.formula import FormulaPicture, FormulaThread
 from gradstudio.session.course.lesson_progress import Passed
 
@@ -121,7 +121,7 @@ class LessonStepRow(QWidget):
         """Put in what a question is answered with."""
         group = QButtonGroup(self)
         for place, choice in enumerate(self.step.predict):
-            button = _Choice(choice.text)
+            button = Choice(choice.text)
             group.addButton(button, place)
             self.choices.append(button)
             self._column.addWidget(button)
@@ -153,35 +153,6 @@ class LessonStepRow(QWidget):
     def _show_hint(self) -> None:
         self.hint_text.show()
         self.hint.hide()
-
-
-class _Choice(QRadioButton):
-    """A choice whose text has as many lines as it needs, which Qt's own has not."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.setAccessibleName(text)
-        policy = QSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
-        policy.setHeightForWidth(True)
-        self.setSizePolicy(policy)
-        row = QHBoxLayout(self)
-        row.setContentsMargins(24, 1, 0, 1)
-        label = _label(text)
-        label.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
-        row.addWidget(label)
-        self._row = row
-
-    def hasHeightForWidth(self) -> bool:
-        return True
-
-    def heightForWidth(self, width: int) -> int:
-        return self._row.totalHeightForWidth(width)
-
-    def sizeHint(self) -> QSize:
-        return self._row.totalSizeHint()
-
-    def hitButton(self, pos: QPoint) -> bool:
-        return self.rect().contains(pos)
 
 
 def _label(text: str) -> QLabel:

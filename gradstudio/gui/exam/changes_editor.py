@@ -6,25 +6,17 @@ from collections.abc import Callable, Iterable
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QKeyEvent
-from PySide6.QtWidgets import (
-    QComboBox,
-    QHBoxLayout,
-    QLineEdit,
-    QListWidget,
-    QPushButton,
-    QSizePolicy,
-    QVBoxLayout,
-    QWidget,
-)
+from PySide6.QtWidgets import QComboBox, QCompleter, QHBoxLayout, QLabel, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
 from gradstudio.core.knobs import Knob, KnobError, Value, format_value
-from gradstudio.gui.knobs.editors import Editor, editor_for
+from gradstudio.gui.knobs.editors import editor_for
+from gradstudio.gui.knobs.knob_tooltip import knob_tooltip
 
-CHANGES = 64  # px of the list, at most
+SHOWN = 20  # knobs of the list that are seen at once
 
 
 class ChangesEditor(QWidget):
-    """A knob, the editor of its value, and the list of the knobs that are changed."""
+    """A row for each knob that is changed, with its editor, and a list to choose another one from."""
 
     changed = Signal()
     wrong = Signal(str)  # why a change is not allowed; empty once it is
@@ -37,106 +29,158 @@ class ChangesEditor(QWidget):
         are not allowed."""
         super().__init__()
         self._knob_of, self._begins_with, self._check = knob_of, begins_with, check
-        self._values: dict[str, Value] = {}
-        self.editor: Editor | None = None
-        self.knob, self.list = QComboBox(), QListWidget()
-        self.add, self.remove = QPushButton("Change it"), QPushButton("Take out")
-        self._room = QWidget()
-        self._place = QVBoxLayout(self._room)
-        self._place.setContentsMargins(0, 0, 0, 0)
-        self._room.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Maximum)
-        self.knob.addItems(list(names))
-        self.knob.setCurrentText("optimizer.lr")
-        self._lay_out()
-        self.knob.currentTextChanged.connect(self._choose)
-        self.add.clicked.connect(self._add)
-        self.remove.clicked.connect(self._take_out)
-        self._choose(self.knob.currentText())
+        self.rows: dict[str, ChangeRow] = {}
+        self.knob = _KnobBox(names)
+        self._column = QVBoxLayout(self)
+        self._column.setContentsMargins(0, 0, 0, 0)
+        self._column.setSpacing(6)
+        self._column.addWidget(self.knob)
+        self.knob.textActivated.connect(self._choose)
 
     @property
     def texts(self) -> list[str]:
         """The changes, each as KNOB=VALUE."""
-        return [f"{name}={format_value(value)}" for name, value in self._values.items()]
+        return _texts({name: row.value for name, row in self.rows.items()})
 
-    def name_parts(self, knob: str, about: str, changes: str) -> None:
-        """Say what the list of knobs and the list of changes are for."""
-        for widget, name, told in ((self.knob, knob, about), (self.list, "Changes", changes)):
-            widget.setAccessibleName(name)
-            widget.setAccessibleDescription(told)
-            widget.setToolTip(told)
-        self.add.setToolTip("Adds this change to the list")
-        self.remove.setToolTip("Takes the change that is chosen out of the list")
+    def name_parts(self, knob: str, about: str) -> None:
+        """Say what the list of knobs is for."""
+        line = self.knob.lineEdit()
+        for widget in (self.knob, *([line] if line else [])):
+            widget.setAccessibleName(knob)
+            widget.setAccessibleDescription(f"{knob}: {about}")
+            widget.setToolTip(about)
 
-    def allow(self, allowed: bool) -> None:
-        """Let a person change knobs, or not."""
-        for part in (self.knob, self.add, self.remove, *self._parts()):
-            part.setEnabled(allowed)
-
-    def keyPressEvent(self, event: QKeyEvent) -> None:
-        """Add the change by Enter in the line of its value, and let no Enter accept the dialog."""
-        if event.key() not in (Qt.Key.Key_Return, Qt.Key.Key_Enter):
-            super().keyPressEvent(event)
-        elif isinstance(self.focusWidget(), QLineEdit):
-            self._add()
-
-    # ---- inside
-
-    def _parts(self) -> list[QWidget]:
-        editor = self.editor
-        found = [editor.head, editor.foot] if editor is not None else []
-        return [part for part in found if part is not None and type(part) is not QWidget]  # which is an empty head
-
-    def _choose(self, name: str) -> None:
-        """Show the editor of a knob."""
-        while item := self._place.takeAt(0):
-            if widget := item.widget():
-                widget.hide()  # until the event loop deletes it
-                widget.deleteLater()
-        knob = self._knob_of(name)
-        self.editor = editor_for(knob)
-        self.editor.setParent(self)
-        self.editor.wrong.connect(self.wrong)
-        self.editor.set_value(self._values.get(name, self._begins_with(name)))
-        for part in self._parts():
-            part.setEnabled(self.knob.isEnabled())
-            part.setAccessibleName(f"Value of {name}")
-            self._place.addWidget(part)
-
-    def _add(self) -> None:
-        assert self.editor is not None
-        before, self._values = self._values, {**self._values, self.editor.knob.name: self.editor.value}
-        try:
-            self._check(self.texts)
-        except KnobError as fault:
-            self._values = before
-            self.wrong.emit(str(fault))
+    def add(self, name: str) -> None:
+        """Change a knob too."""
+        if name in self.rows:
+            self.rows[name].take_focus()
             return
-        self._show()
+        value = self._begins_with(name)
+        if not self._allowed({**self._values(), name: value}):
+            return
+        row = self.rows[name] = ChangeRow(self._knob_of(name), value)
+        row.asked.connect(lambda value: self._set(name, value))
+        row.left_out.connect(lambda: self.remove(name))
+        row.wrong.connect(self.wrong)
+        self._column.insertWidget(self._column.count() - 1, row)
+        row.take_focus()
+        self.changed.emit()
 
-    def _take_out(self) -> None:
-        if item := self.list.currentItem():
-            self._values.pop(item.text().partition(" = ")[0], None)
-            self._show()
-
-    def _show(self) -> None:
-        row = self.list.currentRow()
-        self.list.clear()
-        self.list.addItems([f"{name} = {format_value(value)}" for name, value in self._values.items()])
-        self.list.setCurrentRow(min(row, self.list.count() - 1) if row >= 0 else self.list.count() - 1)
+    def remove(self, name: str) -> None:
+        """Leave a knob as it is."""
+        row = self.rows.pop(name)
+        row.hide()  # until the event loop deletes it
+        row.deleteLater()
+        self.knob.setFocus()
         self.wrong.emit("")
         self.changed.emit()
 
-    def _lay_out(self) -> None:
-        self.list.setMaximumHeight(CHANGES)
-        self.list.setWordWrap(True)
-        both = QHBoxLayout()
-        for button in (self.add, self.remove):
-            button.setAutoDefault(False)
-            both.addWidget(button)
+    def clear(self) -> None:
+        for name in list(self.rows):
+            self.remove(name)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        """Let no Enter, which takes a knob or a value, accept the dialog around it."""
+        if event.key() not in (Qt.Key.Key_Return, Qt.Key.Key_Enter):
+            super().keyPressEvent(event)
+
+    # ---- inside
+
+    def _values(self) -> dict[str, Value]:
+        return {name: row.value for name, row in self.rows.items()}
+
+    def _choose(self, name: str) -> None:
+        self.knob.forget()
+        self.add(name)
+
+    def _set(self, name: str, value: Value) -> None:
+        row = self.rows[name]
+        if self._allowed({**self._values(), name: value}):
+            row.value = value
+            self.changed.emit()
+        else:
+            row.show_value()
+
+    def _allowed(self, values: dict[str, Value]) -> bool:
+        try:
+            self._check(_texts(values))
+        except KnobError as fault:
+            self.wrong.emit(str(fault))
+            return False
+        self.wrong.emit("")
+        return True
+
+
+class ChangeRow(QWidget):
+    """One knob that is changed. `value`: the value that it is to have."""
+
+    asked = Signal(object)  # another value, not yet allowed
+    left_out = Signal()
+    wrong = Signal(str)
+
+    def __init__(self, knob: Knob, value: Value) -> None:
+        super().__init__()
+        self.value = value
+        self.editor = editor_for(knob)
+        self.editor.setParent(self)
+        self.editor.changed.connect(self.asked)
+        self.editor.slid.connect(lambda value, _: self.asked.emit(value))
+        self.editor.wrong.connect(self.wrong)
+        self.show_value()
+        label, out = QLabel(knob.name), QPushButton("Leave")
+        label.setToolTip(knob_tooltip(knob))
+        out.setProperty("role", "flat")
+        out.setAccessibleName(f"Leave {knob.name} as it is")
+        out.setToolTip(f"Leaves {knob.name} as it is in this run")
+        out.setAutoDefault(False)
+        out.clicked.connect(self.left_out)
+        line = QHBoxLayout()
+        line.setContentsMargins(0, 0, 0, 0)
+        line.addWidget(label, 1)
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(6)
-        column.addWidget(self.knob)
-        column.addWidget(self._room)
-        column.addLayout(both)
-        column.addWidget(self.list)
+        column.setSpacing(3)
+        column.addLayout(line)
+        for part in self._parts():
+            part.setAccessibleName(f"Value of {knob.name}")
+        line.addWidget(self.editor.head)
+        line.addWidget(out)
+        if self.editor.foot is not None:
+            column.addWidget(self.editor.foot)
+        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Maximum)
+
+    def show_value(self) -> None:
+        self.editor.set_value(self.value)
+
+    def take_focus(self) -> None:
+        self._parts()[0].setFocus(Qt.FocusReason.TabFocusReason)
+
+    def _parts(self) -> list[QWidget]:
+        found = [self.editor.head, self.editor.foot]
+        return [part for part in found if part is not None and type(part) is not QWidget]  # which is an empty head
+
+
+class _KnobBox(QComboBox):
+    """A list of knobs to choose from, or to find by a part of the name."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        super().__init__()
+        self.setEditable(True)
+        self.setInsertPolicy(QComboBox.InsertPolicy.NoInsert)
+        self.setMaxVisibleItems(SHOWN)
+        self.addItems(list(names))
+        line, completer = self.lineEdit(), self.completer()
+        assert line is not None and completer is not None  # an editable one has both
+        line.setPlaceholderText("Choose a knob…")
+        completer.setCompletionMode(QCompleter.CompletionMode.PopupCompletion)
+        completer.setFilterMode(Qt.MatchFlag.MatchContains)
+        self.forget()
+
+    def forget(self) -> None:
+        """Show no knob as chosen."""
+        self.setCurrentIndex(-1)
+        self.clearEditText()
+
+
+def _texts(values: dict[str, Value]) -> list[str]:
+    return [f"{name}={format_value(value)}" for name, value in values.items()]

@@ -1,4 +1,4 @@
-"""Opening an exam, whose answer sheet lies beside it, and making one of the knobs as they are set."""
+"""Opening an exam, whose answer sheet lies beside it, making one of the knobs as they are set, and showing either."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from gradstudio.session.course import exam_taking
 from gradstudio.session.course.exam_taking import AnswerSheet, Attempt
 from gradstudio.session.course.worksheet import LONGEST_NAME, WorksheetError
 
-GOING = "A run is going on: end it first (Ctrl+.), as one run trains at a time."
 Loaded = tuple[Exam, AnswerSheet | None, Path]
 
 
@@ -30,23 +29,18 @@ def ask_exam(context: Context) -> None:
 
 def open_exam(context: Context, path: Path) -> None:
     """Open an exam, and go on with the answer sheet beside it where there is one."""
-    if goes_on(context):
-        context.message.show_error(GOING)
-        return
     context.jobs.read(path, _loaded, partial(_take, context, path))
 
 
 def make_exam(context: Context) -> None:
-    if goes_on(context):
-        context.message.show_error(GOING)
-        return
+    pause(context)
     MakingDialog(context).open()
 
 
-def goes_on(context: Context) -> bool:
-    """Return whether a run was begun and is not over, which no exam can go beside."""
-    run = context.simulator.run
-    return context.controls.started and not run.over
+def pause(context: Context) -> None:
+    """Let the run that goes wait: an exam trains runs of its own."""
+    if context.controls.led_here and context.controls.playing:
+        context.controls.run_or_pause()
 
 
 def _loaded(path: Path) -> Loaded:
@@ -61,15 +55,15 @@ def _take(context: Context, opened: Path, loaded: Loaded) -> None:
     context.controls.file_opened.emit(str(opened))
     exam, sheet, path = loaded
     if sheet is not None:
-        _begin(context, exam, sheet.name, sheet, path)
+        begin(context, exam, sheet.name, sheet, path)
         return
     dialog = popups.input_dialog(context.parent, "Take an exam", "Your name, as the answer sheet has it")
-    dialog.textValueSelected.connect(lambda name: _begin(context, exam, name, None, path))
+    dialog.textValueSelected.connect(lambda name: begin(context, exam, name, None, path))
     dialog.open()
 
 
-def _begin(context: Context, exam: Exam, name: str, sheet: AnswerSheet | None, path: Path) -> None:
-    from gradstudio.gui.exam.exam_dialog import ExamDialog  # pyqtgraph, for which the first paint does not wait
+def begin(context: Context, exam: Exam, name: str, sheet: AnswerSheet | None, path: Path) -> None:
+    from gradstudio.gui.exam.exam_page import ExamPage  # pyqtgraph, for which the first paint does not wait
 
     if not 0 < len(name.strip()) <= LONGEST_NAME:
         context.message.show_error(f"The name has {len(name):,} characters; allowed: 1 to {LONGEST_NAME}.")
@@ -79,4 +73,11 @@ def _begin(context: Context, exam: Exam, name: str, sheet: AnswerSheet | None, p
     except WorksheetError as fault:
         context.message.show_error(f"{path}: {fault}")
         return
-    ExamDialog(context, attempt, path).open()
+    pause(context)
+    page = ExamPage(context, attempt, path)
+
+    def put_away() -> None:
+        page.leave()
+        page.deleteLater()
+
+    context.show_large(page, f"{exam.title} ({attempt.sheet.name})", put_away, alone=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
+from gradstudio.core.unknown import known
 from gradstudio.gui.drawing.overlay import Overlays
 from gradstudio.gui.drawing.shared_cursor import Cursor, StepRange
 from gradstudio.gui.plots.gradient_norm import GradientNormPlot
@@ -34,14 +35,16 @@ class ExamPlots(QWidget):
         self.plots: tuple[StepPlot, ...] = (
             LossPlot(self.steps, cursor, source, overlays := Overlays()),
             GradientNormPlot(self.steps, cursor, source, overlays),
+            scale := ScalePlot(self.steps, cursor, source),
             LayersPlot(self.steps, cursor),
-            ScalePlot(self.steps, cursor, source),
         )
+        self.scale = scale
+        scale.hide()  # until a run has one
         self._overlays = overlays
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(8)
-        for plot, share in zip(self.plots, (26, 28, 28, 14), strict=True):
+        for plot, share in zip(self.plots, (30, 28, 14, 28), strict=True):
             plot.marks.hides_changes = True
             plot.show_values("left", False)
             column.addWidget(plot, share)
@@ -57,5 +60,13 @@ class ExamPlots(QWidget):
             self.steps.ended = run.over
             self.steps.fit(len(run.history))
         self.steps.follow(len(run.history))
+        self.scale.setVisible(_has_scale(run))
         for plot in self.plots:
             plot.refresh(run, self.devicePixelRatioF())
+
+
+def _has_scale(run: Run) -> bool:
+    """Return whether there is or has been a loss scale."""
+    precision = run.in_force.precision
+    scales = run.history.column("scale")
+    return (precision.dtype == "fp16" and precision.scaling != "none") or bool((scales[known(scales)] != 1).any())

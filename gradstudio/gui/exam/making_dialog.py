@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import threading
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from PySide6.QtCore import QTimer
-from PySide6.QtGui import QCloseEvent
 from PySide6.QtWidgets import QComboBox, QDialogButtonBox, QFormLayout, QLabel, QLineEdit, QSpinBox, QVBoxLayout
 
 from gradstudio.core import files
-from gradstudio.core.exam import Exam, ExamError
+from gradstudio.core.exam import ExamError
 from gradstudio.core.knobs import KnobError
 from gradstudio.core.presets import Preset
-from gradstudio.gui.exam import whole_runs
+from gradstudio.gui.exam import exam_training
 from gradstudio.gui.exam.changes_editor import ChangesEditor
 from gradstudio.gui.services import file_choice
 from gradstudio.gui.services.context import Context
+from gradstudio.gui.services.tasks import Task
 from gradstudio.gui.widgets.popups import TemporaryDialog
 from gradstudio.session.course import causes, exam_making
-from gradstudio.session.record.run import Run
 
 ABOUT = (
     "The run as the knobs are set now, and with a fix, is trained with three seeds: it has to break with each, and the "
@@ -30,54 +30,14 @@ FIRST_FINDING = "As the first finding says"
 LOOK = 100  # ms between two looks how far it is
 
 
-class Stopped(Exception):
-    pass
-
-
-class _Making(threading.Thread):
-    """Tries the exam and writes it. `told`: how far it is; `problem`: why there is none; `done`: whether it was
-    written."""
-
-    def __init__(self, path: Path, preset: Preset, title: str, cause: str, fix: list[str], changes: int, tries: int):
-        super().__init__(name="making an exam", daemon=True)
-        self.path, self._preset = path, preset
-        self._asked = {"title": title, "cause": cause, "fix": fix, "changes": changes, "tries": tries}
-        self._stopping = threading.Event()
-        self.told, self.problem, self.done = "", "", False
-
-    def run(self) -> None:
-        try:
-            exam: Exam = exam_making.of(
-                self._preset, self._preset.experiment.run.seed, self._train, self._tell, **self._asked
-            )  # type: ignore[arg-type]
-            files.write_whole(self.path, exam.to_toml())
-            self.done = True
-        except Stopped:
-            pass
-        except (ExamError, KnobError) as fault:
-            self.problem = str(fault)
-        except OSError as fault:
-            self.problem = f"{self.path} was not written: {files.reason(fault)}"
-
-    def stop(self) -> None:
-        self._stopping.set()
-
-    def _tell(self, text: str) -> None:
-        self.told = f"Training {text} …"
-
-    def _train(self, run: Run) -> None:
-        whole_runs.train(run, self._stopping.is_set)
-        if self._stopping.is_set():
-            raise Stopped
-
-
 class MakingDialog(TemporaryDialog):
     """Stays open until the exam is written, and says what is in the way."""
 
     def __init__(self, context: Context) -> None:
         super().__init__(context.parent, "Make an exam")
         self._context = context
-        self._making: _Making | None = None
+        self._making: Task | None = None
+        self._tells = ""  # what the thread that makes it trains now
         requested = context.simulator.requested
         self.name, self.cause = QLineEdit(), QComboBox()
         self.fix = ChangesEditor(
@@ -88,7 +48,7 @@ class MakingDialog(TemporaryDialog):
         self.about, self.told, self.problem = QLabel(ABOUT), QLabel(), QLabel()
         self.cause.setEditable(True)
         self.cause.addItems([FIRST_FINDING, *causes.CAUSES.values()])
-        self.fix.name_parts("Knob of the fix", "Knob of the fix: it heals the run, with the value beside it", NO_FIX)
+        self.fix.name_parts("Knob of the fix", "a knob that heals the run, with the value that it is to have")
         self.fix_told = QLabel(NO_FIX)
         self.changes.setRange(0, 20)
         self.changes.setSpecialValueText("two more than the fix")
@@ -137,41 +97,57 @@ class MakingDialog(TemporaryDialog):
         text = self.cause.currentText().strip()
         names = {words: name for name, words in causes.CAUSES.items()}
         cause = "" if text == FIRST_FINDING else names.get(text, text)
-        self._making = _Making(
-            Path(path), preset, self.name.text().strip(), cause, self.fix.texts, self.changes.value(),
-            self.tries.value(),
-        )  # fmt: skip
+        asked = {
+            "title": self.name.text().strip(), "cause": cause, "fix": self.fix.texts, "changes": self.changes.value(),
+            "tries": self.tries.value(),
+        }  # fmt: skip
+        self._making = task = self._context.tasks.begin("Making an exam")
         self.problem.setText("")
-        self._making.start()
+        self._context.jobs.read(Path(path), partial(self._write, task, preset, asked), partial(self._end, path), task)
         self._timer.start(LOOK)
         self._look()
 
     def reject(self) -> None:
         """Cancel what is under way, or else close."""
         if self._making is not None:
-            self._making.stop()
+            self._making.cancel()
             self.told.setText("It is being cancelled …")
         else:
             super().reject()
 
-    def closeEvent(self, event: QCloseEvent) -> None:
-        if self._making is not None:
-            self._making.stop()
-        super().closeEvent(event)
+    # ---- inside
+
+    def _write(self, task: Task, preset: Preset, asked: dict[str, Any], path: Path) -> str:
+        """Try the exam and write it, in a thread; return why there is none, "" where there is."""
+        try:
+            seed = preset.experiment.run.seed
+            exam = exam_making.of(preset, seed, exam_training.of_task(task), self._tell, **asked)
+            files.write_whole(path, exam.to_toml())
+        except (ExamError, KnobError) as fault:
+            return str(fault)
+        except OSError as fault:
+            return f"{path} was not written: {files.reason(fault)}"
+        return ""
+
+    def _tell(self, text: str) -> None:
+        self._tells = f"Training {text} …"
+
+    def _end(self, path: str, problem: str) -> None:
+        self._making = None
+        self._look()
+        self.problem.setText(problem)
+        if not problem:
+            self._context.message.show_written(f"Written: {path}", Path(path))
+            super().accept()
 
     def _look(self) -> None:
-        making = self._making
-        self.ok.setEnabled(making is None)
-        if making is None:
-            return
-        if making.is_alive():
-            self.told.setText(making.told)
-            return
-        self._timer.stop()
-        self._making = None
-        self.ok.setEnabled(True)
-        self.told.setText("")
-        self.problem.setText(making.problem)
-        if making.done:
-            self._context.message.show_written(f"Written: {making.path}", making.path)
-            super().accept()
+        """Show how far it is."""
+        if self._making is not None and self._making.over:  # it was cancelled
+            self._making = None
+        going = self._making is not None
+        self.ok.setEnabled(not going)
+        if not going:
+            self._timer.stop()
+            self.told.setText("")
+        elif self._making is not None and not self._making.cancelled:
+            self.told.setText(self._tells)

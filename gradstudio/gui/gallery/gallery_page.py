@@ -22,6 +22,7 @@ from gradstudio.core import gallery, presets
 from gradstudio.core.presets import GROUPS, LEVELS, Preset
 from gradstudio.core.text import plural
 from gradstudio.gui.gallery.gallery_card import GalleryCard
+from gradstudio.gui.gallery.game_card import GameCard
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.card_wall import AHEAD, SIDE, CardWall
 from gradstudio.gui.widgets.plain_grounds import scrolled
@@ -38,6 +39,7 @@ class GalleryPage(QWidget):
     left = Signal()  # back to the plots
     last_asked = Signal()  # the latest run of the library is to be opened
     at_start_changed = Signal(bool)
+    number_asked = Signal(str)  # what is searched for, which may be the number of a run of the game
 
     def __init__(self, *, at_first: bool = False) -> None:
         """`at_first`: whether whoever makes the page asks for its cards too (`making`)."""
@@ -54,6 +56,7 @@ class GalleryPage(QWidget):
         self.cards: list[GalleryCard] = []
         self._finished: frozenset[str] = frozenset()
         self._made: Iterator[None] | None = iter(()) if at_first else None
+        self.game = GameCard()
         self.wall = CardWall()
         self._turns = QTimer(self)
         self._turns.setSingleShot(True)
@@ -140,6 +143,7 @@ class GalleryPage(QWidget):
 
     def _arrange(self) -> None:
         """Put the cards that the search finds under their headings."""
+        self.number_asked.emit(self.search.text().strip())
         words = self.search.text().casefold().split()
         sections = self._found(words) if words else self._grouped()
         shown = sum(len(cards) for _, cards in sections)
@@ -192,10 +196,15 @@ class GalleryPage(QWidget):
         self.empty.hide()
         self.area: QScrollArea = scrolled(self.wall, "Presets")
         head = self._head()
+        self.game_room = QWidget()
+        room = QHBoxLayout(self.game_room)
+        room.setContentsMargins(SIDE, 4, SIDE, 6)
+        room.addWidget(self.game)
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(0)
         column.addWidget(head)
+        column.addWidget(self.game_room)
         column.addWidget(self.empty)
         column.addWidget(self.area, 1)
         theme.dress(head)

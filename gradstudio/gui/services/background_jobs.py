@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gradstudio.session.running.fix_trials import Trial
 
 LAST_WRITING = 20.0  # seconds that a file gets to be written whole when the window closes
+LAST_READING = 0.3  # seconds until what was cancelled then has ended
 
 T = TypeVar("T")
 
@@ -178,11 +179,16 @@ class BackgroundJobs:
                 job.succeeded(message)
 
     def close(self) -> bool:
-        """Wait until files are written; return whether none is left."""
+        """Wait until files are written, and cancel what is read or made; return whether nothing is left."""
         writing = [job for job in self._jobs if isinstance(job, WriteJob)]
+        others = [job for job in self._jobs if not isinstance(job, WriteJob)]
+        for job in others:
+            job.task.cancel()
         for job in writing:
             job.join(LAST_WRITING)
-        return not any(job.is_alive() for job in writing)
+        for job in others:
+            job.join(LAST_READING)
+        return not any(job.is_alive() for job in self._jobs)
 
     def _begin(self, job: BackgroundJob) -> None:
         self._jobs.append(job)

@@ -18,7 +18,9 @@ from gradstudio.session.simulator import Simulator
 
 
 class ShowLarge(Protocol):
-    def __call__(self, page: QWidget, title: str, put_away: Callable[[], object] | None = None) -> object: ...
+    def __call__(
+        self, page: QWidget, title: str, put_away: Callable[[], object] | None = None, *, alone: bool = False
+    ) -> object: ...
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,8 @@ class Context:
     jobs: BackgroundJobs
     library: LibraryThread
     tasks: Tasks
-    show_large: ShowLarge  # a page in the middle, in place of the plots; `put_away`: called once it is off view
+    # A page in the middle, in place of the plots; `put_away`: called once it is off view; `alone`: without what stands
+    # around it, which is about another run
+    show_large: ShowLarge
     close_large: Callable[[], object]  # the plots again
     looked: LookedStep

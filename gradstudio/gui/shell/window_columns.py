@@ -123,6 +123,19 @@ class Columns(QSplitter):
         self.setSizes([0, round((1 - PROJECTED) * self.width()), round(PROJECTED * self.width())])
         return back
 
+    def leave_alone(self) -> Callable[[], None]:
+        """Show the middle alone. The function that is returned puts the other columns back."""
+        left, right, sizes = self._knobs.isVisible(), self._right.isVisible(), self.sizes()
+
+        def back() -> None:
+            self._knobs.setVisible(left)
+            self._right.setVisible(right)
+            self.setSizes(sizes)
+
+        self._knobs.hide()
+        self._right.hide()
+        return back
+
     def reset(self) -> None:
         """Show every column, as wide as at first, and the plots."""
         self.middle.show_plots()

@@ -1,0 +1,263 @@
+"""Taking an exam: plots of its runs, and beside them the choice of a cause, tries and the fix. Values of covered knobs
+are nowhere."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtGui import QKeyEvent
+from PySide6.QtWidgets import QHBoxLayout, QWidget
+
+from gradstudio.core import files
+from gradstudio.core.exam import LETTERS, Exam
+from gradstudio.core.knobs import KnobError
+from gradstudio.core.text import percent, plural
+from gradstudio.gui.exam import exam_training
+from gradstudio.gui.exam.exam_answers import ExamAnswers
+from gradstudio.gui.exam.exam_plots import ExamPlots
+from gradstudio.gui.exam.exam_training import ExamTraining
+from gradstudio.gui.services.context import Context
+from gradstudio.gui.services.tasks import Task
+from gradstudio.session.course import exam_making, exam_solution, exam_taking
+from gradstudio.session.course.exam_taking import Attempt
+from gradstudio.session.course.grading import Grade
+from gradstudio.session.course.worksheet import Evidence, WorksheetError
+from gradstudio.session.record.run import Run
+
+TICK = 33  # ms between two pictures
+PATIENCE = 1.0  # seconds for a step to end when the page closes
+
+
+class ExamPage(QWidget):
+    """Holds one attempt, and writes its sheet after each thing that was done. It begins with the run as it stands."""
+
+    next_asked = Signal()  # another random exam is wanted
+
+    def __init__(self, context: Context, attempt: Attempt, path: Path | None, number: int = 0) -> None:
+        """`path`: where the sheet is written; None for a random exam, which has a `number` in its place."""
+        super().__init__()
+        self._context, self.attempt, self._path, self._number = context, attempt, path, number
+        self._runs: dict[int, Run] = {}
+        self._training: ExamTraining | None = None
+        self._texts: list[str] = []  # of the try that trains
+        self._place = 0  # of the try that trains
+        self._left = False  # it is closed
+        self._not_written = ""  # why the sheet is not as it is here
+        self._grading: Task | None = None
+        self._over = False  # it is graded, or was given up
+        self.plots, self.answers = ExamPlots(), ExamAnswers(self.exam)
+        self.verdict = self.answers.verdict
+        row = QHBoxLayout(self)
+        row.setContentsMargins(12, 0, 6, 12)
+        row.setSpacing(14)
+        row.addWidget(self.plots, 1)
+        row.addWidget(self.answers)
+        self.setFocusProxy(self.answers)
+        self._connect()
+        self._timer = QTimer(self)
+        self._timer.timeout.connect(self._tick)
+        self._timer.start(TICK)
+        self._show_state()
+        if not attempt.sheet.tries:
+            self._begin(0, [], attempt.run([]))
+
+    @property
+    def exam(self) -> Exam:
+        return self.attempt.exam
+
+    @property
+    def random(self) -> bool:
+        """Whether the exam was drawn for this page alone, so that no sheet is kept."""
+        return self._path is None
+
+    @property
+    def busy(self) -> bool:
+        """Whether a run trains."""
+        return self._training is not None
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() == Qt.Key.Key_Space:
+            event.accept()  # or the window would run what is not to be seen
+        else:
+            super().keyPressEvent(event)
+
+    def leave(self) -> None:
+        """End what is under way. The tries that have ended are on the sheet."""
+        self._left = True
+        self._timer.stop()
+        if self._grading is not None:
+            self._grading.cancel()
+        if self._training is not None:
+            self._training.stop()
+            self._training.join(PATIENCE)
+            self._training = None
+
+    # ---- what a person does
+
+    def _train_try(self) -> None:
+        texts = self.answers.changes.texts
+        try:
+            run = self.attempt.run(texts)
+        except KnobError as fault:
+            self.answers.say_fault(str(fault))
+            return
+        self._begin(len(self.attempt.sheet.tries), texts, run)
+
+    def _begin(self, place: int, texts: list[str], run: Run) -> None:
+        self._place, self._texts = place, texts
+        self._runs[place] = run
+        self._training = ExamTraining(run)
+        self._training.start()
+        self._show_state()
+
+    def _say_cause(self, place: int) -> None:
+        try:
+            self.attempt.diagnose(LETTERS[place])
+        except WorksheetError as fault:
+            self.answers.say_fault(str(fault))
+            return
+        self._keep()
+
+    def _hand_in(self, place: int) -> None:
+        """Hand in a try and grade it, grade the one that is handed in, or leave off grading it."""
+        if self._grading is not None:
+            self._grading.cancel()
+            self.answers.hand_in.setEnabled(False)  # until it has left off
+            return
+        if self.attempt.sheet.fix > 0:
+            self._grade()
+            return
+        before = self.attempt.sheet
+        try:
+            self.attempt.hand_in(place)
+        except WorksheetError as fault:
+            text = str(fault)
+            self.answers.say_fault(text[0].upper() + text[1:] + ".")
+            return
+        self._keep()
+        if self._not_written:
+            self.attempt.sheet = before  # to be handed in again, once it can be
+            self._show_state()
+            return
+        self._grade()
+
+    def _give_up(self) -> None:
+        self._over = True
+        self.verdict.show_solution(self.exam)
+        self._offer_next(None)
+
+    def _look_at(self, place: int) -> None:
+        """Show a try. One of an earlier day is trained again first."""
+        if 0 <= place < len(self.attempt.sheet.tries) and not self.busy and place not in self._runs:
+            texts = self.attempt.sheet.knobs(place)
+            self._begin(place, texts, exam_making.of_seed(self.exam, self.exam.allowed(texts)))
+        self._show_state()
+
+    # ---- what comes of it
+
+    def _tick(self) -> None:
+        if not self.isVisible():  # a random exam that is gone on with later
+            return
+        self._follow()
+        if self._grading is not None and self._grading.over:  # it was cancelled, or it failed
+            self._grading = None
+            self._show_state()
+        run = self._runs.get(self._place if self.busy else self.answers.chosen_try)
+        self.plots.show_run(run)
+        if self.busy and run is not None:
+            self.answers.show_progress(len(run.history), run.experiment.run.steps)
+
+    def _follow(self) -> None:
+        training = self._training
+        if training is None or training.is_alive():
+            return
+        self._training, run = None, training.record
+        if run.status in ("finished", "nonfinite", "failed") and self._place == len(self.attempt.sheet.tries):
+            self.attempt.made(run, self._texts)
+            self._keep()
+            self.answers.choose_try(self._place)
+        self._show_state()
+
+    def _grade(self) -> None:
+        """Train the fix with the other seeds, beside the window, and say what came of it."""
+        self._grading = task = self._context.tasks.begin("Grading the exam")
+        self._show_state()
+        named = self._path or Path(f"run {self._number}")
+        self._context.jobs.read(named, partial(self._graded, task), self._show_grade, task)
+
+    def _graded(self, task: Task, _: Path) -> Grade:
+        return exam_taking.grade(self.attempt.sheet, self.exam, exam_training.of_task(task))
+
+    def _show_grade(self, grade: Grade) -> None:
+        if self._left:
+            return
+        self._grading, self._over = None, True
+        self.verdict.show_grade(grade, self.exam)
+        self._offer_next(grade)
+
+    def _offer_next(self, grade: Grade | None) -> None:
+        self._show_state()
+        if self.random:
+            self.verdict.offer_next(exam_solution.in_one_line(self._number, self.attempt.sheet, self.exam, grade))
+        self.answers.show_verdict()
+
+    def _keep(self) -> None:
+        self._not_written = ""
+        try:
+            if self._path is not None:
+                files.write_whole(self._path, self.attempt.sheet.to_toml())
+        except OSError as fault:
+            self._not_written = f"{self._path} was not written: {files.reason(fault)}"
+        self._show_state()
+
+    def _show_state(self) -> None:
+        sheet, answers = self.attempt.sheet, self.answers
+        answers.say_fault(self._not_written)
+        answers.show_tries([_told(place, each, self.attempt) for place, each in enumerate(sheet.tries)])
+        answers.show_state(
+            sheet, busy=self.busy, grading=self._grading is not None, over=self._over, left=self.attempt.left
+        )
+        answers.give_up.setVisible(self.random and not self._over and sheet.fix < 0)
+        answers.budget.setText(self._next_step())
+
+    def _next_step(self) -> str:
+        """Return what is left, and what is to be done next."""
+        sheet, attempt = self.attempt.sheet, self.attempt
+        if sheet.fix > 0 and self._path is not None:
+            return f"The answer sheet is {self._path}; give it to your teacher."
+        if self._over:
+            return ""
+        if sheet.fix > 0:
+            return "Your fix is trained with the other seeds …"
+        left = (
+            f"{plural(attempt.left, 'try is', 'tries are')} left; each may change "
+            f"{plural(self.exam.changes, 'knob', 'knobs')}."
+        )
+        if not sheet.tries:
+            return f"{left} First the run is trained as it stands."
+        if not sheet.diagnosis:
+            return f"{left} Say the cause, which you can see in the plots."
+        if len(sheet.tries) > 1:
+            again = ", or try again" if attempt.left else ""
+            return f"{left} Hand in the try that heals it{again}."
+        return f"{left} Change the knobs that heal it, and train."
+
+    def _connect(self) -> None:
+        answers = self.answers
+        answers.trained.connect(self._train_try)
+        answers.diagnosed.connect(self._say_cause)
+        answers.handed_in.connect(self._hand_in)
+        answers.try_chosen.connect(self._look_at)
+        answers.changes.changed.connect(self._show_state)
+        answers.cause_chosen.connect(self._show_state)
+        answers.give_up.clicked.connect(self._give_up)
+        self.verdict.next_asked.connect(self.next_asked)
+
+
+def _told(place: int, made: Evidence, attempt: Attempt) -> str:
+    ended = {"finished": "finished", "nonfinite": f"diverged at step {made.nonfinite_step}"}.get(made.outcome, "failed")
+    right = f", {percent(made.accuracy)} right" if isinstance(made.accuracy, float) else ""
+    changed = ", ".join(text.replace("=", " = ", 1) for text in attempt.sheet.knobs(place)) or "as it stands"
+    return f"{place}. {changed}: {ended}{right}"

@@ -1,0 +1,50 @@
+"""Training the runs of an exam to their end, beside the window and beside a run that is paused in it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from gradstudio.gui.services.tasks import Task
+from gradstudio.session.record.run import Run
+from gradstudio.session.record.snapshots import Snapshots
+from gradstudio.session.running.run_driver import RunDriver
+
+
+def train(run: Run, stopped: Callable[[], bool]) -> None:
+    """Train a run to its end, or as far as it is when it is stopped."""
+    driver = RunDriver(run, Snapshots())
+    try:
+        driver.begin(None, stopped)
+        while driver.outcome is None and not stopped():
+            driver.change_as_planned()
+            if driver.outcome is None:
+                driver.step("running")
+    finally:
+        driver.end(leaving=stopped())
+
+
+def of_task(task: Task) -> Callable[[Run], None]:
+    """Return what trains runs for a task, as making and grading an exam need it; it raises Cancelled."""
+
+    def trained(run: Run) -> None:
+        train(run, lambda: task.cancelled)
+        task.check()
+
+    return trained
+
+
+class ExamTraining(threading.Thread):
+    """Trains one run."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(name="training a run of an exam", daemon=True)
+        self.record = run
+        self._stopping = threading.Event()
+
+    def run(self) -> None:
+        train(self.record, self._stopping.is_set)
+
+    def stop(self) -> None:
+        """Make no more steps."""
+        self._stopping.set()

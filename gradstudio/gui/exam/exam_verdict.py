@@ -1,0 +1,123 @@
+"""What came of an exam: the points, the right answers, and what the best attempt would have needed."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QApplication, QFrame, QHBoxLayout, QLabel, QLineEdit, QPushButton, QVBoxLayout, QWidget
+
+from gradstudio.core.exam import Exam
+from gradstudio.gui.theme import theme
+from gradstudio.gui.widgets.roles import role_label, set_role
+from gradstudio.session.course import exam_solution
+from gradstudio.session.course.grading import Grade, Judged
+
+LARGE = 1.7  # of the normal text: the points
+
+
+class ExamVerdict(QFrame):
+    """Is empty until `show_grade` or `show_solution`. A random exam has a line to pass on and a next one."""
+
+    next_asked = Signal()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setObjectName("card")
+        self.points = QLabel()
+        self.answers: list[QLabel] = []
+        self.line = QLineEdit()
+        self.copy, self.next = QPushButton("Copy result"), QPushButton("Break another run")
+        self._column = QVBoxLayout(self)
+        self._column.setContentsMargins(14, 12, 14, 12)
+        self._column.setSpacing(8)
+        self._column.addWidget(self.points)
+        self._lay_out_foot()
+        theme.changed.connect(self._restyle)
+        self.hide()
+
+    @property
+    def text(self) -> str:
+        """Everything that it says."""
+        return "\n".join(label.text() for label in (self.points, *self.answers))
+
+    def show_grade(self, grade: Grade, exam: Exam) -> None:
+        """Show the points of each answer, and the solution."""
+        self._begin(f"{grade.score} of {grade.most} points" if grade.verified else f"No points: {grade.reason}")
+        for each in grade.answers:
+            self._tell(_told(each), "good" if each.points == each.question.points else "over")
+        self.show_solution(exam, begin=not grade.answers)
+
+    def show_solution(self, exam: Exam, *, begin: bool = True) -> None:
+        """Show what was hidden; `begin`: nobody has answered."""
+        if begin:
+            self._begin(self.points.text() or "Given up")
+        found = exam_solution.solution(exam)
+        self._tell(f"The cause: {found.cause}")
+        if found.broke:
+            self._tell(f"What was set: {', '.join(found.broke)}.")
+        self._tell(f"The best would have needed {found.best}")
+        self.show()
+
+    def offer_next(self, line: str) -> None:
+        """Offer a line to pass on, and the next random exam."""
+        self.line.setText(line)
+        self.line.setCursorPosition(0)
+        self.foot.show()
+        self.next.setFocus()
+
+    def show_making(self, told: str) -> None:
+        """Say how far the next one is; "" while none is made."""
+        self.making.setText(told)
+        self.making.setVisible(bool(told))
+        self.next.setEnabled(not told)
+
+    # ---- inside
+
+    def _begin(self, points: str) -> None:
+        self.points.setText(points)
+        self._restyle()
+
+    def _tell(self, text: str, role: str = "") -> None:
+        label = role_label(text, role)
+        label.setWordWrap(True)
+        label.setTextFormat(Qt.TextFormat.PlainText)
+        label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self._column.insertWidget(self._column.count() - 1, label)
+        self.answers.append(label)
+
+    def _restyle(self) -> None:
+        self.points.setFont(theme.font(LARGE))
+        self.points.setWordWrap(True)
+
+    def _copy(self) -> None:
+        QApplication.clipboard().setText(self.line.text())
+        self.copy.setText("Copied")
+
+    def _lay_out_foot(self) -> None:
+        self.line.setReadOnly(True)
+        self.line.setAccessibleName("Result to pass on")
+        self.line.setToolTip("One line to pass on; it does not tell the cause")
+        self.copy.setToolTip("Puts this line on the clipboard")
+        self.next.setToolTip("Makes another random run with a hidden fault, in some seconds")
+        set_role(self.next, "primary")
+        self.copy.clicked.connect(self._copy)
+        self.next.clicked.connect(self.next_asked)
+        self.foot = QWidget()
+        rows = QVBoxLayout(self.foot)
+        rows.setContentsMargins(0, 4, 0, 0)
+        buttons = QHBoxLayout()
+        for button in (self.copy, self.next):
+            button.setAutoDefault(False)
+            buttons.addWidget(button)
+        self.making = role_label("", "dim")
+        self.making.setWordWrap(True)
+        for part in (self.line, self.making):
+            rows.addWidget(part)
+        rows.addLayout(buttons)
+        self._column.addWidget(self.foot)
+        self.foot.hide()
+
+
+def _told(each: Judged) -> str:
+    full = each.points == each.question.points
+    mark = "✓" if full else "✗"
+    return f"{mark} {each.question.text}, {each.points} of {each.question.points}: {each.answer}"

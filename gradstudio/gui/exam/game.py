@@ -1,0 +1,142 @@
+"""The game: a random exam is made in the background and opened, without a file and without a name. One at a time."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from PySide6.QtCore import QObject, QTimer, Signal
+
+from gradstudio.core.exam import SEEDS, Exam, ExamError
+from gradstudio.gui.exam import exam_files, exam_training
+from gradstudio.gui.exam.exam_page import ExamPage
+from gradstudio.gui.services.background_jobs import Unreadable
+from gradstudio.gui.services.context import Context
+from gradstudio.gui.services.tasks import Task
+from gradstudio.session.course import exam_making
+from gradstudio.session.course.exam_taking import Attempt
+from gradstudio.session.record.run import Run
+
+ABOUT = "Its knobs are covered. Find the cause in the plots, and heal it with few tries. About 3 minutes."
+LAST = 9999  # number of a run that is drawn by chance
+LONGEST = 6  # digits of a number that a person asks for
+LOOK = 100  # ms between two looks how far the making is
+RUNS = 2 * SEEDS  # that are trained of a draw which makes an exam
+
+
+class Game(QObject):
+    """Tells what is to be shown of it to whoever offers it."""
+
+    # Its title, what is to be said of it, what a press does, and how much of it is made, None while nothing is.
+    changed = Signal(str, str, str, object)
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context.parent)
+        self._context = context
+        self.number = random.randint(1, LAST)
+        self.page: ExamPage | None = None
+        self._making: Task | None = None
+        self._draw, self._trained = "", 0  # what the thread that makes an exam does now
+        self._timer = QTimer(self)
+        self._timer.setInterval(LOOK)
+        self._timer.timeout.connect(self.tell)
+
+    @property
+    def title(self) -> str:
+        return f"Run {self.number} broke tonight. Why?"
+
+    def press(self) -> None:
+        """Begin, cancel what is being made, or go on with the run that is open."""
+        if self._making is not None:
+            self._making.cancel()
+        elif self.page is not None:
+            self._open(self.page)
+        else:
+            self.begin()
+
+    def offer(self, text: str) -> bool:
+        """Offer the run whose number a person has typed, as somebody else had it; return whether it is one."""
+        asked = text.isascii() and text.isdecimal() and len(text) <= LONGEST and int(text) > 0
+        if asked and self._making is None and int(text) != self.number:
+            self._put_away()
+            self.number = int(text)
+            self.tell()
+        return asked
+
+    def begin(self) -> None:
+        """Make the run of this number, in the background."""
+        exam_files.pause(self._context)
+        self._draw, self._trained = "", 0
+        self._making = task = self._context.tasks.begin(f"Breaking run {self.number}")
+        named = Path(f"run {self.number}")
+        self._context.jobs.read(named, partial(self._make, task, self.number), self._made, task)
+        self._timer.start()
+        self.tell()
+
+    def close(self) -> None:
+        """End what is under way."""
+        if self._making is not None:
+            self._making.cancel()
+        self._put_away()
+
+    def tell(self) -> None:
+        """Say how far it is."""
+        making, told, share = self._making, ABOUT, None
+        if making is not None and making.over:  # it was cancelled, or it failed
+            self._end_making()
+            making = None
+        if making is not None:
+            told = f"A run is being broken: {self._draw or 'draw 1'}, {self._trained} of {RUNS} runs trained …"
+            share = min(self._trained / RUNS, 1.0)
+        elif self.page is not None:
+            told = "You have begun with this one."
+        does = "Cancel" if making is not None else "Go on" if self.page is not None else "Find out"
+        self.changed.emit(self.title, told, does, share)
+        if self.page is not None:
+            self.page.verdict.show_making(told if making is not None else "")
+
+    # ---- inside
+
+    def _make(self, task: Task, number: int, _: Path) -> Exam:
+        """Draw the exam, in a thread."""
+
+        def tell(text: str) -> None:
+            self._draw, self._trained = text, 0
+
+        def count(train: Callable[[Run], None], run: Run) -> None:
+            train(run)
+            self._trained += 1
+
+        try:
+            return exam_making.drawn(number, partial(count, exam_training.of_task(task)), tell)
+        except ExamError:
+            raise Unreadable(f"Run {number} does not break for good: take another number.") from None
+
+    def _made(self, exam: Exam) -> None:
+        self._end_making()
+        self._put_away()
+        page = self.page = ExamPage(self._context, Attempt(exam, ""), None, self.number)
+        page.next_asked.connect(self._go_on)
+        self.tell()
+        self._open(page)
+
+    def _open(self, page: ExamPage) -> None:
+        self._context.show_large(page, self.title, alone=True)
+
+    def _go_on(self) -> None:
+        """Make the next run, while the page of this one is shown."""
+        if self._making is None:
+            self.number = random.randint(1, LAST)
+            self.begin()
+
+    def _put_away(self) -> None:
+        page, self.page = self.page, None
+        if page is not None:
+            page.leave()
+            page.deleteLater()
+
+    def _end_making(self) -> None:
+        self._making = None
+        self._timer.stop()
