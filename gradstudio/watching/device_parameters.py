@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import cache
 from operator import attrgetter
 from typing import Any
 
@@ -13,10 +14,10 @@ import torch
 from torch import Tensor
 
 from gradstudio.core.unknown import UNKNOWN
-from gradstudio.engine import notices
 from gradstudio.engine.gauges.device_table import FORMATS, PlainTable, table_of
 from gradstudio.engine.gauges.every_step import ratio
 from gradstudio.engine.torch_internals import tensor_lists
+from gradstudio.watching.guard import say
 from gradstudio.watching.parameters import (
     NO_LAYERS,
     NOT_MEASURED,
@@ -53,7 +54,7 @@ class DeviceParameters(Parameters):
         self._asked, self._look = None, see_nothing
         self._table = table_of(self.tensors)
         if isinstance(self._table, PlainTable) and self.tensors[0].is_cuda:
-            notices.tell(SLOWER)
+            _say_once(SLOWER)
         self._formats, self._strides = list(map(_FORMAT, self.tensors)), list(map(Tensor.stride, self.tensors))
         self._are_dense = all(_dense(tensor) is tensor for tensor in self.tensors)
         self._kept: list[Tensor] = []  # the weights before the update
@@ -185,6 +186,11 @@ class OnItsWay:
         if self._event is not None:
             self._event.synchronize()
         return self._figures.numpy()
+
+
+@cache
+def _say_once(text: str) -> None:
+    say(text)
 
 
 def _dense(tensor: Tensor) -> Tensor:
