@@ -10,8 +10,12 @@ from drawn_runs import add, run_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradstudio.gui.drawing import usual_range
+from gradstudio.gui.drawing import nan_marks, usual_range
+from gradstudio.gui.drawing.overlay import DASHES, PARENT
+from gradstudio.gui.drawing.overlay_curves import dashed
+from gradstudio.gui.drawing.usual_range import Cut
 from gradstudio.gui.plots.plot_stack import PlotStack
+from gradstudio.gui.runs.run_overlay import overlaid
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_writer import RunWriter
 from gradstudio.session.simulator import Simulator
@@ -94,11 +98,64 @@ def test_learning_is_seen_beside_a_spike(shown: tuple[PlotStack, Simulator], sca
 @given(st.lists(st.floats(-300, 300), min_size=1, max_size=60), st.floats(0.1, 2))
 def test_the_range_holds_the_beginning_and_nearly_all_of_a_curve(values: list[float], least: float) -> None:
     highs = np.array(values)
-    top = usual_range.top(highs, float(highs.min()), least)
+    top = usual_range.top(highs, float(highs.min()), Cut(least, 2.5))
     assert top in values and top >= values[0]
     assert (highs <= top).mean() >= 0.95 * (1 - 1 / len(values))
     assert top == highs.max() or highs.max() > highs.min() + least
 
 
 def test_a_curve_without_values_has_a_range() -> None:
-    assert usual_range.top(np.array([math.nan, math.inf]), 1.0, 0.5) == 1.0
+    assert usual_range.top(np.array([math.nan, math.inf]), 1.0, Cut(0.5, 2.5)) == 1.0
+
+
+def test_a_peak_that_leaves_the_plot_is_marked_with_its_value(shown: tuple[PlotStack, Simulator]) -> None:
+    stack, simulator = shown
+    losses = np.linspace(2.3, 1.9, 100)
+    losses[[30, 31, 60]] = 40.0, 50.0, 123.0
+    run = simulator.run = run_of([{"loss": loss} for loss in losses])
+    stack.refresh(simulator)
+    assert stack.loss.peaks.marks.steps.tolist() == [31, 60] and stack.loss.strip.texts == ["↑ 50", "↑ 123"]
+    assert not len(stack.gradient_norm.peaks.marks.steps) and stack.gradient_norm.strip.texts == []
+    stack.steps.zoom(20, 50)  # what a person looks at closely is shown in full
+    assert stack.loss.peaks.marks.steps.tolist() == [60] and stack.loss.strip.texts == []
+    stack.show_whole()
+    add(run, [{"loss": math.nan}])
+    stack.refresh(simulator)
+    assert stack.loss.peaks.marks.steps.tolist() == [31, 60]
+    simulator.run = run_of([{}] * 3)
+    stack.refresh(simulator)
+    assert not len(stack.loss.peaks.marks.steps) and stack.loss.strip.texts == []
+
+
+def test_an_overlay_s_name_stands_where_it_ends_and_no_mark_of_it_looks_like_a_value(
+    shown: tuple[PlotStack, Simulator],
+) -> None:
+    stack, simulator = shown
+    parent = run_of([{}] * 40 + [{"loss": math.nan, "grad_norm": math.inf, "nonfinite": 1}])
+    run = simulator.run = run_of([{}] * 100)
+    RunWriter(run).change("optimizer.lr", 0.5)
+    stack.overlays.put(PARENT, overlaid(parent))
+    stack.refresh(simulator)
+    assert "parent: NaN at step 40" in stack.loss.strip.texts
+    assert "parent: Inf at step 40" in stack.gradient_norm.strip.texts
+    assert stack.loss.overlay is not None
+    for marks in stack.loss.overlay._curves[PARENT]._marks:
+        assert marks.getData()[1].tolist() == [nan_marks.TOP_EDGE] * len(marks.steps)
+    stack.overlays.put(PARENT, None)
+    stack.refresh(simulator)
+    stack.loss.settle()
+    assert not [text for text in stack.loss.strip.texts if "parent" in text]
+
+
+@given(st.lists(st.floats(0, 100) | st.just(math.nan), min_size=2, max_size=300), st.integers(0, 7))
+def test_a_dashed_curve_has_gaps_across_and_no_other_values(values: list[float], place: int) -> None:
+    across, down = np.linspace(3.3, 250.7, len(values)), np.array(values)
+    there, drawn = dashed(across, down, DASHES[place])
+    assert (np.diff(there) >= 0).all()
+    kept = np.isfinite(drawn)
+    assert np.allclose(drawn[kept], np.interp(there, across, down)[kept])
+    period, widths = sum(DASHES[place]), np.cumsum(DASHES[place])
+    inside = np.searchsorted(widths, there % period, "right") % 2 == 0
+    assert not (np.isnan(drawn) & inside & np.isfinite(np.interp(there, across, down))).any()
+    gaps = ~inside & (there % 1 != 0)
+    assert np.isnan(drawn[gaps]).all()

@@ -36,6 +36,7 @@ SYMBOLS = {  # in a square of side 1 around the origin
     "circle": _circle(),
     "cross": _cross(),
     "up": _closed((-0.5, 0.5), (0, -0.5), (0.5, 0.5)),
+    "above": _closed((-0.5, 0.3), (0, -0.3), (0.5, 0.3), (0.5, 0.05), (0, -0.55), (-0.5, 0.05)),
     "down": _closed((-0.5, -0.5), (0, 0.5), (0.5, -0.5)),
 }
 

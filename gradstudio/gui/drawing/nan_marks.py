@@ -12,6 +12,7 @@ from gradstudio.gui.theme import theme
 
 SYMBOLS = {NAN: "cross", INF: "up", ZERO: "down"}
 SIZE = 9  # px
+TOP_EDGE = 0.04  # of the plot's height from its top, where a mark stands for no value
 _SIGNS = {NAN: "× NaN", INF: "▲ Inf"}
 
 
@@ -19,8 +20,9 @@ class NanMarks:
     """The marks of one curve."""
 
     def __init__(self, canvas: Canvas, z: float) -> None:
+        heights = {ZERO: 1 - TOP_EDGE}
         self.of = {
-            flag: Marks(canvas, name, SIZE, z, height=0.96 if flag == ZERO else 0.04) for flag, name in SYMBOLS.items()
+            flag: Marks(canvas, name, SIZE, z, height=heights.get(flag, TOP_EDGE)) for flag, name in SYMBOLS.items()
         }
         self._shown = False  # whether any of them may be
 

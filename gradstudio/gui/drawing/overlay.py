@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 
 MOST = 6  # overlays that a person chooses
 PARENT, TWIN = MOST, MOST + 1  # places of their own: the run that this one branched from, and its twin
-LETTERS = "ABCDEFPT"
+LETTERS = "ABCDEFPT"  # for where there is room for no more
+NAMES = (*LETTERS[:MOST], "parent", "twin")
 SAMPLE = QSize(26, 12)  # px of a piece of line, as in a chip
 # One for each place, so that no overlay is told by its colour alone.
-DASHES = ([7, 3], [2, 2], [8, 3, 2, 3], [12, 4], [6, 2, 2, 2, 2, 2], [3, 5], [5, 3], [9, 2, 1, 2])
+DASHES = ([10, 4], [3, 3], [12, 4, 3, 4], [18, 5], [8, 3, 3, 3, 3, 3], [4, 7], [7, 4], [14, 3, 2, 3])
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,17 +8,18 @@ from html import escape
 
 import numpy as np
 import pyqtgraph as pg
-from PySide6.QtGui import QPainterPath, QPixmapCache
+from PySide6.QtGui import QPainterPath, QPen, QPixmapCache
 from PySide6.QtWidgets import QGraphicsItem, QGraphicsPathItem
 
 from gradstudio.core.text import number, strong
 from gradstudio.gui.drawing import usual_range
-from gradstudio.gui.drawing.canvas import Canvas, Label
+from gradstudio.gui.drawing.canvas import Canvas
 from gradstudio.gui.drawing.envelope import INF, NAN
+from gradstudio.gui.drawing.label_strip import Tag
 from gradstudio.gui.drawing.marks import Marks
-from gradstudio.gui.drawing.nan_marks import SIZE, SYMBOLS
-from gradstudio.gui.drawing.overlay import LETTERS, MOST, Overlaid, Overlays, color, pen
-from gradstudio.gui.theme import theme
+from gradstudio.gui.drawing.nan_marks import SIZE, SYMBOLS, TOP_EDGE
+from gradstudio.gui.drawing.overlay import DASHES, NAMES, Overlaid, Overlays, color
+from gradstudio.gui.drawing.usual_range import Cut
 
 CACHE = 128 * 1024  # kB: room for the pictures of six runs in several plots on a large screen
 
@@ -31,6 +32,7 @@ class OverlayLayer:
     def __init__(self, canvas: Canvas, overlays: Overlays, drawn: str, told: str) -> None:
         self._canvas, self._overlays, self._column, self._told = canvas, overlays, drawn, told
         self._curves: dict[int, OverlayCurve] = {}
+        self.tags: list[Tag] = []  # the name of each curve at its end
         self._view: tuple = ()  # for which the curves are laid out
         self._range: tuple = ()  # the last question for a range, and its answer
         QPixmapCache.setCacheLimit(max(QPixmapCache.cacheLimit(), CACHE))
@@ -42,11 +44,9 @@ class OverlayLayer:
         """Names of the column that is drawn and of the one that is read."""
         return self._column, self._told
 
-    def range(
-        self, first: float, last: float, scale: Scale, *, least: float | None = None
-    ) -> tuple[float, float] | None:
+    def range(self, first: float, last: float, scale: Scale, *, cut: Cut | None = None) -> tuple[float, float] | None:
         """Return the range that the y axis needs, as Series.range does."""
-        asked = (first, last, scale, least)
+        asked = (first, last, scale, cut)
         if not self._range or self._range[0] != asked:
             spans = [span for overlaid in self._overlays.shown.values() if (span := self._span(overlaid, *asked))]
             found = (min(low for low, _ in spans), max(high for _, high in spans)) if spans else None
@@ -70,6 +70,7 @@ class OverlayLayer:
                 self._curves[place] = OverlayCurve(self._canvas, place)
             steps, values = overlaid.rows(self._column)
             self._curves[place].lay_out(self._canvas.places.here(steps, overlaid.clock), values, scale)
+        self.tags = [_end_tag(place, overlaid, self._column, self._canvas) for place, overlaid in shown.items()]
 
     def restyle(self) -> None:
         for curve in self._curves.values():
@@ -81,12 +82,12 @@ class OverlayLayer:
             curve.cached(cached)
 
     def reading(self, step: int) -> str:
-        """Return the values at a step, each after its letter, as rich text."""
+        """Return the values at a step, each after its name, as rich text."""
         told = []
         for place, overlaid in self._overlays.shown.items():
             value = overlaid.at(self._told, self._canvas.places.there(step, overlaid.clock))
             if value is not None:
-                words = f"{strong(LETTERS[place])} {escape(number(value))}"
+                words = f"{strong(NAMES[place])} {escape(number(value))}"
                 told.append(f"<span style='color:{color(place).name()}'>{words}</span>")
         return " &nbsp;".join(told)
 
@@ -94,7 +95,7 @@ class OverlayLayer:
         self._view, self._range = (), ()
 
     def _span(
-        self, overlaid: Overlaid, first: float, last: float, scale: Scale, least: float | None
+        self, overlaid: Overlaid, first: float, last: float, scale: Scale, cut: Cut | None
     ) -> tuple[float, float] | None:
         steps, values = overlaid.rows(self._column)
         places = self._canvas.places
@@ -104,26 +105,23 @@ class OverlayLayer:
         if not len(seen):
             return None
         low = float(seen.min())
-        return low, float(seen.max()) if least is None else usual_range.top(seen, low, least)
+        return low, float(seen.max()) if cut is None else usual_range.top(seen, low, cut)
 
 
 class OverlayCurve:
-    """The curve of one place in one plot: a path in pixels, its letter at the end, and marks for NaN and Inf."""
+    """The curve of one place in one plot: a path in pixels, and marks for NaN and Inf at the top edge, where no value
+    is."""
 
     def __init__(self, canvas: Canvas, place: int) -> None:
         self._canvas, self._place = canvas, place
         self._path = QGraphicsPathItem(canvas.frame)
         self._path.setZValue(14 + place / 10)
-        self._letter = Label(canvas, z=46)
-        self._letter.setText(LETTERS[place])
-        height = 0.12 + 0.07 * (place % MOST)
-        self._marks = [Marks(canvas, SYMBOLS[flag], SIZE, z=31, height=height) for flag in (NAN, INF)]
+        self._marks = [Marks(canvas, SYMBOLS[flag], SIZE, z=29, height=TOP_EDGE) for flag in (NAN, INF)]
         self.cached(True)
         self.restyle()
 
     def restyle(self) -> None:
-        self._path.setPen(pen(self._place))
-        self._letter.dress(color(self._place), theme.color("plot", 200), theme.font(0.8, theme.font().Weight.DemiBold))
+        self._path.setPen(QPen(color(self._place), 0))  # its dashes are gaps of the path
         for marks in self._marks:
             marks.dress(None, color(self._place))
 
@@ -133,7 +131,7 @@ class OverlayCurve:
 
     def leave(self) -> None:
         """Remove the curve from the plot."""
-        for item in (self._path, self._letter, *self._marks):
+        for item in (self._path, *self._marks):
             item.scene().removeItem(item)
 
     def lay_out(self, steps: np.ndarray, values: np.ndarray, scale: Scale) -> None:
@@ -147,20 +145,42 @@ class OverlayCurve:
         across = across[part]
         with np.errstate(over="ignore", invalid="ignore"):
             down = np.clip(transform.m22() * scale(values[part]) + transform.dy(), -2 * height, 3 * height)
-        across, down = _thinned(across, down, width)
+        across, down = dashed(*_thinned(across, down, width), DASHES[self._place])
         finite = np.isfinite(down)
         cached = self._path.cacheMode() != QGraphicsItem.CacheMode.NoCache
         self.cached(False)  # else Qt keeps the old picture over a change of size, without what was outside of it
         self.cached(cached)
         self._path.setPath(pg.arrayToQPath(across, down, connect="finite") if finite.any() else QPainterPath())
-        self._place_letter(across[finite], down[finite], width, height)
 
-    def _place_letter(self, across: np.ndarray, down: np.ndarray, width: float, height: float) -> None:
-        inside = (across >= 0) & (across <= width - 12)
-        self._letter.setVisible(bool(inside.any()))
-        if inside.any():
-            last = int(np.flatnonzero(inside)[-1])
-            self._letter.place(float(across[last]) + 2, min(max(float(down[last]), 8), height - 8), (0, 0.5))
+
+def _end_tag(place: int, overlaid: Overlaid, column: str, canvas: Canvas) -> Tag:
+    """Return the name of an overlay where its curve ends. One that ends in NaN or Inf says since when."""
+    steps, values = overlaid.rows(column)
+    finite = np.flatnonzero(np.isfinite(values))
+    last = int(finite[-1]) if len(finite) else -1
+    name, texts = NAMES[place], (NAMES[place],)
+    if last + 1 < len(values):
+        broken, last = number(float(values[last + 1])), last + 1
+        texts = (f"{name}: {broken} at step {int(steps[last]):,}", f"{name}: {broken}", name)
+    step = float(canvas.places.here(float(steps[last]), overlaid.clock)) if len(steps) else 0.0
+    return Tag(step, texts, place, overlaid.title, slides=True)
+
+
+def dashed(across: np.ndarray, down: np.ndarray, pattern: list[int]) -> tuple[np.ndarray, np.ndarray]:
+    """Return a curve in pixels with the gaps of a dash pattern, in pixels across: along a noisy curve itself, as Qt
+    dashes it, the gaps would lie anywhere and the dashes be too short to see."""
+    if not len(across):
+        return across, down
+    period = np.cumsum(pattern)
+    grid = np.arange(np.floor(across[0]), np.ceil(across[-1]) + 1)
+    phase = np.searchsorted(period, grid % period[-1], "right")
+    edges = grid[1:][np.diff(phase) != 0]  # where a dash or a gap begins
+    whole = np.concatenate([across, edges])
+    order = np.argsort(whole, kind="stable")
+    whole, values = whole[order], np.concatenate([down, np.interp(edges, across, down)])[order]
+    gap = np.searchsorted(period, whole % period[-1], "right") % 2 == 1
+    starts = np.isin(whole, edges) & gap  # the end of a dash is drawn
+    return whole, np.where(gap & ~starts, np.nan, values)
 
 
 def _thinned(across: np.ndarray, down: np.ndarray, width: float) -> tuple[np.ndarray, np.ndarray]:

@@ -25,7 +25,7 @@ class PlotArea(PlotView):
         super().__init__(box, dict(self._sides))
         self.box, self.canvas = box, Canvas(box, box.places)
         self.plot.hideButtons()
-        self.set_margins(top=4)
+        self.above = 4  # px at normal text that are free over the axes
         for name, width in (("left", LEFT_WIDTH), ("right", RIGHT_WIDTH)):
             self.plot.showAxis(name)
             self._sides[name].setWidth(width)
@@ -47,13 +47,10 @@ class PlotArea(PlotView):
         """Make room for the steps at the size of their text."""
         self._sides["bottom"].setHeight(None)
 
-    def set_margins(self, *, top: int) -> None:
-        """Leave so many pixels free above the axes."""
-        grid_of(self.plot).setContentsMargins(0, top, 0, 0)
-
     def dress(self) -> None:
         """Take on the colours and the text size of the theme."""
         self.setBackground(theme.colors.plot)
+        grid_of(self.plot).setContentsMargins(0, round(self.above * theme.zoom), 0, 0)
         for axis in self._sides.values():
             axis.setTextPen(theme.color("dim"))
             axis.setPen(pg.mkPen(None))

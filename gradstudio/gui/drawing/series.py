@@ -16,6 +16,7 @@ from gradstudio.gui.drawing.curve import Curve
 from gradstudio.gui.drawing.curve_source import Source
 from gradstudio.gui.drawing.envelope import Envelope
 from gradstudio.gui.drawing.nan_marks import NanMarks
+from gradstudio.gui.drawing.usual_range import Cut
 from gradstudio.gui.theme import theme
 
 Scale = Callable[[np.ndarray], np.ndarray]
@@ -79,17 +80,17 @@ class Series:
         if self.marks is not None:
             self.marks.clear()
 
-    def range(self, first: float, last: float, *, least: float | None = None) -> tuple[float, float] | None:
-        """Return the range that the y axis needs, in its own units; None where nothing can be drawn. With `least`, the
-        shortest range that the axis has, spikes far above the rest of the curve may leave the plot."""
+    def range(self, first: float, last: float, *, cut: Cut | None = None) -> tuple[float, float] | None:
+        """Return the range that the y axis needs, in its own units; None where nothing can be drawn. With a `cut`,
+        spikes far above the rest of the curve may leave the plot."""
         found = self.envelope.range(first, last, positive=self._log, curve=self.index)
         if found is None:
             return None
         low, high = self.scale(np.array(found)).tolist()
-        if least is None:
+        if cut is None:
             return low, high
         highs = self.envelope.bins(self.index)[1]
-        return low, max(low, usual_range.top(self.scale(highs), low, least))
+        return low, max(low, usual_range.top(self.scale(highs), low, cut))
 
     def outgrew(self) -> bool:
         """Return whether a value outside of the y axis has come since the last call."""

@@ -3,19 +3,30 @@ would be a flat line."""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-REACH = 2.5  # times the height of nearly all of the curve; a value beyond leaves the plot
 NEARLY_ALL = 0.95
+WORTH_IT = 1.5  # a spike is cut only where the axis would be so many times as long with it
 
 
-def top(highs: np.ndarray, low: float, least: float) -> float:
+class Cut(NamedTuple):
+    """What may leave a plot: values higher than `reach` times the height of nearly all of the curve. The axis is no
+    shorter than `least`, in its units."""
+
+    least: float
+    reach: float
+
+
+def top(highs: np.ndarray, low: float, cut: Cut) -> float:
     """Return the greatest value to show of a curve whose bins have these greatest values, in the units of the axis and
-    in their order; NaN where a bin has none. The curve's beginning is always shown. `low` is the foot of the axis, and
-    `least` the shortest that it is."""
+    in their order; NaN where a bin has none. The curve's beginning is always shown. `low` is the foot of the axis."""
     there = highs[np.isfinite(highs)]
     if not len(there):
         return low
     place = int(NEARLY_ALL * (len(there) - 1))
     usual = max(float(np.partition(there, place)[place]), float(there[0]))
-    return float(there[there <= max(low + max(REACH * (usual - low), least), usual)].max())
+    shown = float(there[there <= max(low + max(cut.reach * (usual - low), cut.least), usual)].max())
+    greatest = float(there.max())
+    return greatest if greatest - low <= WORTH_IT * max(shown - low, cut.least) else shown

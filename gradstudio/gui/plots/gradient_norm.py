@@ -14,9 +14,11 @@ from gradstudio.core.text import number
 from gradstudio.gui.drawing.axes import EitherAxis
 from gradstudio.gui.drawing.drag_line import DragLine
 from gradstudio.gui.drawing.overlay import Overlays
+from gradstudio.gui.drawing.peaks import Peaks
 from gradstudio.gui.drawing.series import Scale, Series, joined, linear, log10
 from gradstudio.gui.drawing.shared_cursor import Cursor, StepRange
 from gradstudio.gui.drawing.spread import Spread
+from gradstudio.gui.drawing.usual_range import Cut
 from gradstudio.gui.plots.plot_options import SCALE, STEPS, Option
 from gradstudio.gui.plots.run_source import RunSource
 from gradstudio.gui.plots.step_plot import UNDER_TEXT, StepPlot
@@ -27,6 +29,7 @@ from gradstudio.session.words.knob_hints import advised_max_norm, share_over
 ADVISE_EVERY = 2.0  # seconds
 LEAST = 1e-6  # max_norm that can be dragged to on a linear axis
 LEAST_DECADES = 1.0  # that a log axis has
+REACH = 5.0  # times the height of nearly all norms: how high they rise is what is looked at
 STEPS_OR_BAND = Option(STEPS.label, {name: STEPS.choices[name] for name in ("raw", "band")})
 
 
@@ -42,6 +45,7 @@ class GradientNormPlot(StepPlot):
     max_norm_moved = Signal(float)
 
     columns = ("grad_norm", "clipped_norm", "clip_coef")
+    has_words = True
     key = "gradient-norm"
     options: ClassVar[Mapping[str, Option]] = {"scale": SCALE, "steps": STEPS_OR_BAND}
 
@@ -51,7 +55,7 @@ class GradientNormPlot(StepPlot):
         self.before = Series(self.canvas, source, "grad_norm", "accent", z=12)
         self.after = Series(self.canvas, source, "clipped_norm", "good", dashed=True, marked=False)
         self.series = (self.before, self.after)
-        self.spread = Spread(self.canvas, "accent")
+        self.spread, self.peaks = Spread(self.canvas, "accent"), Peaks(self.canvas)
         self._coefficient = source.names.index("clip_coef")
         self.limit = DragLine(self.canvas)
         self.limit.sigDragged.connect(self._dragged)
@@ -133,10 +137,10 @@ class GradientNormPlot(StepPlot):
 
     def fit_y(self, run: Run) -> None:
         first, last = self.steps.first, self.steps.last
-        shortest = None if not self.steps.following else 0.0 if self._axis.linear else LEAST_DECADES
+        cut = Cut(0.0 if self._axis.linear else LEAST_DECADES, REACH) if self.steps.following else None
         limit = (self.limit.level, self.limit.level) if self.limit.isVisible() else None
-        spans = [series.range(first, last, least=shortest) for series in self._drawn()]
-        if found := joined(*spans, limit, self._overlaid.range(first, last, self.y_scale, least=shortest)):
+        spans = [series.range(first, last, cut=cut) for series in self._drawn()]
+        if found := joined(*spans, limit, self._overlaid.range(first, last, self.y_scale, cut=cut)):
             self.widget.set_y(*found, least=max(0.05 * abs(found[1]), 1e-9) if self._axis.linear else LEAST_DECADES)
 
     def draw(self, run: Run) -> None:
@@ -149,6 +153,8 @@ class GradientNormPlot(StepPlot):
         for series in self._drawn():
             series.draw(run.history, first, last)
         self.before.draw_marks()
+        self.peaks.find(self.before, "Gradient norm", run.first_nonfinite_step)
+        self.strip.show_tags("peaks", self.peaks.tags)
 
     def _drawn(self) -> tuple[Series, ...]:
         """Return both curves once a step was clipped: until then the second lies hidden under the first."""
@@ -158,14 +164,16 @@ class GradientNormPlot(StepPlot):
 
     def restyle(self) -> None:
         self.spread.restyle()
+        self.peaks.restyle()
         self.limit.dress(theme.color("warning"), theme.color("plot", UNDER_TEXT))
         super().restyle()
 
-    def nonfinite_mark(self, run: Run, step: int) -> str:
+    def nonfinite_words(self, run: Run, step: int) -> tuple[str, ...]:
         norm = run.history.row(step)["grad_norm"]
-        if not step or math.isfinite(norm):
-            return ""
-        return f"{number(norm)}, after {number(run.history.row(step - 1)['grad_norm'])}"
+        if math.isfinite(norm):
+            return ()
+        after = (f"{number(norm)}, after {number(run.history.row(step - 1)['grad_norm'])}",) if step else ()
+        return *after, number(norm)
 
     def reading(self, run: Run, step: int) -> str:
         row = run.history.row(step)

@@ -64,7 +64,7 @@ class HeatmapPlot(StepPlot):
         self._lines.setZValue(2)
         self._lines_lie: tuple = ()  # names of the rows, and last step, of the lines
         self.box.invertY(True)
-        self.widget.set_margins(top=10)  # half of the first name stands above its row
+        self.widget.above = 10  # half of the first name stands above its row
         self.plot.showGrid(y=False)
         self.bar = ColorBar()
         self.body.addWidget(self.bar)

@@ -24,6 +24,7 @@ from gradstudio.gui.drawing.canvas import Upright
 from gradstudio.gui.drawing.curve_source import Source
 from gradstudio.gui.drawing.series import Scale, Series, joined, linear, log10
 from gradstudio.gui.drawing.shared_cursor import Cursor, StepRange
+from gradstudio.gui.drawing.usual_range import Cut
 from gradstudio.gui.plots.plot_options import SCALE, Option
 from gradstudio.gui.plots.step_plot import NOTHING, UNDER_TEXT, StepPlot
 from gradstudio.gui.theme import theme
@@ -32,6 +33,7 @@ from gradstudio.session.record.run import Run
 from gradstudio.session.words.curve_words import curve_words
 
 AT_ONCE = 1_000_000  # values of all layers read in a frame: a long run comes in some frames, as its blocks are on disk
+REACH = 5.0  # times the height of nearly all of a curve: an explosion leaves its plot
 ROLES = ("accent", "warning")
 
 
@@ -107,10 +109,10 @@ class LayerPlot(StepPlot):
 
     def fit_y(self, run: Run) -> None:
         first, last = self.steps.first, self.steps.last
-        shortest = None
+        cut = None
         if self.steps.following and not self.shares:
-            shortest = 0.0 if self.straight else self.least
-        spans = [series.range(first, last, least=shortest) for series in self.series]
+            cut = Cut(0.0 if self.straight else self.least, REACH)
+        spans = [series.range(first, last, cut=cut) for series in self.series]
         if found := joined(*spans, self.always()):
             least = self.least if self.shares or not self.straight else max(0.05 * abs(found[1]), 1e-12)
             self.widget.set_y(*found, least=least)

@@ -8,33 +8,33 @@ from typing import ClassVar
 
 from PySide6.QtCore import Signal
 
-from gradstudio.core.events import Event
 from gradstudio.core.task_measures import loss_may_be_negative, measure, why_it_need_not_fall
 from gradstudio.core.text import number, percent
 from gradstudio.gui.drawing.axes import EitherAxis
-from gradstudio.gui.drawing.canvas import Label
 from gradstudio.gui.drawing.overlay import Overlays
+from gradstudio.gui.drawing.peaks import Peaks
 from gradstudio.gui.drawing.series import Scale, Series, joined, linear, log10
 from gradstudio.gui.drawing.shared_cursor import Cursor, StepRange
 from gradstudio.gui.drawing.spread import Spread
+from gradstudio.gui.drawing.usual_range import Cut
 from gradstudio.gui.plots.plot_options import SCALE, SMOOTHING, STEPS, Option
 from gradstudio.gui.plots.run_source import RunSource
-from gradstudio.gui.plots.step_plot import UNDER_TEXT, StepPlot
-from gradstudio.gui.theme import theme
+from gradstudio.gui.plots.step_plot import StepPlot
 from gradstudio.session.record.run import Run, recent_mean
 from gradstudio.session.words.names import aim
 
-LABELLED = 3  # of the latest changes
 LEAST = 0.2  # decades that a log axis has at least
+REACH = 2.5  # times the height of nearly all losses: beyond, a spike leaves the plot
 
 
 class LossPlot(StepPlot):
-    """The loss on a log axis, or on a linear one where it may be negative, with the latest changes in words."""
+    """The loss on a log axis, or on a linear one where it may be negative, with its changes in words."""
 
     title = "Loss"
     help = "Mean loss of each step's batch, before its update. Training minimizes it; a NaN shows here last."
 
     columns = ("loss", "accuracy")
+    has_words = True
     key = "loss"
     options: ClassVar[Mapping[str, Option]] = {"scale": SCALE, "smoothing": SMOOTHING, "steps": STEPS}
 
@@ -49,10 +49,7 @@ class LossPlot(StepPlot):
         self.series = (self.raw, self.smooth)
         self.spread = Spread(self.canvas, "accent")
         self._signed = False
-        self._labels: list[Event] = []
-        self._change_texts = [Label(self.canvas, z=45) for _ in range(LABELLED)]
-        for text in self._change_texts:
-            text.hide()
+        self.peaks = Peaks(self.canvas)
         self._overlaid = self.draw_overlays(overlays, "smooth", "loss")
         self._smoothing = self.chosen["smoothing"]
         source.smooth(float(self._smoothing))
@@ -103,9 +100,9 @@ class LossPlot(StepPlot):
 
     def fit_y(self, run: Run) -> None:
         first, last, straight = self.steps.first, self.steps.last, self._axis.linear
-        shortest = None if not self.steps.following else 0.0 if straight else LEAST
-        own = self.raw.range(first, last, least=shortest)
-        if found := joined(own, self._overlaid.range(first, last, self.y_scale, least=shortest)):
+        cut = Cut(0.0 if straight else LEAST, REACH) if self.steps.following else None
+        own = self.raw.range(first, last, cut=cut)
+        if found := joined(own, self._overlaid.range(first, last, self.y_scale, cut=cut)):
             self.widget.set_y(*found, least=max(0.05 * abs(found[0]), 1e-6) if straight else LEAST)
 
     def draw(self, run: Run) -> None:
@@ -119,32 +116,12 @@ class LossPlot(StepPlot):
             self.spread.draw(self.raw, first, last)
         self.smooth.draw(run.history, first, last)
         self.raw.draw_marks()
-
-    def _draw_marks(self, run: Run) -> None:
-        if self.marks.miss_changes(run):
-            self._labels = [] if self.marks.hides_changes else run.changes[-LABELLED:]
-        for text, event in zip(self._change_texts, self._labels, strict=False):
-            text.setText(event.text)
-        super()._draw_marks(run)
-
-    def _place_labels(self) -> None:
-        """Put each label beside its line, one over the other and never over the edge: to the left of its line where
-        there is no room on the right, and in a narrow plot on both sides."""
-        super()._place_labels()
-        left, right = self.box.viewRange()[0]
-        width, height = (max(length, 1.0) for length in self.canvas.size)
-        for index, text in enumerate(self._change_texts):
-            at = self.steps.places.of(self._labels[index].step - 0.5) if index < len(self._labels) else math.inf
-            text.setVisible(left <= at <= right)
-            if left <= at <= right:
-                place, box = width * (at - left) / (right - left), text.boundingRect()
-                aside = 0.0 if place + box.width() <= width else 1.0 if place >= box.width() else place / width
-                text.place(place, height - index * box.height(), (aside, 1))
+        self.peaks.find(self.smooth if single == "none" else self.raw, "Loss", run.first_nonfinite_step)
+        self.strip.show_tags("peaks", self.peaks.tags)
 
     def restyle(self) -> None:
         self.spread.restyle()
-        for text in self._change_texts:
-            text.dress(theme.color("accent"), theme.color("plot", UNDER_TEXT), theme.font(0.8))
+        self.peaks.restyle()
         super().restyle()
 
     def reading(self, run: Run, step: int) -> str:
@@ -154,10 +131,12 @@ class LossPlot(StepPlot):
             accuracy = f" · {measure(run.experiment).batch.format(percent(row['accuracy']))}"
         return f"loss {number(row['loss'])}{accuracy}"
 
-    def nonfinite_mark(self, run: Run, step: int) -> str:
+    def nonfinite_words(self, run: Run, step: int) -> tuple[str, ...]:
         row = run.history.row(step)
         loss = row["loss"]
         if math.isfinite(loss):
-            return f"{'gradient' if row['nonfinite'] else 'weights'} not finite · step {step:,}"
-        before = f", after {number(run.history.row(step - 1)['loss'])}" if step else ""
-        return f"{number(loss)} · step {step:,}{before}"
+            what = "gradient" if row["nonfinite"] else "weights"
+            return f"{what} not finite · step {step:,}", f"{what} not finite"
+        told = f"{number(loss)} · step {step:,}"
+        after = (f"{told}, after {number(run.history.row(step - 1)['loss'])}",) if step else ()
+        return *after, told, number(loss)

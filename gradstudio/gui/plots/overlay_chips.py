@@ -7,11 +7,11 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QWidget
 
-from gradstudio.gui.drawing.overlay import LETTERS, SAMPLE, Overlaid, Overlays, sample
+from gradstudio.gui.drawing.overlay import NAMES, SAMPLE, Overlaid, Overlays, sample
 from gradstudio.gui.theme import theme
 
 LONGEST = 190  # px that a title may take
-AROUND = 88  # px that a chip takes beside its title: letter, line, cross
+AROUND = 88  # px that a chip takes beside its title: name, line, cross
 
 
 class Chip(QFrame):
@@ -33,7 +33,7 @@ class Chip(QFrame):
         self.toggle.setIconSize(SAMPLE)
         self.toggle.setToolTip(f"{overlaid.tip}<p>Click: hide this overlay or show it again</p>")
         self.remove.setToolTip("Remove this overlay from the plots")
-        self.remove.setAccessibleName(f"Remove {LETTERS[place]}, {overlaid.title}, from the plots")
+        self.remove.setAccessibleName(f"Remove {NAMES[place]}, {overlaid.title}, from the plots")
         self.toggle.clicked.connect(lambda: overlays.toggle(place))
         self.remove.clicked.connect(lambda: overlays.remove(overlaid.id))
 
@@ -47,8 +47,8 @@ class Chip(QFrame):
         self.toggle.setChecked(shown)
         self.toggle.setIcon(sample(self.place, shown))
         title = self.toggle.fontMetrics().elidedText(self.overlaid.title, Qt.TextElideMode.ElideRight, round(room))
-        self.toggle.setText(f" {LETTERS[self.place]}  {title}".replace("&", "&&"))
-        self.toggle.setAccessibleName(f"{LETTERS[self.place]}, {self.overlaid.title}, {'shown' if shown else 'hidden'}")
+        self.toggle.setText(f" {NAMES[self.place]}  {title}".replace("&", "&&"))
+        self.toggle.setAccessibleName(f"{NAMES[self.place]}, {self.overlaid.title}, {'shown' if shown else 'hidden'}")
 
 
 class Chips(QWidget):

@@ -16,8 +16,9 @@ from PySide6.QtWidgets import QFrame, QGraphicsItem, QHBoxLayout, QVBoxLayout
 
 from gradstudio.core.files import Content
 from gradstudio.core.text import strong
-from gradstudio.gui.drawing import axes
+from gradstudio.gui.drawing import axes, label_strip
 from gradstudio.gui.drawing.canvas import Canvas, Upright
+from gradstudio.gui.drawing.label_strip import LabelStrip, Tag
 from gradstudio.gui.drawing.looked_line import LookedLine
 from gradstudio.gui.drawing.overlay import Overlays
 from gradstudio.gui.drawing.overlay_curves import OverlayLayer
@@ -56,6 +57,7 @@ class StepPlot(QFrame):
     columns: tuple[str, ...] = ()  # of the history, for its data as a table
     shown_metric = ""  # of the layers, for its data as a table
     pixelated = False  # whether its picture is made of cells, which a figure shows with sharp edges
+    has_words = False  # whether words stand over it where its marks are
     key = ""  # its name in the settings
     options: ClassVar[Mapping[str, Option]] = MappingProxyType({})  # how it may be drawn
     overlay: OverlayLayer | None = None  # other runs, where the plot has a place for them
@@ -84,6 +86,9 @@ class StepPlot(QFrame):
         self.plot, self.canvas = self.widget.plot, self.widget.canvas
         self.marks, self.cursor_line = RunMarks(self.canvas), Upright(self.canvas)
         self.looked_line = LookedLine(self.canvas, self.step_cursor.looked)
+        self.strip = LabelStrip(self.canvas)
+        if self.has_words:
+            self.widget.above = label_strip.HIGH
         self.header = PlotHeader(self.title, self.help)
         self.title_label, self.legend_label = self.header.title, self.header.legend
         self._lay_out()
@@ -129,9 +134,9 @@ class StepPlot(QFrame):
         """Return what the curves and marks mean, as rich text."""
         return ""
 
-    def nonfinite_mark(self, run: Run, step: int) -> str:
-        """Return the words at the first non-finite step."""
-        return ""
+    def nonfinite_words(self, run: Run, step: int) -> tuple[str, ...]:
+        """Return the words at the first non-finite step, from the longest to the shortest."""
+        return ()
 
     @property
     def y_scale(self) -> Scale:
@@ -220,6 +225,7 @@ class StepPlot(QFrame):
         self._moved, self._scale = False, self.widget.settle()
         if self.overlay is not None:
             self.overlay.settle(self.y_scale)
+            self.strip.show_tags("overlays", self.overlay.tags)
 
     @property
     def _canvases(self) -> list[Canvas]:
@@ -248,6 +254,7 @@ class StepPlot(QFrame):
             series.restyle()
         self.widget.dress()
         self.marks.restyle()
+        self.strip.restyle()
         self.cursor_line.setPen(QPen(theme.color("dim"), 0))
         self.looked_line.restyle()
         self.redraw()
@@ -316,13 +323,16 @@ class StepPlot(QFrame):
         return True
 
     def _draw_marks(self, run: Run) -> None:
-        step = run.first_nonfinite_step
-        self.marks.show(run, "" if step is None else self.nonfinite_mark(run, step))
-        self._place_labels()
+        self.marks.show(run)
+        if self.has_words:
+            broke = run.first_nonfinite_step
+            told = [] if broke is None else [Tag(broke, self.nonfinite_words(run, broke), "bad")]
+            self.strip.show_tags("nonfinite", told)
+            self.strip.show_tags("changes", self.marks.change_tags(run))
 
     def _place_labels(self) -> None:
         """Put the words where they belong for the ranges and the size."""
-        self.marks.place(self.steps.middle)
+        self.strip.place()
 
     def _resized(self) -> None:
         self._unsaid = True  # as there may be room for more words, or for fewer

@@ -9,22 +9,26 @@ from PySide6.QtGui import QPen
 from gradstudio.core.history import History
 from gradstudio.core.text import number
 from gradstudio.gui.drawing.axes import LogAxis
-from gradstudio.gui.drawing.canvas import Label, Upright
+from gradstudio.gui.drawing.canvas import Upright
 from gradstudio.gui.drawing.curve_source import Source
+from gradstudio.gui.drawing.label_strip import Tag
 from gradstudio.gui.drawing.series import Series, joined, log10
 from gradstudio.gui.drawing.shared_cursor import Cursor, StepRange
-from gradstudio.gui.plots.step_plot import UNDER_TEXT, StepPlot
+from gradstudio.gui.drawing.usual_range import Cut
+from gradstudio.gui.plots.step_plot import StepPlot
 from gradstudio.gui.theme import theme
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.twins import Twins
 
 LEAST = 1.0  # decades that the axis has at least
+REACH = 5.0  # times the height of nearly all differences
 
 
 class DifferencePlot(StepPlot):
     """A plot that is there only while there are twins."""
 
     title = "Difference of the twins"
+    has_words = True
     help = (
         "Absolute difference of the loss and of the gradient norm between two runs of the same seed and batches "
         "that differ in one knob."
@@ -38,7 +42,8 @@ class DifferencePlot(StepPlot):
         self.norm = Series(self.canvas, self._source, "grad_norm", "good", dashed=True, marked=False)
         self.loss.scale = self.norm.scale = log10
         self.series = (self.loss, self.norm)
-        self._parting, self._parting_text = Upright(self.canvas), Label(self.canvas, z=45)
+        self._parting = Upright(self.canvas)
+        self._parting.hide()
         self._parted: int | None = None
         self.restyle()
         self.hide()
@@ -54,9 +59,9 @@ class DifferencePlot(StepPlot):
         return self.twins.steps if self.twins else 0
 
     def fit_y(self, run: Run) -> None:
-        least = LEAST if self.steps.following else None
+        cut = Cut(LEAST, REACH) if self.steps.following else None
         first, last = self.steps.first, self.steps.last
-        if found := joined(*(series.range(first, last, least=least) for series in self.series)):
+        if found := joined(*(series.range(first, last, cut=cut) for series in self.series)):
             self.widget.set_y(*found, least=LEAST)
 
     def draw(self, run: Run) -> None:
@@ -65,7 +70,16 @@ class DifferencePlot(StepPlot):
             series.draw(run.history, first, last)
         self.loss.draw_marks()
         self._parted = self.twins.look() if self.twins else None
-        self._place_labels()
+        self._parting.setVisible(self._parted is not None)
+        if self._parted is not None:
+            self._parting.stand_at(self._parted)
+        self.strip.show_tags("parting", self._parting_tags())
+
+    def _parting_tags(self) -> list[Tag]:
+        """Return the words at the step where the twins part."""
+        if self._parted is None:
+            return []
+        return [Tag(self._parted, (f"first differ at step {self._parted:,}", "first differ"), "warning")]
 
     def own_data(self) -> str:
         lines = ["step,loss_difference,grad_norm_difference"]
@@ -94,19 +108,8 @@ class DifferencePlot(StepPlot):
 
     def restyle(self) -> None:
         self._parting.setPen(QPen(theme.color("warning"), 0))
-        self._parting_text.dress(theme.color("warning"), theme.color("plot", UNDER_TEXT), theme.font(0.8))
         super().restyle()
 
     def _read(self, name: str, history: History, start: int, stop: int) -> np.ndarray:
         assert self.twins is not None
         return self.twins.difference(name, history, start, stop)
-
-    def _place_labels(self) -> None:
-        super()._place_labels()
-        for item in (self._parting, self._parting_text):
-            item.setVisible(self._parted is not None)
-        if self._parted is not None:
-            self._parting.stand_at(self._parted)
-            self._parting_text.setText(f"first differ at step {self._parted:,}")
-            side = 1.04 if self._parted > self.steps.middle else -0.04
-            self._parting_text.place(self.canvas.across(self._parted), self.canvas.size[1], (side, 1.1))
