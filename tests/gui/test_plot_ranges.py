@@ -9,6 +9,9 @@ import pytest
 from drawn_runs import add, run_of
 from hypothesis import given
 from hypothesis import strategies as st
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QApplication
+from pytestqt.qtbot import QtBot
 
 from gradstudio.gui.drawing import nan_marks, usual_range
 from gradstudio.gui.drawing.overlay import DASHES, PARENT
@@ -159,3 +162,49 @@ def test_a_dashed_curve_has_gaps_across_and_no_other_values(values: list[float],
     assert not (np.isnan(drawn) & inside & np.isfinite(np.interp(there, across, down))).any()
     gaps = ~inside & (there % 1 != 0)
     assert np.isnan(drawn[gaps]).all()
+
+
+def test_the_loss_scale_is_a_line_of_text_where_there_is_none(shown: tuple[PlotStack, Simulator]) -> None:
+    stack, simulator = shown
+    plot, run = stack.scale_and_rate, run_of([{"lr": 0.5}, {"lr": 0.25}])
+    simulator.run = run
+    stack.refresh(simulator)
+    assert not plot.widget.isVisible() and plot.height() < 40
+    assert plot.legend() == "fp32: no loss scale · learning rate 0.5 → 0.25"
+    plot.choose_option("unscaled", "plot")
+    stack.refresh(simulator)
+    assert plot.widget.isVisible()
+    plot.choose_option("unscaled", "line")
+    simulator.run = run_of([{"scale": 1024.0}] * 3)
+    stack.refresh(simulator)
+    assert plot.widget.isVisible()
+
+
+def test_a_double_click_on_a_title_and_enter_give_a_plot_all_the_room(
+    qtbot: QtBot, shown: tuple[PlotStack, Simulator]
+) -> None:
+    stack, simulator = shown
+    simulator.run = run_of([{}] * 5)
+    stack.refresh(simulator)
+    both = (stack.gradient_norm, stack.timeline)
+    before = stack.plots
+    qtbot.mouseDClick(stack.gradient_norm.title_label, Qt.MouseButton.LeftButton)
+    assert stack.plots == both
+    qtbot.mouseDClick(stack.gradient_norm.title_label, Qt.MouseButton.LeftButton)
+    assert stack.plots == before
+    for key in (Qt.Key.Key_Return, Qt.Key.Key_Escape):
+        qtbot.keyClick(stack.gradient_norm.widget, key)
+        assert (stack.plots == both) == (key == Qt.Key.Key_Return)
+    stack.scale_and_rate.alone_asked.emit()
+    stack.refresh(simulator)
+    assert stack.scale_and_rate.widget.isVisible()  # whole, also without a loss scale
+
+
+def test_the_loss_and_the_norm_have_most_of_the_height(shown: tuple[PlotStack, Simulator]) -> None:
+    stack, simulator = shown
+    stack.resize(800, 780)  # as in a window of 1440 x 900
+    simulator.run = run_of([{}] * 5)
+    stack.refresh(simulator)
+    QApplication.processEvents()
+    assert stack.loss.height() + stack.gradient_norm.height() >= 450
+    assert stack.layer_card.height() >= 150

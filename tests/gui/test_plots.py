@@ -399,13 +399,16 @@ def test_a_nan_of_the_layers_has_the_theme_s_colour(
         settle(theme)
 
 
-def test_the_limit_s_label_is_not_cut_off_at_the_top(shown: tuple[PlotStack, Simulator]) -> None:
-    limit = shown[0].gradient_norm.limit
-    high = limit._canvas.box.viewRange()[1][1]
-    limit.show_at(high, "max_norm 5 ⇕")
-    assert limit.label.pos().y() >= 0
-    limit.show_at((high + limit._canvas.box.viewRange()[1][0]) / 2, "max_norm 5 ⇕")
-    assert limit.label.pos().y() + limit.label.rect().height() == pytest.approx(limit._line.line().y1(), abs=1)
+def test_the_limit_s_label_stands_beside_the_plot_and_is_not_cut_off(shown: tuple[PlotStack, Simulator]) -> None:
+    plot = shown[0].gradient_norm
+    limit, (low, high) = plot.limit, plot.box.viewRange()[1]
+    for level in (low, (low + high) / 2, high):
+        limit.show_at(level, "max_norm\n5 would\nclip 50 %")
+        place = limit.label.mapRectToScene(limit.label.rect())
+        assert place.left() >= plot.box.sceneBoundingRect().right()  # no curve is there
+        assert plot.widget.sceneRect().adjusted(-1, -1, 1, 1).contains(place), (place, plot.widget.sceneRect())
+    limit.show_at(high + 1, "max_norm\n5")
+    assert limit.label.opacity() == 0
 
 
 @pytest.mark.parametrize(
@@ -555,7 +558,7 @@ def test_a_step_stands_at_the_same_place_in_every_plot(shown: tuple[PlotStack, S
     stack.refresh(simulator)
     QApplication.processEvents()
     places = []
-    for plot in stack.plots:
+    for plot in (plot for plot in stack.plots if plot.widget.isVisible()):
         scene = plot.box.mapViewToScene(QPointF(42.0, plot.box.viewRange()[1][0]))
         places.append(plot.widget.mapTo(stack, plot.widget.mapFromScene(scene)).x())
     theme.set_zoom(1.0)
@@ -690,11 +693,16 @@ def test_a_change_that_was_undone_is_not_written_at_the_loss(shown: tuple[PlotSt
 def test_the_advised_max_norm_is_that_of_the_run_on_view(shown: tuple[PlotStack, Simulator]) -> None:
     stack, simulator = shown
     simulator.requested = simulator.requested.with_value("clipping.kind", "none")
-    runs = [run_of([{"grad_norm": norm * (1 + step / 100)} for step in range(80)]) for norm in (1.0, 40.0)]
-    for run, advised in zip([*runs, runs[0]], ("max_norm 1.", "max_norm 70", "max_norm 1."), strict=True):
+    runs = []
+    for norm in (1.0, 40.0):
+        calm = [{"grad_norm": norm * (1 + step / 100)} for step in range(80)]
+        runs += [run_of(calm + [{"grad_norm": norm * 10.0**power} for power in range(2, 6)]), run_of(calm)]
+    for run, advised in zip(runs, ("max_norm\n1.", "", "max_norm\n7", ""), strict=True):
         simulator.run = run
         stack.refresh(simulator)
-        assert stack.gradient_norm.limit.label.toPlainText().startswith(advised)
+        label = stack.gradient_norm.limit.label
+        assert label.isVisible() == bool(advised)  # only where a finding offers clipping
+        assert not advised or label.toPlainText().startswith(advised)
 
 
 @pytest.mark.parametrize("height", [28, 44, 60, 110])

@@ -25,7 +25,15 @@ from gradstudio.session.record.run_writer import RunWriter
 from gradstudio.session.record.watched_script import WatchedScript
 from gradstudio.session.running import slow_step
 from gradstudio.session.words import run_texts
-from gradstudio.session.words.knob_hints import Hint, advised_max_norm, applies_to, hint, share_over
+from gradstudio.session.words.knob_hints import (
+    Hint,
+    advised_max_norm,
+    applies_to,
+    clipping_in_question,
+    hint,
+    share_clipped,
+    share_over,
+)
 from gradstudio.session.words.lesson_check_marks import is_done
 from gradstudio.session.words.run_state import describe, outcome
 from gradstudio.session.words.story import headline, tell, tone
@@ -165,7 +173,9 @@ def test_hints_follow_the_rows() -> None:
     spiky = run_of([])
     for step, norm in enumerate([*(1.0 + 0.001 * step for step in range(95)), 50.0, 60.0, 70.0, 80.0, math.nan]):
         RunWriter(spiky).record(row(step, 1.0, grad_norm=norm))
-    assert advised_max_norm(spiky) == 1.1 and share_over(spiky, 1.1) == 0.05 and advised_max_norm(run) is None
+    assert advised_max_norm(spiky) == 1.1 and share_clipped, (
+        share_over(spiky, 1.1) == 0.05 and advised_max_norm(run) is None
+    )
     assert (
         hint("clipping.max_norm", clipped.with_value("clipping.max_norm", 1.2), spiky).text
         == "would clip 5 % of the last 100 steps"
@@ -174,6 +184,26 @@ def test_hints_follow_the_rows() -> None:
         "; 1.1 would clip 5 %"
     )
     assert hint("clipping.max_norm", clipped, run_of([1.0])).text == "would clip 0 % of the last 1 step"
+
+
+def test_the_hint_of_a_limit_counts_as_the_foot_of_the_window_does() -> None:
+    run = run_of([1.0] * 6, grad_norm=3.0)
+    for knob, value in (("clipping.max_norm", 2.0), ("clipping.kind", "norm")):
+        RunWriter(run).change(knob, value)
+    for step in range(6, 10):
+        RunWriter(run).record(row(step, 1.0, grad_norm=3.0, clip_coef=2 / 3, clipped_norm=2.0))
+    assert share_clipped(run) == 0.4
+    assert hint("clipping.max_norm", run.in_force, run).text == (
+        "clipped 40 % of the last 10 steps; 2 in all of them: 100 %"
+    )
+
+
+def test_clipping_is_in_question_once_a_finding_offers_it() -> None:
+    assert not clipping_in_question(run_of([1.0] * 60, grad_norm=1.0))
+    run = run_of([1.0] * 60, grad_norm=1.0)
+    for step in range(60, 64):
+        RunWriter(run).record(row(step, 1.0, grad_norm=10.0 ** (step - 58)))
+    assert clipping_in_question(run)
 
 
 @pytest.mark.parametrize(

@@ -98,10 +98,10 @@ class Uprights(QGraphicsPathItem):
 
 
 class Label(QGraphicsRectItem):
-    """A line of text on a ground that keeps it legible."""
+    """A text on a ground that keeps it legible; `outside` lets it stand beside the plot, where it is not cut off."""
 
-    def __init__(self, canvas: Canvas, z: float, margin: float = 1) -> None:
-        super().__init__(canvas.frame)
+    def __init__(self, canvas: Canvas, z: float, margin: float = 1, *, outside: bool = False) -> None:
+        super().__init__(canvas.box if outside else canvas.frame)
         self._frame = canvas.frame
         self._margin = margin
         self._text = QGraphicsSimpleTextItem(self)

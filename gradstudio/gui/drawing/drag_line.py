@@ -1,4 +1,4 @@
-"""A level line that a person drags, with its label: pyqtgraph's for the mouse, Qt's own to be seen."""
+"""A level line that a person drags, with its label beside the plot: pyqtgraph's for the mouse, Qt's own to be seen."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from gradstudio.gui.drawing.canvas import Canvas, Label
 from gradstudio.gui.drawing.cheap_frame import leave_unpainted
 from gradstudio.gui.theme import theme
 
+BESIDE = 4  # px between the right edge of the plot and the label
+
 
 class DragLine(pg.InfiniteLine):
     """A level line to drag. `dragged` tells whether a person holds it just now."""
@@ -21,7 +23,8 @@ class DragLine(pg.InfiniteLine):
         leave_unpainted(self)
         self._canvas = canvas
         self._line = QGraphicsLineItem(canvas.frame)
-        self.label = Label(canvas, z=20)
+        self.label = Label(canvas, z=20, outside=True)
+        self.label.setToolTip("Drag the line to set max_norm")
         self.setZValue(20)  # over the curves, for its label
         self._line.setZValue(20)
         self.setCursor(Qt.CursorShape.SizeVerCursor)
@@ -37,13 +40,13 @@ class DragLine(pg.InfiniteLine):
         """Its place on the y axis, in the units of the axis."""
         return self.pos().y()
 
-    def dress(self, color: QColor, under_text: QColor) -> None:
+    def dress(self, color: QColor) -> None:
         self._usual = QPen(color, 0, Qt.PenStyle.DotLine)
         faint = QColor(color)
         faint.setAlpha(90)
         self._hovered = QPen(faint, 13)  # as wide as what can be grabbed
         self.setHoverPen(self._hovered)
-        self.label.dress(color, under_text, theme.font(0.8))
+        self.label.dress(color, QColor(Qt.GlobalColor.transparent), theme.font(0.8))
         self.follow()
 
     def show_at(self, level: float | None, text: str) -> None:
@@ -70,11 +73,12 @@ class DragLine(pg.InfiniteLine):
     def follow(self) -> None:
         """Bring what is seen to where the mouse finds it."""
         y = self._canvas.data.transform().map(QPointF(0, self.level)).y()
-        width = self._canvas.size[0]
+        width, height = self._canvas.size
         self._line.setLine(0, y, width, y)
         self._line.setPen(self._hovered if self._under_mouse else self._usual)
-        lacks_room = 0 <= y < self.label.rect().height()  # above the line, at the top of the plot
-        self.label.place(0.99 * width, y, (1, 0 if lacks_room else 1))
+        high = self.label.rect().height()
+        self.label.place(width + BESIDE, min(max(y - high / 2, 0.0), max(height - high, 0.0)), (0, 0))
+        self.label.setOpacity(1.0 if 0 <= y <= height else 0.0)  # with its line, which is cut off there
 
     def _hold(self) -> None:
         self.dragged = True

@@ -41,11 +41,12 @@ class Peaks:
         if asked == self._found:
             return
         self._found = asked
-        found = peaks_above(series, top)
+        width = series.envelope.width
+        found = [peak for peak in peaks_above(series, top) if broke is None or not broke - width <= peak.step <= broke]
         if len(found) or len(self.marks.steps):
             self.marks.show_at(np.array([peak.step for peak in found]))
         told = sorted(sorted(found, key=lambda peak: peak.value)[-TOLD:])
-        about = "" if series.envelope.width == 1 else "about "
+        about = "" if width == 1 else "about "
         self.tags = tuple(
             Tag(
                 peak.step,
@@ -55,7 +56,6 @@ class Peaks:
                 centred=True,
             )
             for peak in told
-            if broke is None or not broke - series.envelope.width <= peak.step <= broke
         )
 
 

@@ -21,10 +21,10 @@ from gradstudio.gui.drawing.spread import Spread
 from gradstudio.gui.drawing.usual_range import Cut
 from gradstudio.gui.plots.plot_options import SCALE, STEPS, Option
 from gradstudio.gui.plots.run_source import RunSource
-from gradstudio.gui.plots.step_plot import UNDER_TEXT, StepPlot
+from gradstudio.gui.plots.step_plot import StepPlot
 from gradstudio.gui.theme import theme
 from gradstudio.session.record.run import Run
-from gradstudio.session.words.knob_hints import advised_max_norm, share_over
+from gradstudio.session.words.knob_hints import advised_max_norm, clipping_in_question, share_over
 
 ADVISE_EVERY = 2.0  # seconds
 LEAST = 1e-6  # max_norm that can be dragged to on a linear axis
@@ -64,6 +64,7 @@ class GradientNormPlot(StepPlot):
         self._limit: tuple[float | None, bool] = (-1.0, False)  # on view, and whether it is only advised
         self._advised = False
         self._advise_at = 0.0
+        self._advised_of: tuple = ()  # whether the run was over at the latest advice, and its length
         self._overlaid = self.draw_overlays(overlays, "grad_norm", "grad_norm")
         self._take_scale()
         self.show_limit(None)
@@ -72,6 +73,7 @@ class GradientNormPlot(StepPlot):
     def clear(self) -> None:
         super().clear()
         self._limit, self._advised, self._advise_at = (-1.0, False), False, 0.0  # they were another run's
+        self._advised_of = ()
 
     def show_limit(self, max_norm: float | None, *, advised: bool = False) -> None:
         """Show the max_norm in force; or, where nothing is clipped, an `advised` one that would clip only the outliers.
@@ -85,21 +87,23 @@ class GradientNormPlot(StepPlot):
 
     def advise(self) -> None:
         """Show the max_norm that the run's own norms advise. It moves only when the advice changes by a quarter."""
-        now = time.monotonic()
-        if now < self._advise_at or self.run is None:
+        now, run = time.monotonic(), self.run
+        known = (run.over, len(run.history)) if run is not None else ()
+        if run is None or known == self._advised_of or (now < self._advise_at and not run.over):
             return
-        self._advise_at = now + ADVISE_EVERY
-        advised, shown = advised_max_norm(self.run), self._limit[0] if self._advised else None
+        self._advise_at, self._advised_of = now + ADVISE_EVERY, known
+        advised = advised_max_norm(run) if clipping_in_question(run) else None
+        shown = self._limit[0] if self._advised else None
         if advised is None or shown is None or not 0.8 < advised / shown < 1.25:
             self.show_limit(advised, advised=True)
         elif not self.limit.dragged:
             self.limit.write(self._limit_text(shown))  # with the new share
 
     def _limit_text(self, max_norm: float) -> str:
-        share = ""
+        text = f"max_norm\n{number(max_norm)}"
         if self.run is not None and (self._advised or self.limit.dragged):
-            share = f" would clip {number(100 * share_over(self.run, max_norm), 2)} %"
-        return f"max_norm {number(max_norm)}{share} ⇕"
+            text += f" would\nclip {number(100 * share_over(self.run, max_norm), 2)} %"
+        return text
 
     def legend(self) -> str:
         c = theme.colors
@@ -165,7 +169,7 @@ class GradientNormPlot(StepPlot):
     def restyle(self) -> None:
         self.spread.restyle()
         self.peaks.restyle()
-        self.limit.dress(theme.color("warning"), theme.color("plot", UNDER_TEXT))
+        self.limit.dress(theme.color("warning"))
         super().restyle()
 
     def nonfinite_words(self, run: Run, step: int) -> tuple[str, ...]:

@@ -67,9 +67,9 @@ class PlotStack(QWidget):
         source = self._source
         self.loss = LossPlot(steps, cursor, source, self.overlays)
         self.loss.smoothing_chosen.connect(self._smooth)
-        yield self._put(self.loss, 26)
+        yield self._put(self.loss, 36)
         self.gradient_norm = GradientNormPlot(steps, cursor, source, self.overlays)
-        yield self._put(self.gradient_norm, 28)
+        yield self._put(self.gradient_norm, 36)
         self.difference = DifferencePlot(steps, cursor)
         yield self._put(self.difference, 20)
         self.directions = DirectionsPlot(steps, cursor)
@@ -80,7 +80,7 @@ class PlotStack(QWidget):
         self.ranks = RanksPlot(steps, cursor)
         yield self._put(self.ranks, 22)
         self.scale_and_rate = ScaleAndRatePlot(steps, cursor, source)
-        yield self._put(self.scale_and_rate, 13)
+        yield self._put(self.scale_and_rate, 12)
         self.layer_page = LayerPage(steps, cursor)
         self._layout.addWidget(self.layer_page, 100)
         self.timeline = Timeline(steps, cursor)  # below that page, and so behind it for Tab
@@ -172,6 +172,9 @@ class PlotStack(QWidget):
         """Add a plot below the others, with its share of the height."""
         self._layout.addWidget(plot, share)
         plot.box.clicked.connect(lambda place: self._offer_rewind(plot, place))
+        if not isinstance(plot, Timeline):
+            plot.may_be_alone = True
+            plot.alone_asked.connect(lambda: self.show_all() if self.one_alone else self.show_alone(plot))
 
     def _offer_rewind(self, plot: StepPlot, place: QPointF) -> None:
         """Offer to rewind to the step that was clicked."""
@@ -204,6 +207,7 @@ class PlotStack(QWidget):
     def show_alone(self, plot: StepPlot) -> None:
         """Give a plot the room of all, but for the timeline, until the run changes."""
         self.show_all()
+        plot.alone = True
         if plot is self.layers:
             self.layer_card.show_page("layers")
         self._put_aside(plot)
@@ -276,6 +280,8 @@ class PlotStack(QWidget):
             other.show()
             other.look_again()
         self._aside = ()
+        for plot in self.every:
+            plot.alone = False
 
     def show_whole(self) -> None:
         """Show the whole run because a person asks for it."""

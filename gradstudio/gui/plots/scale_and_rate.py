@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 import numpy as np
 import pyqtgraph as pg
+from PySide6.QtWidgets import QSizePolicy
 
 from gradstudio.core.text import number, plural
 from gradstudio.gui.drawing.axes import LinearAxis, Log2Axis
@@ -13,10 +17,13 @@ from gradstudio.gui.drawing.envelope import Envelope
 from gradstudio.gui.drawing.marks import Marks
 from gradstudio.gui.drawing.series import Series, log2
 from gradstudio.gui.drawing.shared_cursor import Cursor, StepRange
+from gradstudio.gui.plots.plot_options import Option
 from gradstudio.gui.plots.run_source import RunSource
 from gradstudio.gui.plots.step_plot import StepPlot
 from gradstudio.gui.theme import theme
 from gradstudio.session.record.run import Run
+
+_FIXED = QSizePolicy.Policy.Fixed
 
 
 class ScaleAndRatePlot(StepPlot):
@@ -29,6 +36,10 @@ class ScaleAndRatePlot(StepPlot):
     )
 
     columns = ("scale", "skipped", "lr")
+    key = "scale"
+    options: ClassVar[Mapping[str, Option]] = {
+        "unscaled": Option("Without a loss scale", {"line": "One line of text", "plot": "Plot of the rate"})
+    }
     with_rate = True
 
     def __init__(self, steps: StepRange, cursor: Cursor, source: RunSource) -> None:
@@ -48,12 +59,44 @@ class ScaleAndRatePlot(StepPlot):
         self.rate = Series(self._rates_canvas, source, "lr", "good", dashed=True, marked=False)
         self._skips = Envelope()
         self._skipped = 0  # steps
+        self.folded = False  # whether only the line of text is there
         self.series = (self.scale, self.rate)
         self._skip_marks = Marks(self.canvas, "down", 8, z=30, height=0.88)
         self.restyle()
 
+    def refresh(self, run: Run, scale: float) -> None:
+        super().refresh(run, scale)
+        self._fold()
+
+    def _fold(self) -> None:
+        """Leave only the line of text where there is no loss scale and the rate is not warmed up."""
+        run = self.run
+        folded = (
+            self.with_rate and run is not None and not self.alone and self.chosen["unscaled"] == "line"
+            and not self._scaled() and not run.in_force.schedule.warmup_steps
+        )  # fmt: skip
+        if folded != self.folded:
+            self.folded = folded
+            self.widget.setVisible(not folded)
+            self.setSizePolicy(QSizePolicy.Policy.Preferred, _FIXED if folded else QSizePolicy.Policy.Preferred)
+            self._unsaid = True
+
+    def _in_words(self, run: Run) -> str:
+        """Return the loss scale and the rate in words, for where nothing is drawn."""
+        precision, schedule = run.in_force.precision, run.in_force.schedule
+        count = len(run.history)
+        rates = [run.history.value("lr", step) for step in (0, count - 1)] if count else [run.in_force.optimizer.lr] * 2
+        first, last = map(number, rates)
+        rate = first if first == last else f"{first} → {last}"
+        kind = f", {schedule.kind}" if run.watched is None and schedule.kind != "constant" else ""
+        return self.header.first_that_fits(
+            f"{precision.dtype}: no loss scale · learning rate {rate}{kind}", f"learning rate {rate}", ""
+        )
+
     def legend(self) -> str:
         c = theme.colors
+        if self.folded and self.run is not None:
+            return self._in_words(self.run)
         rate = f"<span style='color:{c.good}'>- - - learning rate</span> (right)" if self.with_rate else ""
         if self.run is None or not self._scaled():
             dtype = self.run.in_force.precision.dtype if self.run else "fp32"

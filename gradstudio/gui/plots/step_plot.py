@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import ClassVar
 
-from PySide6.QtCore import QEvent, QObject, QPointF, Qt
-from PySide6.QtGui import QAccessible, QFocusEvent, QKeyEvent, QPen
+from PySide6.QtCore import QEvent, QObject, QPointF, Qt, Signal
+from PySide6.QtGui import QAccessible, QFocusEvent, QKeyEvent, QMouseEvent, QPen
 from PySide6.QtWidgets import QFrame, QGraphicsItem, QHBoxLayout, QVBoxLayout
 
 from gradstudio.core.files import Content
@@ -58,6 +58,8 @@ class StepPlot(QFrame):
     shown_metric = ""  # of the layers, for its data as a table
     pixelated = False  # whether its picture is made of cells, which a figure shows with sharp edges
     has_words = False  # whether words stand over it where its marks are
+    alone_asked = Signal()  # a person wants this plot to have the room of all, or all plots again
+    may_be_alone, alone = False, False  # whether it can have it, and whether it has
     key = ""  # its name in the settings
     options: ClassVar[Mapping[str, Option]] = MappingProxyType({})  # how it may be drawn
     overlay: OverlayLayer | None = None  # other runs, where the plot has a place for them
@@ -413,6 +415,15 @@ class StepPlot(QFrame):
             return self._key(event.key(), len(self.run.history) - 1)
         return False
 
+    def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:
+        if self.may_be_alone:  # on the head: the plot below it takes its own
+            self.alone_asked.emit()
+        event.accept()
+
     def _key(self, key: int, last: int) -> bool:
         """Do what a key says; `last` is the last step of the run. Return whether the key says anything."""
+        asked = key in (Qt.Key.Key_Return, Qt.Key.Key_Enter) or (key == Qt.Key.Key_Escape and self.alone)
+        if asked and self.may_be_alone:
+            self.alone_asked.emit()
+            return True
         return plot_keys.press(key, self.steps, self.step_cursor, last)

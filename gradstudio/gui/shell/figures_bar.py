@@ -17,12 +17,12 @@ from gradstudio.gui.shell.task_line import TaskLine
 from gradstudio.gui.shell.written_line import WrittenLine
 from gradstudio.gui.theme import theme
 from gradstudio.session.record.run import Run
+from gradstudio.session.words.knob_hints import WINDOW, share_clipped
 
 NAMES = ("step", "steps/s", "loss", "|g|", "clipped", "scale", "skipped", "non-finite")
 NOTHING = "–"  # stands for a missing value
 _COUNTED = [tuple(COLUMNS).index(name) for name in ("loss", "skipped", "nonfinite")]
 _DIGITS = str.maketrans("123456789", "0" * 9)  # every digit has the same width
-WINDOW = 500  # latest steps of which the share of clipped steps is shown
 
 
 class Rate:
@@ -81,6 +81,7 @@ class FiguresBar(QWidget):
         self.setObjectName("figures")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self.figures = {name: Figure(name) for name in NAMES}
+        self.figures["clipped"].setToolTip(f"Share of the latest {WINDOW} steps that were clipped")
         self._places = QWidget()
         self._places.setAccessibleName("Figures of the current step")
         place = QHBoxLayout(self._places)
@@ -173,11 +174,9 @@ class FiguresBar(QWidget):
         row = history.row(count - 1)
         skipped, nonfinite = self._count(history, count) if until is None else counted(history, until)
         norms = number(row["grad_norm"]) + (f" → {number(row['clipped_norm'])}" if row["clip_coef"] != 1 else "")
-        coefficients = history.column("clip_coef", max(count - WINDOW, 0), count)
-        share = np.count_nonzero(coefficients < 1) / len(coefficients)
         values = {
             "step": f"{count - 1:,}", "loss": number(row["loss"]), "|g|": norms,
-            "clipped": f"{number(100 * share, 2)} %",
+            "clipped": f"{number(100 * share_clipped(run, count), 2)} %",
             "scale": _scale(row["scale"]), "skipped": f"{skipped:,}", "non-finite": f"{nonfinite:,}",
         }  # fmt: skip
         return values | {"steps/s": number(rate)} if run.status == "running" and rate else values

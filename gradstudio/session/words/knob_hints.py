@@ -17,6 +17,7 @@ WINDOW = 500  # latest steps that a hint tells of
 ENOUGH = 50  # steps before a max_norm is advised
 # Share of the steps that a sensible max_norm clips: it cuts the spikes and leaves the other steps as they are.
 OUTLIERS = 0.05
+_OF_LONG_GRADIENTS = {"exploding_gradient", "loss_spike", "updates_after_spike"}  # rules
 
 
 class Hint(NamedTuple):
@@ -83,23 +84,31 @@ def _accumulation(requested: Experiment, run: Run) -> Hint:
 
 
 def _share_clipped(requested: Experiment, run: Run) -> Hint:
+    """Return what share of the last steps was clipped, as the foot of the window has it; and what share the limit of
+    now would clip, where it was another one for a part of them."""
     norms = run.history.column("grad_norm", len(run.history) - WINDOW)
     if not len(norms) or requested.clipping.kind != "norm":
         return Hint()
-    clipping, made = run.in_force.clipping, run.in_force.mistakes
-    limit = requested.clipping.max_norm
-    acts = (clipping.kind, clipping.max_norm) == ("norm", limit)
-    share = share_over(run, limit)
-    if acts and made.clips_elsewhere:  # it clips another norm than the one that is shown
-        share = float((run.history.column("clip_coef", len(run.history) - WINDOW) < 1).mean())
-    verb = "clips" if acts else "would clip"
+    clipping, limit = run.in_force.clipping, requested.clipping.max_norm
+    share = told = f"{number(100 * share_over(run, limit), 2)} %"
+    verb = "would clip"
+    if (clipping.kind, clipping.max_norm) == ("norm", limit):
+        verb, told = "clipped", f"{number(100 * share_clipped(run), 2)} %"
+    text = f"{verb} {told} of the last {plural(len(norms), 'step', 'steps')}"
+    # a mistake of the loop may clip another norm than the one that is shown
+    if told != share and not run.in_force.mistakes.clips_elsewhere:
+        text += f"; {number(limit)} in all of them: {share}"
     advised = advised_max_norm(run)
-    other = (
-        ""
-        if advised is None or 0.8 < advised / limit < 1.25
-        else f"; {number(advised)} would clip {number(100 * share_over(run, advised), 2)} %"
-    )
-    return Hint(f"{verb} {number(100 * share, 2)} % of the last {plural(len(norms), 'step', 'steps')}{other}")
+    if advised is not None and not 0.8 < advised / limit < 1.25:
+        text += f"; {number(advised)} would clip {number(100 * share_over(run, advised), 2)} %"
+    return Hint(text)
+
+
+def share_clipped(run: Run, stop: int | None = None) -> float:
+    """Return the share of the last steps, of all or of those before `stop`, that were clipped."""
+    stop = len(run.history) if stop is None else stop
+    coefficients = run.history.column("clip_coef", max(stop - WINDOW, 0), stop)
+    return float(np.count_nonzero(coefficients < 1) / len(coefficients)) if len(coefficients) else 0.0
 
 
 def share_over(run: Run, limit: float) -> float:
@@ -116,6 +125,14 @@ def advised_max_norm(run: Run) -> float | None:
         return None
     limit = float(norms[int((1 - OUTLIERS) * (len(norms) - 1))])
     return float(f"{limit:.2g}") if 0 < limit < 1e30 else None
+
+
+def clipping_in_question(run: Run) -> bool:
+    """Return whether a finding of the run is about a gradient that clipping limits, or offers clipping as a remedy."""
+    found = dict(run.findings)
+    return not found.keys().isdisjoint(_OF_LONG_GRADIENTS) or any(
+        remedy.startswith("clipping.") for finding in found.values() for remedy in finding.remedies
+    )
 
 
 def _warmup(requested: Experiment, run: Run) -> Hint:
