@@ -169,6 +169,7 @@ def test_the_loss_scale_is_a_line_of_text_where_there_is_none(shown: tuple[PlotS
     plot, run = stack.scale_and_rate, run_of([{"lr": 0.5}, {"lr": 0.25}])
     simulator.run = run
     stack.refresh(simulator)
+    QApplication.processEvents()
     assert not plot.widget.isVisible() and plot.height() < 40
     assert plot.legend() == "fp32: no loss scale · learning rate 0.5 → 0.25"
     plot.choose_option("unscaled", "plot")
