@@ -21,7 +21,7 @@ from gradstudio.gui.map import map_controller
 from gradstudio.gui.map.plan_dialog import NO_THIRD, PlanDialog
 from gradstudio.gui.services import file_choice
 from gradstudio.gui.window import Window
-from gradstudio.session.map import journal, mapper
+from gradstudio.session.map import journal, mapper, time_needed
 from gradstudio.session.map.journal import Journal, JournalError
 from gradstudio.session.map.map_plan import Job, Plan, Spot, read_plan
 from gradstudio.session.map.outcome import Trained
@@ -35,6 +35,7 @@ X, Y = "optimizer.lr=0.01:1000:log", "model.init_gain=0.1:10:log"
 def inline(monkeypatch: pytest.MonkeyPatch) -> type[Inline]:
     crew = type("Crew", (Inline,), {})
     monkeypatch.setattr(mapper, "Pool", crew)
+    monkeypatch.setattr(time_needed, "Pool", crew)
     return crew
 
 
@@ -80,6 +81,7 @@ def test_a_map_is_planned_made_read_and_its_cell_opened(qtbot: QtBot, window: Wi
     qtbot.mouseClick(panel.new, Qt.MouseButton.LeftButton)
     dialog = window.findChild(PlanDialog)
     assert dialog is not None and dialog.across.text == "optimizer.lr=0.003:3:log"
+    qtbot.waitUntil(lambda: dialog.time.text().startswith("It takes about "), timeout=LONG)
     before = dialog.told.text()
     dialog.up.knob.setCurrentText("model.depth")  # of which there are only so many
     dialog.up.show_text("model.depth=1:3")
@@ -113,7 +115,7 @@ def test_a_map_is_planned_made_read_and_its_cell_opened(qtbot: QtBot, window: Wi
     spot = Spot(0, 1, 2)
     job, cell = Job(spot, 0), stored.results[Job(spot, 0)]
     qtbot.mouseMove(panel.picture, middle(window, spot))
-    assert f"step {cell.step}" in panel.readout.text() and "optimizer.lr = 0.464159" in panel.readout.text()
+    assert f"step {cell.step}" in panel.readout.text() and "learning rate 0.46" in panel.readout.text()
     qtbot.mouseClick(panel.picture, Qt.MouseButton.LeftButton, pos=middle(window, spot))
     run = window.simulator.run
     assert run.experiment == stored.plan.experiment_of(job) and not run.preset.bundled
@@ -164,7 +166,7 @@ def test_the_keyboard_reads_and_opens_cells(qtbot: QtBot, window: Window) -> Non
     qtbot.waitUntil(lambda: "outside" in window.side.map.place.text(), timeout=LONG)
     for key in (Qt.Key.Key_Left, Qt.Key.Key_Up, Qt.Key.Key_Up):
         qtbot.keyClick(picture, key)
-    assert "optimizer.lr = 0.464159, model.init_gain = 10.0" in picture.accessibleDescription()
+    assert "learning rate 0.46, init gain 10" in picture.accessibleDescription()
     qtbot.keyClick(picture, Qt.Key.Key_Return)
     assert window.simulator.run.experiment.model.init_gain == 10.0
 

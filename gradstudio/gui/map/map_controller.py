@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import statistics
 import threading
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -20,6 +22,7 @@ from gradstudio.gui.services.background_jobs import Unreadable
 from gradstudio.gui.services.context import Context
 from gradstudio.gui.widgets import popups
 from gradstudio.gui.widgets.change_watch import ChangeWatch
+from gradstudio.session import own_model
 from gradstudio.session.map import journal
 from gradstudio.session.map.journal import JournalError, Stored
 from gradstudio.session.map.map_plan import Job, Plan, Spot
@@ -27,12 +30,14 @@ from gradstudio.session.map.map_texts import progress_in_words
 from gradstudio.session.map.mapper import Mapper
 from gradstudio.session.map.place import differing, knobs_place, place_in_words, spot_of
 from gradstudio.session.map.proposal import done_with_proposal
+from gradstudio.session.map.time_needed import Cost, Trial
 from gradstudio.session.map.view import View, view_of
 from gradstudio.session.record.run import Run
 
 NO_RUN = "There is no run to report yet: press Run first, or click a cell."
 FOLDER = "maps"  # beside the library
 LOOK_AGAIN = 0.5  # seconds between two pictures of a map that is made
+ENOUGH, LATEST = 20, 200  # steps of a run that tell how long one takes: at least, and of which the median is taken
 GOING = "A map is being made: one is made at a time."
 WATCHED = "This run was watched in another program, which alone has its model: only a run of the studio can be mapped."
 
@@ -63,6 +68,7 @@ class MapController(QObject):
         self._drawn: tuple[Plan, int] | None = None  # the plan, and the number of results, of the latest drawing
         self._drawn_at = 0.0
         self._cross, self._told = ChangeWatch(), ""
+        self._trial: Trial | None = None  # of a run of a cell, while a map is planned
         panel.seen_changed.connect(self.refresh)
         panel.new_asked.connect(self._ask_plan)
         panel.open_asked.connect(self._ask_file)
@@ -111,11 +117,12 @@ class MapController(QObject):
 
     def close(self, seconds: float) -> bool:
         """End the work. Return whether it has ended within so many seconds; the map can be gone on with."""
-        if self._mapper is None:
-            return True
-        self._mapper.cancel()
-        self._mapper.join(seconds)
-        return not self._mapper.is_alive()
+        threads = [thread for thread in (self._mapper, self._trial) if thread is not None and thread.is_alive()]
+        for thread in threads:
+            thread.cancel()
+        for thread in threads:
+            thread.join(seconds)
+        return not any(thread.is_alive() for thread in threads)
 
     # ---- what a person asks for
 
@@ -123,7 +130,23 @@ class MapController(QObject):
         if self._context.simulator.run.watched:
             self._context.message.show_error(WATCHED)
         else:
-            PlanDialog(self._context, self.make).open()
+            PlanDialog(self._context, self.make, self._begin_measuring()).open()
+
+    def _begin_measuring(self) -> Callable[[], Cost | None]:
+        """Return what tells how long a run of a cell takes: as the run on view went, or from a trial that begins now. A
+        studio file is not run for that before a person has agreed to it."""
+        run, experiment = self._context.simulator.run, self._context.simulator.requested
+        if len(run.history) >= ENOUGH and run.in_force.model == experiment.model:
+            latest = run.history.column("step_seconds")[-LATEST:]
+            cost = Cost(0.0, statistics.median(latest.tolist()))
+            return lambda: cost
+        if own_model.needs_agreement(experiment):
+            return lambda: None
+        if self._trial is not None:
+            self._trial.cancel()
+        trial = self._trial = Trial(experiment)
+        trial.start()
+        return lambda: trial.cost
 
     def _ask_file(self) -> None:
         folder = _folder()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from PySide6.QtCore import QRectF, Qt, Signal
-from PySide6.QtGui import QFontMetrics, QPainter, QPaintEvent
+from PySide6.QtGui import QFontMetrics, QPainter, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
 from gradstudio.gui.map.map_picture import MapPicture
@@ -22,6 +22,8 @@ ABOUT = (
 )
 NEW = "Plans a map over two knobs of the run as it is set now"
 POINT = "Point at a cell to read it; click to open it as a run."
+AROUND = 330  # px that the other parts of the page take
+TALLEST = 620  # px of the picture's panels
 READOUT_LINES = 3  # that are kept free for what is known of a cell
 EXPORTS = {
     "png": "Picture (PNG)…",
@@ -113,6 +115,10 @@ class MapPanel(Page):
         """Show where the present knobs and run are on the map."""
         self.place.setText(text)
         self.place.setVisible(bool(text))
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self.picture.give_room(min(round((self.height() - AROUND) / theme.zoom), TALLEST))
 
     # ---- inside
 

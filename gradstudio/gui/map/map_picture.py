@@ -15,10 +15,11 @@ from gradstudio.session.map.map_plan import Spot
 
 Place = tuple[int, float, float]  # a panel, and column and row in parts of cells
 
-TALL, LOW = 290, 210  # px of a panel, alone and among others
+TALL, LOW = 290, 210  # px of a panel, alone and among others, at least
 KEY_COLUMNS = 2
 SWATCH = 10.0  # px
-ARM = 8.0  # px of the cross, from its middle
+ARM = 10.0  # px of the cross, from its middle
+DASH, GAP = 3.0, 2.5  # px of its arms, where it is dashed
 NEAR = 11.0  # px from its middle within which it is taken hold of
 STEPS = {Qt.Key.Key_Left: (-1, 0), Qt.Key.Key_Right: (1, 0), Qt.Key.Key_Up: (0, 1), Qt.Key.Key_Down: (0, -1)}
 
@@ -37,6 +38,7 @@ class MapPicture(Picture):
         self._spot: Spot | None = None  # that is pointed at
         self._pressed: Spot | None = None
         self._dragging = False
+        self._room = TALL
         super().__init__("Stability map", TALL)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setMouseTracking(True)
@@ -48,7 +50,18 @@ class MapPicture(Picture):
             self._point(None)
         self._drawing = drawing
         self._images = [_image(drawing, panel) for panel in range(len(drawing.colours))]
-        self.fit_height((TALL if len(self._images) == 1 else LOW) * len(self._images) + 18 * self._key_lines())
+        self._fit_room()
+
+    def give_room(self, height: int) -> None:
+        """Take so many px at normal text for the panels, where that is more than they need."""
+        if height != self._room:
+            self._room = height
+            self._fit_room()
+
+    def _fit_room(self) -> None:
+        count = max(len(self._images), 1)
+        least = (TALL if count == 1 else LOW) * count
+        self.fit_height(max(least, self._room) + 18 * self._key_lines())
 
     def show_cross(self, place: Place | None, *, dashed: bool) -> None:
         """Show where the present knobs are. `dashed`: other knobs differ from those of the map."""
@@ -206,12 +219,12 @@ class MapPicture(Picture):
     def _draw_cross(self, painter: QPainter, place: Place) -> None:
         middle = self._point_of(place)
         for colour, width in (("#000000", 4.0), ("#ffffff", 1.6)):
-            pen = QPen(QColor(colour), width)
-            if self._dashed and colour == "#ffffff":
-                pen.setDashPattern([1.6, 1.6])
+            pen = QPen(QColor(colour), width, Qt.PenStyle.SolidLine, Qt.PenCapStyle.FlatCap)
+            if self._dashed:
+                pen.setDashPattern([DASH / width, GAP / width])  # in widths of the pen
             painter.setPen(pen)
-            for arm in (QPointF(ARM, 0), QPointF(0, ARM)):
-                painter.drawLine(middle - arm, middle + arm)
+            for arm in (QPointF(ARM, 0), QPointF(-ARM, 0), QPointF(0, ARM), QPointF(0, -ARM)):
+                painter.drawLine(middle, middle + arm)
 
     # ---- where things are
 

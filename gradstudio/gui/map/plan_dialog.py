@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 
-from PySide6.QtCore import Qt
+from PySide6.QtCore import Qt, QTimer
 from PySide6.QtWidgets import (
     QCheckBox,
     QComboBox,
@@ -25,14 +26,18 @@ from gradstudio.core.text import plural
 from gradstudio.gui.map.panel_values import PanelValues
 from gradstudio.gui.services.context import Context
 from gradstudio.gui.widgets.popups import TemporaryDialog
+from gradstudio.session.map import time_needed, workers
 from gradstudio.session.map.axis import SEED
 from gradstudio.session.map.map_plan import MOST_SEEDS, Plan, read_plan
 from gradstudio.session.map.proposal import axes, axis_text, proposal
+from gradstudio.session.map.time_needed import Cost, Size
 
 ABOUT = (
     "Each cell of the map is a real run of the knobs as they are set now, with these two changed. The map begins "
-    "coarse and grows finer where neighbours differ."
+    "coarse, over the whole area and round the cross first, and grows finer where neighbours differ."
 )
+MEASURED = "How long it takes is being measured…"
+LOOK = 100  # ms between two looks whether it is known what a run takes
 NO_THIRD = "no third knob"
 LONGEST_RUN = 1_000_000  # steps
 
@@ -81,11 +86,13 @@ class AxisFields(QWidget):
 
 
 class PlanDialog(TemporaryDialog):
-    """Stays open until there is a plan that can be, and says what is in the way."""
+    """Stays open until there is a plan that can be, and says what is in the way. `cost`: what a run of a cell takes, or
+    None as long as that is not known; with it the size that is proposed takes about a minute."""
 
-    def __init__(self, context: Context, made: Callable[[Plan], object]) -> None:
+    def __init__(self, context: Context, made: Callable[[Plan], object], cost: Callable[[], Cost | None]) -> None:
         super().__init__(context.parent, "New map")
         simulator = context.simulator
+        self._cost, self._proposed = cost, True
         self._experiment, self._made = simulator.requested, made
         self._preset: Preset = simulator.preset.model_copy(update={"experiment": self._experiment})
         first = proposal(simulator.preset, self._experiment)
@@ -103,11 +110,12 @@ class PlanDialog(TemporaryDialog):
         self.cells, self.seeds = _number(first.cells, 2, MOST_CELLS), _number(1, 1, MOST_SEEDS)
         self.steps = _number(first.steps or self._experiment.run.steps, 1, LONGEST_RUN)
         self.full = QCheckBox("Train every cell")
-        self.told, self.problem = QLabel(), QLabel()
+        self.told, self.time, self.problem = QLabel(), QLabel(MEASURED), QLabel()
         self._lay_out()
         self.third.currentTextChanged.connect(self._show_third)
         for number in (self.cells, self.seeds, self.steps):
-            number.valueChanged.connect(self._show_size)
+            number.valueChanged.connect(self._sized)
+        self.full.toggled.connect(self._show_size)
         for axis in (self.across, self.up):
             axis.knob.currentTextChanged.connect(self._show_size)
             axis.log.toggled.connect(self._show_size)
@@ -115,6 +123,10 @@ class PlanDialog(TemporaryDialog):
                 end.textChanged.connect(self._show_size)
         self.values.changed.connect(self._show_size)
         self._show_third(self.third.currentText(), values)
+        self._timer = QTimer(self)
+        self._timer.timeout.connect(self._take_cost)
+        self._timer.start(LOOK)
+        self._take_cost()
 
     def accept(self) -> None:
         try:
@@ -144,19 +156,43 @@ class PlanDialog(TemporaryDialog):
             self.values.show_knob(self._experiment.find_knob(name), self._experiment[name], values)
         self._show_size()
 
+    def _sized(self) -> None:
+        """Keep the size that a person has chosen."""
+        self._proposed = False
+        self._show_size()
+
+    def _take_cost(self) -> None:
+        """Propose a size that takes about a minute, once it is known what a run takes."""
+        if (cost := self._cost()) is None:
+            return
+        self._timer.stop()
+        if self._proposed:
+            asked = Size(self.cells.value(), self.steps.value())
+            size = time_needed.fitted(asked, self._panels, cost, workers.cores())
+            self.cells.setValue(size.cells)
+            self.steps.setValue(size.steps)
+        self._show_size()
+
+    @property
+    def _panels(self) -> int:
+        return 1 if self.third.currentText() == NO_THIRD else max(len(self.values.text.split(",")), 1)
+
     def _show_size(self) -> None:
         try:
-            cells = self._plan().cells  # an axis of whole numbers may have fewer than were asked for
+            shape = self._plan().shape  # an axis of whole numbers may have fewer than were asked for
         except KnobError:  # which is said where a person asks for the map
-            panels = 1 if self.third.currentText() == NO_THIRD else max(len(self.values.text.split(",")), 1)
-            cells = self.cells.value() ** 2 * panels
-        each = plural(self.seeds.value(), "run", "runs")
-        self.told.setText(f"{cells:,} cells, each {each} of {plural(self.steps.value(), 'step', 'steps')}.")
+            shape = self._panels, self.cells.value(), self.cells.value()
+        steps, seeds = self.steps.value(), self.seeds.value()
+        each = plural(seeds, "run", "runs")
+        self.told.setText(f"{math.prod(shape):,} cells, each {each} of {plural(steps, 'step', 'steps')}.")
+        if (cost := self._cost()) is not None:
+            count = time_needed.runs(shape, seeds, full=self.full.isChecked())
+            self.time.setText(time_needed.in_words(count, cost, steps, workers.cores()))
         self.problem.setText("")
 
     def _lay_out(self) -> None:
         about = QLabel(ABOUT)
-        for label, role in ((about, "dim"), (self.told, "dim"), (self.problem, "error")):
+        for label, role in ((about, "dim"), (self.told, "dim"), (self.time, "title"), (self.problem, "error")):
             label.setWordWrap(True)
             label.setProperty("role", role)
         for widget, text in (
@@ -187,7 +223,7 @@ class PlanDialog(TemporaryDialog):
         column.addWidget(about)
         column.addLayout(form)
         column.addLayout(counts)
-        for part in (self.full, self.told, self.problem, buttons):
+        for part in (self.full, self.told, self.time, self.problem, buttons):
             column.addWidget(part)
         self.setMinimumWidth(560)
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from gradstudio.core.experiment import Experiment
-from gradstudio.core.knobs import Knob, KnobError, Value
+from gradstudio.core.knobs import Knob, KnobError, Value, format_value
 from gradstudio.core.presets import MOST_CELLS
+from gradstudio.core.text import number
 
 FEWEST = 2  # cells of an axis
 DIGITS = 6  # significant digits of a value between the ends, so that it can be typed
 MORE_DIGITS = (9, 12, 15)  # where the ends are so near to each other that those are too few
 SEED = "run.seed"
+EXACT = 1e4  # whole numbers below are written as they are
+_WORDS = {"optimizer.lr": "learning rate"}
 
 
 @dataclass(frozen=True)
@@ -27,6 +31,33 @@ class Axis:
     def label(self) -> str:
         """Return the axis as it is typed: optimizer.lr=0.01:10:log."""
         return f"{self.knob}={self.values[0]!r}:{self.values[-1]!r}{':log' if self.log else ''}"
+
+    @property
+    def words(self) -> str:
+        """Return the axis in words: "learning rate from 0.01 to 10"."""
+        low, high = (told(value, self.values) for value in (self.values[0], self.values[-1]))
+        return f"{name_in_words(self.knob)} from {low} to {high}"
+
+
+def name_in_words(knob: str) -> str:
+    """Return the name of a knob in words, such as "learning rate", "max norm" or "accumulation steps"."""
+    section, _, name = knob.partition(".")
+    words = _WORDS.get(knob, name.replace("_", " "))
+    return f"{section} {words}" if name in ("steps", "kind") else words
+
+
+def told(value: Value, among: Sequence[Value] = ()) -> str:
+    """Return a value of a knob as a person writes it: 4.3, and not 4.32876; with as many digits, from two on, as tell
+    it from the others."""
+    if not isinstance(value, float):
+        return format_value(value)
+    if value.is_integer() and abs(value) < EXACT:
+        return f"{value:.0f}"
+    others = {each for each in among if isinstance(each, float)} | {value}
+    for digits in range(2, DIGITS):
+        if len({number(each, digits) for each in others}) == len(others):
+            return number(value, digits)
+    return number(value, DIGITS)
 
 
 def read_axis(option: str, text: str, cells: int, experiment: Experiment) -> Axis:

@@ -11,7 +11,7 @@ import numpy as np
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.text import number
 from gradstudio.session.map import grid as grids
-from gradstudio.session.map.axis import Axis
+from gradstudio.session.map.axis import Axis, name_in_words, told
 from gradstudio.session.map.grid import UNTRAINED, Grid
 from gradstudio.session.map.journal import Stored
 from gradstudio.session.map.map_plan import Plan
@@ -36,7 +36,7 @@ class Drawing:
 
     def name_of(self, panel: int) -> str:
         """Return the value of the third knob in a panel; "" where there is none."""
-        return f"{self.plan.by} = {self.plan.panels[panel]}" if self.plan.by else ""
+        return f"{name_in_words(self.plan.by)}: {told(self.plan.panels[panel])}" if self.plan.by else ""
 
     def boundary(self, panel: int) -> list[tuple[tuple[int, int], tuple[int, int]]]:
         """Return the edges between a cell that diverged and one beside it that held, each from one corner (column, row)
@@ -72,7 +72,8 @@ def ticks(axis: Axis) -> list[tuple[float, str]]:
 def named(axis: Axis, experiment: Experiment) -> str:
     """Return the name of an axis with its unit."""
     unit = experiment.find_knob(axis.knob).unit
-    return f"{axis.knob} ({unit})" if unit else axis.knob
+    words = name_in_words(axis.knob)
+    return f"{words} ({unit})" if unit and unit not in words else words
 
 
 def _round_values(low: float, high: float, *, log: bool) -> np.ndarray:

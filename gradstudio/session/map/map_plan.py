@@ -12,8 +12,7 @@ from gradstudio.core.events import Change
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.knobs import KnobError, Value, format_value
 from gradstudio.core.presets import Preset
-from gradstudio.core.text import number
-from gradstudio.session.map.axis import SEED, Axis, read_axis
+from gradstudio.session.map.axis import SEED, Axis, name_in_words, read_axis, told
 
 MOST_CELLS = 1_000_000
 MOST_SEEDS = 100
@@ -80,6 +79,12 @@ class Plan:
         third = {self.by: self.panels[spot.panel]} if self.by else {}
         return {self.x.knob: self.x.values[spot.column], self.y.knob: self.y.values[spot.row], **third}
 
+    def values_in_words(self, spot: Spot) -> str:
+        """Return the values of a cell as a person writes them: "learning rate 4.3, max norm 0.81"."""
+        among = {self.x.knob: self.x.values, self.y.knob: self.y.values}
+        values = self.values_at(spot).items()
+        return ", ".join(f"{name_in_words(name)} {told(value, among.get(name, ()))}" for name, value in values)
+
     def experiment_of(self, job: Job) -> Experiment:
         """Return the experiment of a cell with one of its seeds; KnobError where its values do not go together."""
         seed = {"run.seed": self.experiment.run.seed + job.seed} if job.seed else {}
@@ -87,9 +92,7 @@ class Plan:
 
     def preset_of(self, job: Job) -> Preset:
         """Return a cell as a preset, to be opened as a run of its own."""
-        values = ", ".join(
-            f"{name.partition('.')[2]} {_short(value)}" for name, value in self.values_at(job.spot).items()
-        )
+        values = self.values_in_words(job.spot)
         room = presets.LONGEST_TITLE - len(values) - 2
         title = f"{self.preset.title[: max(room, 10)]}: {values}"[: presets.LONGEST_TITLE]
         return self.preset.model_copy(
@@ -198,10 +201,6 @@ def _read_panels(option: str, text: str, experiment: Experiment) -> tuple[str, t
     for value in values:
         experiment.with_value(knob.name, value)
     return knob.name, values
-
-
-def _short(value: Value) -> str:
-    return number(value) if isinstance(value, float) else format_value(value)
 
 
 def _needs(name: str, experiment: Experiment) -> str:

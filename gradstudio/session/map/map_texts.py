@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 
-from gradstudio.core.knobs import format_value
 from gradstudio.core.text import duration, number, one_line, plural
 from gradstudio.session.map import grid as grids
+from gradstudio.session.map.axis import name_in_words
 from gradstudio.session.map.grid import UNTRAINED, Grid
 from gradstudio.session.map.journal import Stored
 from gradstudio.session.map.map_plan import Job, Plan, Spot
-from gradstudio.session.map.mapper import Progress
+from gradstudio.session.map.map_progress import Progress
 from gradstudio.session.map.outcome import OUTCOMES, last_steps
 
 ENDED = {"learned": "learned", "stuck": "stayed at guessing", "diverged": "diverged", "failed": "failed"}
@@ -30,15 +30,16 @@ def in_words(stored: Stored, grid: Grid | None = None) -> str:
     if counts[UNTRAINED]:
         shares.append(f"{100 * counts[UNTRAINED] / plan.cells:.3g} % not known yet")
     lines = [
-        f"{one_line(plan.preset.title)}: {plan.x.label} by {plan.y.label}"
-        + (f", for each {plan.by}" if plan.by else ""),
+        f"{one_line(plan.preset.title)}: {plan.x.words}, by {plan.y.words}"
+        + (f", for each {name_in_words(plan.by)}" if plan.by else ""),
         f"{plural(len({job.spot for job in results}), 'cell', 'cells')} of {plan.cells:,} trained: {', '.join(shares)}",
     ]
     learned = {job: trained for job, trained in results.items() if trained.outcome == "learned"}
     if learned:
         best = min(learned, key=lambda job: (learned[job].reached, job))
-        values = ", ".join(f"{name} = {value}" for name, value in plan.values_at(best.spot).items())
-        lines.append(f"lowest loss, {_mean(plan)}: {number(learned[best].reached)} at {values}")
+        lines.append(
+            f"lowest loss, {_mean(plan)}: {number(learned[best].reached)} at {plan.values_in_words(best.spot)}"
+        )
     messages = Counter(trained.message for trained in results.values() if trained.outcome == "failed")
     lines += [f"failed in {plural(count, 'run', 'runs')}: {message}" for message, count in messages.most_common(3)]
     return "\n".join(lines)
@@ -47,7 +48,7 @@ def in_words(stored: Stored, grid: Grid | None = None) -> str:
 def cell_in_words(stored: Stored, grid: Grid, spot: Spot) -> str:
     """Return what is known of a cell, as a sentence: its values, its outcome, its last step and its loss."""
     plan = stored.plan
-    values = ", ".join(f"{name} = {format_value(value)}" for name, value in plan.values_at(spot).items())
+    values = plan.values_in_words(spot)
     place = (spot.panel, spot.row, spot.column)
     if grid.outcomes[place] == UNTRAINED:
         return f"{values}: not known yet."

@@ -7,33 +7,21 @@ import contextlib
 import threading
 import time
 import traceback
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from gradstudio.session.map import grid as grids
 from gradstudio.session.map import workers
 from gradstudio.session.map.cluster import Cluster
+from gradstudio.session.map.job_order import coarse_first
 from gradstudio.session.map.journal import Journal, JournalError
 from gradstudio.session.map.map_plan import Job, Plan
+from gradstudio.session.map.map_progress import Progress
 from gradstudio.session.map.outcome import Trained
 from gradstudio.session.map.workers import CrewError, Pool
 
 Status = Literal["planned", "running", "paused", "finished", "stopped", "failed"]
 MEMORY = 40  # cells whose time tells how long the rest of a level takes
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a map is. Runs are counted, one for each cell and seed. The whole number of an adaptive map is unknown
-    until its end, so the time left is that of the present level alone; None while too few cells tell it."""
-
-    level: int = 0  # from 1; 0 before the first
-    done: int = 0  # of this level
-    of: int = 0
-    run: int = 0  # of all levels
-    failed: int = 0
-    seconds_left: float | None = None
 
 
 class Mapper(threading.Thread):
@@ -101,7 +89,7 @@ class Mapper(threading.Thread):
         """Train level after level. Return whether the map is whole."""
         level = 0
         while not self._cancelled.is_set():
-            jobs = grids.jobs_left(self.plan, journal.results)
+            jobs = coarse_first(self.plan, grids.jobs_left(self.plan, journal.results))
             if not jobs:
                 return True
             level += 1

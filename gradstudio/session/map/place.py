@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from gradstudio.core.experiment import Experiment
-from gradstudio.core.knobs import Value, format_value
+from gradstudio.core.knobs import Value
 from gradstudio.core.text import number
-from gradstudio.session.map.axis import Axis
+from gradstudio.session.map.axis import Axis, name_in_words, told
 from gradstudio.session.map.journal import Stored
 from gradstudio.session.map.map_plan import Job, Plan, Spot
 from gradstudio.session.map.map_texts import ENDED
@@ -19,7 +19,7 @@ def spot_of(plan: Plan, experiment: Experiment) -> tuple[int, float, float] | No
         return None
     if plan.by and experiment[plan.by] not in plan.panels:
         return None
-    across, up = (_along(axis, experiment[axis.knob]) for axis in (plan.x, plan.y))
+    across, up = (along(axis, experiment[axis.knob]) for axis in (plan.x, plan.y))
     if across is None or up is None:
         return None
     return (plan.panels.index(experiment[plan.by]) if plan.by else 0), across, up
@@ -37,9 +37,9 @@ def differing(plan: Plan, experiment: Experiment) -> list[str]:
 
 
 def knobs_in_words(plan: Plan, experiment: Experiment) -> str:
-    """Return the values of the mapped knobs, as far as an experiment has them: "optimizer.lr = 0.1"."""
+    """Return the values of the mapped knobs, as far as an experiment has them: "learning rate 0.1"."""
     names = _names(experiment)
-    return ", ".join(f"{name} = {format_value(experiment[name])}" for name in _mapped(plan) if name in names)
+    return ", ".join(f"{name_in_words(name)} {told(experiment[name])}" for name in _mapped(plan) if name in names)
 
 
 def knobs_place(plan: Plan, experiment: Experiment) -> str:
@@ -100,7 +100,7 @@ def job_of(plan: Plan, experiment: Experiment) -> Job | None:
     return job if all(experiment[name] == value for name, value in plan.values_at(job.spot).items()) else None
 
 
-def _along(axis: Axis, value: Value) -> float | None:
+def along(axis: Axis, value: Value) -> float | None:
     """Return where a value lies on an axis, in cells from its begin; None beside it."""
     import numpy as np
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+FIRST = 4  # blocks along the longer axis that are trained first, at most
 COARSE = 8  # blocks along the longer axis to begin with, at least
 DECADES = 0.5  # difference of the loss that counts
 LEARNED = 0  # index of that outcome
@@ -40,11 +41,22 @@ def standing_for(outcomes: np.ndarray, levels: np.ndarray, *, full: bool) -> tup
     unknown = outcomes < 0
     given_rows, given_columns = np.where(unknown, blocks.rows, rows), np.where(unknown, blocks.columns, columns)
     size = int(blocks.sizes.max(initial=1))
-    while (missing := outcomes[given_rows, given_columns] < 0).any() and size <= _coarsest(outcomes.shape):
+    while (missing := outcomes[given_rows, given_columns] < 0).any() and size <= _first(outcomes.shape):
         larger = _at(outcomes.shape, np.maximum(blocks.sizes, size))
         given_rows[missing], given_columns[missing] = larger.rows[missing], larger.columns[missing]
         size *= 2
     return given_rows, given_columns
+
+
+def stages(shape: tuple[int, ...]) -> np.ndarray:
+    """Return for each cell, (rows, columns), how early it is trained among the others of its level: 0 for those that
+    stand for the largest blocks, 1 for those that stand for blocks of half that size, and so on."""
+    found, size = np.full(shape, -1), _first(shape)
+    for stage in range(size.bit_length()):
+        blocks = _at(shape, np.full(shape, size >> stage))
+        places = blocks.rows, blocks.columns
+        found[places] = np.where(found[places] < 0, stage, found[places])
+    return found
 
 
 def _blocks(outcomes: np.ndarray, levels: np.ndarray, *, full: bool) -> Blocks:
@@ -89,6 +101,11 @@ def _at(shape: tuple[int, ...], sizes: np.ndarray) -> Blocks:
 def _offset(size: int) -> int:
     """Return where in a block of this size the cell is that stands for it: 0 of 1, 1 of 2, 1 of 4, 5 of 8, 5 of 16."""
     return sum(4**power for power in range(size.bit_length()) if 4**power * 2 <= size)
+
+
+def _first(shape: tuple[int, ...]) -> int:
+    """Return the size of the largest blocks: the smallest power of two that leaves few enough of them."""
+    return 1 << (-(-max(shape) // FIRST) - 1).bit_length()
 
 
 def _coarsest(shape: tuple[int, ...]) -> int:

@@ -12,18 +12,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+from waiting import PATIENCE
 
 from gradstudio.core import presets
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.knobs import KnobError
 from gradstudio.core.presets import MapProposal, Preset
-from gradstudio.session.map import drawing, refine
+from gradstudio.session.map import axis, drawing, refine, time_needed
 from gradstudio.session.map import grid as grids
 from gradstudio.session.map import journal as journals
+from gradstudio.session.map.job_order import coarse_first
 from gradstudio.session.map.journal import Journal, JournalError, Stored
 from gradstudio.session.map.map_plan import Job, Plan, Spot, difference, read_plan
 from gradstudio.session.map.outcome import OUTCOMES, Trained
+from gradstudio.session.map.place import spot_of
 from gradstudio.session.map.proposal import done_with_proposal
+from gradstudio.session.map.time_needed import Cost, Size, Trial
 from gradstudio.session.map.train_cell import Bench, Order
 from gradstudio.session.record.run import Run
 
@@ -263,3 +267,50 @@ def test_a_journal_begins_where_files_have_no_second_name(tmp_path: Path, monkey
     assert not journals.load(path).results and [each.name for each in tmp_path.iterdir()] == ["a.map"]
     with pytest.raises(JournalError, match="--resume"):
         Journal(path, plan_of(), resume=False)
+
+
+def test_a_map_is_seen_coarsely_at_once_and_round_the_cross() -> None:
+    """The order changes nothing but the order: the cells of a level are those that refinement asks for."""
+    plan = plan_of(16, full=True)
+    jobs = coarse_first(plan, grids.jobs_left(plan, {}))
+    assert sorted(jobs) == sorted(grids.jobs_left(plan, {})) and len(jobs) == 256
+    first = {(job.spot.row // 4, job.spot.column // 4) for job in jobs[:16]}
+    assert len(first) == 16  # one in each block of four by four
+    assert len({(job.spot.row // 2, job.spot.column // 2) for job in jobs[:64]}) == 64
+    place = spot_of(plan, plan.experiment)
+    assert place is not None
+    away = [math.hypot(job.spot.column + 0.5 - place[1], job.spot.row + 0.5 - place[2]) for job in jobs[:16]]
+    assert away == pytest.approx(sorted(away))
+    known = {job: Trained("learned", 1, 1.0, 1.0, 0.1) for job in jobs[:16]}
+    assert coarse_first(plan, grids.jobs_left(plan, known)) == jobs[16:]  # it goes on where it stopped
+    assert (grids.filled(plan, grids.measured(plan, known)).outcomes == 0).all()  # and the whole area is seen
+
+
+def test_the_time_of_a_map_is_told_before_it_is_made() -> None:
+    cost = Cost(0.1, 0.01)
+    assert time_needed.runs((1, 12, 12), 1, full=False) == (144, 144)
+    least, most = time_needed.runs((2, 32, 32), 3, full=False)
+    assert (least, most) == (2 * 3 * 64, 2 * 3 * 1024)
+    assert time_needed.in_words((144, 144), cost, 90, 2).startswith("It takes about 1 min 12 s;")
+    assert "at most about 8 min" in time_needed.in_words((64, 1024), cost, 90, 2)
+    asked = Size(32, 300)
+    assert time_needed.fitted(asked, 1, Cost(0.0, 1e-5), 2) == asked
+    for step in (1e-4, 1e-3, 1e-2):
+        size = time_needed.fitted(asked, 1, Cost(0.0, step), 2)
+        assert size.cells**2 * size.steps * step <= 2 * time_needed.AIM and size.cells >= time_needed.FEWEST_CELLS
+
+
+def test_a_trial_times_a_run_of_a_cell() -> None:
+    trial = Trial(SMALL)
+    trial.start()
+    trial.join(PATIENCE)
+    assert trial.cost is not None and 0 < trial.cost.run(10) < trial.cost.run(1000)
+
+
+def test_numbers_of_a_map_are_as_a_person_writes_them() -> None:
+    plan = plan_of(12)
+    assert plan.x.words == "learning rate from 0.01 to 30"
+    assert plan.values_in_words(Spot(0, 9, 5)) == "learning rate 7, init gain 0.81"
+    near = (0.12341, 0.12342, 5)
+    assert [axis.told(value, near) for value in near] == ["0.12341", "0.12342", "5"]
+    assert axis.name_in_words("accumulation.steps") == "accumulation steps"

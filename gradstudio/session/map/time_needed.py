@@ -1,0 +1,115 @@
+"""How long a map takes, before it is made: a run is timed in a worker process, and the number of runs follows from the
+plan. Nobody knows how many cells an adaptive map trains, so that has a least and a most."""
+
+from __future__ import annotations
+
+import math
+import threading
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from gradstudio.core.experiment import Experiment
+from gradstudio.core.text import duration
+from gradstudio.session.map import refine, workers
+from gradstudio.session.map.train_cell import Order
+from gradstudio.session.map.workers import Pool
+
+AIM = 60.0  # seconds that a map takes by default
+FEWEST_CELLS, FEWEST_STEPS = 6, 60  # of an axis and of a run, below which a default does not go
+SHORT, LONG = 2, 26  # steps of the runs that are timed
+
+
+class Cost(NamedTuple):
+    """Seconds of a run of a cell before its first step, and of each step."""
+
+    start: float
+    step: float
+
+    def run(self, steps: int) -> float:
+        return self.start + steps * self.step
+
+
+@dataclass(frozen=True)
+class Size:
+    """Cells of an axis, and steps of each run."""
+
+    cells: int
+    steps: int
+
+
+def runs(shape: tuple[int, int, int], seeds: int, *, full: bool) -> tuple[int, int]:
+    """Return the least and the most number of runs that a map of this shape (panels, rows, columns) may need."""
+    panels, *area = shape
+    most = panels * seeds * math.prod(area)
+    coarse = panels * seeds * len(refine.wanted(np.full(area, -1, np.int8), np.full(area, math.nan), full=full))
+    return coarse, most
+
+
+def in_words(count: tuple[int, int], cost: Cost, steps: int, processes: int) -> str:
+    """Return how long so many runs take, as a sentence."""
+    least, most = (runs * cost.run(steps) / processes for runs in count)
+    if count[0] == count[1]:
+        return f"It takes about {duration(most)}; runs that diverge end sooner."
+    return f"It takes about {duration(least)} to be seen coarsely, and at most about {duration(most)}."
+
+
+def fitted(asked: Size, panels: int, cost: Cost, processes: int) -> Size:
+    """Return the size to begin with: what is asked for, or fewer cells and then fewer steps, so that a map of so many
+    panels takes about a minute at most."""
+    room = AIM * processes / panels  # seconds of runs
+
+    def needs(size: Size) -> float:
+        return size.cells**2 * cost.run(size.steps)
+
+    size = asked
+    while needs(size) > room and size.cells > FEWEST_CELLS:
+        size = Size(max(size.cells - 2, FEWEST_CELLS), size.steps)
+    if needs(size) > room:
+        steps = int((room / size.cells**2 - cost.start) / cost.step) if cost.step > 0 else size.steps
+        size = Size(size.cells, min(max(steps // 10 * 10, FEWEST_STEPS), size.steps))
+    return size
+
+
+class Trial(threading.Thread):
+    """Times runs of an experiment in a worker process. `cost` is there once it is over, and None where it failed."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        super().__init__(name="trial of a map", daemon=True)
+        self._experiment = experiment
+        self._pool = Pool(1, yielding=True)
+        self.cost: Cost | None = None
+        self._cancelled = threading.Event()
+
+    def cancel(self) -> None:
+        """End it soon."""
+        self._cancelled.set()
+
+    def run(self) -> None:
+        try:
+            self.cost = self._measured()
+        except Exception:  # whatever it is, the map itself will tell
+            self.cost = None
+        finally:
+            self._pool.close()
+
+    def _measured(self) -> Cost | None:
+        found = [self._time(steps) for steps in (SHORT, SHORT, LONG)]  # the first one loads the data too
+        if any(each is None for each in found):
+            return None
+        (_, _), (short, few), (long, many) = (each for each in found if each is not None)
+        if many <= few:  # it diverged at once
+            return Cost(0.0, long / many)
+        step = max((long - short) / (many - few), 0.0)
+        return Cost(max(short - few * step, 0.0), step)
+
+    def _time(self, steps: int) -> tuple[float, int] | None:
+        """Return seconds and steps of a run."""
+        experiment = self._experiment.with_value("run.steps", min(steps, self._experiment.run.steps))
+        future = self._pool.executor().submit(workers.work, Order(experiment, ()))
+        while not future.done():
+            if self._cancelled.wait(0.02):
+                return None
+        trained = future.result()
+        return (trained.seconds, trained.step + 1) if trained is not None and trained.outcome != "failed" else None
