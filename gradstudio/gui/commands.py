@@ -246,11 +246,15 @@ def _run(context: Context, plots: Callable[[], PlotStack]) -> tuple[Entry, ...]:
         rewind_dialogs.ask_step(context, plots().timeline.reach, plots().step_cursor.step)
 
     def rewind_to_healthy() -> None:
-        step = controls.healthy_step
-        ask_step() if step is None else controls.rewind(step)
+        step, (_, changes) = controls.healthy_step, controls.last_changes
+        if step is None:
+            ask_step()
+        else:
+            controls.rewind_without() if changes else controls.rewind(step)
 
     return (
-        Command("run", "Run or pause", controls.run_or_pause, "F5", "Runs, or pauses after the current step",
+        Command("run", "Run or pause", controls.run_or_pause, "F5",
+                "Runs, or pauses after the current step; a run that is over goes on behind its last step",
                 lambda: controls.can_run, more_keys="Space"),
         Command("step", "Make one step", controls.step, "F10", "Makes one optimizer step, then pauses",
                 lambda: controls.can_step),
@@ -265,8 +269,8 @@ def _run(context: Context, plots: Callable[[], PlotStack]) -> tuple[Entry, ...]:
         Command("rewind", "Rewind to step…", ask_step, "Ctrl+G", "Sets the run back to the start of a step you choose",
                 lambda: controls.can_rewind),
         Command("rewind_to_healthy", "Rewind to healthy step", rewind_to_healthy, "Ctrl+Shift+G",
-                "Rewinds a run that diverged to its last healthy step, and any other run to a step you choose; "
-                "Rewind here does so at the timeline", lambda: controls.can_rewind),
+                "Rewinds a run that diverged to its last healthy step, without a change right before it, and any "
+                "other run to a step you choose; Rewind here does so at the timeline", lambda: controls.can_rewind),
         Command("skip", "Skip next batches…", partial(rewind_dialogs.ask_skip, context),
                 help="Skips batches from the next step on, for example those that caused a loss spike",
                 enabled=lambda: controls.led_here),

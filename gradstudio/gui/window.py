@@ -103,7 +103,6 @@ class Window(QMainWindow):
         self._connect_first_part()
         self._restore()
         self.top.refresh(self.simulator, self.controls)
-        self.top.show_device(str(preset.experiment.run.device), "")
         state = describe(self.simulator.run)
         self.top.pill.show_state(state.tone, state.headline)
         self.figures.refresh(self.simulator.run)
@@ -336,8 +335,7 @@ class Window(QMainWindow):
             self.heartbeat.settle()  # torch is loaded
             if self.machine.problem:
                 self.message.show_error(self.machine.problem)
-        requested = self.simulator.requested
-        self.top.show_device(requested.run.device, self.machine.automatic(requested.distributed.ranks))
+        self.knobs.show_device(self.machine.automatic(self.simulator.requested.distributed.ranks))
 
     # ---- inside
 
@@ -375,7 +373,7 @@ class Window(QMainWindow):
         theme.changed.connect(self.top.keep_widths)
         theme.changed.connect(self.columns.fit)
         top, controls = self.top, self.controls
-        menus.build(self, self.commands, {"preset": top.preset, "device": top.device, "export": top.export})
+        menus.build(self, self.commands, {"preset": top.preset, "device": self.knobs.device, "export": top.export})
         for button, command in (
             (top.play, "run"), (top.step, "step"), (top.restart, "restart"), (top.rewind, "rewind_to_healthy"),
             (self.knobs.compare, "compare"),
@@ -392,12 +390,18 @@ class Window(QMainWindow):
         self.knobs.asked.connect(controls.set_own)
         self.knobs.slid.connect(controls.slide_knob)
 
+    def _begin_afresh(self) -> None:
+        """Show the beginning of the form, and the lesson or the state of the run, of a preset that was opened."""
+        self.knobs.show_top()
+        self.columns.show_page("diagnosis")
+
     def _ask_agreement(self, asked: Agreement, agreed: Callable[[], object]) -> None:
         AgreementDialog(self, asked, agreed).open()
 
     def _connect_second_part(self) -> None:
         controls = self.controls
         controls.refresh_asked.connect(self.refresh)
+        controls.preset_opened.connect(self._begin_afresh)
         self.lesson.finished.connect(self.gallery.finish)
         self.gallery.left.connect(self.show_plots)
         self.game.changed.connect(self.gallery_page.game.show_state)

@@ -40,6 +40,7 @@ from gradstudio.session.running.worker import (
 
 LAST_WRITING = 0.5  # seconds that the library has for its last writing, even if training took all the time
 MOST_TRIED = 200  # values that `nearest` tries
+MORE_STEPS = 300  # that a finished run goes on for
 MOST_UNDONE = 1000  # requests that can be undone
 
 
@@ -208,16 +209,39 @@ class Simulator:
         if not self.started:
             self._start(paused=False)
         elif self.can_resume:
-            restart = {
-                name: value
-                for name, value in differing(self.run.in_force, self.requested).items()
-                if not self.requested.find_knob(name).live
-            }
-            wanted = restart | self._later
-            self.rewind(len(self.run.history))
-            self._request(self.requested.with_values(wanted))
+            self._stand_at_the_end()
         if self._worker:
             self._worker.send(Resume())
+
+    @property
+    def steps_to_go(self) -> int:
+        """Number of steps that `go_on` adds to a run that is over: those that are left of its plan, or else MORE_STEPS,
+        and no more than the preset has. 0 where it cannot go on, as a run that diverged or failed."""
+        run = self.run
+        if not self.rewinds or run.status not in ("stopped", "interrupted", "finished"):
+            return 0
+        left = max(run.experiment.run.steps, self.requested.run.steps) - len(run.history)
+        return left if left > 0 else min(MORE_STEPS, self.preset.experiment.run.steps)
+
+    def go_on(self) -> None:
+        """Go on behind the last step of a run that is over. What was stopped here goes on itself; of any other run a
+        branch does, which is what the run would have been with more steps in its plan."""
+        if more := self.steps_to_go:
+            self._stand_at_the_end(len(self.run.history) + more)
+            if self._worker:
+                self._worker.send(Resume())
+
+    def _stand_at_the_end(self, steps: int | None = None) -> None:
+        """Stand behind the last step of a run that is over, with the values that were requested since. The run that
+        goes on has so many `steps`."""
+        restart = {
+            name: value
+            for name, value in differing(self.run.in_force, self.requested).items()
+            if not self.requested.find_knob(name).live and name != "run.steps"
+        }
+        wanted = restart | self._later
+        self.rewind(len(self.run.history), steps=steps)
+        self._request(self.requested.with_values(wanted))
 
     def pause(self) -> None:
         """Pause the run after its present step."""
@@ -259,10 +283,10 @@ class Simulator:
 
     # ---- rewinding, branches and twins
 
-    def rewind(self, step: int) -> None:
+    def rewind(self, step: int, *, steps: int | None = None) -> None:
         """Rewind to the start of a step that the run, or the one that it branched from, has made. All is then as it was
-        there, and going on makes a branch. At the end of a run that was left, that run itself goes on. KnobError for a
-        step that was never made."""
+        there, and going on makes a branch, of so many `steps` in all. At the end of a run that was left, that run goes
+        on itself. KnobError for a step that was never made."""
         ranks_allowed.check_alone(self.run.experiment, "a run is not rewound")
         base = self.family.owner(self.run, step)
         if step > len(base.history) and not base.own and (parent := self.family.parent(base)):
@@ -271,10 +295,11 @@ class Simulator:
         if stands_there and base.status != "running":  # one that runs would be elsewhere by then
             self.pause()
             return
-        if base.over and step == len(base.history) >= base.experiment.run.steps:
+        longer = steps if steps is not None and steps > base.experiment.run.steps else None
+        if base.over and step == len(base.history) >= (longer or base.experiment.run.steps):
             self.show(base)  # there is nothing to go on with
             return
-        run = base if self._can_resume(base, step) else branches.fork(base, step)
+        run = base if self._can_resume(base, step) and longer is None else branches.fork(base, step, steps=longer)
         self._step_aside()
         self.family.add(run)
         self._show(run)

@@ -71,10 +71,10 @@ def test_a_change_costs_the_same_after_much_was_opened(qtbot: QtBot, window: Win
         for dialog in [each for each in QApplication.topLevelWidgets() if isinstance(each, QDialog)]:
             dialog.close()
         QApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete)
-    for group in window.knobs.groups:
-        group.button.click()
+    for fold in (window.knobs.more, *(group.head for group in window.knobs.groups)):
+        fold.button.click()
         window.knobs.refresh(window.simulator)
-        group.button.click()
+        fold.button.click()
     window.knobs.refresh(window.simulator)
     window.refresh(whole=True)
     after = styled_by(dark_and_back)

@@ -181,7 +181,10 @@ def menus(qtbot: QtBot, window: Window) -> None:
         partial(window.side.runs.list.customContextMenuRequested.emit, place),
         partial(window.side.branches.list.customContextMenuRequested.emit, place),
         *(partial(menu.popup, place) for menu in window.menuBar().findChildren(QMenu)),
-        *(partial(button.menu().popup, place) for button in (window.top.preset, window.top.device, window.top.export)),
+        *(
+            partial(button.menu().popup, place)
+            for button in (window.top.preset, window.knobs.device, window.top.export)
+        ),
     ]
     for turn, show in enumerate(shown):
         show()

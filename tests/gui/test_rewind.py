@@ -157,7 +157,8 @@ def test_a_run_that_broke_offers_its_last_healthy_step_by_itself(
     window.refresh(whole=True)
     healthy = window.controls.healthy_step
     assert healthy is not None and changed <= healthy + 1 <= run.first_nonfinite_step
-    assert window.top.rewind.text() == f"Rewind to {healthy:,}" and window.top.rewind.property("role") == "primary"
+    assert window.top.rewind.text() == "Rewind without lr = 1e6" and window.top.rewind.property("role") == "primary"
+    assert not window.top.play.isEnabled() and "diverged" in window.top.play.toolTip()
     assert window.findings.state.back.isVisible() and window.findings.provenance.isVisible()
     assert f"of step {run.provenance.step:,}" in window.findings.provenance.text.text()
     assert "optimizer.lr became" in window.findings.provenance.led_up.text()
@@ -170,6 +171,42 @@ def test_a_run_that_broke_offers_its_last_healthy_step_by_itself(
     qtbot.waitUntil(stands(window, healthy), timeout=LONG)
     window.refresh(whole=True)
     assert not window.findings.provenance.isVisible() and window.simulator.run.first_nonfinite_step is None
+    if changed == healthy:  # the change is in force again, which the form and the message bar say
+        assert window.knobs.rows["optimizer.lr"].note.text() == "set at this step; 0.05 before it"
+        assert window.message.shown == "optimizer.lr = 1000000.0 was set at this step."
+        qtbot.mouseClick(window.message.action, LEFT)
+        qtbot.waitUntil(lambda: window.simulator.run.in_force.optimizer.lr == 0.05, timeout=LONG)
+
+
+def test_the_blue_button_goes_back_without_the_change_that_broke_the_run(
+    qtbot: QtBot, make_window: Callable[..., Window]
+) -> None:
+    window = make_window(**BROKEN | {"optimizer__lr": 0.05}, run__steps=60)
+    hold(window.simulator, 21, partial(qtbot.waitUntil, timeout=LONG))
+    window.controls.set_knob("optimizer.lr", 1e6)
+    window.controls.run_or_pause()
+    qtbot.waitUntil(lambda: window.simulator.run.over, timeout=LONG)
+    broken = window.simulator.run
+    window.refresh(whole=True)
+    qtbot.mouseClick(window.top.rewind, LEFT)
+    qtbot.waitUntil(stands(window, 21), timeout=LONG)
+    window.refresh(whole=True)
+    assert window.simulator.requested.optimizer.lr == 0.05 and window.top.play.text() == "Run"
+    qtbot.mouseClick(window.top.play, LEFT)
+    qtbot.waitUntil(lambda: window.simulator.run.over, timeout=LONG)
+    window.refresh(whole=True)
+    assert window.simulator.run.status == "finished" and window.simulator.run.parent == broken.id
+    assert window.simulator.run.timeline == [], "as if the rate had never been changed"
+    assert window.top.play.property("role") == "primary"
+
+
+def test_a_run_that_is_over_goes_on_with_the_blue_button(qtbot: QtBot, ran: Window) -> None:
+    first = ran.simulator.run
+    ran.refresh(whole=True)
+    assert ran.top.play.text() == "40 more steps" and ran.top.play.property("role") == "primary"
+    qtbot.mouseClick(ran.top.play, LEFT)
+    qtbot.waitUntil(lambda: ran.simulator.run is not first and ran.simulator.run.over, timeout=LONG)
+    assert len(ran.simulator.run.history) == 80 and ran.simulator.run.parent == first.id
 
 
 def test_a_change_on_a_run_that_stands_is_taken_back_by_ctrl_z(qtbot: QtBot, ran: Window) -> None:

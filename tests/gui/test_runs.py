@@ -163,7 +163,7 @@ def test_a_watched_run_is_opened_and_never_trained(qtbot: QtBot, window: Window)
     assert len(run.history) == 40 and window.plots.loss.run is run and window.plots.timeline.reach == 0
     assert not any((controls.can_run, controls.can_step, controls.started, controls.can_stop, controls.led_elsewhere))
     assert "train.py --lr 3" in knobs.reason.text() and "SGD(lr=3)" in knobs.reason.text()
-    assert not any(group.isVisible() for group in knobs.groups)
+    assert not any(part.isVisible() for part in (knobs.essentials, knobs.more, *knobs.groups))
     top, slower = window.top, window.commands.commands["slower"]
     assert not top.speed.isEnabled() and not slower.enabled()
     assert top.speed.toolTip() == "The program that trained this run sets its own speed"
@@ -190,7 +190,9 @@ def test_a_watched_run_is_opened_and_never_trained(qtbot: QtBot, window: Window)
     qtbot.waitUntil(lambda: "run that script again" in window.message.text.text(), timeout=LONG)
     controls.open_preset("rnn-explosion")
     window.refresh(whole=True)
-    assert controls.can_run and knobs.groups[0].isVisible() and knobs.groups[0].isEnabled() and not knobs.reason.text()
+    assert (
+        controls.can_run and knobs.essentials.isVisible() and knobs.essentials.isEnabled() and not knobs.reason.text()
+    )
     assert top.speed.isEnabled() and slower.enabled() and "unlimited" in top.speed.toolTip()
     window.columns.show_page("branches")
     window.refresh(whole=True)

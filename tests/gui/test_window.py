@@ -52,7 +52,7 @@ def press(qtbot: QtBot, button: QPushButton) -> None:
 
 
 def finished(window: Window) -> Callable[[], bool]:
-    return lambda: window.simulator.run.over and "Run" in window.top.play.text()
+    return lambda: window.simulator.run.over and window.top.play.text() != "Pause"
 
 
 def segment(window: Window, choice: str) -> QPushButton:
@@ -71,7 +71,9 @@ def test_run_to_the_end_and_restart(qtbot: QtBot, window: Window) -> None:
     qtbot.waitUntil(finished(window), timeout=LONG)
     window.refresh()
     assert window.top.pill.accessibleName().startswith("Finished: test accuracy")
-    assert not window.top.play.isEnabled()
+    assert window.top.play.isEnabled() and window.top.play.text() == "40 more steps"
+    assert window.top.play.property("role") == "primary" and "Makes 40 more steps" in window.top.play.toolTip()
+    assert not window.top.step.isEnabled() and "is over" in window.top.step.accessibleDescription()
     assert window.plots.loss.raw.envelope.count == 40
     assert "1 of 2" in window.lesson.heading.text()
     first = window.simulator.run
@@ -121,6 +123,7 @@ def test_a_live_knob_turned_in_mid_run(qtbot: QtBot, make_window: Callable[..., 
 
 def test_a_restart_knob_says_that_it_waits(qtbot: QtBot, make_window: Callable[..., Window]) -> None:
     window = make_window(run__steps=ENDLESS)
+    press(qtbot, window.knobs.more.button)
     press(qtbot, window.top.step)
     qtbot.waitUntil(lambda: len(window.simulator.run.history) == 1, timeout=LONG)
     row = window.knobs.rows["model.width"]

@@ -341,7 +341,7 @@ def open_menu(hand: Hand) -> Act | None:
     bar = hand.window.menuBar()
     top = hand.window.top
     menus = [each for each in bar.findChildren(QMenu) if each.menuAction() in bar.actions()]
-    menus += [button.menu() for button in (top.preset, top.device, top.export)]
+    menus += [button.menu() for button in (top.preset, hand.window.knobs.device, top.export)]
     menu = hand.random.choice(menus)
     return f"open menu {menu.title() or _name(menu.parentWidget())}", lambda: menu.popup(QPoint(300, 100))
 

@@ -229,4 +229,4 @@ def open_menus(window: Window) -> None:
 
 
 def _menu_buttons(window: Window) -> tuple[QPushButton, ...]:
-    return window.top.preset, window.top.device, window.top.export
+    return window.top.preset, window.knobs.device, window.top.export

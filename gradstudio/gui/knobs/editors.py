@@ -8,13 +8,14 @@ from fractions import Fraction
 
 from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtGui import QKeyEvent
-from PySide6.QtWidgets import QButtonGroup, QCheckBox, QFrame, QHBoxLayout, QLineEdit, QPushButton, QWidget
+from PySide6.QtWidgets import QButtonGroup, QCheckBox, QFrame, QHBoxLayout, QLineEdit, QMenu, QPushButton, QWidget
 
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.knobs import Knob, KnobError, Value, format_value
 from gradstudio.core.studio_file import SECTION
 from gradstudio.core.text import number
 from gradstudio.gui.knobs.knob_tooltip import knob_tooltip
+from gradstudio.gui.widgets.menu_arrow import ARROW
 from gradstudio.gui.widgets.roles import set_styled
 from gradstudio.gui.widgets.scroll_safe import SLIDER_STEPS, Combo, Slider
 
@@ -93,6 +94,22 @@ class SegmentsEditor(Editor):
         if button.property("choice") != self.value:
             self.value = button.property("choice")
             self.changed.emit(self.value)
+
+
+class DeviceEditor(Editor):
+    """A button that lists the devices; its menu is filled by the window, which knows them."""
+
+    def __init__(self, knob: Knob) -> None:
+        super().__init__(knob)
+        self.automatic = ""  # the device that `auto` stands for, once that is known
+        self.head = self.button = QPushButton()
+        self.button.setMenu(QMenu(self.button))
+        self.button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+
+    def set_value(self, value: Value) -> None:
+        self.value = value
+        more = f" ({self.automatic})" if value == "auto" and self.automatic else ""
+        self.button.setText(f"{value}{more} {ARROW}")
 
 
 class SwitchEditor(Editor):
@@ -224,7 +241,7 @@ _EDITORS: dict[str, Callable[[Knob], Editor]] = {
     "float": NumberEditor,
     "text": LineEditor,
 }
-_SPECIAL: dict[str, Callable[[Knob], Editor]] = {"clipping.kind": SegmentsEditor}
+_SPECIAL: dict[str, Callable[[Knob], Editor]] = {"clipping.kind": SegmentsEditor, "run.device": DeviceEditor}
 
 
 def _quotient(value: float) -> str:

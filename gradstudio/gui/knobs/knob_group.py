@@ -1,78 +1,110 @@
-"""One section of the form of knobs."""
+"""One section of the form of knobs, and the header that opens and closes it."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from PySide6.QtCore import QSettings, Signal
 from PySide6.QtWidgets import QHBoxLayout, QPushButton, QVBoxLayout, QWidget
 
+from gradstudio.core import mistakes
 from gradstudio.core.knobs import Knob
-from gradstudio.gui.knobs.knob_row import ON_RESTART, KnobRow
+from gradstudio.gui.knobs.knob_row import KnobRow
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets import stored
 from gradstudio.gui.widgets.plain_grounds import Rule
 from gradstudio.gui.widgets.roles import role_label
 from gradstudio.session.simulator import Simulator
 
-CLOSED_AT_FIRST = {"Gradients", "Loss", "Mistakes"}
+CLOSED_AT_FIRST = {"Gradients", "Loss", "Mistakes", "All knobs"}
 
 
-class KnobGroup(QWidget):
-    """The knobs of one section under a header that says when they take effect, and that opens and closes them."""
+class Fold(QWidget):
+    """A header that opens and closes what stands below it; it stays as a person left it."""
 
     toggled = Signal()
 
-    def __init__(self, title: str, knobs: list[Knob]) -> None:
+    def __init__(self, title: str, about: str, note: str = "") -> None:
         super().__init__()
         self.title = title
-        live = {knob.live for knob in knobs}
-        self.rows = [KnobRow(knob, mixed=len(live) == 2) for knob in knobs]
         left = stored.switch(f"open/{title}")
         self.open = title not in CLOSED_AT_FIRST if left is None else left
         self.button = QPushButton(title)
         self.button.setProperty("role", "group")
-        self.button.setAccessibleDescription("Opens and closes this section")
+        self.button.setToolTip(about)
+        self.button.setAccessibleDescription(about)
         self.button.clicked.connect(self._toggle)
-        acts = {
-            (True,): "live",
-            (False,): f"{ON_RESTART} on restart",
-            (False, True): f"live · {ON_RESTART} on restart",
-        }[tuple(sorted(live))]
-        self.acts = role_label("next step" if title == "Accumulation" else acts, "note")
-        head, self._body = QWidget(), QWidget()
-        header = QHBoxLayout(head)
-        header.setContentsMargins(12, 0, 12, 0)
-        header.addWidget(self.button, 1)
-        header.addWidget(self.acts)
-        body = QVBoxLayout(self._body)
-        body.setContentsMargins(0, 0, 0, 0)
-        body.setSpacing(3)
-        for row in self.rows:
-            body.addWidget(row)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 9, 0, 0)
-        layout.setSpacing(3)
-        layout.addWidget(head)
-        layout.addWidget(self._body)
-        layout.addSpacing(5)
-        layout.addWidget(Rule())
-        for part in (head, self._body):  # apart, as most of a body may be out of sight
-            theme.dress(part)
+        row = QHBoxLayout(self)
+        row.setContentsMargins(12, 0, 12, 0)
+        row.addWidget(self.button, 1)
+        row.addWidget(role_label(note, "note"))
+        theme.dress(self)
 
-    def show_rows(self, simulator: Simulator, words: list[str]) -> None:
-        """Show the rows that are open and have an effect; in a search, every row that matches."""
-        shown = 0
-        for row in self.rows:
-            visible = row.matches(words) if words else self.open and simulator.requested.applies(row.knob.name)
-            row.setVisible(visible)
-            shown += visible
-        self._body.setVisible(bool(shown))
-        self.setVisible(bool(shown) or not words)
-        changed = sum(row.dot.isVisibleTo(row) for row in self.rows) if not self.open else 0
-        arrow = "▾" if self.open or words else "▸"
-        count = f" ({changed} changed)" if changed and not words else ""
-        self.button.setText(f"{arrow} {self.title}{count}")
+    def show_title(self, *, open: bool, note: str = "") -> None:
+        """Show whether it is open, and a note in brackets."""
+        self.button.setIcon(theme.icon("chevron_up" if open else "chevron", "dim"))
+        self.button.setText(f"{self.title} ({note})" if note else self.title)
 
     def _toggle(self) -> None:
         self.open = not self.open
         QSettings().setValue(f"open/{self.title}", self.open)
         self.toggled.emit()
+
+
+class KnobGroup(QWidget):
+    """Knobs under a header that says when they take effect."""
+
+    def __init__(self, title: str, knobs: Sequence[Knob], rows: Sequence[KnobRow]) -> None:
+        """`knobs`: all that may stand here; `rows`: those that do at first."""
+        super().__init__()
+        self.title, self.knobs, self.rows = title, knobs, list[KnobRow]()
+        live = {knob.live for knob in knobs}
+        self.mixed = len(live) == 2
+        acts = {(True,): "live", (False,): "on restart", (False, True): "live or on restart"}[tuple(sorted(live))]
+        self.head = Fold(title, "Opens and closes this section", "next step" if title == "Accumulation" else acts)
+        self.toggled = self.head.toggled
+        self._body = QWidget()
+        self._column = QVBoxLayout(self._body)
+        self._column.setContentsMargins(0, 0, 0, 0)
+        self._column.setSpacing(3)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 9, 0, 0)
+        layout.setSpacing(3)
+        layout.addWidget(self.head)
+        layout.addWidget(self._body)
+        layout.addSpacing(5)
+        layout.addWidget(Rule())
+        self.place(rows)
+        theme.dress(self._body)  # apart, as most of it may be out of sight
+
+    def place(self, rows: Sequence[KnobRow]) -> None:
+        """Show these rows, in this order; those that were taken by another group are gone from here already."""
+        if rows == self.rows:
+            return
+        self.rows = list(rows)
+        for row in rows:
+            self._column.addWidget(row)
+            row.stand_in_section(mixed=self.mixed)
+
+    def show_rows(self, simulator: Simulator, words: list[str], *, folded: bool) -> int:
+        """Show the rows that are open and have an effect, none where the whole section is folded away; in a search,
+        every row that matches. Return how many have an effect."""
+        able = [row for row in self.rows if can_act(row, simulator)]
+        shown = [row for row in self.rows if row.matches(words)] if words else able if self.head.open else []
+        for row in self.rows:
+            row.setVisible(row in shown)
+        self._body.setVisible(bool(shown))
+        self.setVisible(bool(shown) if words else bool(able) and not folded)
+        changed = sum(row.changed for row in able) if not self.head.open else 0
+        self.head.show_title(open=self.head.open or bool(words), note=f"{changed} changed" if changed else "")
+        return len(able)
+
+
+def can_act(row: KnobRow, simulator: Simulator) -> bool:
+    """Return whether a knob can have an effect beside the others. A mistake that is switched on is always shown."""
+    name, requested = row.knob.name, simulator.requested
+    if not requested.applies(name):
+        return False
+    if row.knob.section != "mistakes" or requested[name] or row.changed:
+        return True
+    return not mistakes.note(name, requested).startswith(mistakes.NO_EFFECT)

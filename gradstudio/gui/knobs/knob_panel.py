@@ -9,14 +9,20 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
 from gradstudio.core.experiment import KNOBS
-from gradstudio.core.knobs import Knob
+from gradstudio.core.knobs import Knob, Value
+from gradstudio.core.presets import Preset
 from gradstudio.core.studio_file import StudioFile
-from gradstudio.gui.knobs.knob_group import KnobGroup
+from gradstudio.gui.knobs.changes_list import ChangesList
+from gradstudio.gui.knobs.editors import DeviceEditor
+from gradstudio.gui.knobs.essentials import essential
+from gradstudio.gui.knobs.knob_group import Fold, KnobGroup, can_act
+from gradstudio.gui.knobs.knob_row import KnobRow
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.change_watch import ChangeWatch
-from gradstudio.gui.widgets.plain_grounds import Ground, scrolled
+from gradstudio.gui.widgets.plain_grounds import Ground, Rule, scrolled
 from gradstudio.gui.widgets.roles import role_label
 from gradstudio.gui.widgets.search_line import SearchLine
+from gradstudio.session.record.branches import changed_at
 from gradstudio.session.simulator import Simulator
 
 COMPARING = (
@@ -31,7 +37,7 @@ HINTS_EVERY = 0.5  # seconds
 
 
 class KnobPanel(Ground):
-    """Every knob, in the order in which a person needs them, with a search."""
+    """The knobs that a person needs first, then all others, folded, then the mistakes; with a search over all."""
 
     asked = Signal(str, object)
     slid = Signal(str, object, bool)
@@ -40,12 +46,22 @@ class KnobPanel(Ground):
         super().__init__(line="right")
         self.search = SearchLine("Find a knob", "Lists the knobs with these words in their names, help or choices")
         self.search.textChanged.connect(self.forget)
-        self.groups = [KnobGroup(title, knobs) for title, knobs in _grouped(KNOBS.values())]
-        self.rows = {row.knob.name: row for group in self.groups for row in group.rows}
+        self.rows = {knob.name: KnobRow(knob) for knob in KNOBS.values()}
+        for row in self.rows.values():
+            self._connect(row)
+        self.groups = [
+            KnobGroup(title, knobs, [self.rows[knob.name] for knob in knobs])
+            for title, knobs in _grouped(KNOBS.values())
+        ]
+        self.mistakes = self.groups[[group.title for group in self.groups].index("Mistakes")]
+        self.essentials = QWidget()
+        self.changes = ChangesList()
+        self.more = Fold("All knobs", "Opens and closes the sections with all other knobs")
+        self._preset: Preset | None = None  # whose essentials are shown
         self._file: StudioFile | None = None  # whose knobs are shown
         self._of_file: KnobGroup | None = None
-        for group in self.groups:
-            self._connect(group)
+        for fold in (self.more, *(group.head for group in self.groups)):
+            fold.toggled.connect(self.forget)
         self.compare = QPushButton("compare")
         self.compare.setProperty("role", "small")
         self.compare.setAccessibleName("Compare with large batch")
@@ -77,15 +93,62 @@ class KnobPanel(Ground):
         self._show_file(simulator.requested.studio_file)
         if self._show_reason(simulator, locked):
             return
-        waiting = simulator.waiting()
+        self._arrange(simulator.preset)
+        waiting, before = simulator.waiting(), dict[str, tuple[Value, Value]]()
+        if run.status == "paused":
+            before = changed_at(run, len(run.history))
         for name, row in self.rows.items():
-            row.show_state(simulator, waiting=name in waiting)
+            row.show_state(simulator, waiting=name in waiting, before=before.get(name, (None,))[0])
         self.compare.setVisible(simulator.requested.accumulation.steps > 1 or bool(run.compared))
         self.compare.setEnabled(not run.over)
-        words = self.search.text().lower().split()
+        self.changes.refresh(run)
+        self._show_rows(simulator, self.search.text().lower().split())
+
+    def _show_rows(self, simulator: Simulator, words: list[str]) -> None:
+        """Show the rows that can act and are not folded; in a search, every row that matches."""
+        for row in self._firsts:
+            row.setVisible(row.matches(words) if words else can_act(row, simulator))
+        sections = [group for group in self.groups if group not in (self.mistakes, self._of_file)]
+        more = 0
         for group in self.groups:
-            group.show_rows(simulator, words)
+            inner = group in sections
+            able = group.show_rows(simulator, words, folded=inner and not self.more.open)
+            more += able if inner else 0
+        changed = sum(row.changed for group in sections for row in group.rows) if not self.more.open else 0
+        note = f"{more} more" + (f", {changed} changed" if changed else "")
+        self.more.show_title(open=self.more.open, note=note)
+        self.more.setVisible(bool(more) and not words)
         self.nothing.setVisible(bool(words) and not any(row.matches(words) for row in self.rows.values()))
+
+    def _arrange(self, preset: Preset) -> None:
+        """Put the knobs that a preset needs first above all others, and every other one into its section."""
+        if preset is self._preset:
+            return
+        self._preset = preset
+        names = [name for name in essential(preset) if name in self.rows]
+        firsts = [self.rows[name] for name in names]
+        if firsts == self._firsts:
+            return
+        self._firsts = firsts
+        for row in firsts:
+            self._essential.addWidget(row)
+            row.stand_apart()
+        for group in self.groups:
+            group.place([self.rows[knob.name] for knob in group.knobs if knob.name not in names])
+
+    def show_device(self, automatic: str) -> None:
+        """Show the device that `auto` stands for."""
+        editor = self.rows["run.device"].editor
+        if isinstance(editor, DeviceEditor) and automatic != editor.automatic:
+            editor.automatic = automatic
+            editor.set_value(editor.value)
+
+    @property
+    def device(self) -> QPushButton:
+        """The button that lists the devices."""
+        editor = self.rows["run.device"].editor
+        assert isinstance(editor, DeviceEditor)
+        return editor.button
 
     def _show_file(self, file: StudioFile | None) -> None:
         """Show the knobs of a studio file above all others, in place of those of the file before."""
@@ -100,11 +163,15 @@ class KnobPanel(Ground):
             self._of_file.deleteLater()
             self._of_file = None
         if file is not None and file.knobs:
-            self._of_file = KnobGroup(next(iter(file.knobs.values())).group, list(file.knobs.values()))
-            self._connect(self._of_file)
+            rows = {knob.name: KnobRow(knob) for knob in file.knobs.values()}
+            for row in rows.values():
+                self._connect(row)
+            knobs = list(file.knobs.values())
+            self._of_file = KnobGroup(knobs[0].group, knobs, list(rows.values()))
+            self._of_file.head.toggled.connect(self.forget)
             self.groups.insert(0, self._of_file)
-            self.rows |= {row.knob.name: row for row in self._of_file.rows}
-            self._column.insertWidget(1, self._of_file)
+            self.rows |= rows
+            self._column.insertWidget(self._column.indexOf(self.changes), self._of_file)
 
     def _show_reason(self, simulator: Simulator, locked: str) -> bool:
         """Say why no knob can be changed, where that is so: grey all of them, or show what was read off a script in
@@ -112,23 +179,22 @@ class KnobPanel(Ground):
         why, watched = locked or simulator.only_shown, simulator.run.watched
         self.reason.setVisible(bool(why))
         self.search.setVisible(watched is None)
-        for group in self.groups:
-            group.setEnabled(not why)
+        for part in (self.essentials, *self.groups):
+            part.setEnabled(not why)
             if watched is not None:
-                group.hide()
+                part.hide()
+        self.essentials.setVisible(watched is None)
         if watched is None:
             self.reason.setText(why)
             return False
-        self.nothing.hide()
-        self.compare.hide()
+        for part in (self.nothing, self.compare, self.more, self.changes):
+            part.hide()
         self.reason.setText("\n\n".join([why, *(f"{name}\n{value}" for name, value in watched.told)]))
         return True
 
-    def _connect(self, group: KnobGroup) -> None:
-        for row in group.rows:
-            row.asked.connect(self.asked)
-            row.slid.connect(self.slid)
-        group.toggled.connect(self.forget)
+    def _connect(self, row: KnobRow) -> None:
+        row.asked.connect(self.asked)
+        row.slid.connect(self.slid)
 
     def start_search(self) -> None:
         """Let a person type into the search."""
@@ -182,10 +248,13 @@ class KnobPanel(Ground):
         self.reason.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)  # no word makes it wider
         self.reason.hide()
         column.addWidget(self.reason)
-        for group in self.groups:
-            column.addWidget(group)
+        self._lay_out_essentials()
+        others = [group for group in self.groups if group is not self.mistakes]
+        self.more.setContentsMargins(0, 8, 0, 0)
+        for part in (self.essentials, self.changes, self.more, *others, self.mistakes):
+            column.addWidget(part)
         column.addStretch(1)
-        scroll = scrolled(inner, "Knobs")
+        scroll = self._scroll = scrolled(inner, "Knobs")
         scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         top = QHBoxLayout()
         top.setContentsMargins(12, 10, 12, 8)
@@ -197,6 +266,27 @@ class KnobPanel(Ground):
         layout.addWidget(scroll, 1)
         for part in (self.search, self.nothing, self.reason):
             theme.dress(part)
+
+    def _lay_out_essentials(self) -> None:
+        self._firsts: list[KnobRow] = []
+        inside = QWidget()
+        self._essential = QVBoxLayout(inside)
+        self._essential.setContentsMargins(0, 0, 0, 5)
+        self._essential.setSpacing(3)
+        heading = role_label("Essentials", "heading")
+        heading.setContentsMargins(12, 2, 12, 2)
+        self._essential.addWidget(heading)
+        layout = QVBoxLayout(self.essentials)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(0)
+        layout.addWidget(inside)
+        layout.addWidget(Rule())
+        theme.dress(inside)
+
+    def show_top(self) -> None:
+        """Show the essentials, without a search."""
+        self.search.clear()
+        self._scroll.verticalScrollBar().setValue(0)
 
 
 def _grouped(knobs: Iterable[Knob]) -> list[tuple[str, list[Knob]]]:

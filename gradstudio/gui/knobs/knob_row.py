@@ -8,13 +8,15 @@ from PySide6.QtWidgets import QApplication, QHBoxLayout, QLabel, QPushButton, QV
 from gradstudio.core import mistakes
 from gradstudio.core.knobs import Knob, Value, format_value
 from gradstudio.gui.knobs.editors import editor_for
+from gradstudio.gui.knobs.essentials import label
 from gradstudio.gui.knobs.knob_tooltip import knob_tooltip
+from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets import popups
 from gradstudio.gui.widgets.roles import role_label, set_role
 from gradstudio.session.simulator import Simulator
 from gradstudio.session.words.knob_hints import Hint, hint, why_not
 
-ON_RESTART = "\u21ba"  # an arrow in a circle: takes effect on restart
+MARK = 11  # px of the sign of a knob that takes effect on restart
 
 
 class KnobRow(QWidget):
@@ -23,7 +25,7 @@ class KnobRow(QWidget):
     asked = Signal(str, object)
     slid = Signal(str, object, bool)
 
-    def __init__(self, knob: Knob, *, mixed: bool) -> None:
+    def __init__(self, knob: Knob) -> None:
         super().__init__()
         self.knob = knob
         self._preset_value: Value = knob.default
@@ -40,7 +42,8 @@ class KnobRow(QWidget):
         keep = self.dot.sizePolicy()
         keep.setRetainSizeWhenHidden(True)
         self.dot.setSizePolicy(keep)
-        self.label = QLabel(knob.label + (f" {ON_RESTART}" if mixed and not knob.live else ""))
+        self.label = QLabel(knob.label)
+        self._mark: QLabel | None = None  # when it takes effect, where that is not said above
         self.label.setToolTip(knob_tooltip(knob))
         self.label.setBuddy(self.editor.head)
         self.note = role_label("", "note")
@@ -48,17 +51,46 @@ class KnobRow(QWidget):
         self.note.setTextFormat(Qt.TextFormat.PlainText)
         self._error = ""
         self._hint, self._waiting = Hint(), False
+        self._before: Value | None = None
         self._lay_out()
         self.setContextMenuPolicy(Qt.ContextMenuPolicy.CustomContextMenu)
         self.customContextMenuRequested.connect(self._menu)
 
+    @property
+    def changed(self) -> bool:
+        """Whether its value differs from the preset's."""
+        return self.dot.isVisibleTo(self)
+
+    def stand_in_section(self, *, mixed: bool) -> None:
+        """Be called as in the section, which says when its knobs take effect unless they are `mixed`."""
+        self.label.setText(self.knob.label)
+        marked = mixed and not self.knob.live
+        if marked:
+            self._marked().setPixmap(theme.icon("restart", "dim").pixmap(MARK, MARK))
+        if self._mark is not None:
+            self._mark.setVisible(marked)
+
+    def stand_apart(self) -> None:
+        """Be called as one of the essentials, which says when it takes effect."""
+        self.label.setText(label(self.knob))
+        self._marked().setText("live" if self.knob.live else "restart")
+        self._marked().show()
+
+    def _marked(self) -> QLabel:
+        if self._mark is None:
+            self._mark = role_label("", "note")
+            self._mark.setToolTip("acts at the next step" if self.knob.live else "acts on restart")
+            self._head.insertWidget(2, self._mark)
+        return self._mark
+
     def matches(self, words: list[str]) -> bool:
         knob = self.knob
-        text = " ".join((knob.name, knob.label, knob.group, knob.help, *knob.choices)).lower()
+        text = " ".join((knob.name, label(knob), knob.group, knob.help, *knob.choices)).lower()
         return all(word in text for word in words)
 
-    def show_state(self, simulator: Simulator, *, waiting: bool) -> None:
-        """Show the value that was asked for, the one in force, and whether the knob has an effect."""
+    def show_state(self, simulator: Simulator, *, waiting: bool, before: Value | None = None) -> None:
+        """Show the value that was asked for, the one in force, and whether the knob has an effect. `before`: the value
+        that held until the step at which the run stands."""
         name, requested = self.knob.name, simulator.requested
         if self.editor.value != requested[name]:
             self.editor.set_value(requested[name])
@@ -69,7 +101,7 @@ class KnobRow(QWidget):
         self.setEnabled(applies)
         fixed = simulator.started and not simulator.run.over and not self.knob.live
         set_role(self.label, "fixed" if fixed or not applies else "")
-        self._waiting = waiting
+        self._waiting, self._before = waiting, before
         self._write(*self._note(simulator, applies))
         if self.knob.section == "mistakes":
             self.label.setToolTip(knob_tooltip(self.knob, mistakes.note(name, requested)))
@@ -89,23 +121,26 @@ class KnobRow(QWidget):
             return f"{when}; in force: {in_force}", "waiting"
         if simulator.started and run.in_force[name] != requested[name]:
             text = f"set to {in_force} by the timeline"
+        elif self._before is not None:
+            return f"set at this step; {format_value(self._before)} before it", "waiting"
         return text, "waiting" if grave else "note"
 
     def show_hint(self, simulator: Simulator) -> None:
         """Show the hint as the latest steps of the run have changed it."""
         if hint(self.knob.name, simulator.requested, simulator.run) != self._hint:
-            self.show_state(simulator, waiting=self._waiting)
+            self.show_state(simulator, waiting=self._waiting, before=self._before)
 
     def add_button(self, button: QPushButton) -> None:
         """Put a button left of the value."""
-        self._head.insertWidget(2, button)
+        self._head.insertWidget(self._head.count() - 1, button)
 
     def _lay_out(self) -> None:
         head = self._head = QHBoxLayout()
         head.setContentsMargins(0, 0, 0, 0)
         head.setSpacing(4)
         head.addWidget(self.dot)
-        head.addWidget(self.label, 1)
+        head.addWidget(self.label)
+        head.addStretch(1)
         head.addWidget(self.editor.head)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(6, 2, 12, 2)

@@ -14,7 +14,7 @@ from gradstudio.core.knobs import KnobError, Value, format_value
 from gradstudio.core.text import plural, storable
 from gradstudio.gui.services.message_bar import MessageBar
 from gradstudio.session import own_model
-from gradstudio.session.record.branches import last_healthy_step
+from gradstudio.session.record.branches import changed_at, last_changes, last_healthy_step
 from gradstudio.session.record.run import Run
 from gradstudio.session.running.fix_trials import Trials
 from gradstudio.session.simulator import Simulator
@@ -27,6 +27,7 @@ class SimulatorController(QObject):
 
     knobs_changed = Signal()  # the knobs on display may differ from those of the simulator
     title_changed = Signal(str)  # title of the preset
+    preset_opened = Signal()  # a person has opened a preset, to begin with it
     refresh_asked = Signal()  # the window should show the simulator at once, not at the next beat
     agreement_asked = Signal(object, object)  # the Agreement that a run lacks, and what to do then
     request_asked = Signal(str, float)  # word and factor: what another program is asked to do with its run
@@ -58,7 +59,31 @@ class SimulatorController(QObject):
     def can_run(self) -> bool:
         if not self.led_here:
             return self.led_elsewhere
-        return not self._simulator.going.over or self._simulator.can_resume
+        return not self._simulator.going.over or bool(self._simulator.steps_to_go)
+
+    @property
+    def why_no_run(self) -> str:
+        """Why a run cannot go on, as a sentence; "" where it can."""
+        if self.can_run:
+            return ""
+        status = self._simulator.run.status
+        if why := self._simulator.only_shown:
+            return why
+        if status == "nonfinite":
+            return "This run diverged: rewind it to a step before, or press Restart"
+        return "An error ended this run: press Restart" if status == "failed" else "Not on several ranks: press Restart"
+
+    @property
+    def why_no_step(self) -> str:
+        """Why no single step can be made, as a sentence; "" where one can."""
+        if self.can_step:
+            return ""
+        return self._simulator.only_shown or "This run is over: let it go on, rewind it or press Restart first"
+
+    @property
+    def why_no_restart(self) -> str:
+        """Why a run cannot be restarted, as a sentence; "" where it can."""
+        return "" if self.started else self._simulator.only_shown or "Nothing has begun yet: press Run"
 
     @property
     def can_step(self) -> bool:
@@ -75,9 +100,10 @@ class SimulatorController(QObject):
 
     @property
     def why_no_rewinding(self) -> str:
-        """Why a run that has begun is not rewound, as a sentence; "" where it is."""
-        on_ranks = self.started and ranks_allowed.several(self._simulator.run.experiment)
-        return "Not on several ranks: model and optimizer are in their processes" if on_ranks else ""
+        """Why a run is not rewound, as a sentence; "" where it is."""
+        if self.started and ranks_allowed.several(self._simulator.run.experiment):
+            return "Not on several ranks: model and optimizer are in their processes"
+        return "" if self.can_rewind else self._simulator.only_shown or "No step was made yet: press Run"
 
     @property
     def why_no_speed(self) -> str:
@@ -113,6 +139,31 @@ class SimulatorController(QObject):
             self._healthy = (run, run.first_nonfinite_step, last_healthy_step(run))
         return self._healthy[2]
 
+    @property
+    def last_changes(self) -> tuple[int, dict[str, tuple[Value, Value]]]:
+        """Step and knobs, each before and after, of a change by hand that came right before the run diverged."""
+        return last_changes(self._simulator.run, self.healthy_step)
+
+    @property
+    def next_steps(self) -> str:
+        """What Run does now: the label of its button."""
+        run = self._simulator.going
+        if self.playing:
+            return "Pause"
+        if not run.over or not (more := self._simulator.steps_to_go):
+            return "Run"
+        return "Go on" if run.status != "finished" else f"{more:,} more steps"
+
+    @property
+    def about_going_on(self) -> str:
+        """What it means that a run that is over goes on, as a sentence; "" for any other run."""
+        run, more = self._simulator.run, self._simulator.steps_to_go
+        if not run.over or not more:
+            return ""
+        schedule = self._simulator.requested.schedule
+        ends = "" if schedule.kind == "constant" else f"; its schedule ends at total_steps = {schedule.total_steps:,}"
+        return f"Makes {more:,} more steps behind the last one, as if the run had been planned that long{ends}"
+
     # ---- the run
 
     def run_or_pause(self) -> None:
@@ -121,8 +172,27 @@ class SimulatorController(QObject):
             self.request_asked.emit("resume" if self._simulator.run.status == "paused" else "pause", 1.0)
         elif self.playing:
             self._simulator.pause()
+        elif self._simulator.going.over and self.can_run:
+            self._if_agreed(self._go_on)
         elif self.can_run:
             self._if_agreed(self._simulator.play)
+
+    def _go_on(self) -> None:
+        """Let a run that is over go on, and say where the schedule has nothing left for the steps to come."""
+        schedule, steps = self._simulator.requested.schedule, len(self._simulator.run.history)
+        self._message.hide()
+        try:
+            self._simulator.go_on()
+        except KnobError as fault:
+            self._message.show_error(str(fault))
+        self.knobs_changed.emit()
+        if schedule.kind != "constant" and schedule.total_steps <= steps:
+            longer = self._simulator.run.experiment.run.steps
+            self._message.show_news(
+                f"The schedule ended at total_steps = {schedule.total_steps:,}: the learning rate stays as it is.",
+                action=(f"Set total_steps to {longer:,}", partial(self.set_knob, "schedule.total_steps", longer)),
+                stay=LEFT_STAYS,
+            )
 
     def step(self) -> None:
         """Make one optimizer step, then pause."""
@@ -155,6 +225,34 @@ class SimulatorController(QObject):
     def _rewind(self, step: int) -> None:
         try:
             self._simulator.rewind(step)
+        except KnobError as fault:
+            self._message.show_error(str(fault))
+        else:
+            self._tell_changes(step)
+        self.knobs_changed.emit()
+
+    def _tell_changes(self, step: int) -> None:
+        """Say which knobs were changed at the step that the run was set back to, and offer to go on without."""
+        if not (found := changed_at(self._simulator.run, step)):
+            return
+        told = " and ".join(f"{name} = {format_value(after)}" for name, (_, after) in found.items())
+        before = {name: value for name, (value, _) in found.items()}
+        self._message.show_news(
+            f"{told} {'was' if len(found) == 1 else 'were'} set at this step.",
+            action=(f"Go on without {'it' if len(found) == 1 else 'them'}", partial(self.set_together, before)),
+            stay=LEFT_STAYS,
+        )
+
+    def rewind_without(self) -> None:
+        """Rewind a run that diverged to its last change by hand, and take that change back."""
+        step, found = self.last_changes
+        if not self._refused():
+            self._if_agreed(partial(self._rewind_without, step, {name: value for name, (value, _) in found.items()}))
+
+    def _rewind_without(self, step: int, values: Mapping[str, Value]) -> None:
+        try:
+            self._simulator.rewind(step)
+            self._simulator.set_together(values)
         except KnobError as fault:
             self._message.show_error(str(fault))
         self.knobs_changed.emit()
@@ -265,7 +363,7 @@ class SimulatorController(QObject):
     # ---- presets and other runs
 
     def open_preset(self, source: str | Path) -> None:
-        """Load a preset from an id or a file; say so and change nothing where it cannot be read."""
+        """Load a preset from an id or a file, to begin afresh; say so and change nothing where it cannot be read."""
         try:
             preset = presets.load(source)
         except presets.PresetError as fault:
@@ -273,13 +371,14 @@ class SimulatorController(QObject):
             return
         if isinstance(source, Path) and not preset.bundled:
             self.file_opened.emit(str(source))
-        if preset == self._simulator.preset and self._simulator.started:
-            self._message.hide()  # it is there already, with its run
-        else:
-            self.load(preset)
+        self.load(preset)
 
     def load(self, preset: presets.Preset) -> None:
         """Load a preset; a run that goes is stopped and stays in the library."""
+        self._load(preset)
+        self.preset_opened.emit()
+
+    def _load(self, preset: presets.Preset) -> None:
         self._leave(lambda: self._simulator.load(preset))
 
     def show_stored(self, run: Run, relatives: Sequence[Run] = ()) -> None:
@@ -288,7 +387,7 @@ class SimulatorController(QObject):
 
     def run_again(self, preset: presets.Preset) -> None:
         """Load a preset and run it."""
-        self.load(preset)
+        self._load(preset)
         self._if_agreed(self._simulator.play)
 
     def restart_with_file(self, path: Path) -> None:
@@ -359,15 +458,17 @@ class SimulatorController(QObject):
 
     def _leave(self, load: Callable[[], object]) -> None:
         """Load something else; offer the run that went until now, which the library keeps."""
-        run = self._simulator.run
+        run, preset = self._simulator.run, self._simulator.preset
         going = self._simulator.started and not run.over and not self.led_elsewhere
-        left = run if going and run.own else None  # without a step it is not kept
+        left = run if run.own and not self._simulator.only_shown else None  # without a step it is not kept
         self._message.hide()
         load()
         self.title_changed.emit(self._simulator.preset.title)
         self.knobs_changed.emit()
-        if left is not None and not self._simulator.library_problem:
+        afresh = self._simulator.preset.id == preset.id and not self._simulator.started
+        if left is not None and (going or afresh) and not self._simulator.library_problem:
             steps = plural(len(left.history), "step", "steps")
-            told = f"{left.title} was stopped after {steps} and is kept in the library."
+            what = f"was stopped after {steps} and" if going else f"of {steps}"
+            told = f"{left.title} {what} is kept in the library."
             again = partial(self.open_asked.emit, left.id)  # holds the id, not the run
             self._message.show_news(told, action=("Open it again", again), stay=LEFT_STAYS)

@@ -11,7 +11,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QWidget
 
 from gradstudio.core.history import COLUMNS, History
-from gradstudio.core.text import number, power
+from gradstudio.core.text import number, power, shortened
 from gradstudio.gui.services.tasks import Tasks
 from gradstudio.gui.shell.task_line import TaskLine
 from gradstudio.gui.shell.written_line import WrittenLine
@@ -23,6 +23,7 @@ NAMES = ("step", "steps/s", "loss", "|g|", "clipped", "scale", "skipped", "non-f
 NOTHING = "–"  # stands for a missing value
 _COUNTED = [tuple(COLUMNS).index(name) for name in ("loss", "skipped", "nonfinite")]
 _DIGITS = str.maketrans("123456789", "0" * 9)  # every digit has the same width
+LONGEST_BRANCH = 40  # characters of a branch's name
 
 
 class Rate:
@@ -114,7 +115,8 @@ class FiguresBar(QWidget):
             self._run, self._totals, self._rate = run, (0, 0, 0), Rate()
             self._forget()
         knobs = run.in_force.run
-        note = f"seed {knobs.seed}" + (" · deterministic" if knobs.deterministic else "")
+        branch = f"branch “{shortened(run.name or run.what_changed, LONGEST_BRANCH)}” · " if run.parent else ""
+        note = f"{branch}seed {knobs.seed}" + (" · deterministic" if knobs.deterministic else "")
         if run.watched is not None:  # the script's own seed is not known
             note = ""
         rate = self._rate.update(len(run.history))

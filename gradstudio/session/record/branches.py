@@ -10,7 +10,7 @@ import numpy as np
 from gradstudio.core import ranks_allowed
 from gradstudio.core.events import Change, Event
 from gradstudio.core.experiment import Experiment
-from gradstudio.core.knobs import KnobError
+from gradstudio.core.knobs import KnobError, Value
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_writer import RunWriter
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 USUAL = 200  # steps before the run diverged whose gradient norms are the usual ones
 MOST = 50  # runs of a family that are held in memory; the library has the others
+SHORTLY = 10  # steps before the last healthy one in which a change by hand may be what broke the run
 TIMES = 4.0  # a step whose norm is more than so many times the usual one is not healthy
 _step = attrgetter("step")
 _BEFORE_A_STEP = {"started", "branched", "knob_changed", "knob_refused"}  # events that come before their step is made
@@ -95,6 +96,30 @@ def last_healthy_step(run: Run) -> int | None:
         return None
     usual = np.flatnonzero(norms <= TIMES * np.median(finite))
     return first + int(usual[-1])
+
+
+def changed_at(run: Run, first: int, last: int | None = None) -> dict[str, tuple[Value, Value]]:
+    """Return the knobs that a person has changed at these steps, each with its values before and after: those of the
+    plan come again by themselves."""
+    last, planned = first if last is None else last, {*run.planned, *run.asked}
+    found: dict[str, tuple[Value, Value]] = {}
+    for event in run.changes:
+        value, before = event.value, event.before
+        if first <= event.step <= last and value is not None and before is not None:
+            if event.knob not in found and Change(event.step, event.knob, value) in planned:
+                continue
+            found[event.knob] = (found.get(event.knob, (before,))[0], value)
+    return {knob: (before, after) for knob, (before, after) in found.items() if before != after}
+
+
+def last_changes(run: Run, healthy: int | None) -> tuple[int, dict[str, tuple[Value, Value]]]:
+    """Return the step and the knobs of the last change by hand that a run made shortly before its last healthy step, as
+    a run that was well until then would not have diverged without it."""
+    if healthy is not None:
+        for step in sorted({change.step for change in list(run.timeline)}, reverse=True):
+            if healthy - SHORTLY <= step <= healthy and (found := changed_at(run, step)):
+                return step, found
+    return 0, {}
 
 
 class Family:
