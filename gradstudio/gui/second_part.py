@@ -11,6 +11,7 @@ from gradstudio.gui.export import plot_menu
 from gradstudio.gui.gauges.gauges_controller import GaugesController
 from gradstudio.gui.map.map_controller import MapController
 from gradstudio.gui.memory.memory_controller import MemoryController
+from gradstudio.gui.plots.cliff_controller import CliffController
 from gradstudio.gui.plots.layer_controller import LayerController
 from gradstudio.gui.plots.plot_stack import PlotStack
 from gradstudio.gui.runs.runs_controller import RunsController
@@ -19,6 +20,7 @@ from gradstudio.gui.shell.side_panel import SidePanel
 
 __all__ = [
     "BranchesController",
+    "CliffController",
     "FixesController",
     "Game",
     "GaugesController",

@@ -136,6 +136,7 @@ class Window(QMainWindow):
         )  # fmt: skip
         self.gauges = second_part.GaugesController(self.simulator, self.side.gauges)
         self.layer = second_part.LayerController(self.simulator, self.plots)
+        self.cliff = second_part.CliffController(self.simulator, self.plots)
         self.memory = second_part.MemoryController(self.context, self.side.memory)
         self.map = second_part.MapController(self.context, self.side.map)
         self.game = second_part.Game(self.context)
@@ -285,6 +286,7 @@ class Window(QMainWindow):
         self.side.code.refresh(self.simulator)
         self.fixes.refresh()
         self.layer.refresh()
+        self.cliff.refresh()
         self.memory.refresh()
         self.map.refresh()
         self._show_news()
@@ -415,6 +417,7 @@ class Window(QMainWindow):
         self.plots.chips.compare_asked.connect(self.runs.compare_drawn)
         self.plots.rewind_asked.connect(controls.rewind)
         self.plots.gradient_norm.max_norm_moved.connect(controls.set_max_norm)
+        self.plots.layer_card.cliff.picture.max_norm_moved.connect(controls.set_max_norm)
         self.findings.step_chosen.connect(controls.rewind)
         self.findings.remedy_chosen.connect(controls.apply_remedy)
         self.side.code.save_asked.connect(lambda: file_dialogs.save_code(self.context, self.side.code.text))
@@ -487,6 +490,7 @@ class Window(QMainWindow):
         ended = self.simulator.close(CLOSING)
         ended = self.fixes.close(CONTROLLER_CLOSING) and ended
         ended = self.layer.close(CONTROLLER_CLOSING) and ended
+        ended = self.cliff.close(CONTROLLER_CLOSING) and ended
         ended = self.memory.close(CONTROLLER_CLOSING) and ended
         ended = self.map.close(CONTROLLER_CLOSING) and ended
         ended = self.runs.close(CONTROLLER_CLOSING) and ended

@@ -7,7 +7,7 @@ from PySide6.QtCore import QRectF, Qt
 from PySide6.QtGui import QColor, QLinearGradient, QPainter, QPaintEvent
 from PySide6.QtWidgets import QWidget
 
-from gradstudio.core.text import power
+from gradstudio.core.text import number, power
 from gradstudio.gui.drawing import axes
 from gradstudio.gui.drawing.heatmap_colors import TOP, lookup_table
 from gradstudio.gui.theme import theme
@@ -63,10 +63,10 @@ class ColorBar(QWidget):
 
     def _text(self, value: float) -> str:
         if self._linear:
-            return f"{value:g}"
-        if not -3 <= value <= 3:
-            return power(10, round(value)) if value == round(value) else f"{10.0**value:.0e}".replace("e-0", "e-")
-        return f"{10.0**value:.1g}" if value < 1 else f"{10.0**value:.0f}"
+            return number(value)
+        if not -3 <= value <= 3 and value == round(value):
+            return power(10, round(value))
+        return number(10.0**value)
 
 
 def _gradient(strip: QRectF) -> QLinearGradient:

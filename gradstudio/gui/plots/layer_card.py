@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from PySide6.QtCore import Signal
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QSizePolicy, QStackedWidget, QTabBar, QVBoxLayout, QWidget
 
+from gradstudio.gui.plots.cliff_page import CliffPage
 from gradstudio.gui.plots.layers import LayersPlot
 from gradstudio.gui.plots.network_page import NetworkPage
 from gradstudio.gui.plots.plot_options import Chosen, Option
 from gradstudio.gui.theme import theme
 from gradstudio.session.record.run import Run
 
-TITLES: Mapping[str, str] = MappingProxyType({"network": "Network", "layers": "Layers × steps"})
+TITLES: Mapping[str, str] = MappingProxyType({"network": "Network", "layers": "Layers × steps", "cliff": "Cliff"})
 HELP: Mapping[str, str] = MappingProxyType(
     {
         "network": "Shows the gradient on its way back through the network, at one step",
         "layers": LayersPlot.help,
+        "cliff": "Shows the loss around the weights before a step, and where a max_norm lets the step end",
     }
 )
 
@@ -32,11 +34,13 @@ class LayerCard(QFrame):
         super().__init__()
         self.setObjectName("card")
         self._chosen = Chosen("layer_card", {"page": Option("Page", TITLES)})
-        self.layers, self.network = layers, NetworkPage()
+        self.layers, self.network, self.cliff = layers, NetworkPage(), CliffPage()
         self.tabs, self._heads, self._pages = QTabBar(), QStackedWidget(), QStackedWidget()
         self.tabs.setAccessibleName("Network and layers")
         self.tabs.setDrawBase(False)
         self.tabs.setExpanding(False)
+        self.tabs.setUsesScrollButtons(False)
+        self.tabs.setElideMode(Qt.TextElideMode.ElideNone)
         self._heads.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
         self._head = QHBoxLayout()
         self._head.setContentsMargins(6, 4, 12, 0)
@@ -49,9 +53,10 @@ class LayerCard(QFrame):
         column.addWidget(self._pages, 1)
         self._put("network", self.network, self.network.legend)
         self._put("layers", layers, layers.give_head())
+        self._put("cliff", self.cliff, self.cliff.head)
         self.show_page(self._chosen["page"])
         self.tabs.currentChanged.connect(self._turned)
-        theme.dress(self, self.network.restyle)
+        theme.dress(self, self._restyle)
 
     @property
     def page(self) -> str:
@@ -73,9 +78,14 @@ class LayerCard(QFrame):
 
     def take_focus(self) -> None:
         """Give the focus to the page on view."""
-        (self.layers.widget if self.page == "layers" else self.network.picture).setFocus()
+        pages = {"network": self.network.picture, "layers": self.layers.widget, "cliff": self.cliff.picture}
+        pages[self.page].setFocus()
 
     # ---- inside
+
+    def _restyle(self) -> None:
+        self.network.restyle()
+        self.cliff.redraw()
 
     def _put(self, page: str, widget: QWidget, head: QWidget) -> None:
         place = self.tabs.addTab(TITLES[page])

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import time
-from weakref import WeakSet
-
 from PySide6.QtCore import QObject
 
 from gradstudio.core.layer_sample import LayerSample
 from gradstudio.gui.plots.plot_stack import PlotStack
+from gradstudio.gui.plots.sampler_threads import SamplerThreads
 from gradstudio.session.record.run import Run
-from gradstudio.session.running.layer_sampling import LayerSampler, why_not
+from gradstudio.session.running.layer_sampling import LayerSampler
+from gradstudio.session.running.step_sampling import why_not
 from gradstudio.session.simulator import Simulator
 
 
@@ -18,8 +17,7 @@ class LayerController(QObject):
     def __init__(self, simulator: Simulator, plots: PlotStack) -> None:
         super().__init__(plots)
         self._simulator, self._page = simulator, plots.layer_page
-        self._sampler: LayerSampler | None = None
-        self._leaving = WeakSet[LayerSampler]()  # told to stop, perhaps still in a step
+        self._threads = SamplerThreads[LayerSampler]()
         self._sample: LayerSample | None = None
         self._of: Run | None = None  # the run that the sample is of
         self._opened = False
@@ -32,11 +30,10 @@ class LayerController(QObject):
     def look(self, step: int) -> None:
         """Look into a step of the run in the plots."""
         run = self._simulator.run
-        self._stop()
+        self._threads.stop()
         self._note = why_not(run)
         if not self._note and 0 <= step < len(run.history):
-            self._sampler = LayerSampler(run, self._simulator.snapshots, step)
-            self._sampler.start()
+            self._threads.start(LayerSampler(run, self._simulator.snapshots, step))
         self.refresh()
 
     def refresh(self) -> None:
@@ -44,7 +41,7 @@ class LayerController(QObject):
         run, opened = self._simulator.run, self._page.isVisible()
         if run is not self._of:
             self._of, self._sample, self._note = run, None, ""
-            self._stop()
+            self._threads.stop()
             self._page.mark_step(None)
             self._opened = False
         if opened and not self._opened and len(run.history) and run.status != "running" and self._sample is None:
@@ -53,12 +50,11 @@ class LayerController(QObject):
             return
         self._opened = opened
         if not opened:
-            self._stop()
+            self._threads.stop()
             return
         self._follow_look()
-        sampler = self._sampler
-        if sampler is not None and not sampler.is_alive():
-            self._sampler, self._note = None, sampler.problem
+        if (sampler := self._threads.take_ended()) is not None:
+            self._note = sampler.problem
             if sampler.sample is not None:
                 self._sample = sampler.sample
                 self._page.mark_step(sampler.step)
@@ -76,26 +72,16 @@ class LayerController(QObject):
 
     def close(self, seconds: float) -> bool:
         """Stop before the window closes; wait so many seconds at most and return whether the threads have ended."""
-        self._stop()
-        end = time.monotonic() + seconds
-        for each in list(self._leaving):
-            each.join(max(end - time.monotonic(), 0))
-        return not any(each.is_alive() for each in self._leaving)
+        return self._threads.close(seconds)
 
     # ---- inside
-
-    def _stop(self) -> None:
-        if self._sampler is not None:
-            self._sampler.stop()
-            self._leaving.add(self._sampler)
-            self._sampler = None
 
     def _show(self) -> None:
         self._page.histograms.show_of(self._sample, self._page.layer)
         self._page.histograms.say(self._words())
 
     def _words(self) -> str:
-        sampler = self._sampler
+        sampler = self._threads.latest
         if sampler is not None:
             at = sampler.at
             return f"making step {at:,} again …" if at is not None else f"looking into step {sampler.step:,} …"

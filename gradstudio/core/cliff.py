@@ -1,0 +1,92 @@
+"""A 2-D slice of the loss around the weights before a step. The first axis is minus the gradient; all lengths are in
+units of the update's length."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+ACROSS, UP = 21, 11  # cells
+LEFT, DOWN = 4, 5  # cells before the one of the weights
+Second = Literal["update", "previous update", "random"]
+
+
+@dataclass(frozen=True, slots=True)
+class Landing:
+    """Where the step ends if the norm of its gradient is clipped to max_norm: its place in the slice, the length of the
+    whole update, and the loss there, which may lie beside the slice."""
+
+    max_norm: float
+    x: float
+    y: float
+    length: float
+    loss: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cliff:
+    """The slice. `losses`, (UP, ACROSS), are those of the step's own batch; `known` says which cells are measured.
+    Cell (DOWN, LEFT) is the weights before the step. `second` is the direction whose part across the gradient is the
+    second axis."""
+
+    step: int
+    unit: float  # L2 norm of the update
+    cell: float  # width of a cell, in units
+    losses: np.ndarray
+    known: np.ndarray
+    loss: float  # before the step
+    update: tuple[float, float]
+    end: float  # the loss after the update
+    grad_norm: float  # before clipping
+    second: Second
+    landings: tuple[Landing, ...] = ()  # by max_norm, the smallest first; none where clipping is not possible
+
+    @property
+    def whole(self) -> bool:
+        return bool(self.known.all())
+
+
+def landing_at(found: Cliff, max_norm: float) -> Landing | None:
+    """Return where the step ends under a max_norm, between the ones that were made; None where there are none."""
+    made = found.landings
+    if not made:
+        return None
+    wanted = min(max(max_norm, made[0].max_norm), made[-1].max_norm)
+    after = next(place for place, each in enumerate(made) if each.max_norm >= wanted)
+    if after == 0 or made[after].max_norm == wanted:
+        return made[after]
+    one, other = made[after - 1], made[after]
+    part = (wanted - one.max_norm) / (other.max_norm - one.max_norm)
+    x, y, length, loss = (
+        float((1 - part) * getattr(one, name) + part * getattr(other, name)) for name in ("x", "y", "length", "loss")
+    )
+    return Landing(wanted, x, y, length, loss)
+
+
+def shortens(found: Cliff) -> bool:
+    """Return whether a small max_norm makes the step much shorter. That of Adam is about as long under each."""
+    made = found.landings
+    return len(made) > 1 and made[0].length < 0.5 * made[-1].length
+
+
+def length_of(found: Cliff, max_norm: float) -> float | None:
+    """Return how long the step would be, in units, if its gradient were as long as max_norm; None where that does not
+    make it much shorter."""
+    landing = landing_at(found, max_norm)
+    if landing is None or not shortens(found):
+        return None
+    return landing.length * max_norm / landing.max_norm  # in proportion, beyond what was tried
+
+
+def max_norm_of(found: Cliff, length: float) -> float | None:
+    """Return the max_norm of which `length_of` gives this length."""
+    made = found.landings
+    if not shortens(found):
+        return None
+    lengths = np.maximum.accumulate([each.length for each in made])
+    nearest = made[0] if length < lengths[0] else made[-1]
+    if not lengths[0] <= length <= lengths[-1]:
+        return nearest.max_norm * max(length / nearest.length, 1e-3)
+    return float(np.interp(length, lengths, [each.max_norm for each in made]))

@@ -1,0 +1,103 @@
+"""Between the page of the cliff and the session: measures the step that is looked at in a thread, and keeps what it
+found."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QObject
+
+from gradstudio.core.cliff import Cliff
+from gradstudio.gui.plots.plot_stack import PlotStack
+from gradstudio.gui.plots.sampler_threads import SamplerThreads
+from gradstudio.session.record.run import Run
+from gradstudio.session.running.cliff_sampling import CliffSampler, step_to_look_at
+from gradstudio.session.running.step_sampling import why_not
+from gradstudio.session.simulator import Simulator
+
+MOST = 32  # slices that are kept
+Key = tuple[str, int]  # the oldest run with this step, and the step
+
+
+class CliffController(QObject):
+    def __init__(self, simulator: Simulator, plots: PlotStack) -> None:
+        super().__init__(plots)
+        self._simulator, self._card = simulator, plots.layer_card
+        self._page = plots.layer_card.cliff
+        self._threads = SamplerThreads[CliffSampler]()
+        self._found: dict[Key, Cliff | str] = {}  # or why there is none
+        self._wanted: Key | None = None  # at the refresh before
+        self._shown: tuple[Run, Key] | None = None
+        self._page.asked.connect(self._look_now)
+
+    def refresh(self) -> None:
+        """Measure the step that is looked at while the page is in sight, and show how far it is. Called some times a
+        second."""
+        run = self._simulator.run
+        if not self._page.isVisible():
+            self._threads.stop()
+            return
+        self._take()
+        reason = why_not(run) or ("" if len(run.history) else "Measured once the run has made a step.")
+        self._page.look.setVisible(not reason and run.status == "running" and self._card.network.looked_at() is None)
+        if reason:
+            self._threads.stop()
+            self._show(None, reason)
+            return
+        key = self._key(run)
+        if run.status != "running" or self._card.network.looked_at() is not None:
+            if key == self._wanted:  # a cursor that moves on is not followed
+                self._look(run, key)
+            self._wanted = key
+        elif self._shown is None or self._shown[0] is not run:
+            self._show(None, "Measured when the run stands, or with Look now.")
+            return
+        self._show_latest(run)
+
+    def close(self, seconds: float) -> bool:
+        """Stop before the window closes; wait so many seconds at most and return whether the threads have ended."""
+        return self._threads.close(seconds)
+
+    # ---- inside
+
+    def _key(self, run: Run) -> Key:
+        asked = self._card.network.looked_at()
+        step = step_to_look_at(run) if asked is None else min(max(asked, 0), len(run.history) - 1)
+        return run.owner(step + 1), step
+
+    def _look_now(self) -> None:
+        run = self._simulator.run
+        if len(run.history):
+            self._look(run, self._key(run))
+            self.refresh()
+
+    def _look(self, run: Run, key: Key) -> None:
+        """Measure a step, unless that is done or under way."""
+        self._shown = run, key
+        latest = self._threads.latest
+        under_way = latest is not None and latest.step == key[1] and latest.looked_at is run
+        if key not in self._found and not under_way:
+            self._threads.start(CliffSampler(run, self._simulator.snapshots, key[1]))
+
+    def _take(self) -> None:
+        """Keep what a thread that has ended has found."""
+        ended = self._threads.take_ended()
+        if ended is not None and (ended.cliff is not None or ended.problem):
+            while len(self._found) >= MOST:
+                del self._found[next(iter(self._found))]
+            key = ended.looked_at.owner(ended.step + 1), ended.step
+            self._found[key] = ended.cliff if ended.cliff is not None and not ended.problem else ended.problem
+
+    def _show_latest(self, run: Run) -> None:
+        key = self._shown[1] if self._shown is not None else None
+        found = self._found.get(key) if key is not None else None
+        if isinstance(found, str):
+            self._show(None, f"Step {key[1] if key else 0:,}: {found}")
+        elif found is not None:
+            self._show(found, "")
+        elif (sampler := self._threads.latest) is not None:
+            at = sampler.at
+            making = f"making step {at:,} again …" if at is not None and at < sampler.step else "measuring …"
+            self._show(sampler.cliff, making)
+
+    def _show(self, found: Cliff | None, note: str) -> None:
+        clipping = self._simulator.requested.clipping
+        self._page.show_cliff(found, note, clipping.max_norm, clips=clipping.kind == "norm")

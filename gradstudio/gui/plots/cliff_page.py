@@ -1,0 +1,136 @@
+"""The cliff: the loss around the weights before a step, with what it says in words. Why look: a step that ends on the
+other side of a steep wall is why a run diverges, and why a max_norm saves it."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QResizeEvent
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QSizePolicy, QVBoxLayout, QWidget
+
+from gradstudio.core.cliff import ACROSS, DOWN, LEFT, UP, Cliff, landing_at, shortens
+from gradstudio.core.text import number
+from gradstudio.gui.drawing import axes
+from gradstudio.gui.drawing.color_bar import ColorBar
+from gradstudio.gui.plots.cliff_picture import CliffPicture, cell_at
+from gradstudio.gui.theme import theme
+
+SECOND = {
+    "update": "the part of the update across the gradient",
+    "previous update": "the part of the update before across the gradient",
+    "random": "a random direction across the gradient",
+}
+ADAPTIVE = "max_norm hardly changes the length of this update: the optimizer divides by the size of the gradient."
+
+
+class CliffPage(QFrame):
+    """The picture, the words beside it, and in the head the step and what asks for it."""
+
+    asked = Signal()  # a person wants to see the step now, though the run goes on
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.picture = CliffPicture()
+        self.words, self.note, self.legend = QLabel(), QLabel(), QLabel()
+        for label in (self.words, self.note, self.legend):
+            label.setProperty("role", "dim")
+        for label in (self.words, self.note):
+            label.setWordWrap(True)
+            label.setTextFormat(Qt.TextFormat.PlainText)
+        self.words.setAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignTop)
+        self.words.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Ignored)
+        self.note.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self.legend.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
+        self.legend.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+        self.look = QPushButton("Look now")
+        self.look.setProperty("role", "small")
+        self.look.setToolTip("Measures the loss around the weights before the newest step, beside the run")
+        self.look.clicked.connect(self.asked)
+        self.head = QWidget()
+        row = QHBoxLayout(self.head)
+        row.setContentsMargins(0, 0, 0, 0)
+        row.addWidget(self.legend, 1)
+        row.addWidget(self.look)
+        body = QHBoxLayout()
+        body.setContentsMargins(6, 0, 10, 0)
+        body.setSpacing(8)
+        self.bar = ColorBar()
+        body.addWidget(self.picture)
+        body.addWidget(self.bar)
+        body.addWidget(self.words, 1)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(1, 0, 1, 3)
+        column.addWidget(self.note, 1)
+        column.addLayout(body, 1)
+        self.picture.preview_changed.connect(self._say)
+        self.show_cliff(None, "", 1.0, clips=False)
+
+    def show_cliff(self, found: Cliff | None, note: str, max_norm: float, *, clips: bool) -> None:
+        """Show a slice, or in its place a note; with a slice the note stands in the head."""
+        self.picture.show_cliff(found, max_norm, clips=clips)
+        for widget, shown in ((self.picture, True), (self.bar, True), (self.words, True), (self.note, False)):
+            widget.setVisible((found is not None) == shown)
+        if found is not None:
+            levels, logs = self.picture.levels
+            self.bar.show_levels(levels, "loss", "loss", linear=not logs)
+        step = f"step {found.step:,}" if found is not None else ""
+        told = " · ".join(filter(None, (step, note))) if found is not None else ""
+        for label, text in ((self.note, note), (self.legend, told)):
+            if text != label.text():
+                label.setText(text)
+        self._say()
+
+    def redraw(self) -> None:
+        self.picture.redraw()
+        self.bar.setFixedWidth(round(axes.RIGHT_WIDTH * theme.zoom))
+        self.bar.update()
+        self._fit()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._fit()
+
+    def _fit(self) -> None:
+        """Give the picture the width that its cells need, but leave room for the words."""
+        most = round(0.6 * (self.width() - self.bar.width()))
+        self.picture.setFixedWidth(min(self.picture.width_for(self.height() - 6), most))
+
+    # ---- inside
+
+    def _say(self) -> None:
+        found = self.picture.cliff
+        text = self._in_words(found) if found is not None else ""
+        if text != self.words.text():
+            self.words.setText(text)
+            self.picture.setAccessibleDescription(text)
+
+    def _in_words(self, found: Cliff) -> str:
+        parts = [f"The update of step {found.step:,} takes the loss of its batch from {number(found.loss)} to "
+                 f"{number(found.end)}."]  # fmt: skip
+        if beyond := _beyond(found):
+            parts[0] += f" It ends outside, {number(beyond)} times as far as the picture shows."
+        picture = self.picture
+        chosen = picture.preview if picture.preview is not None else picture.max_norm
+        if found.landings and not shortens(found):
+            parts.append(ADAPTIVE)
+        elif (landing := landing_at(found, chosen)) is not None:
+            if picture.preview is None and not picture.clips:
+                parts.append(f"Dashed: max_norm {number(chosen)}, not in use. Drag the circle to clip.")
+            elif chosen >= found.grad_norm:
+                parts.append(f"max_norm {number(chosen)} is above the gradient norm {number(found.grad_norm)}.")
+            else:
+                parts.append(f"With max_norm {number(chosen)} it ends at a loss of {number(landing.loss)}.")
+        if picture.pointer is not None and (cell := cell_at(found, *picture.pointer)) is not None:
+            value = number(float(found.losses[cell])) if found.known[cell] else "not measured yet"
+            parts.append(f"Under the pointer: loss {value}.")
+        parts.append(
+            f"To the right: minus the gradient. Upwards: {SECOND[found.second]}. Numbers are lengths of the update, "
+            f"which is {number(found.unit)} long."
+        )
+        return "\n".join(parts)
+
+
+def _beyond(found: Cliff) -> float:
+    """Return how many times as far as the picture shows the update reaches; 0 where it ends within."""
+    x, y = (abs(each) / found.cell for each in found.update)
+    times = max(x / (ACROSS - LEFT - 0.5 if found.update[0] > 0 else LEFT + 0.5), y / (UP - DOWN - 0.5))
+    return times if times > 1 else 0.0

@@ -1,0 +1,100 @@
+"""Looking into a recorded step: a trainer of its own makes the steps up to it again from the nearest snapshot, so the
+run that a person looks at is not touched."""
+
+from __future__ import annotations
+
+import threading
+import traceback
+from typing import TYPE_CHECKING
+
+from gradstudio.core import ranks_allowed
+from gradstudio.session.record.run import Run
+from gradstudio.session.record.snapshots import Snapshots
+from gradstudio.session.running.investigation import replay
+
+if TYPE_CHECKING:
+    from gradstudio.core.history import Row
+    from gradstudio.engine.trainer import Trainer
+
+RANKS = "Not measured with several ranks: the model is in their processes."
+WATCHED = "Not measured for a watched script: only that script can make its steps again."
+OTHERWISE = (
+    "This step came out otherwise than it was recorded, so it is not shown. "
+    "Steps are the same again only with run.deterministic and on the same machine."
+)
+
+
+def why_not(run: Run) -> str:
+    """Return why the steps of a run cannot be looked into; "" where they can."""
+    if run.watched is not None:
+        return WATCHED
+    return RANKS if ranks_allowed.several(run.experiment) else ""
+
+
+class CameOutOtherwise(Exception):
+    """The step is not the one that was recorded."""
+
+
+class StepSampler(threading.Thread):
+    """Measures something at one step of a run. Any thread may read it; a sample or `problem` is there when it has
+    ended, unless it was stopped. A subclass fills in `measure`."""
+
+    def __init__(self, run: Run, snapshots: Snapshots, step: int) -> None:
+        super().__init__(name=f"looking into step {step} of {run.id}", daemon=True)
+        self.looked_at, self.step = run, step
+        self.problem = ""  # one sentence
+        self.failure = ""  # the traceback of a fault, for whoever wants the details
+        self.at: int | None = None  # the step that is made again just now
+        self._snapshots = snapshots
+        self._stopping = False
+
+    def measure(self) -> None:
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """Make no more steps, from any thread."""
+        self._stopping = True
+
+    def run(self) -> None:
+        from gradstudio.core.gauge_samples import Unmeasurable
+
+        try:
+            self.measure()
+        except CameOutOtherwise:
+            self.problem = OTHERWISE
+        except Unmeasurable as reason:
+            self.problem = str(reason)
+        except Exception as fault:
+            self.failure = traceback.format_exc()
+            text = str(fault).strip().partition("\n")[0] or "no reason given"
+            self.problem = f"It could not be measured ({type(fault).__name__}: {text[:200]})."
+
+    def trainer_before(self, ahead: int = 0) -> Trainer | None:
+        """Return a trainer that stands before the step; it made at least `ahead` steps before it, where there are so
+        many. None where it was stopped."""
+        from gradstudio.engine.trainer import Trainer
+
+        run = self.looked_at
+        trainer = Trainer(run.experiment)
+        self._snapshots.fetch(run, trainer)
+        kept = self._snapshots.nearest(run, max(self.step - ahead, 0))
+        if kept is not None:
+            kept.state.restore(trainer)
+
+        def stopped() -> bool:
+            self.at = trainer.step
+            return self._stopping
+
+        if not replay(run, trainer, self.step, stopped):
+            return None
+        trainer.pass_over(self.stopped)
+        return None if self._stopping else trainer
+
+    def stopped(self) -> bool:
+        return self._stopping
+
+    def check(self, row: Row) -> None:
+        """Raise CameOutOtherwise where the row of the step is not the recorded one."""
+        loss = self.looked_at.history.value("loss", self.step)
+        if row.loss != loss and row.loss == row.loss and loss == loss:  # NaN is equal to NaN here
+            raise CameOutOtherwise
