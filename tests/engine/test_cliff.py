@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from gradstudio.core.cliff import DOWN, LEFT, Cliff, landing_at, length_of, max_norm_of
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.gauge_samples import Unmeasurable
-from gradstudio.engine.gauges import cliff
+from gradstudio.engine.gauges.on_demand import cliff_slice
 from gradstudio.engine.gauges.on_demand.stand_in_model import batches_to_come
 from gradstudio.engine.trainer import Trainer
 
@@ -33,7 +33,7 @@ def trained(steps: int, **values: object) -> Trainer:
 
 
 def slices(trainer: Trainer) -> list[Cliff]:
-    return list(cliff.measure(trainer, lambda: False, lambda row: None))
+    return list(cliff_slice.measure(trainer, lambda: False, lambda row: None))
 
 
 def test_cells_and_landings_are_those_of_plain_pytorch() -> None:

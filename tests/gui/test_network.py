@@ -133,3 +133,13 @@ def test_a_picture_out_of_sight_is_still(qtbot: QtBot, stepped: Window) -> None:
     card.network.picture.send_light()
     assert not card.network.picture.animated
     assert card.network.picture._block_at(QPointF(0, 0)) is None
+
+
+def test_the_network_is_as_it_was_at_the_step_that_is_looked_at(stepped: Window) -> None:
+    plots, run = stepped.plots, stepped.simulator.run
+    plots.looked.look_at(0)
+    stepped.refresh(whole=True)
+    shown = plots.layer_card.network.picture.shown
+    assert shown is not None and "step 0" in plots.layer_card.network.legend.text()
+    weight, bias = run.history.layer_metric("grad_norm", 0, 1)[0][:2].astype(float)
+    assert shown.flows[0].norm == pytest.approx(math.hypot(weight, bias))

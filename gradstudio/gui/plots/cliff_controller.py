@@ -20,7 +20,7 @@ Key = tuple[str, int]  # the oldest run with this step, and the step
 class CliffController(QObject):
     def __init__(self, simulator: Simulator, plots: PlotStack) -> None:
         super().__init__(plots)
-        self._simulator, self._card = simulator, plots.layer_card
+        self._simulator, self._looked = simulator, plots.looked
         self._page = plots.layer_card.cliff
         self._threads = SamplerThreads[CliffSampler]()
         self._found: dict[Key, Cliff | str] = {}  # or why there is none
@@ -37,13 +37,13 @@ class CliffController(QObject):
             return
         self._take()
         reason = why_not(run) or ("" if len(run.history) else "Measured once the run has made a step.")
-        self._page.look.setVisible(not reason and run.status == "running" and self._card.network.looked_at() is None)
+        self._page.look.setVisible(not reason and run.status == "running" and self._looked.at(run) is None)
         if reason:
             self._threads.stop()
             self._show(None, reason)
             return
         key = self._key(run)
-        if run.status != "running" or self._card.network.looked_at() is not None:
+        if run.status != "running" or self._looked.at(run) is not None:
             if key == self._wanted:  # a cursor that moves on is not followed
                 self._look(run, key)
             self._wanted = key
@@ -59,7 +59,7 @@ class CliffController(QObject):
     # ---- inside
 
     def _key(self, run: Run) -> Key:
-        asked = self._card.network.looked_at()
+        asked = self._looked.at(run)
         step = step_to_look_at(run) if asked is None else min(max(asked, 0), len(run.history) - 1)
         return run.owner(step + 1), step
 

@@ -34,7 +34,7 @@ class LayerCard(QFrame):
         super().__init__()
         self.setObjectName("card")
         self._chosen = Chosen("layer_card", {"page": Option("Page", TITLES)})
-        self.layers, self.network, self.cliff = layers, NetworkPage(), CliffPage()
+        self.layers, self.network, self.cliff = layers, NetworkPage(layers.step_cursor.looked), CliffPage()
         self.tabs, self._heads, self._pages = QTabBar(), QStackedWidget(), QStackedWidget()
         self.tabs.setAccessibleName("Network and layers")
         self.tabs.setDrawBase(False)

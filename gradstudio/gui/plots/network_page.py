@@ -4,7 +4,6 @@ back is seen at once, and so is the place where a NaN was born."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QAccessible
@@ -15,6 +14,7 @@ from gradstudio.core.text import number, percent
 from gradstudio.gui.drawing.network_blocks import DecadeScale, Flow, birth_of, blocks_of, flows
 from gradstudio.gui.drawing.row_groups import Group
 from gradstudio.gui.plots.network_picture import NetworkPicture, Shown
+from gradstudio.gui.widgets.looked_step import LookedStep
 from gradstudio.session.record.run import Run
 
 NO_STEP = "The network is drawn once its first step is made."
@@ -26,8 +26,9 @@ class NetworkPage(QFrame):
 
     layer_asked = Signal(int)  # whose page a person wants to see: its place in forward order
 
-    def __init__(self) -> None:
+    def __init__(self, looked: LookedStep) -> None:
         super().__init__()
+        self._looked = looked
         self.picture = NetworkPicture()
         self.legend = QLabel()
         self.legend.setProperty("role", "dim")
@@ -43,7 +44,6 @@ class NetworkPage(QFrame):
         column.addWidget(self.note, 1)
         column.addWidget(self.picture, 1)
         self.picture.hide()
-        self.looked_at: Callable[[], int | None] = lambda: None  # the step that a person looks at; None: the newest
         self._run: Run | None = None
         self._blocks: list[Group] = []
         self._names: tuple[str, ...] = ()
@@ -70,7 +70,7 @@ class NetworkPage(QFrame):
             self.note.setText(NO_LAYERS if rows else NO_STEP)
             self._say()
             return
-        asked = self.looked_at()
+        asked = self._looked.at(run)
         self._step = rows - 1 if asked is None else min(max(asked, 0), rows - 1)
         self._show(run)
         if stepped and asked is None:

@@ -22,12 +22,12 @@ class CliffSampler(StepSampler):
         self.cliff: Cliff | None = None
 
     def measure(self) -> None:
-        from gradstudio.engine.gauges import cliff
+        from gradstudio.engine.gauges.on_demand import cliff_slice
 
         trainer = self.trainer_before(ahead=1)  # which also knows the update before
         if trainer is None:
             return
-        for found in cliff.measure(trainer, self.stopped, self.check):
+        for found in cliff_slice.measure(trainer, self.stopped, self.check):
             self.cliff = found
 
 
