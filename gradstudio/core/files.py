@@ -42,6 +42,11 @@ def user_library() -> Path:
     return Path(os.environ.get("GRADSTUDIO_LIBRARY") or own).absolute()
 
 
+def user_worksheets() -> Path:
+    """Return the folder of worksheets that are not handed in yet, beside the library; it need not exist."""
+    return user_library().with_name("worksheets")
+
+
 def user_rules() -> Path:
     """Return the user's thresholds of the rules; the file need not exist."""
     return Path(platformdirs.user_config_dir("gradstudio", appauthor=False)) / "rules.toml"

@@ -212,8 +212,8 @@ def _course(context: Context) -> tuple[Command, ...]:
         return exam_files
 
     return (
-        Command("exercise", "Do an exercise…", lambda: exercises().ask_exercise(context),
-                help="Opens one of four guided exercises: runs to make, questions, and a worksheet to hand in"),
+        Command("exercise", "Do an exercise", lambda: exercises().show_exercises(context),
+                help="Shows four guided exercises: runs to make, questions, and a worksheet to hand in"),
         Command("worksheet", "Open worksheet…", lambda: exercises().ask_worksheet(context),
                 help="Opens the worksheet of an exercise that was begun"),
         Command("take_exam", "Take an exam…", lambda: exams().ask_exam(context),

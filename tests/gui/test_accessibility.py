@@ -74,6 +74,8 @@ def test_whatever_has_the_focus_says_what_it_is(qtbot: QtBot, window: Window) ->
     window.show_gallery()
     qtbot.waitUntil(lambda: len(window.gallery_page.cards) > 50, timeout=LONG)
     found |= faults(window)
+    window.commands.commands["exercise"].call()
+    found |= faults(window)
     window.show_plots()
     opened = set()
     for name, command in window.commands.commands.items():

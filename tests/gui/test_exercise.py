@@ -7,14 +7,16 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QComboBox, QInputDialog, QLineEdit, QPlainTextEdit
+from PySide6.QtWidgets import QComboBox, QFileDialog, QLineEdit, QPlainTextEdit
 from pytestqt.qtbot import QtBot
 from waiting import LONG
 
 from gradstudio.core import exercise as exercises
+from gradstudio.core import files
 from gradstudio.core.exercise import Exercise
 from gradstudio.gui.exercise import exercise_files
 from gradstudio.gui.exercise.exercise_dialog import ExerciseDialog
+from gradstudio.gui.exercise.exercises_page import ExercisesPage
 from gradstudio.gui.window import Window
 from gradstudio.session.course import worksheet
 from gradstudio.session.course.grading import Grader
@@ -88,7 +90,45 @@ def test_a_worksheet_is_gone_on_with(qtbot: QtBot, window: Window, tmp_path: Pat
     path.write_text("exercise = 3")
     exercise_files.open_worksheet(window.context, path)
     qtbot.waitUntil(lambda: str(path) in window.message.text.text(), timeout=LONG)
-    exercise_files.ask_exercise(window.context)
-    (asked,) = window.findChildren(QInputDialog)
-    assert asked.comboBoxItems()[0] == "1. Norm clipping"
-    asked.reject()
+
+
+def begun(qtbot: QtBot, window: Window, name: str) -> ExerciseDialog:
+    """Choose the first exercise with keys, say a name, and begin."""
+    window.activateWindow()
+    qtbot.waitUntil(window.isActiveWindow, timeout=LONG)
+    window.commands.commands["exercise"].call()
+    (page,) = window.findChildren(ExercisesPage)
+    assert page.cards[0].hasFocus() and page.cards[0].isChecked() and not window.knobs.isVisible()
+    assert "about 90 min" in page.cards[0].accessibleName()
+    qtbot.keyClick(page.cards[0], Qt.Key.Key_Right)
+    assert page.cards[1].hasFocus()
+    qtbot.keyClick(page.cards[1], Qt.Key.Key_Space)
+    assert page.title.text() == "Value or norm" and page.name.hasFocus()
+    page.cards[1].setFocus()
+    qtbot.keyClick(page.cards[1], Qt.Key.Key_Left)
+    qtbot.keyClick(page.cards[0], Qt.Key.Key_Space)
+    assert page.title.text() == "Norm clipping" and page.name.hasFocus() and not page.begin.isEnabled()
+    qtbot.keyClicks(page.name, name)
+    qtbot.keyClick(page.name, Qt.Key.Key_Return)
+    qtbot.waitUntil(lambda: bool(window.findChildren(ExerciseDialog)), timeout=LONG)
+    qtbot.waitUntil(lambda: not window.findChildren(ExercisesPage), timeout=LONG)
+    (dialog,) = window.findChildren(ExerciseDialog)
+    return dialog
+
+
+def test_an_exercise_begins_with_a_card_and_a_name_and_asks_for_no_file(qtbot: QtBot, window: Window) -> None:
+    dialog = begun(qtbot, window, "Ada")
+    assert dialog.exercise.id == "norm-clipping" and dialog.sheet.name == "Ada" and window.knobs.isVisible()
+    assert not window.findChildren(QFileDialog) and dialog.hand_in.text() == "Hand in…"
+    dialog.take("q1", "7")
+    dialog.close()
+    qtbot.waitUntil(lambda: not window.findChildren(ExerciseDialog), timeout=LONG)
+    again = begun(qtbot, window, "Ada")
+    assert again.sheet.answers["q1"] == "7", "it is gone on with"
+    qtbot.mouseClick(again.save, Qt.MouseButton.LeftButton)
+    (asked,) = window.findChildren(QFileDialog)
+    chosen = files.user_worksheets().parent / "ada.toml"
+    asked.fileSelected.emit(str(chosen))
+    asked.close()
+    assert worksheet.read(chosen).answers["q1"] == "7" and not list(files.user_worksheets().iterdir())
+    again.close()

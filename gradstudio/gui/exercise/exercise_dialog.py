@@ -3,6 +3,7 @@ its questions are answered, and it is handed in."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,8 +27,10 @@ from gradstudio.core import files
 from gradstudio.core.exam import LETTERS
 from gradstudio.core.exercise import Exercise, ExerciseRun, Question
 from gradstudio.core.text import plural
+from gradstudio.gui.services import file_choice
 from gradstudio.gui.services.context import Context
 from gradstudio.gui.widgets.popups import TemporaryDialog
+from gradstudio.gui.widgets.roles import set_role
 from gradstudio.session.course.worksheet import LONGEST_ANSWER, Worksheet, WorksheetError, why_not
 
 if TYPE_CHECKING:
@@ -46,14 +49,18 @@ Answer = QComboBox | QLineEdit | QPlainTextEdit
 class ExerciseDialog(TemporaryDialog):
     """Stands beside the window and does not block it. The worksheet is written soon after each change."""
 
-    def __init__(self, context: Context, path: Path, sheet: Worksheet, exercise: Exercise) -> None:
+    def __init__(
+        self, context: Context, path: Path, sheet: Worksheet, exercise: Exercise, *, draft: bool = False
+    ) -> None:
+        """`draft`: whether no person has chosen the path, so that it is asked for at handing in."""
         super().__init__(context.parent, f"{exercise.title}: {sheet.name} — GradStudio")
+        self._draft = draft
         self._context, self._path, self.sheet, self.exercise = context, path, sheet, exercise
         self.states: dict[str, QLabel] = {}
         self.loads: dict[str, QPushButton] = {}
         self.answers: dict[str, Answer] = {}
         self.told, self.problem = QLabel(), QLabel()
-        self.hand_in = QPushButton("Hand in")
+        self.hand_in, self.save = QPushButton("Hand in"), QPushButton("Save as…")
         self._left, self._unwritten = False, True
         self._lay_out()
         self._timer = QTimer(self)
@@ -91,9 +98,28 @@ class ExerciseDialog(TemporaryDialog):
             label.setAccessibleName(f"{name}: {'done' if self.sheet.runs.get(name) else NOT_YET}")
         missing = sum(not self.sheet.runs.get(asked.name) for asked in self.exercise.run)
         self.hand_in.setEnabled(not missing)
+        self.hand_in.setText("Hand in…" if self._draft else "Hand in")
+        set_role(self.hand_in, "" if missing else "primary")
         self.hand_in.setToolTip(
             f"{plural(missing, 'run is', 'runs are')} missing" if missing else "Writes the worksheet with its curves"
         )
+
+    def _ask_where(self, then: Callable[[], object] = lambda: None) -> None:
+        """Ask where the worksheet is to lie from now on, and write it there; `then`: what is done after that."""
+
+        def chosen(path: str) -> None:
+            draft, was_draft = self._path, self._draft
+            self._path, self._draft = Path(path), False
+            self._keep(self.sheet)
+            if was_draft and not self.problem.text():
+                draft.unlink(missing_ok=True)
+            self._look()
+            then()
+
+        file_choice.ask_where(self._context, "Worksheet", f"{self.exercise.id}.toml", chosen)
+
+    def _ask_to_hand_in(self) -> None:
+        self._ask_where(self._hand_in) if self._draft else self._hand_in()
 
     def _hand_in(self) -> None:
         """Add what its runs were, and write the worksheet with its curves."""
@@ -186,10 +212,16 @@ class ExerciseDialog(TemporaryDialog):
         for label, role in ((self.told, "dim"), (self.problem, "error")):
             label.setWordWrap(True)
             label.setProperty("role", role)
-        self.hand_in.setAutoDefault(False)
-        self.hand_in.clicked.connect(self._hand_in)
+        for button, does, about in (
+            (self.save, self._ask_where, "Keeps the worksheet in a file from now on"),
+            (self.hand_in, self._ask_to_hand_in, ""),
+        ):
+            button.setAutoDefault(False)
+            button.clicked.connect(lambda _=False, does=does: does())
+            button.setToolTip(about)
         foot = QHBoxLayout()
         foot.addWidget(self.told, 1)
+        foot.addWidget(self.save)
         foot.addWidget(self.hand_in)
         whole = QVBoxLayout(self)
         whole.addWidget(around, 1)

@@ -2,46 +2,45 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
-from PySide6.QtWidgets import QComboBox
-
 from gradstudio.core import exercise as exercises
+from gradstudio.core import files
 from gradstudio.core.exercise import Exercise, ExerciseError
 from gradstudio.gui.exercise.exercise_dialog import ExerciseDialog
+from gradstudio.gui.exercise.exercises_page import ExercisesPage
 from gradstudio.gui.services import file_choice
 from gradstudio.gui.services.background_jobs import Unreadable
 from gradstudio.gui.services.context import Context
 from gradstudio.gui.widgets import popups
 from gradstudio.session.course import worksheet
-from gradstudio.session.course.worksheet import LONGEST_NAME, Worksheet, WorksheetError, seed_of
+from gradstudio.session.course.worksheet import Worksheet, WorksheetError, seed_of
 
 
-def ask_exercise(context: Context) -> None:
-    """Ask which of the bundled exercises to do."""
-    titles = {f"{place}. {exercises.load(id).title}": id for place, id in enumerate(exercises.available(), 1)}
-    dialog = popups.input_dialog(context.parent, "Do an exercise", "Exercise to do")
-    dialog.setComboBoxItems(list(titles))
-    if box := dialog.findChild(QComboBox):
-        box.setAccessibleName("Exercise")
-        box.setAccessibleDescription("Exercise: which of the bundled ones to do")
-    dialog.textValueSelected.connect(lambda title: begin(context, titles[title]))
-    dialog.open()
+def show_exercises(context: Context) -> None:
+    """Show the bundled exercises, to choose one and to begin."""
+    page = ExercisesPage()
+
+    def begun(id: str, name: str) -> None:
+        context.close_large()
+        begin(context, id, name)
+
+    page.begun.connect(begun)
+    page.worksheet_asked.connect(lambda: ask_worksheet(context))
+    context.show_large(page, "Exercises", page.deleteLater, alone=True)
 
 
-def begin(context: Context, id: str) -> None:
-    """Ask whose worksheet it is and where it lies, and open it."""
-
-    def named(name: str) -> None:
-        if not 0 < len(name.strip()) <= LONGEST_NAME:
-            context.message.show_error(f"The name has {len(name):,} characters; allowed: 1 to {LONGEST_NAME}.")
+def begin(context: Context, id: str, name: str) -> None:
+    """Open somebody's worksheet of an exercise: the one that was begun and is not handed in, or else a new one."""
+    path = files.user_worksheets() / f"{id}-{seed_of(name)}-{files.file_name(name)}.toml"
+    sheet = Worksheet(schema=1, exercise=id, name=name, seed=seed_of(name))
+    if path.exists():
+        try:
+            sheet = worksheet.read(path)
+        except WorksheetError as fault:
+            context.message.show_error(str(fault))
             return
-        file_choice.ask_where(context, "Worksheet", f"{id}.toml", partial(_write, context, id, name.strip()))
-
-    dialog = popups.input_dialog(context.parent, exercises.load(id).title, "Your name, as the worksheet has it")
-    dialog.textValueSelected.connect(named)
-    dialog.open()
+    ExerciseDialog(context, path, sheet, exercises.load(id), draft=True).show()
 
 
 def ask_worksheet(context: Context) -> None:
@@ -66,11 +65,6 @@ def is_worksheet(path: Path) -> bool:
     except WorksheetError:
         return False
     return True
-
-
-def _write(context: Context, id: str, name: str, path: str) -> None:
-    sheet = Worksheet(schema=1, exercise=id, name=name, seed=seed_of(name))
-    ExerciseDialog(context, Path(path), sheet, exercises.load(id)).show()
 
 
 def _loaded(path: Path) -> tuple[Worksheet, Exercise]:

@@ -47,7 +47,7 @@ class Card(QAbstractButton):
         self.update()
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        chosen = self.hasFocus() or self.underMouse()
+        chosen = self.hasFocus() or self.underMouse() or self.isChecked()
         with QPainter(self) as painter:
             painter.setRenderHint(QPainter.RenderHint.Antialiasing)
             painter.setPen(QPen(theme.color("accent" if chosen else "line"), 1.5 if self.hasFocus() else 1))
