@@ -14,12 +14,13 @@ if __name__ == "__main__" and not sys.flags.safe_path:
 import contextlib
 from typing import NoReturn
 
-from gradstudio.session.running import interrupts
+from gradstudio.session.running import closed_streams, interrupts
 
 
 def main() -> NoReturn:
     """Run the program. Once a signal was heard, a thread may still be in torch: then Python's own way out would free
     what that uses. After a studio file it would wait for the file's threads, and run what it has left for the end."""
+    closed_streams.open_closed()
     code = interrupts.EXIT_CODE
     with interrupts.listening() as signals:
         try:

@@ -29,7 +29,16 @@ from gradstudio.commands import (
     watch,
 )
 from gradstudio.commands.options import HELP, Json, LibraryFile, library_file, tell_unseen
-from gradstudio.commands.terminal import WrongRequest, close_stdout, complain, say, say_file, say_json, table
+from gradstudio.commands.terminal import (
+    WrongRequest,
+    close_stdout,
+    complain,
+    say,
+    say_file,
+    say_json,
+    stdout_fault,
+    table,
+)
 from gradstudio.core.system_libraries import FOR_A_WINDOW
 from gradstudio.core.text import LONGEST_LINE, brief
 from gradstudio.session.running import interrupts
@@ -83,6 +92,10 @@ def _carry_out() -> int:
         close_stdout()
         return 0
     except Exception as fault:
+        if isinstance(fault, OSError) and fault.filename is None and (why := stdout_fault()):
+            close_stdout()
+            complain(f"error: what the command says cannot be written: {why}")
+            return exit_codes.FAILED
         if os.environ.get("GRADSTUDIO_DEBUG"):
             raise
         return _report_fault(fault)

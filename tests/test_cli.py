@@ -9,6 +9,7 @@ import io
 import json
 import os
 import pty
+import shlex
 import signal
 import subprocess
 import sys
@@ -429,6 +430,27 @@ def test_a_closed_pipe_is_no_fault(small: Path) -> None:
         assert told == b"", words
         assert process.wait(timeout=PATIENCE) == 0 or words == ["--help"]
         process.stderr.close()
+
+
+def test_streams_that_were_closed_before_are_no_fault(small: Path) -> None:
+    """As under some daemons. The library must not be opened under the number of a stream either."""
+    for words, code in ((["run", str(small), "-q"], 0), (["presets"], 0), (["presets", "show", "nothing"], 2)):
+        command = shlex.join([sys.executable, "-m", "gradstudio", *words])
+        done = subprocess.run(["sh", "-c", f"{command} <&- >&- 2>&-"], timeout=PATIENCE, check=False)
+        assert done.returncode == code, words
+    assert "finished" in apart("runs").stdout
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device that is always full is Linux's")
+def test_a_full_disk_behind_stdout_is_one_line(small: Path) -> None:
+    for words in (["presets"], ["--help"], ["run", str(small)], ["runs", "--json"]):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run(
+                [sys.executable, "-m", "gradstudio", *words], stdout=full, stderr=subprocess.PIPE, text=True,
+                timeout=PATIENCE, check=False,
+            )  # fmt: skip
+        said = "error: what the command says cannot be written: no space left on device\n"
+        assert (done.returncode, done.stderr) == (1, said), words
 
 
 def test_letters_that_the_terminal_does_not_know_are_no_fault(

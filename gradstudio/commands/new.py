@@ -32,7 +32,7 @@ def new(
     ] = Kind.mlp,
 ) -> None:
     """Write a studio file to begin with: a model of one's own, its data and its loss, as three functions."""
-    if file.suffix != SUFFIX:
+    if file.suffix.lower() != SUFFIX:
         raise WrongRequest(f"{file} is not allowed; allowed: a name that ends in {SUFFIX}")
     text = (files.RESOURCES / "studio_files" / f"{kind}.txt").read_text(encoding="utf-8")
     if os.path.lexists(file):

@@ -220,7 +220,7 @@ def _loaded(source: str, library: Path | None, *, beginning: bool) -> tuple[Pres
         return presets.load(source), ""
     if os.path.isfile(os.path.join(source, "experiment.toml")):
         return presets.load(Path(source, "experiment.toml")), threads_of_folder(Path(source))
-    if source.endswith((".toml", ".py")) or os.path.isfile(source):
+    if source.lower().endswith((".toml", ".py")) or os.path.isfile(source):
         return presets.load(source), ""
     if found := _kept(source, library, beginning=beginning):
         return found

@@ -75,6 +75,15 @@ def close_stdout() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
+def stdout_fault() -> str:
+    """Return why nothing can be written to stdout, "" where it can: after a fault of which nothing else is known."""
+    try:
+        os.write(1, b"\n")
+    except OSError as fault:
+        return (fault.strerror or str(fault)).lower()
+    return ""
+
+
 def _print(text: str) -> None:
     try:
         print(text, flush=True)

@@ -157,7 +157,9 @@ def temporary_folder(beside: Path) -> tempfile.TemporaryDirectory[str]:
     deleted first: the name of such a folder tells the process."""
     for left in _left_over(beside):
         shutil.rmtree(left, ignore_errors=True)
-    return tempfile.TemporaryDirectory(dir=beside, prefix=f".gradstudio-{_host()}-{os.getpid()}-")
+    return tempfile.TemporaryDirectory(
+        dir=beside, prefix=f".gradstudio-{_host()}-{os.getpid()}-", ignore_cleanup_errors=True
+    )
 
 
 def _left_over(folder: Path) -> list[Path]:

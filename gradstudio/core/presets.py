@@ -154,7 +154,7 @@ def load(source: str | Path) -> Preset:
     if str(source) in known:
         return read(known[str(source)])
     path = Path(source)
-    if path.suffix in (".toml", studio_file.SUFFIX) or os.path.exists(path):
+    if path.suffix == ".toml" or studio_file.is_named(path) or os.path.exists(path):
         return read(path)
     raise PresetError(
         f"no preset {str(source)[:80]}{_nearest(str(source), known)}; allowed: an id that `gradstudio presets` lists, "
@@ -171,7 +171,7 @@ def _nearest(wanted: str, known: Iterable[str]) -> str:
 def read(path: Path) -> Preset:
     """Return the preset in a file, or the studio file in one that ends in .py; PresetError names the file, the line or
     knob, the value and what is allowed."""
-    if path.suffix == studio_file.SUFFIX:
+    if studio_file.is_named(path):
         return of_studio_file(path)
     try:
         text = strict_toml.read(path)

@@ -5,10 +5,14 @@ from __future__ import annotations
 
 import signal
 import sys
+import tempfile
 from collections.abc import Sequence
 from multiprocessing.context import BaseContext
+from pathlib import Path
 
-from gradstudio.core import python_process
+from gradstudio.core import files, python_process
+
+_LONGEST = 85  # characters of a folder in which a socket can have its name
 
 
 def context(imports: Sequence[str]) -> BaseContext:
@@ -18,8 +22,24 @@ def context(imports: Sequence[str]) -> BaseContext:
     python_process.keep_current_folder_out()
     found = multiprocessing.get_context("spawn" if sys.platform == "win32" else "forkserver")
     if sys.platform != "win32":
+        _use_own_folder()
         found.set_forkserver_preload(list(imports))
     return found
+
+
+def _use_own_folder() -> None:
+    """Let multiprocessing have its socket in a folder that a later program deletes where this one is killed."""
+    from multiprocessing import process, util
+
+    settings = getattr(process.current_process(), "_config", None)  # private: without it the folder is its own
+    if settings is None or settings.get("tempdir") is not None:
+        return
+    folder = files.temporary_folder(Path(tempfile.gettempdir()))
+    if len(folder.name) > _LONGEST:
+        folder.cleanup()
+        return
+    settings["tempdir"] = folder.name
+    util.Finalize(None, folder.cleanup, exitpriority=-100)
 
 
 def start() -> None:

@@ -140,6 +140,11 @@ class StudioFile(BaseModel):
         return self.knobs[name]
 
 
+def is_named(path: Path) -> bool:
+    """Return whether a file has the name of a studio file; some systems write the suffix in capitals."""
+    return path.suffix.lower() == SUFFIX
+
+
 def load(path: Path) -> StudioFile:
     """Return the studio file at a path, without running it; StudioFileError where it cannot be read or is none."""
     name = clean(one_line(path.name))  # it stands in lines that are told

@@ -15,7 +15,7 @@ from PySide6.QtCore import QCoreApplication, QEvent, QSettings, QSize, Qt
 from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QKeyEvent
 from PySide6.QtWidgets import QMainWindow, QStackedWidget, QVBoxLayout, QWidget
 
-from gradstudio.core import compiled, files, presets
+from gradstudio.core import compiled, files, presets, studio_file
 from gradstudio.gui import commands
 from gradstudio.gui.branches import rewind_dialogs
 from gradstudio.gui.export import file_dialogs
@@ -461,7 +461,7 @@ class Window(QMainWindow):
         exercise_files, exam_files = second_part.exercise_files, second_part.exam_files
         if path.suffix == ".toml" and exercise_files.is_worksheet(path):
             exercise_files.open_worksheet(self.context, path)
-        elif path.suffix in (".toml", ".py"):
+        elif path.suffix == ".toml" or studio_file.is_named(path):
             self.controls.open_preset(path)  # which runs nothing of it
         elif path.suffix == ".map":
             self.columns.show_page("map")

@@ -126,7 +126,7 @@ def _fault(name: str, text: str, stopped: Callable[[], bool], limit: float) -> s
     """Return what is wrong with the file, "" where nothing is or it is stopped."""
     secret = secrets.token_hex(8)
     try:
-        with tempfile.TemporaryDirectory(prefix="gradstudio-check-", ignore_cleanup_errors=True) as made:
+        with files.temporary_folder(Path(tempfile.gettempdir())) as made:
             folder = Path(made)
             (folder / ASKED).write_text(f"{secret}\n{text}", encoding="utf-8", newline="")
             CheckNote.begin(folder / NOTE)

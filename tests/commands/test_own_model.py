@@ -43,6 +43,12 @@ def test_without_a_terminal_a_file_needs_trust_once(gradstudio: Callable, points
     assert gradstudio("run", points, *FEW).code == 2
 
 
+def test_a_suffix_in_capitals_is_that_of_a_studio_file(gradstudio: Callable, points: Path) -> None:
+    loud = points.rename(points.with_name("POINTS.PY"))
+    assert "build_model" in gradstudio("script", loud).out
+    assert gradstudio("new", loud.with_name("OTHER.PY")).code == 0
+
+
 def test_a_text_that_another_file_sets_for_a_knob_is_agreed_to_by_itself(
     gradstudio: Callable, points: Path, tmp_path: Path
 ) -> None:

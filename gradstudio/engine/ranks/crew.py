@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import atexit
 import selectors
-import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterable
@@ -20,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from gradstudio.core import process_server
+from gradstudio.core import files, process_server
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.knobs import KnobError
 from gradstudio.core.rank_placement import Placement
@@ -49,7 +48,8 @@ class Crew:
     def __init__(self, experiment: Experiment, stopped: Callable[[], bool], placement: Placement) -> None:
         """Start the processes. KnobError where they refuse, RankFailure where they do not come up."""
         self.size, self.step, self.stopped = experiment.distributed.ranks, 0, stopped
-        self._folder = Path(tempfile.mkdtemp(prefix="gradstudio-ranks-"))
+        self._temporary = files.temporary_folder(Path(tempfile.gettempdir()))
+        self._folder = Path(self._temporary.name)
         shape = rank_process.SHARED, self.size
         self._places, self._beats = np.memmap(self._folder / rank_process.PLACES, np.float64, "w+", shape=shape)
         self._processes: list[BaseProcess] = []
@@ -223,7 +223,7 @@ class Crew:
         self._forget_folder()
 
     def _forget_folder(self) -> None:
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._temporary.cleanup()
 
 
 class _Hearts:

@@ -43,7 +43,7 @@ class StudioFileWatch(QObject):
         """Watch the file of the preset that the simulator has now, if it is a studio file."""
         preset = self._simulator.preset
         path = preset.path if preset.experiment.studio_file is not None else None
-        if path is not None and path.suffix != presets.studio_file.SUFFIX:
+        if path is not None and not presets.studio_file.is_named(path):
             path = None  # a preset that holds a text of its own
         if path != self._path:
             self._path, self._told, self._shown = path, "", ""

@@ -56,7 +56,7 @@ def unpack(data: bytes, shape: tuple[int, ...], dtype: type[np.floating]) -> np.
         try:
             plane[:] = np.frombuffer(_inflated(part, count) if compressed == b"\1" else part, np.uint8)
         except (zlib.error, ValueError) as fault:
-            raise PackingError(f"damaged: {fault}") from None
+            raise PackingError(str(fault)) from None
     if count == 0:
         return np.empty(shape, dtype)
     changes = np.ascontiguousarray(planes.T).view(_UNSIGNED[np.dtype(dtype)]).reshape(-1, shape[0]).T
@@ -68,5 +68,5 @@ def _inflated(data: bytes, count: int) -> bytes:
     inflater = zlib.decompressobj()
     found = inflater.decompress(data, count + 1)
     if not inflater.eof:
-        raise PackingError(f"damaged: {len(data):,} bytes do not unpack to {count:,}")
+        raise PackingError(f"{len(data):,} bytes do not unpack to {count:,}")
     return found

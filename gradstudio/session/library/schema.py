@@ -4,7 +4,9 @@ A file may come from anybody. So nothing in it may run: views, triggers and what
 
 from __future__ import annotations
 
+import os
 import sqlite3
+from contextlib import suppress
 from pathlib import Path
 
 from gradstudio.core import files
@@ -85,7 +87,8 @@ def connect(path: Path, *, on_full_disk: bool = False) -> sqlite3.Connection:
         files.check_kind(path)  # SQLite would write a journal beside a device
     except OSError as fault:
         raise ValueError(f"{path} is no run library: {files.reason(fault)}") from None
-    connection = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None)
+    connection = _connection(path)
+    on_full_disk &= not _unchangeable(path)
     try:
         distrust(connection)
         if on_full_disk:
@@ -100,13 +103,45 @@ def connect(path: Path, *, on_full_disk: bool = False) -> sqlite3.Connection:
         if version < VERSION:
             _bring_up(connection, path)
             check(connection, path, VERSION)
-        connection.execute(f"PRAGMA journal_mode = {'MEMORY' if on_full_disk else 'WAL'}")
+        if on_full_disk:
+            _do_without_log(connection, path)
+        elif not _unchangeable(path):
+            connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")  # a power cut takes the last moment, never the file
         connection.execute("PRAGMA foreign_keys = ON")
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _connection(path: Path) -> sqlite3.Connection:
+    """Open the file. On a file system that is read-only SQLite has to be told that nobody writes it: it would make
+    files beside it. sqlite3.OperationalError where a log lies there, without which the file is not whole."""
+    if not _unchangeable(path):
+        return sqlite3.connect(path, timeout=PATIENCE, isolation_level=None)
+    log = Path(f"{os.path.realpath(path)}-wal")
+    if log.exists() and log.stat().st_size:
+        raise sqlite3.OperationalError(f"the file system is read-only; copy it elsewhere together with {log.name}")
+    return sqlite3.connect(f"{path.as_uri()}?immutable=1", uri=True, timeout=PATIENCE, isolation_level=None)
+
+
+def _unchangeable(path: Path) -> bool:
+    """Return whether the file lies on a file system that is read-only."""
+    if not hasattr(os, "statvfs"):
+        return False
+    with suppress(OSError):
+        return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
+    return False
+
+
+def _do_without_log(connection: sqlite3.Connection, path: Path) -> None:
+    """Move what is in the log into the file, and write none from now on. The index of the log, which this connection
+    alone has no need of, gives its 32 kB for that. Where they are not enough, the library can be read at least."""
+    with suppress(OSError):
+        os.unlink(f"{os.path.realpath(path)}-shm")
+    with suppress(sqlite3.OperationalError):
+        connection.execute("PRAGMA journal_mode = MEMORY")
 
 
 def distrust(connection: sqlite3.Connection) -> None:

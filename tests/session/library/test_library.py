@@ -499,6 +499,41 @@ def test_a_power_cut_takes_the_last_moment_and_never_the_file(path):
     assert found == [1, "wal"]
 
 
+def as_left_by_a_killed_program(path, folder):
+    """A library beside which SQLite's log lies, with a run in it, in another folder."""
+    with contextlib.closing(Library(path)) as library:
+        writing = LibraryWriter(path)
+        writing.follow(made(5))
+        assert writing.close()
+        library.annotate(library.entries()[0].id, note="in the log")
+        for ending in ("", "-wal", "-shm"):
+            shutil.copy(f"{path}{ending}", folder / f"copy.sqlite3{ending}")
+    return folder / "copy.sqlite3"
+
+
+def test_on_a_full_disk_the_log_and_its_index_give_their_room(path, tmp_path):
+    copy = as_left_by_a_killed_program(path, tmp_path)
+    assert copy.with_name("copy.sqlite3-wal").stat().st_size
+    with contextlib.closing(Library(copy, on_full_disk=True)) as library:
+        assert [entry.note for entry in library.entries()] == ["in the log"]
+        assert sorted(each.name for each in tmp_path.glob("copy*")) == ["copy.sqlite3"]
+        library.delete(entry.id for entry in library.entries())
+        assert library.purge() == 1
+
+
+def test_on_a_file_system_that_is_read_only_runs_are_listed(path, tmp_path, monkeypatch):
+    copy = as_left_by_a_killed_program(path, tmp_path)
+    monkeypatch.setattr(schema, "_unchangeable", lambda path: True)
+    with pytest.raises(LibraryError, match="read-only; copy it elsewhere together with copy"):
+        Library(copy)
+    with contextlib.closing(Library(path)) as library:
+        (entry,) = library.entries()
+        assert len(library.load(entry.id).history) == 5
+        with pytest.raises(LibraryError, match="readonly"):
+            library.annotate(entry.id, note="more")
+    assert [each.name for each in path.parent.glob(f"{path.name}*")] == [path.name]
+
+
 def test_a_full_disk_is_said_and_later_made_good(path, monkeypatch):
     run = made(5, status="running")
     monkeypatch.setattr(writer, "INTERVAL", 0.01)
