@@ -141,7 +141,7 @@ def _descriptors() -> list[str]:
             target = os.readlink(f"/proc/self/fd/{number}")
         except OSError:  # the one that read the folder
             continue
-        if target.endswith(FONTS):
+        if target.endswith(FONTS) and "matplotlib" not in target:
             continue
         found.append(Path(target).name if target.startswith("/") else target.split(":")[0])
     return found

@@ -17,6 +17,7 @@ sys.path[:0] = [str(_TESTS), str(_TESTS.parent)]  # as pytest has them
 from torture import stage  # noqa: E402
 
 FIRST = 5  # cycles before the first census: each shows other pages
+SHARES = 3  # cycles that open all bundled presets together
 STEPS = 30  # that a run makes at least before its window is closed
 
 
@@ -74,8 +75,10 @@ def cycle(number: int) -> float:
     pages = list(window.side.buttons)
     for page in (number, number + 2):
         window.columns.show_page(pages[page % len(pages)])
+    stage.open_presets(window, number % SHARES, SHARES)
     window.controls.run_or_pause()
     stage.wait(lambda: len(window.simulator.run.history) >= STEPS + number % 7, "the run trains")
+    stage.export_report(window)
     if number % 3 == 1:
         window.controls.rewind(STEPS // 2)
         window.simulator.play()

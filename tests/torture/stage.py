@@ -110,6 +110,29 @@ def open_window() -> Window:
     return window
 
 
+def open_presets(window: Window, first: int, every: int) -> None:
+    """Open one of so many bundled presets after the other until the formulas of their lessons are drawn, then the small
+    one."""
+    from PySide6.QtWidgets import QApplication
+
+    from gradstudio.core.files import PRESETS
+    from gradstudio.gui.widgets.formula import FormulaThread
+
+    for preset in sorted(PRESETS.glob("*.toml"))[first::every]:
+        window.controls.open_preset(preset.stem)
+        window.refresh(whole=True)
+        QApplication.processEvents()
+    drawing = window.findChildren(FormulaThread)
+    wait(lambda: not any(thread.busy for thread in drawing), "the formulas are drawn")
+    window.controls.load(small_preset())
+
+
+def export_report(window: Window) -> None:
+    """Write a report of the run, as far as it has come."""
+    window.jobs.export(window.simulator.run, "report.html", "cycle.html")
+    wait(lambda: not _threads("file "), "the report is written")
+
+
 def refusal() -> QObject:
     """Return a filter of events that keeps a window open, whoever chooses Quit."""
     from PySide6.QtCore import QEvent, QObject
