@@ -407,6 +407,7 @@ def _panels(context: Context, columns: Columns, knobs: KnobPanel, show_plots: Ca
         Command("knobs", "Show knobs", lambda: columns.toggle_knobs(only_show=show_plots()), "Ctrl+1",
                 "Shows the form of the knobs at the left", checked=knobs.isVisible),
         page("diagnosis", "Ctrl+2"),
+        page("lesson", "F4"),
         page("code", "Ctrl+3"),
         page("runs", "Ctrl+4"),
         page("branches", "Ctrl+5"),

@@ -93,6 +93,7 @@ class Window(QMainWindow):
         self._about_library = ""  # the latest that the message bar has shown
         self._reported = ""  # id of the latest run whose failure the message bar has shown
         self._state, self._asked, self._set = ChangeWatch(), ChangeWatch(), ChangeWatch()
+        self._broke, self._unseen = ChangeWatch(), False  # the run that broke, and whether that is yet to be seen
         self._page = ChangeWatch()  # at the side: a page that was hidden is behind
         self._shown: Run | None = None
         self._figures_due, self._texts_due = Every(0.2), Every(1.0)
@@ -125,8 +126,8 @@ class Window(QMainWindow):
         self.side = second_part.SidePanel()
         yield from theme.each_together(self.side.furnishing())
         self.diagnosis = self.side.diagnosis
-        self.findings, self.lesson = self.diagnosis.findings, self.diagnosis.lesson
-        self.projector.furnish(self.plots, self.diagnosis)
+        self.findings, self.lesson = self.diagnosis.findings, self.side.lesson_page.lesson
+        self.projector.furnish(self.plots, self.lesson)
         # The plot that is missed least.
         self.message.lay_over(self.plots.scale_and_rate, self.gallery_page, self.columns.middle.frame)
         self.parent_twin_overlay = second_part.ParentTwinOverlay(self.plots.overlays)
@@ -147,6 +148,8 @@ class Window(QMainWindow):
         yield
         self.columns.setUpdatesEnabled(False)  # what follows is seen together
         self.columns.fill(self.plots, self.side)  # whoever is told that a page is shown listens now
+        if self.simulator.preset.lesson and self.side.page == "diagnosis":
+            self.columns.show_page("lesson")
         self.heartbeat = Heartbeat(self._beat, self)
         self.plots.setFocusProxy(self.plots.loss.widget)
         self.plots.setFocus()  # so that Space runs
@@ -156,7 +159,6 @@ class Window(QMainWindow):
             self.show_gallery()
         self.refresh()
         QCoreApplication.sendPostedEvents(None, QEvent.Type.LayoutRequest)
-        self.diagnosis.balance()  # its texts have their width now
         self.columns.setUpdatesEnabled(True)
         if problem := stored.problem():
             self.message.show_error(problem)
@@ -275,6 +277,8 @@ class Window(QMainWindow):
             self._texts_due.restart(now)
             self._refresh_texts(run, new)
         if run is not self._shown:
+            if self._shown is not None and run.preset.id != self._shown.preset.id:
+                self._turn_to(run.preset)
             self._shown = run
             self.runs.mark()
 
@@ -310,9 +314,32 @@ class Window(QMainWindow):
             self.top.pill.show_state(state.tone, self.looked.words)
             self.findings.refresh(view, state, None, f"step {len(view.history) - 1:,}")
         self.lesson.refresh(run, self.simulator.requested, self.map.done_with_proposal)
-        (self.diagnosis.balance if new else self.diagnosis.balance_soon)()
+        self._sign(run)
         self.branches.refresh()
         self.gauges.refresh()
+
+    def _sign(self, run: Run) -> None:
+        """Show at the tabs where something is to be done or seen. A run that broke turns from the lesson to the
+        diagnosis, unless somebody does the lesson."""
+        progress, tabs, page = self.lesson.progress, self.side.tabs.buttons, self.side.page
+        to_do = progress is not None and bool(progress.steps) and not progress.whole
+        tabs["lesson"].show_sign("accent" if to_do else "", "not done yet" if to_do else "")
+        broke = run.first_nonfinite_step is not None or any(
+            finding.severity == "critical" for finding in list(run.findings.values())
+        )
+        if self._broke.changed(run.id, broke) and broke:
+            self._unseen = True
+            if page == "lesson" and not (progress is not None and progress.begun):
+                self.columns.show_page("diagnosis")
+                page = "diagnosis"
+        self._unseen = self._unseen and broke and page != "diagnosis"
+        tabs["diagnosis"].show_sign("bad" if self._unseen else "", "with news" if self._unseen else "")
+
+    def _turn_to(self, preset: presets.Preset) -> None:
+        """Show the plots, and what there is to read of a preset that was opened."""
+        self.close_large()
+        self.columns.show_page("lesson" if preset.lesson and not self.simulator.started else "diagnosis")
+        self.diagnosis.to_the_top()
 
     def _show_news(self) -> None:
         """Show what the message bar is for: a failed run, a written file, a full disk, the devices that were found."""
@@ -421,7 +448,7 @@ class Window(QMainWindow):
         self.findings.step_chosen.connect(controls.rewind)
         self.findings.remedy_chosen.connect(controls.apply_remedy)
         self.side.code.save_asked.connect(lambda: file_dialogs.save_code(self.context, self.side.code.text))
-        for page, button in self.side.buttons.items():
+        for page, button in self.side.tabs.buttons.items():
             self.commands.explain(button, f"page_{page}")
 
     def _restore(self) -> None:

@@ -64,7 +64,7 @@ def test_menus_are_filled_whoever_has_held_them(window: Window) -> None:
 
 def test_buttons_say_their_keys_and_the_list_of_keys_has_them(qtbot: QtBot, window: Window) -> None:
     assert window.top.play.toolTip().endswith("(Space, F5)") and window.top.step.toolTip().endswith("(F10)")
-    assert window.side.buttons["branches"].toolTip().endswith("(Ctrl+5)")
+    assert window.side.tabs.buttons["branches"].toolTip().endswith("(Ctrl+5)")
     window.commands.commands["list_keys"].call()
     [dialog] = window.findChildren(KeysDialog)
     told = "".join(label.text() for label in dialog.findChildren(QLabel))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from waiting import LONG, settle
 from gradstudio.core.gauge_samples import NAMES, Exponents, Shares, Sharpness
 from gradstudio.gui.gauges.gauge_pictures import ExponentBars, Sparkline, scale_beside
 from gradstudio.gui.gauges.gauges_panel import GaugeCard
-from gradstudio.gui.shell.pages import LARGE, PAGES
+from gradstudio.gui.shell.pages import LARGE, MORE, PAGES
 from gradstudio.gui.theme import theme
 from gradstudio.gui.window import Window
 from gradstudio.session.record.run_writer import RunWriter
@@ -196,7 +197,7 @@ def test_everything_has_a_name_and_a_help(qtbot: QtBot, window: Window) -> None:
     assert all(
         button.toolTip()
         for button in window.side.findChildren(QAbstractButton)
-        if button in window.side.buttons.values()
+        if button in (*window.side.tabs.buttons.values(), window.side.tabs.more)
     )
 
 
@@ -213,10 +214,14 @@ def test_all_pages_fit_side_by_side_and_no_text_is_cut(qtbot: QtBot, window: Win
         stepped(qtbot, window)
         measured(qtbot, window)
         qtbot.wait(50)
-        assert len(window.side.buttons) == len(PAGES) - len(LARGE) == 5
-        for button in window.side.buttons.values():
-            button.click()
-            assert button.width() >= button.fontMetrics().horizontalAdvance(button.text()) + 4, button.text()
+        tabs = (*window.side.tabs.buttons.values(), window.side.tabs.more)
+        assert len(tabs) == len(PAGES) - len(LARGE) - len(MORE) + 1 == 5
+        places = [tab.geometry() for tab in tabs]
+        for page in ("diagnosis", "lesson", "branches", "runs", "gauges"):
+            window.columns.show_page(page)
+            assert [tab.geometry() for tab in tabs] == places  # whichever is chosen
+        assert places[0].left() >= 0 and places[-1].right() < window.side.width()
+        assert all(one.right() < other.left() for one, other in pairwise(places))
         settle(theme)
         for label in window.side.gauges.findChildren(QLabel):
             if label.isVisible() and label.pixmap().isNull() and label.text():

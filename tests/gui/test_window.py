@@ -12,13 +12,14 @@ from PySide6.QtGui import QColor, QDropEvent, QMouseEvent
 from PySide6.QtWidgets import (
     QAbstractButton,
     QAbstractSlider,
-    QApplication,
     QComboBox,
+    QLabel,
     QLineEdit,
     QMenu,
     QPushButton,
     QScrollBar,
     QToolButton,
+    QVBoxLayout,
     QWidget,
 )
 from pytestqt.qtbot import QtBot
@@ -598,28 +599,42 @@ def test_a_planned_change_is_told_as_such(qtbot: QtBot, make_window: Callable[..
     qtbot.waitUntil(lambda: "set to 0.5 by the timeline" in window.knobs.rows["optimizer.lr"].note.text(), timeout=LONG)
 
 
-def test_the_lesson_stays_in_sight_beside_many_findings(qtbot: QtBot, make_window: Callable[..., Window]) -> None:
-    window = make_window(**BROKEN)
-    press(qtbot, window.top.play)
-    qtbot.waitUntil(lambda: window.simulator.run.over and len(window.simulator.run.findings) > 1, timeout=LONG)
-    qtbot.waitUntil(lambda: any(card.isVisible() for card in window.findings.cards), timeout=LONG)
-    window.diagnosis.balance()
-    heading = window.lesson.heading
-    assert heading.mapTo(window, heading.rect().bottomLeft()).y() < window.height() - 100
-
-
-def test_a_short_text_below_the_findings_does_not_lie_over_them(qtbot: QtBot) -> None:
-    """As where the preset is a person's own, without a lesson: Qt gave it 70 px, some of which the findings had."""
+def test_the_newest_part_of_the_diagnosis_is_in_view_and_nothing_above_is_cut(qtbot: QtBot) -> None:
     panel = DiagnosisPanel()
     qtbot.addWidget(panel)
-    panel.findings.state.show_text("bad", "Diverged", "", "word " * 400)
-    panel.lesson.summary.setText("Short.")
-    panel.resize(320, 400)
+    panel.resize(320, 260)
     panel.show()
-    panel.balance()
-    QApplication.processEvents()
-    above, below = panel.findings.parentWidget().parentWidget(), panel.lesson.parentWidget().parentWidget()
-    assert above.geometry().bottom() < below.geometry().top() < 380
+    column, texts = panel.findings.layout(), [QLabel(f"{place}\n\n\n\n") for place in range(9)]
+    assert isinstance(column, QVBoxLayout)
+    for text in texts:
+        column.insertWidget(column.count() - 1, text)
+    bar, room = panel.area.verticalScrollBar(), panel.area.viewport().height()
+
+    def inside(text: QLabel) -> bool:
+        return bar.value() <= text.y() and text.y() + text.height() <= bar.value() + room
+
+    for place in (5, 8, 3, 0):
+        panel.bring_into_view(texts[place])
+        qtbot.waitUntil(lambda place=place: bar.maximum() > 0 and inside(texts[place]), timeout=LONG)
+        at_the_end = bar.value() == bar.maximum()
+        assert at_the_end or not any(text.y() < bar.value() < text.y() + text.height() for text in texts), place
+
+
+def test_a_run_that_breaks_turns_from_a_lesson_that_nobody_does(
+    qtbot: QtBot, make_window: Callable[..., Window]
+) -> None:
+    window = make_window(**BROKEN)
+    window.controls.open_preset("rate-too-high")
+    window.refresh(whole=True)
+    tabs = window.side.tabs.buttons
+    assert window.side.page == "lesson" and tabs["lesson"].sign and "not done" in tabs["lesson"].accessibleName()
+    places = [tab.geometry() for tab in tabs.values()]
+    window.controls.set_knob("optimizer.lr", 1e6)
+    press(qtbot, window.top.play)
+    qtbot.waitUntil(lambda: window.simulator.run.over, timeout=LONG)
+    qtbot.waitUntil(lambda: window.findings.state.try_fixes.isVisible(), timeout=LONG)
+    assert window.side.page == "diagnosis" and not tabs["diagnosis"].sign
+    assert [tab.geometry() for tab in tabs.values()] == places
 
 
 def test_a_number_is_written_short_and_never_another(window: Window) -> None:

@@ -15,6 +15,7 @@ from gradstudio.core.knobs import KnobError
 from gradstudio.core.presets import Preset, PresetError
 from gradstudio.session.course import promises, questions
 from gradstudio.session.course.lesson_progress import Progress
+from gradstudio.session.record import branches
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_writer import RunWriter
 
@@ -132,6 +133,21 @@ def test_a_prediction_is_made_before_the_run_and_judged_by_it() -> None:
     again.predict(0, 0)
     again.look(run, run.experiment)
     assert again.steps[0].mark == "right"
+
+
+def test_a_run_that_was_seen_is_not_predicted_until_a_restart() -> None:
+    progress, new, run = Progress(PRESET), Run(PRESET, PRESET.experiment), ran(DIVERGED)
+    progress.look(run, run.experiment)
+    branch = branches.fork(run, 1)
+    assert progress.too_late(0, branch), "rewound, and nothing changed"
+    RunWriter(branch).change("optimizer.lr", 0.01)
+    assert progress.too_late(0, branch), "a branch of what was seen, with another knob"
+    other = ran([1.0, 0.5], optimizer__lr=0.01)
+    assert progress.too_late(0, other)
+    assert not progress.too_late(0, new), "restarted"
+    progress.predict(0, 1)
+    assert progress.waits_for(0, new) == "Now press Run, and see."
+    assert progress.waits_for(0, other) == "Press Restart, then Run, and see."
 
 
 def test_a_number_is_held_against_the_runs_own() -> None:

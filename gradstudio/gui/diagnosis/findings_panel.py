@@ -83,10 +83,12 @@ class Card(QFrame):
         self.back.clicked.connect(lambda: self.step_chosen.emit(self._step))
         return row
 
-    def show_text(self, role: str, title: str, when: str, text: str, meaning: str = "") -> None:
+    def show_text(self, role: str, title: str, when: str, text: str, meaning: str = "") -> bool:
+        """Show these texts; return whether the title is new."""
         said = (role, title, when, text, meaning)
         if said == self._said:
-            return
+            return False
+        new = said[:2] != self._said[:2]
         self._said = said
         self.title.setText(title)
         self.when.setText(when)
@@ -100,6 +102,7 @@ class Card(QFrame):
         if role != self._role:
             self._role = role
             self.update()
+        return new
 
     def offer(self, remedies: tuple[str, ...]) -> None:
         """Show a button for each remedy."""
@@ -140,11 +143,10 @@ class FindingsPanel(QWidget):
     remedy_chosen = Signal(str)
     step_chosen = Signal(int)
     fixes_asked = Signal()
+    news = Signal(QWidget)  # a part with news that a person is to see
 
     def __init__(self) -> None:
         super().__init__()
-        heading = QLabel("STATE AND FINDINGS")
-        heading.setProperty("role", "heading")
         self.state = Card()
         self.state.step_chosen.connect(self.step_chosen)
         self.state.fixes_asked.connect(self.fixes_asked)
@@ -152,14 +154,14 @@ class FindingsPanel(QWidget):
         self._column = QVBoxLayout(self)
         self._column.setContentsMargins(12, 12, 12, 10)
         self._column.setSpacing(9)
-        self._column.addWidget(heading)
         self._column.addWidget(self.state)
         self.provenance = ProvenanceCard()
         self.fixes = FixesPanel()
+        self.provenance.opened.connect(lambda: self.news.emit(self.provenance))
         self._column.addWidget(self.fixes)
         self._column.addWidget(self.provenance)
         self._column.addStretch(1)
-        for part in (heading, self.state, self.fixes, self.provenance):
+        for part in (self.state, self.fixes, self.provenance):
             theme.dress(part)
         theme.changed.connect(self.update)
 
@@ -169,7 +171,8 @@ class FindingsPanel(QWidget):
         self.state.offer_step(healthy)
         self.provenance.show_provenance(run.provenance)
         when = when or ("now" if run.history and not run.over else "")
-        self.state.show_text(state.tone, state.headline, when, state.text)
+        if self.state.show_text(state.tone, state.headline, when, state.text) and state.tone == "bad":
+            self.news.emit(self.state)
         found = ranked(run)
         while len(self.cards) < len(found):
             card = Card()

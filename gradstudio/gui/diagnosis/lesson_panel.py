@@ -21,6 +21,7 @@ from gradstudio.session.words.lesson_check_marks import no_map
 
 class LessonPanel(QWidget):
     finished = Signal(object)  # the preset whose lesson is done to its end
+    began = Signal()  # another lesson is shown
     went_on = Signal(QWidget)  # the step that is to be done now
 
     def __init__(self) -> None:
@@ -79,11 +80,18 @@ class LessonPanel(QWidget):
             self.finished.emit(self.progress.preset)
 
     def _asked_of(self, run: Run) -> tuple:
-        """Return what decides whether the question of the present step can be answered."""
+        """Return what decides whether the question of the present step can be answered, and what answers wait for."""
         progress = self.progress
-        if progress is None or progress.next >= len(self._rows) or not self._rows[progress.next][1].step.is_question:
+        if progress is None:
             return ()
-        return progress.next, progress.too_late(progress.next, run), progress.can_explain(progress.next, run)
+        waits = tuple(
+            progress.waits_for(place, run) if passed.mark == "answered" else ""
+            for place, passed in enumerate(progress.steps)
+        )
+        place = progress.next
+        if place >= len(self._rows) or not self._rows[place][1].step.is_question:
+            return False, False, waits
+        return progress.too_late(place, run), progress.can_explain(place, run), waits
 
     def _show_lesson(self, preset: Preset) -> None:
         self._preset, self.progress, self._shown = preset, Progress(preset), ()
@@ -100,9 +108,8 @@ class LessonPanel(QWidget):
             self._grid.addWidget(mark, place, 0, Qt.AlignmentFlag.AlignTop)
             self._grid.addWidget(row, place, 1)
             self._rows.append((mark, row))
-        self.summary.setText(preset.summary)
-        self.setVisible(bool(preset.lesson or preset.summary))
         self._restyle()
+        self.began.emit()
 
     def show_one_step(self, one: bool) -> None:
         """Show only the step that is to be done now, or all of them."""
@@ -147,7 +154,7 @@ class LessonPanel(QWidget):
         if self._at != self.progress.next and 0 < self.progress.next < len(self._rows):
             self.went_on.emit(self._rows[self.progress.next][1])
         self._at = self.progress.next
-        _, too_late, can_explain = self._shown or (0, False, False)
+        too_late, can_explain, waits = self._shown or (False, False, ("",) * len(self._rows))
         last = self._last_shown()
         for place, (mark, row) in enumerate(self._rows):
             passed = steps[place]
@@ -155,13 +162,24 @@ class LessonPanel(QWidget):
             tone = {"done": "good", "right": "good", "wrong": "bad"}.get(passed.mark, "dim")
             mark.setStyleSheet(f"color: {getattr(theme.colors, tone)};")
             current = place == self.progress.next
-            row.show_state(passed, current=current, too_late=too_late, can_explain=can_explain)
+            row.show_state(passed, current=current, too_late=too_late, can_explain=can_explain, waits=waits[place])
             for part in (mark, row):
                 part.setVisible(place == min(self._at, last) if self._one_step else place <= last)
-        self.summary.setVisible(bool(self._preset.summary) and not (self._one_step and self._rows))
+        told = self._preset.setting if self._secret else self._preset.summary
+        self.summary.setText(told)
+        self.summary.setVisible(bool(told) and not (self._one_step and self._rows))
         hidden = len(self._rows) - 1 - last
         self.more.setVisible(hidden > 0 and not self._one_step)
         self.more.setText(f"… {plural(hidden, 'more step', 'more steps')} after the answer")
+
+    @property
+    def _secret(self) -> bool:
+        """Whether the summary would answer a question that is still open."""
+        assert self.progress is not None
+        return any(
+            row.step.predict and self.progress.steps[place].mark in ("open", "answered")
+            for place, (_, row) in enumerate(self._rows)
+        )
 
     def _last_shown(self) -> int:
         """Return the place of the last step that is shown: what comes behind a question would give its answer away."""

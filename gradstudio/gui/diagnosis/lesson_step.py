@@ -29,7 +29,6 @@ SAID = {
 }  # fmt: skip
 TOO_LATE = "This run has begun. Press Restart to answer first, or leave the question out."
 NOT_YET = "To answer, let the run that this is about come to its end."
-WAITING = "Now press Run, and see."
 
 
 class LessonStepRow(QWidget):
@@ -71,9 +70,9 @@ class LessonStepRow(QWidget):
         self.hint.clicked.connect(self._show_hint)
         self.skip.clicked.connect(self.left_out)
 
-    def show_state(self, passed: Passed, *, current: bool, too_late: bool, can_explain: bool) -> None:
-        """Show what came of the step so far. `too_late`: the run that a prediction is about has begun; `can_explain`:
-        the number that a question asks for is there."""
+    def show_state(self, passed: Passed, *, current: bool, too_late: bool, can_explain: bool, waits: str) -> None:
+        """Show what came of the step so far. `too_late`: a run that a prediction is about was seen; `can_explain`: the
+        number that a question asks for is there; `waits`: what is to be done until an answer is judged."""
         asks = current and passed.mark == "open"
         color = theme.colors.text if current or passed.over else theme.colors.dim
         self.text.setStyleSheet(f"font-weight: {600 if current else 400}; color: {color};")
@@ -91,7 +90,7 @@ class LessonStepRow(QWidget):
         self.hint.setVisible(bool(self.step.hint) and current and self.hint_text.isHidden())
         note = passed.note
         if passed.mark == "answered":
-            note = WAITING
+            note = waits
         elif asks and self.step.predict and too_late:
             note = TOO_LATE
         elif asks and self.step.explain and not can_explain:

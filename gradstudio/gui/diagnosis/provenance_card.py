@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from html import escape
 
-from PySide6.QtCore import Qt
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QFrame, QLabel, QPushButton, QVBoxLayout
 
 from gradstudio.core.provenance import Operation, Provenance
@@ -15,6 +15,8 @@ from gradstudio.session.running.investigation import heading, sentence
 
 
 class ProvenanceCard(QFrame):
+    opened = Signal()  # the operations are shown now
+
     def __init__(self) -> None:
         super().__init__()
         self.setObjectName("card")
@@ -31,6 +33,7 @@ class ProvenanceCard(QFrame):
         self.more.setCheckable(True)
         self.more.setToolTip("Lists the operations that the value passed through, with their inputs and outputs")
         self.more.toggled.connect(self._show_chain)
+        self.more.toggled.connect(lambda shown: shown and self.opened.emit())
         column = QVBoxLayout(self)
         column.setContentsMargins(15, 9, 11, 10)
         column.setSpacing(5)

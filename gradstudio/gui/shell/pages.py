@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-Page = Literal["diagnosis", "branches", "code", "runs", "gauges", "memory", "map"]
+Page = Literal["diagnosis", "lesson", "branches", "code", "runs", "gauges", "memory", "map"]
 PAGES: dict[Page, str] = {
     "diagnosis": "Diagnosis",
+    "lesson": "Lesson",
     "branches": "Branches",
     "code": "Code",
     "runs": "Runs",
@@ -14,9 +15,11 @@ PAGES: dict[Page, str] = {
     "memory": "Memory",
     "map": "Map",
 }
+MORE: tuple[Page, ...] = ("gauges", "memory")  # in the right column, behind the tab More
 LARGE = frozenset[Page](("code", "map"))  # in the middle, in place of the plots; any other in the right column
 PAGE_HELP: dict[Page, str] = {
-    "diagnosis": "Shows what happened, why, what to do about it, and the lesson",
+    "diagnosis": "Shows what happened, why, and what to do about it",
+    "lesson": "Shows the lesson of the preset: what to expect, what to try, and what comes of it",
     "branches": "Shows the branches of this run, and the change that each began with",
     "code": "Shows the knobs as a plain PyTorch program",
     "runs": "Shows every run that was ever made, to find, open and compare",

@@ -15,7 +15,7 @@ from gradstudio.gui.shell.window_columns import Columns
 from gradstudio.gui.theme import theme
 
 if TYPE_CHECKING:
-    from gradstudio.gui.diagnosis.diagnosis_panel import DiagnosisPanel
+    from gradstudio.gui.diagnosis.lesson_panel import LessonPanel
     from gradstudio.gui.plots.plot_stack import PlotStack
 
 QWIDGETSIZE_MAX = (1 << 24) - 1  # Qt's own, which PySide does not have
@@ -29,9 +29,9 @@ class ProjectorView(QObject):
         self._window, self._top, self._columns, self._figures = window, top, columns, figures
         self._back: list[Callable[[], object]] = []  # what leaves it, in the order in which it is called
 
-    def furnish(self, plots: PlotStack, diagnosis: DiagnosisPanel) -> None:
+    def furnish(self, plots: PlotStack, lesson: LessonPanel) -> None:
         """Take the parts that are made last."""
-        self._plots, self._diagnosis = plots, diagnosis
+        self._plots, self._lesson = plots, lesson
 
     @property
     def on(self) -> bool:
@@ -49,13 +49,14 @@ class ProjectorView(QObject):
             self._show_bars,
             self._plots.project(),
             self._columns.project(),
-            partial(self._diagnosis.show_only, None),
+            partial(self._lesson.show_one_step, False),
         ]
         window.setMinimumSize(1, 1)  # a projector of 1024 x 768 is narrower than the window may be otherwise
         window.menuBar().setMaximumHeight(0)  # a hidden one takes its keys with it
         self._top.show_state_alone(True)
         self._figures.hide()
-        self._diagnosis.show_only("lesson" if self._diagnosis.lesson.steps else "findings")
+        self._lesson.show_one_step(True)
+        self._columns.show_page("lesson" if self._lesson.steps else "diagnosis")
         theme.project(True)
         window.setWindowState(state | Qt.WindowState.WindowFullScreen)
 
@@ -63,10 +64,10 @@ class ProjectorView(QObject):
         """Show the findings in place of the lesson, or the lesson again; enter the view first where it is off."""
         if not self.on:
             self.toggle()
-        elif self._diagnosis.only == "lesson" or not self._diagnosis.lesson.steps:
-            self._diagnosis.show_only("findings")
+        elif self._columns.page == "lesson" or not self._lesson.steps:
+            self._columns.show_page("diagnosis")
         else:
-            self._diagnosis.show_only("lesson")
+            self._columns.show_page("lesson")
 
     def leave(self) -> None:
         """Put the window back as it was."""

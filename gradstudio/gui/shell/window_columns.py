@@ -82,6 +82,11 @@ class Columns(QSplitter):
         else:
             self._right.hide()
 
+    @property
+    def page(self) -> Page:
+        """The page of the right column."""
+        return self._right.page
+
     def show_page(self, page: Page) -> None:
         """Show a page in the middle or in the right column, whichever is its place."""
         if page in LARGE:
@@ -107,7 +112,7 @@ class Columns(QSplitter):
 
         def back() -> None:
             self._knobs.setVisible(left)
-            self._right.segments.show()
+            self._right.tabs.show()
             self._right.show_page(page)
             self._right.setVisible(right)
             self.fit()  # or the larger texts' least widths are still in force
@@ -117,7 +122,7 @@ class Columns(QSplitter):
 
         self.middle.show_plots()
         self._knobs.hide()
-        self._right.segments.hide()
+        self._right.tabs.hide()
         self._right.show()
         self._right.show_page("diagnosis")
         self.setSizes([0, round((1 - PROJECTED) * self.width()), round(PROJECTED * self.width())])

@@ -40,11 +40,17 @@ class Progress:
     def __init__(self, preset: Preset) -> None:
         self.preset = preset
         self.steps = [Passed() for _ in preset.lesson]
+        self._seen: set[int] = set()  # places of the questions about a run that was seen since the latest restart
 
     @property
     def next(self) -> int:
         """Place of the first step that is not done; the number of steps where all are."""
         return next((place for place, step in enumerate(self.steps) if not step.over), len(self.steps))
+
+    @property
+    def begun(self) -> bool:
+        """Whether a person has answered a question."""
+        return any(step.mark in ("answered", "right", "wrong") for step in self.steps)
 
     @property
     def whole(self) -> bool:
@@ -55,6 +61,7 @@ class Progress:
         """Take in the run as it stands, and return whether anything has changed. Steps are done in order. `of_map`: as
         `is_done` takes it."""
         before = [(step.mark, step.note) for step in self.steps]
+        self._note_what_is_seen(run)
         for step, passed in zip(self.preset.lesson, self.steps, strict=True):
             if passed.mark == "answered":
                 self._judge(step, passed, run)
@@ -67,8 +74,18 @@ class Progress:
         return before != [(step.mark, step.note) for step in self.steps]
 
     def too_late(self, place: int, run: Run) -> bool:
-        """Return whether the run that a question asks to predict has made steps already."""
-        return bool(len(run.history) or run.over) and questions.is_about(self.preset.lesson[place], run, self.preset)
+        """Return whether a run that a question asks to predict was seen already. Only a restart opens the question
+        again: a branch begins with steps that were seen."""
+        self._note_what_is_seen(run)
+        return place in self._seen
+
+    def waits_for(self, place: int, run: Run) -> str:
+        """Return what is to be done until a prediction is judged by a run."""
+        if not len(run.history) and not run.over:
+            return "Now press Run, and see."
+        if run.over or not questions.is_about(self.preset.lesson[place], run, self.preset):
+            return "Press Restart, then Run, and see."
+        return "Let this run come to its end, and see."
 
     def predict(self, place: int, choice: int) -> None:
         """Take down what a person expects; the next run that the question is about judges it."""
@@ -110,6 +127,17 @@ class Progress:
         self.steps[place] = Passed("skipped", note)
 
     # ---- inside
+
+    def _note_what_is_seen(self, run: Run) -> None:
+        """Remember the questions that this run answers to who watches it. A question that names no knobs is about every
+        run of the preset."""
+        if not len(run.history) and not run.over:
+            if not run.parent:
+                self._seen.clear()
+            return
+        for place, step in enumerate(self.preset.lesson):
+            if step.predict and (not step.knobs or questions.is_about(step, run, self.preset)):
+                self._seen.add(place)
 
     def _judge(self, step: LessonStep, passed: Passed, run: Run) -> None:
         if not questions.is_about(step, run, self.preset):

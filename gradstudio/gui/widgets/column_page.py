@@ -1,0 +1,46 @@
+"""A page of the right column with one scroll bar, in which nothing else scrolls."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QPoint, QTimer
+from PySide6.QtWidgets import QVBoxLayout, QWidget
+
+from gradstudio.gui.widgets.plain_grounds import scrolled
+
+ABOVE = 8  # px that stay free above a part that is brought into view
+LAID_OUT = 20  # ms after which new texts have their height
+
+
+class ColumnPage(QWidget):
+    def __init__(self, inside: QWidget, name: str) -> None:
+        super().__init__()
+        self.inside, self.area = inside, scrolled(inside, name)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.addWidget(self.area)
+
+    def to_the_top(self) -> None:
+        self.area.verticalScrollBar().setValue(0)
+
+    def bring_into_view(self, part: QWidget) -> None:
+        """Scroll so that the whole of a part is in view once it is laid out, or its beginning where it is too high. The
+        topmost part in view is never cut."""
+        QTimer.singleShot(LAID_OUT, part, lambda: self._scroll_to(part))
+
+    def _scroll_to(self, part: QWidget) -> None:
+        bar, room = self.area.verticalScrollBar(), self.area.viewport().height()
+        top = self._top(part)
+        if bar.value() <= top - ABOVE and top + part.height() <= bar.value() + room:
+            return
+        least = min(top, top + part.height() + ABOVE - room + ABOVE)  # the least that shows all of it
+        tops = [self._top(each) for each in self._parts() if least <= self._top(each) <= top]
+        bar.setValue(min(tops, default=top) - ABOVE)
+
+    def _parts(self) -> list[QWidget]:
+        layout = self.inside.layout()
+        assert layout is not None
+        parts = [item.widget() for place in range(layout.count()) if (item := layout.itemAt(place)) is not None]
+        return [part for part in parts if part is not None and part.isVisible()]
+
+    def _top(self, part: QWidget) -> int:
+        return part.mapTo(self.inside, QPoint()).y()
