@@ -137,7 +137,7 @@ def test_a_gap_at_the_end_is_below_the_last_line(qtbot: QtBot) -> None:
 def test_several_knobs_are_named_where_they_fit(coded: Window) -> None:
     coded.controls.set_knob("problem.task", "ring")
     coded.refresh()
-    assert note(coded) == "▌model.kind gan, problem.task ring"
+    assert note(coded) == "■ model.kind gan, problem.task ring"
     for name, value in {
         "optimizer.lr": 0.5,
         "optimizer.momentum": 0.25,
@@ -148,7 +148,7 @@ def test_several_knobs_are_named_where_they_fit(coded: Window) -> None:
         coded.refresh()
     coded.controls.reset_knobs()
     coded.refresh()
-    assert note(coded) == "▌6 knobs" and "model.kind = mlp" in coded.side.code.note.toolTip().splitlines()
+    assert note(coded) == "■ 6 knobs" and "model.kind = mlp" in coded.side.code.note.toolTip().splitlines()
 
 
 def test_the_caption_tells_whose_program_it_is(qtbot: QtBot, make_window: Callable[..., Window]) -> None:

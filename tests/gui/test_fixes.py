@@ -96,7 +96,7 @@ def test_what_was_tried_is_told_best_first_with_its_curve(qtbot: QtBot, broken: 
     assert (unchanged.name.text(), unchanged.what.text(), unchanged.mark.text()) == (
         "no change",
         f"NaN at {broke}",
-        "✕",
+        "✗",
     )
     assert live.apply.isVisible() and restart.apply.isVisible() and not unchanged.apply.isVisible()
     assert panel.progress.text() == "2 fixes of 2 held"

@@ -6,14 +6,15 @@ import math
 
 import numpy as np
 import pytest
-from drawn_runs import add, run_of
+from drawn_runs import LAYERS, add, run_of
 from hypothesis import given
 from hypothesis import strategies as st
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from gradstudio.gui.drawing import nan_marks, usual_range
+from gradstudio.core.history import LAYER_METRICS
+from gradstudio.gui.drawing import heatmap_colors, nan_marks, usual_range
 from gradstudio.gui.drawing.overlay import DASHES, PARENT
 from gradstudio.gui.drawing.overlay_curves import dashed
 from gradstudio.gui.drawing.usual_range import Cut
@@ -209,3 +210,27 @@ def test_the_loss_and_the_norm_have_most_of_the_height(shown: tuple[PlotStack, S
     QApplication.processEvents()
     assert stack.loss.height() + stack.gradient_norm.height() >= 450
     assert stack.layer_card.height() >= 150
+
+
+def test_exactly_zero_has_a_colour_and_an_entry_of_its_own(shown: tuple[PlotStack, Simulator]) -> None:
+    stack, simulator = shown
+    values = np.ones((len(LAYER_METRICS), len(LAYERS)))
+    values[:, 0], values[:, 1] = 0.0, 1e-3
+    simulator.run = run_of([{"layers": values}] * 3)
+    stack.layer_card.show_page("layers")
+    stack.refresh(simulator)
+    assert (stack.layers.image.image[0] == heatmap_colors.ZERO).all() and (stack.layers.image.image[1] < 100).all()
+    assert stack.layers.bar._zero
+    simulator.run = run_of([{}] * 3)
+    stack.refresh(simulator)
+    assert not stack.layers.bar._zero
+
+
+def test_an_empty_plot_says_how_to_begin(shown: tuple[PlotStack, Simulator]) -> None:
+    stack, simulator = shown
+    stack.refresh(simulator)
+    for plot in (stack.loss, stack.gradient_norm, stack.layers):
+        assert plot.invitation.isVisible() and plot.invitation.toPlainText() == "Press Run (Space)"
+    simulator.run = run_of([{}])
+    stack.refresh(simulator)
+    assert not any(plot.invitation.isVisible() for plot in stack.every)

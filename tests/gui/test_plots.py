@@ -22,7 +22,7 @@ from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import LAYER_METRICS, Layer
 from gradstudio.core.presets import Preset
 from gradstudio.core.unknown import UNKNOWN
-from gradstudio.gui.drawing import axes, pyqtgraph_internals
+from gradstudio.gui.drawing import axes, heatmap_colors, pyqtgraph_internals
 from gradstudio.gui.drawing.envelope import INF, NAN, ZERO, Envelope
 from gradstudio.gui.drawing.heatmap_colors import NONFINITE, TOP, indices, lookup_table
 from gradstudio.gui.drawing.heatmap_image import LayerBins
@@ -199,7 +199,10 @@ def test_a_colour_is_where_its_value_is_on_the_scale(values: list[float], linear
         if not math.isfinite(value):
             assert index == NONFINITE
             continue
-        place = value if linear else math.log10(value) if value else -math.inf
+        if value == 0 and not linear:
+            assert index == heatmap_colors.ZERO  # not as the least of the scale
+            continue
+        place = value if linear else math.log10(value)
         share = min(max((place - levels[0]) / (levels[1] - levels[0]), 0.0), 1.0)
         assert 0 <= index <= TOP and abs(index - share * TOP) <= 1 + 1e-9
 

@@ -142,7 +142,7 @@ class CodePanel(QWidget):
         """Return the text behind the sign of the marks, with places to break."""
         if not what:
             return ""
-        sign = "▌" if self._marks.lines else "▶ "
+        sign = "■ " if self._marks.lines else "▶ "
         text = f"{what}: no line changed" if self._marks.first is None else sign + what
         return text.replace("_", "_" + MAY_BREAK).replace(".", "." + MAY_BREAK)
 

@@ -26,7 +26,7 @@ CROSS = 3.0  # px from its centre to its ends
 BRANCH = "Rewinds to where the fixes were tried, sets these knobs, and continues as a branch"
 RESTART = "Sets these knobs and begins again from step 0, because they take effect on restart"
 
-_MARKS = {"good": "✓", "warning": "–", "bad": "✕", "dim": "–"}  # by the colour of what came of a trial
+_MARKS = {"good": "✓", "warning": "–", "bad": "✗", "dim": "–"}  # by the colour of what came of a trial
 
 
 class Sparkline(QWidget):

@@ -23,17 +23,20 @@ class ColorBar(QWidget):
         self._levels: tuple[float, float] | None = None
         self._linear = False
         self._unit = ""
+        self._zero = False  # whether the colour of 0 is explained
 
-    def show_levels(self, levels: tuple[float, float] | None, what: str, unit: str, *, linear: bool = False) -> None:
+    def show_levels(
+        self, levels: tuple[float, float] | None, what: str, unit: str, *, linear: bool = False, zero: bool = False
+    ) -> None:
         """Show the values at the two ends, given as log10 unless `linear`; None for no scale. `what` is shown, in
-        `unit`."""
+        `unit`. `zero` says that there are cells of exactly 0."""
         if levels is not None and not levels[0] < levels[1]:
             levels = (levels[0], levels[0] + 1)
-        if (levels, linear, unit) == (self._levels, self._linear, self._unit):
+        if (levels, linear, unit, zero) == (self._levels, self._linear, self._unit, self._zero):
             return
-        self._levels, self._linear, self._unit = levels, linear, unit
+        self._levels, self._linear, self._unit, self._zero = levels, linear, unit, zero
         low, high = (self._text(value) for value in levels) if levels else ("", "")
-        self.setToolTip(f"{what}: {low} to {high}; NaN and Inf have the colour below" if levels else "")
+        self.setToolTip(f"{what}: {low} to {high}; exactly 0, NaN and Inf have the colours below" if levels else "")
         self.setAccessibleDescription(f"{what} from {low} to {high}")
         self.update()
 
@@ -43,15 +46,17 @@ class ColorBar(QWidget):
         with QPainter(self) as painter:
             painter.setFont(theme.font(0.8))
             line = painter.fontMetrics().height()
-            strip = QRectF(8, 6 + line, 10, self.height() - 16 - 2 * line)
+            below = 2 if self._zero else 1  # entries under the strip
+            strip = QRectF(8, 6 + line, 10, self.height() - 16 - (1 + below) * line)
             painter.fillRect(strip, _gradient(strip))
             painter.setPen(theme.color("dim"))
             painter.drawText(QRectF(6, 1, self.width() - 6, line), Qt.AlignmentFlag.AlignVCenter, self._unit)
             self._write_values(painter, self._levels, strip, line)
-            foot = QRectF(8, self.height() - line - 3, 10, line - 5)
-            painter.fillRect(foot, theme.color("bad"))
-            beside = QRectF(22, self.height() - line - 6, self.width() - 22, line)
-            painter.drawText(beside, Qt.AlignmentFlag.AlignVCenter, "NaN Inf")
+            for row, (text, role) in enumerate((("NaN Inf", "bad"), ("0", "disabled"))[:below], 1):
+                y = self.height() - row * line
+                painter.fillRect(QRectF(8, y - 3, 10, line - 5), theme.color(role))
+                beside = QRectF(22, y - 6, self.width() - 22, line)
+                painter.drawText(beside, Qt.AlignmentFlag.AlignVCenter, text)
 
     def _write_values(self, painter: QPainter, levels: tuple[float, float], strip: QRectF, line: int) -> None:
         low, high = levels

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from PySide6.QtCore import QPointF, Qt
-from PySide6.QtGui import QColor, QPainterPath
+from PySide6.QtGui import QColor, QPainterPath, QPen
 from PySide6.QtWidgets import QGraphicsPathItem
 
 from gradstudio.gui.drawing.canvas import Canvas
@@ -24,8 +24,9 @@ class Dots(QGraphicsPathItem):
         self.setZValue(z)
         canvas.box.sigTransformChanged.connect(self._place)
 
-    def dress(self, fill: QColor) -> None:
-        self.setBrush(fill)
+    def dress(self, color: QColor, *, hollow: bool = False) -> None:
+        self.setBrush(Qt.BrushStyle.NoBrush if hollow else color)
+        self.setPen(QPen(color, 1.2) if hollow else Qt.PenStyle.NoPen)
 
     def show_at(self, steps: np.ndarray, values: np.ndarray) -> None:
         there = np.isfinite(values)

@@ -11,33 +11,34 @@ from PySide6.QtGui import QColor
 from gradstudio.core.compiled import compiled
 from gradstudio.gui.theme import theme
 
-TOP, NONFINITE, NOTHING = 253, 254, 255  # places in the table: 0 to TOP is viridis, and the last is transparent
+# Places in the table: 0 to TOP is viridis, and the last is transparent.
+TOP, ZERO, NONFINITE, NOTHING = 252, 253, 254, 255
 
 
 @lru_cache(maxsize=4)
-def _table(nonfinite: str) -> np.ndarray:
+def _table(zero: str, nonfinite: str) -> np.ndarray:
     viridis = pg.colormap.get("viridis")
     assert viridis is not None
     colors = np.asarray(viridis.getLookupTable(nPts=TOP + 1))
-    bad = QColor(nonfinite)
-    red, green, blue = np.vstack([colors, [[bad.red(), bad.green(), bad.blue()]]]).astype(np.uint32).T
+    own = [(color.red(), color.green(), color.blue()) for color in map(QColor, (zero, nonfinite))]
+    red, green, blue = np.vstack([colors, own]).astype(np.uint32).T
     return np.append(0xFF000000 | red << 16 | green << 8 | blue, np.uint32(0))
 
 
 def lookup_table() -> np.ndarray:
     """Return 256 colours, (256,) uint32, as Qt packs them: 0xAARRGGBB."""
-    return _table(theme.colors.bad)
+    return _table(theme.colors.disabled, theme.colors.bad)
 
 
 @lru_cache(maxsize=8)
 def _edges(low: float, high: float, linear: bool) -> np.ndarray:
     edges = np.linspace(low, high, TOP + 1)[1:]
-    return np.append(edges if linear else 10**edges, np.inf)
+    return np.append(edges if linear else 10**edges, [np.inf, np.inf])
 
 
 @compiled("void(float64[::1], float64[::1], uint8[::1])")
 def _search(values: np.ndarray, edges: np.ndarray, found: np.ndarray) -> None:
-    """Count the edges that each value has reached. The last edge is Inf; a NaN has reached all."""
+    """Count the edges that each value has reached. The last two are Inf; a NaN has reached all."""
     for place in range(values.size):
         low, high = 0, edges.size
         while low < high:
@@ -51,7 +52,10 @@ def _search(values: np.ndarray, edges: np.ndarray, found: np.ndarray) -> None:
 
 def indices(values: np.ndarray, levels: tuple[float, float], *, linear: bool) -> np.ndarray:
     """Return the places in the table of values that are not below 0. `levels` are the two ends of the scale, as log10
-    unless `linear`. A value under the scale, such as 0, has its first colour, and one over it the last."""
+    unless `linear`. A value under the scale has its first colour, and one over it the last; 0, which has no log, has a
+    colour of its own."""
     found = np.empty(values.shape, np.uint8)
     _search(values.astype(float).ravel(), _edges(*levels, linear), found.ravel())
+    if not linear:
+        found[values == 0] = ZERO
     return found

@@ -6,8 +6,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from PySide6.QtCore import Qt
-from PySide6.QtGui import QPen
 
 from gradstudio.core.history import History
 from gradstudio.core.task_measures import measure
@@ -15,7 +13,6 @@ from gradstudio.core.text import number, percent
 from gradstudio.core.unknown import is_known, known
 from gradstudio.gui.drawing.axes import LinearAxis
 from gradstudio.gui.drawing.canvas import Canvas
-from gradstudio.gui.drawing.curve import Curve
 from gradstudio.gui.drawing.curve_source import Source
 from gradstudio.gui.drawing.dots import Dots
 from gradstudio.gui.drawing.marks import Marks
@@ -34,16 +31,15 @@ End = tuple[int, float] | None  # the number of steps of a run that is over, and
 
 
 class Measured:
-    """The curve of a column that is measured at a few steps: a line between them, and a dot at each."""
+    """A column that is measured at a few steps, as dots: nobody knows how it went between them."""
 
-    def __init__(self, canvas: Canvas, name: str, role: str, style: Qt.PenStyle) -> None:
-        self.name, self._role, self._style, self._canvas = name, role, style, canvas
-        self._curve, self._dots = Curve(canvas, 14), Dots(canvas, 15)
+    def __init__(self, canvas: Canvas, name: str, role: str, *, hollow: bool = False) -> None:
+        self.name, self._role, self._hollow = name, role, hollow
+        self._dots = Dots(canvas, 15)
         self.clear()
 
     def clear(self) -> None:
         self.steps = self.values = np.empty(0)
-        self._curve.cut(0)
         self._dots.show_at(self.steps, self.values)
 
     def take(self, history: History, start: int, stop: int) -> None:
@@ -52,9 +48,7 @@ class Measured:
 
     def draw(self, end: End = None) -> None:
         """Draw what was measured, and a last value that no row has."""
-        steps, values = self._with(end)
-        self._curve.put(0, steps, values)
-        self._dots.show_at(steps, values)
+        self._dots.show_at(*self._with(end))
 
     def range(self, first: float, last: float, end: End = None) -> tuple[float, float] | None:
         """Return the least and the greatest of the values that `draw` draws; None where there is none."""
@@ -68,10 +62,7 @@ class Measured:
         return np.append(self.steps, end[0]), np.append(self.values, end[1])
 
     def restyle(self) -> None:
-        pen = QPen(theme.color(self._role), self._canvas.sharp, self._style)
-        pen.setCosmetic(True)
-        self._curve.dress(pen)
-        self._dots.dress(theme.color(self._role))
+        self._dots.dress(theme.color(self._role), hollow=self._hollow)
 
 
 class DirectionsPlot(StepPlot):
@@ -92,8 +83,8 @@ class DirectionsPlot(StepPlot):
         self.clip = Series(self.canvas, source, "clip_cosine", "good", dashed=True, marked=False)
         self.update_ = Series(self.canvas, source, "update_cosine", "warning", marked=False)
         self.series = (self.clip, self.update_)
-        self.accuracy = Measured(self.canvas, "test_accuracy", "accent", Qt.PenStyle.SolidLine)
-        self.alike = Measured(self.canvas, "head_cosine", "dim", Qt.PenStyle.DashLine)
+        self.accuracy = Measured(self.canvas, "test_accuracy", "accent")
+        self.alike = Measured(self.canvas, "head_cosine", "dim", hollow=True)
         self.measured = (self.accuracy, self.alike)
         self._broken = Marks(self.canvas, "cross", SIZE, z=30, height=0.04)
         self.restyle()
@@ -131,8 +122,8 @@ class DirectionsPlot(StepPlot):
     def legend(self) -> str:
         c = theme.colors
         return (
-            f"<span style='color:{c.accent}'>•—• test accuracy</span> &nbsp; "
-            f"<span style='color:{c.dim}'>•- -• cosine at the head</span> &nbsp; "
+            f"<span style='color:{c.accent}'>• test accuracy</span> &nbsp; "
+            f"<span style='color:{c.dim}'>○ cosine at the head</span> &nbsp; "
             f"<span style='color:{c.good}'>- - - of clipping</span> &nbsp; "
             f"<span style='color:{c.warning}'>—— of the update</span>"
         )

@@ -45,7 +45,7 @@ class GradientNormPlot(StepPlot):
     max_norm_moved = Signal(float)
 
     columns = ("grad_norm", "clipped_norm", "clip_coef")
-    has_words = True
+    has_words = invites = True
     key = "gradient-norm"
     options: ClassVar[Mapping[str, Option]] = {"scale": SCALE, "steps": STEPS_OR_BAND}
 

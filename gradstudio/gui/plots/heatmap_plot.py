@@ -14,7 +14,7 @@ from PySide6.QtWidgets import QComboBox, QGraphicsPathItem
 
 from gradstudio.gui.drawing import axes
 from gradstudio.gui.drawing.color_bar import ColorBar
-from gradstudio.gui.drawing.heatmap_colors import indices, lookup_table
+from gradstudio.gui.drawing.heatmap_colors import ZERO, indices, lookup_table
 from gradstudio.gui.drawing.heatmap_image import Heatmap, LayerBins
 from gradstudio.gui.drawing.row_groups import groups
 from gradstudio.gui.drawing.series import log10
@@ -33,7 +33,7 @@ class HeatmapPlot(StepPlot):
     values of a metric in `values`. Values are not below 0."""
 
     right_width = 0  # the colour bar is there
-    pixelated = True
+    pixelated = invites = True
     names: ClassVar[Mapping[str, str]] = {}  # of the metrics; the first is shown at first
     units: ClassVar[Mapping[str, str]] = {}
     shares: ClassVar[frozenset[str]] = frozenset()  # metrics on a linear scale from 0 to 1
@@ -58,6 +58,7 @@ class HeatmapPlot(StepPlot):
         self._levels = (0.0, 1.0)
         self._levels_due = 0.0  # when they are found again
         self._drawn: tuple = ()  # what is in the picture, and the bin up to which that stays
+        self._has_zero = False  # whether a cell is exactly 0
         self._row: int | None = None  # row that the cursor reads
         self.image = Heatmap(self.canvas)
         self._lines = QGraphicsPathItem(self.canvas.data)
@@ -121,15 +122,15 @@ class HeatmapPlot(StepPlot):
         done = self._drawn[5] if same else 0
         if same and self._drawn[6] == bins.count:
             return
-        self.image.put(
-            done, indices(bins.picture(done), self._levels, linear=self.shown in self.shares).T, lookup_table()
-        )
+        linear = self.shown in self.shares
+        index = indices(bins.picture(done), self._levels, linear=linear).T
+        self.image.put(done, index, lookup_table())
+        self._has_zero = (same and self._has_zero) or bool((index == ZERO).any())
         self.image.stretch(bins.left, bins.width)
         self._drawn = (*shown, bins.done, bins.count)
         self._draw_lines(len(self._rows))
-        self.bar.show_levels(
-            self._levels, self.names[self.shown], self.units[self.shown], linear=self.shown in self.shares
-        )
+        name, unit = self.names[self.shown], self.units[self.shown]
+        self.bar.show_levels(self._levels, name, unit, linear=linear, zero=self._has_zero)
 
     def restyle(self) -> None:
         self._lines.setPen(QPen(theme.color("plot"), 0))

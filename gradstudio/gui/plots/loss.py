@@ -34,7 +34,7 @@ class LossPlot(StepPlot):
     help = "Mean loss of each step's batch, before its update. Training minimizes it; a NaN shows here last."
 
     columns = ("loss", "accuracy")
-    has_words = True
+    has_words = invites = True
     key = "loss"
     options: ClassVar[Mapping[str, Option]] = {"scale": SCALE, "smoothing": SMOOTHING, "steps": STEPS}
 

@@ -11,13 +11,13 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from PySide6.QtCore import QEvent, QObject, QPointF, Qt, Signal
-from PySide6.QtGui import QAccessible, QFocusEvent, QKeyEvent, QMouseEvent, QPen
+from PySide6.QtGui import QAccessible, QColor, QFocusEvent, QKeyEvent, QMouseEvent, QPen
 from PySide6.QtWidgets import QFrame, QGraphicsItem, QHBoxLayout, QVBoxLayout
 
 from gradstudio.core.files import Content
 from gradstudio.core.text import strong
 from gradstudio.gui.drawing import axes, label_strip
-from gradstudio.gui.drawing.canvas import Canvas, Upright
+from gradstudio.gui.drawing.canvas import Canvas, Label, Upright
 from gradstudio.gui.drawing.label_strip import LabelStrip, Tag
 from gradstudio.gui.drawing.looked_line import LookedLine
 from gradstudio.gui.drawing.overlay import Overlays
@@ -57,6 +57,7 @@ class StepPlot(QFrame):
     columns: tuple[str, ...] = ()  # of the history, for its data as a table
     shown_metric = ""  # of the layers, for its data as a table
     pixelated = False  # whether its picture is made of cells, which a figure shows with sharp edges
+    invites = False  # whether it says how to begin while it is empty
     has_words = False  # whether words stand over it where its marks are
     alone_asked = Signal()  # a person wants this plot to have the room of all, or all plots again
     may_be_alone, alone = False, False  # whether it can have it, and whether it has
@@ -88,7 +89,8 @@ class StepPlot(QFrame):
         self.plot, self.canvas = self.widget.plot, self.widget.canvas
         self.marks, self.cursor_line = RunMarks(self.canvas), Upright(self.canvas)
         self.looked_line = LookedLine(self.canvas, self.step_cursor.looked)
-        self.strip = LabelStrip(self.canvas)
+        self.strip, self.invitation = LabelStrip(self.canvas), Label(self.canvas, z=40)
+        self.invitation.hide()
         if self.has_words:
             self.widget.above = label_strip.HIGH
         self.header = PlotHeader(self.title, self.help)
@@ -257,6 +259,7 @@ class StepPlot(QFrame):
         self.widget.dress()
         self.marks.restyle()
         self.strip.restyle()
+        self.invitation.dress(theme.color("dim"), QColor(Qt.GlobalColor.transparent), theme.font())
         self.cursor_line.setPen(QPen(theme.color("dim"), 0))
         self.looked_line.restyle()
         self.redraw()
@@ -305,12 +308,26 @@ class StepPlot(QFrame):
             spare = 0.008 * (right - left)  # for a mark at the first step, and for the timeline's handle at the last
             self.box.set_range(x=(left - spare, right + 1.5 * spare))
         self.show_values("left", bool(len(run.history) or (self.overlay and self.steps.over)) and self.left_values)
+        if self.invites:
+            self._invite(run)
         if self.series and self._is_fit_due():
             self.fit_y(run)
         self.draw(run)
         if self.marks.are_stale(run):
             self._draw_marks(run)
         self._unsaid = True
+
+    def _invite(self, run: Run) -> None:
+        """Say how to begin, while nothing is drawn."""
+        empty = not len(run.history) and not (self.overlay and self.steps.over)
+        if empty:
+            self.invitation.setText(how_to_begin(run))
+        if empty != self.invitation.isVisible():
+            self.invitation.setVisible(empty)
+            self.plot.showGrid(y=not empty and not self.pixelated, alpha=1)
+            self._moved = True
+        if empty:
+            self._place_labels()
 
     def _is_fit_due(self) -> bool:
         """Return whether to fit the y axis: other steps are on view, a value has left it, or some time has passed."""
@@ -335,6 +352,8 @@ class StepPlot(QFrame):
     def _place_labels(self) -> None:
         """Put the words where they belong for the ranges and the size."""
         self.strip.place()
+        wide, high = self.canvas.size
+        self.invitation.place(wide / 2, high / 2, (0.5, 0.5))
 
     def _resized(self) -> None:
         self._unsaid = True  # as there may be room for more words, or for fewer
@@ -427,3 +446,12 @@ class StepPlot(QFrame):
             self.alone_asked.emit()
             return True
         return plot_keys.press(key, self.steps, self.step_cursor, last)
+
+
+def how_to_begin(run: Run) -> str:
+    """Return what a plot says that has nothing to draw yet."""
+    if run.watched is not None:
+        return "Waiting for the first step of the script"
+    if run.over:
+        return "This run made no step"
+    return "Press Run (Space)" if run.status == "ready" else "The first step is being made"

@@ -1,3 +1,3 @@
 """The sign on a button that opens a menu."""
 
-ARROW = "▾"
+ARROW = "▼"

@@ -101,13 +101,15 @@ def directions(axes: Axes, trace: Trace, colours: Colours) -> None:
         if not len(steps):
             continue
         broken[steps[np.isnan(values)]] = True
-        dots = {"marker": "o", "markersize": 3} if len(steps) < len(trace) / 2 else {}
+        dots: dict[str, Any] = {}
+        if len(steps) < len(trace) / 2:  # nobody knows how it went between them
+            dots = {"linestyle": "none", "marker": "o", "markersize": 4, "fillstyle": "none" if dashes[0] else "full"}
         if not dots:  # of every step: a gap where one was not measured
             values = trace[name]
             steps = reduce(values)
             values = values[steps]
-        style = {"color": colours[colour], "linewidth": 1.2, "dashes": dashes}
-        entries += axes.plot(steps, values, label=label, **style, **dots)
+        style = dots or {"linewidth": 1.2, "dashes": dashes}
+        entries += axes.plot(steps, values, label=label, color=colours[colour], **style)
     drawn = np.concatenate([np.zeros(1), *(np.asarray(line.get_ydata(), float) for line in entries)])
     axes.set_ylim(float(np.nanmin(drawn)) - 0.05, 1.05)
     if broken.any():
