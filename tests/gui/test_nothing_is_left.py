@@ -24,7 +24,7 @@ from waiting import ENDLESS, LONG
 from gradstudio.gui.export import plot_menu
 from gradstudio.gui.knobs.knob_row import KnobRow
 from gradstudio.gui.knobs.preset_text import PastedPreset
-from gradstudio.gui.runs.comparison_dialog import ComparisonDialog
+from gradstudio.gui.runs.comparison_page import ComparisonPage
 from gradstudio.gui.window import Window
 from gradstudio.session.simulator import Simulator
 
@@ -260,7 +260,8 @@ def stored_runs(qtbot: QtBot, window: Window) -> None:
     qtbot.waitUntil(lambda: first in window.plots.overlays.slots, timeout=LONG)
     window.refresh(whole=True)
     window.runs.compare_chosen([first, second])
-    the_dialog(qtbot, ComparisonDialog).close()
+    qtbot.waitUntil(lambda: isinstance(window.columns.middle.page, ComparisonPage), timeout=LONG)
+    window.close_large()
     window.runs.tick(first, False)
     qtbot.waitUntil(lambda: not window.context.library.busy, timeout=LONG)
     window.refresh(whole=True)

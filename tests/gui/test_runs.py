@@ -27,7 +27,7 @@ from gradstudio.core.presets import Preset
 from gradstudio.gui.diagnosis.findings_panel import Card
 from gradstudio.gui.drawing.overlay import MOST
 from gradstudio.gui.runs import runs_controller, saved_searches
-from gradstudio.gui.runs.comparison_dialog import ComparisonDialog, ComparisonTable
+from gradstudio.gui.runs.comparison_page import ComparisonPage, ComparisonTable
 from gradstudio.gui.runs.run_list import RunList
 from gradstudio.gui.runs.run_painter import RunPainter, title_with_room
 from gradstudio.gui.runs.run_search import SORTS, RunSearch
@@ -403,7 +403,7 @@ def test_runs_are_drawn_over_hidden_and_taken_off(qtbot: QtBot, three: tuple[Win
     library = kept()
     loss = library.load(ids[0]).history.column("loss")[20]
     library.close()
-    assert plots.overlays.places[0].at("loss", 20) == loss and ">A</b>" in plots.loss.legend_label.text()
+    assert plots.overlays.places[0].at("loss", 20) == loss and ">A</span>" in plots.loss.legend_label.text()
     chip = plots.chips.chips[0]
     qtbot.mouseClick(chip.toggle, LEFT)
     assert (
@@ -462,13 +462,21 @@ def test_no_more_runs_are_drawn_over_than_can_be_told_apart(qtbot: QtBot, three:
     assert window.message.isVisible() and str(MOST) in window.message.text.text()
 
 
+def compared(qtbot: QtBot, window: Window) -> ComparisonPage:
+    """Return the comparison that opens in the middle."""
+    qtbot.waitUntil(lambda: isinstance(window.columns.middle.page, ComparisonPage), timeout=LONG)
+    page = window.columns.middle.page
+    assert isinstance(page, ComparisonPage)
+    return page
+
+
 def test_compare_shows_the_knob_that_differs(qtbot: QtBot, three: tuple[Window, list[str]]) -> None:
     window, _ = three
     panel = window.side.runs
     panel.list.selectAll()
     qtbot.mouseClick(panel.compare, LEFT)
-    qtbot.waitUntil(lambda: bool(window.findChildren(ComparisonDialog)), timeout=LONG)
-    dialog = window.findChildren(ComparisonDialog)[0]
+    dialog = compared(qtbot, window)
+    assert dialog.drawn == [0, 1, 2] and dialog.curves.isVisible()  # none is over the plots, so each gets a place
     rows = {label: cells for label, cells, _ in dialog.model.rows}
     assert rows["optimizer.lr"] == ["0.002", "0.5", f"{Experiment().optimizer.lr:g}"] and "model.width" not in rows
     assert rows["loss as the first run's"][1].startswith("different from step 1")
@@ -476,8 +484,9 @@ def test_compare_shows_the_knob_that_differs(qtbot: QtBot, three: tuple[Window, 
     assert "optimizer.lr\t0.002\t0.5" in dialog.model.text()
     qtbot.waitUntil(lambda: dialog.table.model() is dialog.model, timeout=LONG)
     assert dialog.table.columnSpan(0, 0) == 4 and dialog.table.currentIndex().row() == 1
-    dialog.close()
     found = dialog.model.found
+    window.close_large()
+    qtbot.waitUntil(lambda: not window.findChildren(ComparisonPage), timeout=LONG)
     titled = replace(found, members=[replace(member, title=" =1+1") for member in found.members])
     assert ComparisonTable(titled, [None] * 3).text().startswith("\t'=1+1\t'=1+1\t'=1+1\n")
 
@@ -494,11 +503,11 @@ def test_compare_with_what_is_drawn_over(qtbot: QtBot, three: tuple[Window, list
     window.runs.tick(ids[0], True)
     qtbot.waitUntil(lambda: len(window.plots.overlays.places) == 1, timeout=LONG)
     qtbot.mouseClick(window.plots.chips.compare, LEFT)
-    dialog = window.findChildren(ComparisonDialog)[0]
+    dialog = compared(qtbot, window)
     assert [member.run for member in dialog.model.found.members] == [ids[2], ids[0]]
     assert dialog.model.headerData(2, Qt.Orientation.Horizontal) == "A  Small"
     dialog.grab()
-    dialog.close()
+    window.close_large()
 
 
 def test_another_preset_in_mid_run_keeps_the_run_and_offers_it(

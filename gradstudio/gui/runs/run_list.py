@@ -21,6 +21,8 @@ class RunList(QAbstractListModel):
 
     ticked = Signal(str, bool)  # a person wants a run drawn over the plots, or no longer
 
+    marked = Signal()  # other runs are drawn over the plots, or the plots show another
+
     ENTRY = Role.UserRole
     SLOT = Role.UserRole + 1  # place among the runs that are drawn over the plots, or None
     CURRENT = Role.UserRole + 2  # whether the plots show this run
@@ -54,8 +56,15 @@ class RunList(QAbstractListModel):
         """Mark the runs that are drawn over the plots, each in its place, and the run that the plots show."""
         if slots != self._slots or current != self._current:
             self._slots, self._current = dict(slots), current
+            self.marked.emit()
             if self._shown:
                 self.dataChanged.emit(self.index(0), self.index(len(self._shown) - 1))
+
+    @property
+    def drawn(self) -> list[str]:
+        """Runs of the library that the plots show: first the one that they are about, then those over it."""
+        ids = {entry.id for entry in self.all}
+        return [run for run in dict.fromkeys((self._current, *self._slots)) if run in ids]
 
     def entry(self, run: str) -> Entry | None:
         return next((entry for entry in self.all if entry.id == run), None)

@@ -12,7 +12,7 @@ from PySide6.QtCore import QObject, QTimer, Signal
 from gradstudio.core.text import plural
 from gradstudio.gui.drawing.overlay import MOST, Overlaid, Overlays
 from gradstudio.gui.runs import note_view
-from gradstudio.gui.runs.comparison_dialog import ComparisonDialog
+from gradstudio.gui.runs.comparison_page import ComparisonPage
 from gradstudio.gui.runs.live_run import LiveRun
 from gradstudio.gui.runs.run_overlay import overlaid
 from gradstudio.gui.runs.runs_panel import RunsPanel
@@ -25,6 +25,7 @@ from gradstudio.session.library.store import Entry, Library, LibraryError
 from gradstudio.session.record.run import OVER, Run
 
 RETRY = 250  # ms
+SIDE_BY_SIDE = 3  # runs that are compared beside knobs and pages; more take the whole window
 TRIES = 40  # most looks whether a run that is to be deleted is written
 FAMILY = 12  # most runs of a family that are loaded to show one of them
 UNDO_FOR = 5 * 60_000  # ms after which a deletion cannot be undone
@@ -332,7 +333,10 @@ class RunsController(QObject):
         except comparison.ComparisonError as fault:
             self._context.message.show_error(str(fault))
             return
-        ComparisonDialog(self._context.parent, found, [slots.get(run.id) for run in runs]).show()
+        page = ComparisonPage(found, runs, [slots.get(run.id) for run in runs])
+        self._context.show_large(
+            page, f"Comparison of {len(runs)} runs", page.deleteLater, alone=len(runs) > SIDE_BY_SIDE
+        )
 
     def _offer_link(self, link: str) -> None:
         """Say where a link of a note leads, and open it only where a person wants that."""

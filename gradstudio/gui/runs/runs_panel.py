@@ -60,6 +60,7 @@ class RunsPanel(QWidget):
         self._build_list()
         self._build_buttons()
         self._lay_out()
+        self.model.marked.connect(self._show_state)
         self._timer = QTimer(self)
         self._timer.setInterval(LOOK_EVERY)
         self._timer.timeout.connect(self.look_asked)
@@ -114,8 +115,15 @@ class RunsPanel(QWidget):
             self.again_asked.emit(self.chosen[0].id)
 
     def _compare(self) -> None:
-        if len(self.chosen) > 1:
-            self.compare_asked.emit([entry.id for entry in self.chosen])
+        if len(self.to_compare) > 1:
+            self.compare_asked.emit(self.to_compare)
+
+    @property
+    def to_compare(self) -> list[str]:
+        """Runs that are compared: the chosen rows where there are several, or else the run in the plots with those that
+        are ticked, as over the plots."""
+        chosen = [entry.id for entry in self.chosen]
+        return chosen if len(chosen) > 1 else self.model.drawn
 
     def _delete(self) -> None:
         if self.chosen:
@@ -176,10 +184,13 @@ class RunsPanel(QWidget):
         for button, fits in (
             (self.open, len(chosen) == 1),
             (self.again, len(chosen) == 1),
-            (self.compare, len(chosen) > 1),
+            (self.compare, len(self.to_compare) > 1),
             (self.delete, bool(chosen)),
         ):
             button.setEnabled(fits)
+            button.setVisible(fits)  # nothing stands there dead
+        self.compare.setText(f"Compare {len(self.to_compare)}")
+        self.notes.setVisible(len(chosen) == 1)
         several = f", {len(chosen)} chosen" if len(chosen) > 1 else ""
         told = (
             plural(all_of_them, "run", "runs")
@@ -249,7 +260,10 @@ class RunsPanel(QWidget):
             "Run again", "Runs the chosen run again from step 0, with its knobs and its timeline", self._again
         )
         self.compare = list_button(
-            "Compare", "Shows in a table in which knobs the chosen runs differ, and what came of it", self._compare
+            "Compare",
+            "Shows the curves of the chosen runs, or else of the run in the plots and the ticked ones, in which knobs "
+            "they differ, and what came of it",
+            self._compare,
         )
         self.delete = list_button(
             "Delete",

@@ -68,6 +68,7 @@ class Member:
     status: Status
     figures: Figures
     findings: tuple[str, ...]  # names of the rules, most severe first
+    headlines: tuple[str, ...]  # titles of the findings
     differs_at: (
         int | None
     )  # the first step at which its loss has other bits than that of the first run; None where none has
@@ -89,7 +90,7 @@ class Comparison:
             values = [getattr(member.figures, name) for member in self.members]
             if any(value is not None for value in values):
                 rows.append((label, [_text(name, value) for value in values]))
-        return [*rows, ("findings", [", ".join(member.findings) or "none" for member in self.members])]
+        return [*rows, ("findings", ["; ".join(member.headlines) or "none" for member in self.members])]
 
 
 def compare(runs: Sequence[Run]) -> Comparison:
@@ -98,8 +99,9 @@ def compare(runs: Sequence[Run]) -> Comparison:
     members = []
     for run in runs:
         step, shared = first_difference(runs[0].history.column("loss"), run.history.column("loss"))
-        rules = tuple(finding.rule for finding in ranked(run))
-        members.append(Member(run.id, run.title, run.started, run.status, figures(run), rules, step, shared))
+        findings = ranked(run)
+        rules, titles = (tuple(getattr(each, part) for each in findings) for part in ("rule", "title"))
+        members.append(Member(run.id, run.title, run.started, run.status, figures(run), rules, titles, step, shared))
     return Comparison(tuple(members), tuple(_settings(runs)), _surroundings(runs))
 
 
@@ -179,12 +181,18 @@ def _settings(runs: Sequence[Run]) -> list[Setting]:
     values_of = [
         {} if run.watched else {knob.name: value for knob, value in run.experiment.items()} for run in runs
     ]  # the knobs of a script are its facts
+    telling = {name for known in values_of for name in known}
+    if not all(values_of):  # beside a script, a default that it lacks says nothing
+        telling = {name for run in runs if not run.watched for name in run.experiment.changed()}
+        telling |= {change.knob for course in courses for change in course}
     for name in dict.fromkeys(name for known in values_of for name in known):
+        if name not in telling:
+            continue
         values = tuple(known.get(name, "–") for known in values_of)
         changes = tuple(tuple(change for change in course if change.knob == name) for course in courses)
         if len(set(zip(values, changes, strict=True))) > 1:
             applies = tuple(
-                name in known and (run.experiment.applies(name) or run.in_force.applies(name))
+                name not in known or (run.experiment.applies(name) or run.in_force.applies(name))
                 for run, known in zip(runs, values_of, strict=True)
             )
             found.append(Setting(name, values, changes, applies))
@@ -208,6 +216,8 @@ def _text(name: str, value: Any) -> str:
         return OUTCOMES[value][0]
     if isinstance(value, str):
         return value
+    if name == "final_scale" and value == 1:
+        return "–"  # no loss scale was in use
     if name in _SHARES:
         return percent(value)
     return f"{value:,}" if isinstance(value, int) else number(value)

@@ -1,18 +1,17 @@
-"""Runs compared in one table, large enough to be projected: one column for each run, one row for each knob that differs
-and for each figure."""
+"""Runs compared on a large page: their curves, and a table with a column for each run, and a row for each knob that
+differs and for each figure."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
 
-from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, QSize, Qt, QTimer
-from PySide6.QtGui import QFont, QKeySequence, QShortcut, QShowEvent
+from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, QRect, Qt, QTimer
+from PySide6.QtGui import QFont, QFontMetrics, QKeySequence, QResizeEvent, QShortcut, QShowEvent
 from PySide6.QtWidgets import (
     QApplication,
     QHBoxLayout,
     QHeaderView,
-    QLabel,
     QPushButton,
     QTableView,
     QVBoxLayout,
@@ -20,10 +19,12 @@ from PySide6.QtWidgets import (
 )
 
 from gradstudio.gui.drawing.overlay import LETTERS, color, sample
+from gradstudio.gui.runs.comparison_curves import ComparisonCurves
 from gradstudio.gui.theme import theme
-from gradstudio.gui.widgets.popups import TemporaryDialog
+from gradstudio.gui.widgets.roles import role_label
 from gradstudio.session.files.comparison import Comparison
 from gradstudio.session.files.csv_table import harmless
+from gradstudio.session.record.run import Run
 from gradstudio.session.words import run_texts
 from gradstudio.session.words.outcome_words import OUTCOMES
 
@@ -31,6 +32,8 @@ Index = QModelIndex | QPersistentModelIndex
 Role = Qt.ItemDataRole
 COPIED = "Copied"
 NARROWEST = 110  # px of a run's column, at least
+HEAD = Qt.AlignmentFlag(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter | Qt.TextFlag.TextWordWrap.value)
+AROUND_TITLE, MOST_LINES = 56, 4  # px beside a title in the head, and its lines at most
 
 _SECTIONS = ("KNOBS THAT DIFFER", "WHAT CAME OF IT", "WHERE IT RAN")
 _ROLES = {  # of a cell; Qt asks for others as often
@@ -40,11 +43,15 @@ _SAME = "no knob: their experiments are the same"
 
 
 class ComparisonTable(QAbstractTableModel):
-    """The table of a comparison. `places` holds the place of each run over the plots, or None."""
+    """The table of a comparison. `places` holds the place of each run over the plots, or None; `drawn` the place that
+    gives it colour and dash."""
 
-    def __init__(self, found: Comparison, places: Sequence[int | None]) -> None:
+    def __init__(
+        self, found: Comparison, places: Sequence[int | None], drawn: Sequence[int | None] | None = None
+    ) -> None:
         super().__init__()
-        self.found, self._places = found, places
+        self.found = found
+        self._places = places if drawn is None else drawn
         self._names = [
             member.title if place is None else f"{LETTERS[place]}  {member.title}"
             for member, place in zip(found.members, places, strict=True)
@@ -125,42 +132,55 @@ class ComparisonTable(QAbstractTableModel):
         )
 
 
-class ComparisonDialog(TemporaryDialog):
-    def __init__(self, parent: QWidget, found: Comparison, places: Sequence[int | None]) -> None:
-        super().__init__(parent, "Comparison — GradStudio")
-        self.model, self.table = ComparisonTable(found, places), QTableView()
-        table = self.table
+class ComparisonPage(QWidget):
+    """`places`: of each run over the plots, or None. Each run has a place in the picture all the same."""
+
+    def __init__(self, found: Comparison, runs: Sequence[Run], places: Sequence[int | None]) -> None:
+        super().__init__()
+        free = iter([place for place in range(len(LETTERS)) if place not in places])
+        self.drawn = [next(free) if place is None else place for place in places]
+        self.model, self.table = ComparisonTable(found, places, self.drawn), QTableView()
+        self.curves = ComparisonCurves(runs, self.drawn)
+        self._prepare(self.table)
+        self.copy = QPushButton("Copy as text")
+        self.copy.setToolTip("Copies the table with tabs between its cells, for a spreadsheet (Ctrl+C)")
+        self.copy.clicked.connect(self._copy)
+        QShortcut(QKeySequence(QKeySequence.StandardKey.Copy), self, self._copy).setContext(
+            Qt.ShortcutContext.WidgetWithChildrenShortcut
+        )
+        foot = QHBoxLayout()
+        foot.addWidget(role_label("Every run is compared with the first. × marks a NaN or Inf.", "dim"), 1)
+        foot.addWidget(self.copy)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(12, 4, 12, 10)
+        column.addWidget(self.curves)
+        column.addWidget(self.table, 1)
+        column.addLayout(foot)
+        self.setFocusProxy(self.table)
+        theme.dress(self, self._fit_head)
+
+    @staticmethod
+    def _prepare(table: QTableView) -> None:
         table.setObjectName("comparison")
         table.setAccessibleName("Comparison")
+        table.setAccessibleDescription("A row for each knob that differs and each figure, a column for each run")
         table.setShowGrid(False)
         table.setWordWrap(True)
         table.setTextElideMode(Qt.TextElideMode.ElideRight)
         table.setTabKeyNavigation(False)
         table.verticalHeader().hide()
         table.horizontalHeader().setHighlightSections(False)
-        table.horizontalHeader().setDefaultAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
+        table.horizontalHeader().setDefaultAlignment(HEAD)
         table.horizontalHeader().setMinimumSectionSize(NARROWEST)
-        self.copy, close = QPushButton("Copy as text"), QPushButton("Close")
-        self.copy.setToolTip("Copies the table with tabs between its cells, for a spreadsheet (Ctrl+C)")
-        self.copy.clicked.connect(self._copy)
-        close.clicked.connect(self.close)
-        QShortcut(QKeySequence(QKeySequence.StandardKey.Copy), self, self._copy)
-        about = QLabel("Every run is compared with the first.")
-        about.setProperty("role", "dim")
-        foot = QHBoxLayout()
-        foot.addWidget(about, 1)
-        foot.addWidget(self.copy)
-        foot.addWidget(close)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(14, 14, 14, 12)
-        column.addWidget(table, 1)
-        column.addLayout(foot)
-        self.resize(self._size().boundedTo(parent.size()))
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
         if self.table.model() is not self.model:
             QTimer.singleShot(1, self, self._fill)  # 0 would be this turn still
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        QTimer.singleShot(0, self, self._fit_head)
 
     def _fill(self) -> None:
         """Put the runs into the table, in a turn after it is shown. It has its style and its size then: before, Qt
@@ -173,11 +193,17 @@ class ComparisonDialog(TemporaryDialog):
         table.horizontalHeader().setSectionResizeMode(0, QHeaderView.ResizeMode.ResizeToContents)
         table.verticalHeader().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
         table.setCurrentIndex(self.model.index(1, 1))
+        self._fit_head()
 
-    def _size(self) -> QSize:
-        """Return the size that the whole table needs."""
-        high = 34 * len(self.model.rows) + 150
-        return QSize(round((260 + 190 * len(self.model.found.members)) * theme.zoom), round(high * theme.zoom))
+    def _fit_head(self) -> None:
+        """Give the head the height that the longest title needs in its column."""
+        header = self.table.horizontalHeader()
+        metrics, most = QFontMetrics(theme.font(1.0, QFont.Weight.DemiBold)), 0
+        for section in range(1, header.count()):
+            title = str(self.model.headerData(section, Qt.Orientation.Horizontal) or "")
+            room = QRect(0, 0, max(header.sectionSize(section) - AROUND_TITLE, 30), 1000)
+            most = max(most, metrics.boundingRect(room, Qt.TextFlag.TextWordWrap, title).height())
+        header.setMinimumHeight(min(most, MOST_LINES * metrics.lineSpacing()) + 16)
 
     def _copy(self) -> None:
         QApplication.clipboard().setText(self.model.text())
