@@ -8,9 +8,11 @@ from PySide6.QtWidgets import (
     QAbstractButton,
     QAbstractSlider,
     QAbstractSpinBox,
+    QApplication,
     QComboBox,
     QLineEdit,
     QScrollBar,
+    QTabBar,
     QWidget,
 )
 
@@ -33,11 +35,25 @@ def controls(window: Window) -> list[QWidget]:
     """Everything on the first screen that can be clicked or has the focus, grey or not."""
     kinds = (QAbstractButton, QAbstractSlider, QAbstractSpinBox, QComboBox, QLineEdit)
     found = {widget for kind in kinds for widget in window.findChildren(kind)}
+    tabs = [bar for bar in window.findChildren(QTabBar) for _ in range(bar.count())]
     return [
         widget
-        for widget in found
+        for widget in (*found, *tabs)
         if widget.isVisible() and not isinstance(widget, QScrollBar) and not widget.visibleRegion().isEmpty()
     ]
+
+
+def test_the_first_screen_has_few_controls(make_window: Callable[..., Window]) -> None:
+    window = make_window()
+    window.resize(1440, 900)
+    window.controls.open_preset("rnn-explosion")
+    QApplication.processEvents()
+    window.refresh(whole=True)
+    QApplication.processEvents()
+    named = [widget.accessibleName() or type(widget).__name__ for widget in controls(window)]
+    menus = [action.text() for action in window.menuBar().actions() if action.isVisible()]
+    assert len(named) + len(menus) <= MOST, sorted(named)
+    assert "Run" in [window.top.play.text()] and window.side.page == "diagnosis"
 
 
 def test_essentials_stand_first_with_short_names_and_when_they_act(window: Window) -> None:

@@ -31,6 +31,7 @@ LABELS = {
     "loss.weight": "loss weight",
     "precision.weights": "weight format",
 }  # where the name of a knob alone does not say what it is of
+TYPED = ("schedule.warmup_steps",)  # without a slider, as they are set before a run and not while it goes
 MOST_OF_A_LESSON = 4
 
 

@@ -8,11 +8,12 @@ from PySide6.QtWidgets import QApplication, QHBoxLayout, QLabel, QPushButton, QV
 from gradstudio.core import mistakes
 from gradstudio.core.knobs import Knob, Value, format_value
 from gradstudio.gui.knobs.editors import editor_for
-from gradstudio.gui.knobs.essentials import label
+from gradstudio.gui.knobs.essentials import TYPED, label
 from gradstudio.gui.knobs.knob_tooltip import knob_tooltip
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets import popups
 from gradstudio.gui.widgets.roles import role_label, set_role
+from gradstudio.gui.widgets.scroll_safe import Slider
 from gradstudio.session.simulator import Simulator
 from gradstudio.session.words.knob_hints import Hint, hint, why_not
 
@@ -64,6 +65,7 @@ class KnobRow(QWidget):
     def stand_in_section(self, *, mixed: bool) -> None:
         """Be called as in the section, which says when its knobs take effect unless they are `mixed`."""
         self.label.setText(self.knob.label)
+        self._show_slider(True)
         marked = mixed and not self.knob.live
         if marked:
             self._marked().setPixmap(theme.icon("restart", "dim").pixmap(MARK, MARK))
@@ -75,6 +77,11 @@ class KnobRow(QWidget):
         self.label.setText(label(self.knob))
         self._marked().setText("live" if self.knob.live else "restart")
         self._marked().show()
+        self._show_slider(self.knob.name not in TYPED)
+
+    def _show_slider(self, shown: bool) -> None:
+        if isinstance(self.editor.foot, Slider):
+            self.editor.foot.setVisible(shown)
 
     def _marked(self) -> QLabel:
         if self._mark is None:

@@ -70,6 +70,7 @@ class LayerCard(QFrame):
 
     def refresh(self, run: Run) -> None:
         """Show the run on the page that is in sight; the heatmap is refreshed with the other plots."""
+        self.tabs.setVisible(bool(len(run.history)))  # before the first step there is nothing to choose from
         if self.network.isVisible():
             self.network.refresh(run)
 

@@ -133,6 +133,8 @@ class Timeline(StepPlot):
         return f" in {number(clock.total)} s" if clock.total < 60 else f" in {duration(clock.total)}"
 
     def draw(self, run: Run) -> None:
+        for part in (self.bar, self.axis_choice):  # before the first step there is nothing to play or to lay out
+            part.setVisible(bool(len(run.history)))
         self._draw_bars()
 
     def _place_labels(self) -> None:

@@ -60,6 +60,11 @@ class TopBar(QWidget):
         self._playing: bool | None = None
         self._told: dict[QWidget, str] = {}  # what the table of commands says of each button
         self._alone = False  # whether only the state of the run is shown, and what goes on from there
+        self._begun = False  # whether there is something to restart, to rewind and to export
+        for button in (self.restart, self.rewind, self.export):  # nothing moves when they are shown
+            policy = button.sizePolicy()
+            policy.setRetainSizeWhenHidden(True)
+            button.setSizePolicy(policy)
         self._over = False  # whether the run on view is over
         self._title = self._mark = ""  # of the preset; the mark says that knobs differ from it
         self._watch = ChangeWatch()
@@ -97,7 +102,7 @@ class TopBar(QWidget):
         ):
             button.setEnabled(able)
             self._tell(button, does if able else why)
-        self._over = run.over
+        self._begun, self._over = simulator.started, run.over
         self._show_controls()
         self._show_preset(simulator)
 
@@ -146,7 +151,7 @@ class TopBar(QWidget):
     def show_state_alone(self, alone: bool) -> None:
         """Show only the state of the run and the buttons that go on from there, or everything."""
         self._alone = alone
-        for part in (self.step, self.speed, self.speed_label, self.preset, self.export):
+        for part in (self.step, self.speed, self.speed_label, self.preset):
             part.setVisible(not alone)
         self._show_controls()
         self._make_room()
@@ -159,7 +164,8 @@ class TopBar(QWidget):
             (self.restart, self._over),
             (self.rewind, self._over),
         ):
-            button.setVisible(shown or not self._alone)
+            button.setVisible(shown if self._alone else self._begun or button is self.play)
+        self.export.setVisible(self._begun and not self._alone)
 
     @property
     def _is_tight(self) -> bool:
