@@ -242,6 +242,11 @@ def _edit(context: Context) -> tuple[Entry, ...]:
 def _run(context: Context, plots: Callable[[], PlotStack]) -> tuple[Entry, ...]:
     controls, simulator = context.controls, context.simulator
 
+    def fixes() -> ModuleType:  # it needs pyqtgraph, for which the first paint does not wait
+        from gradstudio.gui.diagnosis import fixes_controller
+
+        return fixes_controller
+
     def ask_step() -> None:
         rewind_dialogs.ask_step(context, plots().timeline.reach, plots().step_cursor.step)
 
@@ -279,6 +284,9 @@ def _run(context: Context, plots: Callable[[], PlotStack]) -> tuple[Entry, ...]:
                 lambda: controls.can_rewind and context.looked.step is not None),
         Submenu("Memory for rewinding", (Dynamic(partial(rewind_dialogs.fill_budgets, simulator)),)),
         None,
+        Command("two_futures", "Show two futures", lambda: fixes().toggle_two_futures(),
+                help="When a run diverges, tries fixes in the background and draws the best one beside it",
+                checked=lambda: fixes().two_futures()),
         Command("twins", "Start twins…", lambda: TwinsDialog(context).open(), "Ctrl+T",
                 "Starts two runs with the same seed and batches, side by side; they differ in one knob",
                 lambda: controls.can_twin),

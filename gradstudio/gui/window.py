@@ -141,7 +141,9 @@ class Window(QMainWindow):
         self.memory = second_part.MemoryController(self.context, self.side.memory)
         self.map = second_part.MapController(self.context, self.side.map)
         self.game = second_part.Game(self.context)
-        self.fixes = second_part.FixesController(self.context, self.diagnosis)
+        self.fixes = second_part.FixesController(
+            self.context, self.diagnosis, lambda: self.lesson.progress
+        )  # fmt: skip
         self.studio_file = second_part.StudioFileWatch(self.simulator, self.controls, self.message)
         second_part.plot_menu.attach(self.context, self.plots)
         self._connect_second_part()
@@ -268,7 +270,7 @@ class Window(QMainWindow):
             self._figures_due.restart(now)
             yield from self._refresh_figures(run)
             if drawable:
-                self.parent_twin_overlay.refresh(self.simulator)
+                self.parent_twin_overlay.refresh(self.simulator, self.fixes.future)
                 yield
         if drawable:
             yield from self.plots.refreshing(self.simulator)

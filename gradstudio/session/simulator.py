@@ -371,6 +371,11 @@ class Simulator:
         )
 
     @property
+    def trained_here(self) -> bool:
+        """Whether the run that is shown was trained just now, and not opened or shown again."""
+        return self._worker is not None
+
+    @property
     def rewinds(self) -> bool:
         """Whether the run that is shown can be set back."""
         return not self.only_shown and not ranks_allowed.several(self.run.experiment)

@@ -1,4 +1,5 @@
-"""The overlays that a run has by itself: its parent, from where the run branches off, and its twin."""
+"""The overlays that a run has by itself: its parent, from where the run branches off, its twin, and its future with the
+best of the fixes that were tried."""
 
 from __future__ import annotations
 
@@ -6,8 +7,10 @@ import time
 from dataclasses import replace
 
 from gradstudio.gui.branches import branch_list
-from gradstudio.gui.drawing.overlay import PARENT, TWIN, Overlays
+from gradstudio.gui.drawing.overlay import FUTURE, PARENT, TWIN, Overlays
 from gradstudio.gui.runs.run_overlay import overlaid
+from gradstudio.session.record.run import Run
+from gradstudio.session.running.future_run import Future
 from gradstudio.session.simulator import Simulator
 
 TWIN_EVERY = 0.2  # seconds between two drawings of the twin, at least
@@ -18,12 +21,18 @@ class ParentTwinOverlay:
     def __init__(self, overlays: Overlays) -> None:
         self._overlays = overlays
         self._parent: tuple = ()  # what is drawn: the run, its parent, the parent's length and name
-        self._twin_due = 0.0
+        self._due = 0.0  # when one that trains on is drawn again
 
-    def refresh(self, simulator: Simulator) -> None:
-        """Bring both overlays up to date; cheap where nothing is new."""
+    def refresh(self, simulator: Simulator, future: Future | None = None) -> None:
+        """Bring the overlays up to date; cheap where nothing is new."""
         self._draw_parent(simulator)
-        self._draw_twin(simulator)
+        twins = simulator.twins
+        twin = twins.other if twins and simulator.run is twins.one else None
+        self._draw_live(TWIN, twin)
+        if future is None:
+            self._draw_live(FUTURE, None)
+        else:
+            self._draw_live(FUTURE, future.run, future.start, future.title)
 
     def _draw_parent(self, simulator: Simulator) -> None:
         run = simulator.run
@@ -40,14 +49,14 @@ class ParentTwinOverlay:
         self._overlays.remove(run.id, *(() if self._overlays.slots.get(parent.id) == PARENT else (parent.id,)))
         self._overlays.put(PARENT, replace(overlaid(parent, run.parent_step), title=branch_list.title(parent)))
 
-    def _draw_twin(self, simulator: Simulator) -> None:
-        twins, now = simulator.twins, time.monotonic()
-        twin = twins.other if twins and simulator.run is twins.one else None
-        shown = self._overlays.places.get(TWIN)
-        if twin is None:
-            self._overlays.put(TWIN, None)
-        elif shown is None or shown.run is not twin:
-            self._overlays.put(TWIN, overlaid(twin))
-        elif len(twin.history) > shown.length and now > self._twin_due:
-            self._overlays.grow(TWIN, overlaid(twin))
-            self._twin_due = now + max(TWIN_EVERY, TWIN_REST * (time.monotonic() - now))
+    def _draw_live(self, place: int, run: Run | None, start: int = 0, title: str = "") -> None:
+        """Draw a run that trains on in this place, from a step on; none where there is no run."""
+        shown, now = self._overlays.places.get(place), time.monotonic()
+        if run is None:
+            self._overlays.put(place, None)
+        elif shown is None or shown.run is not run or (title and shown.title != title):
+            drawn = overlaid(run, start)
+            self._overlays.put(place, replace(drawn, title=title) if title else drawn)
+        elif len(run.history) > shown.length and now > self._due:
+            self._overlays.grow(place, overlaid(run, start))
+            self._due = now + max(TWIN_EVERY, TWIN_REST * (time.monotonic() - now))

@@ -1,31 +1,55 @@
-"""Between the panel of fixes and the simulator: begins, stops and applies fixes for the run in the plots."""
+"""Between the panel of fixes and the simulator: begins, stops and applies fixes for the run in the plots, by itself
+where that run diverges, and lets the best one train on beside it."""
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Callable
 from weakref import WeakSet
 
-from PySide6.QtCore import QObject
+from PySide6.QtCore import QObject, QSettings
 
 from gradstudio.core import ranks_allowed
 from gradstudio.core.experiment import differing
 from gradstudio.core.knobs import KnobError
 from gradstudio.gui.diagnosis.diagnosis_panel import DiagnosisPanel
 from gradstudio.gui.services.context import Context
+from gradstudio.gui.widgets import stored
+from gradstudio.session import own_model
+from gradstudio.session.course.lesson_progress import Progress
 from gradstudio.session.record.run import Run
 from gradstudio.session.running import fix_trials
 from gradstudio.session.running.fix_trials import Trial, Trials
+from gradstudio.session.running.future_run import Future, FutureRun, differs_since
 
 EVERY = 0.15  # seconds between two looks at the trials
+_SETTING = "fixes/two_futures"
+
+
+def two_futures() -> bool:
+    """Return whether fixes are tried by themselves, and the best one is drawn beside the run."""
+    return stored.switch(_SETTING) is not False
+
+
+def toggle_two_futures() -> None:
+    """Switch that on or off, and remember it."""
+    QSettings().setValue(_SETTING, not two_futures())
 
 
 class FixesController(QObject):
-    def __init__(self, context: Context, diagnosis: DiagnosisPanel) -> None:
+    def __init__(self, context: Context, diagnosis: DiagnosisPanel, lesson: Callable[[], Progress | None]) -> None:
+        """`lesson`: how far a person has come in the lesson of the preset."""
         super().__init__(diagnosis)
+        self._lesson, self._looked = lesson, context.looked
         self._simulator, self._controls, self._message = context.simulator, context.controls, context.message
         self._diagnosis, self._panel = diagnosis, diagnosis.findings.fixes
         self.trials: Trials | None = None
-        self._leaving = WeakSet[Trials]()  # told to stop, perhaps still in a step; those that ended are freed
+        self._stopped = False  # whether a person or another run has ended the trials
+        self._begun_for: tuple[Run | None, int] = (None, 0)  # the run and its length for which they began by themselves
+        self._best: FutureRun | None = None  # the best fix, which trains on
+        self._apart: tuple[Run | None, int | None] = (None, None)  # a future, and since when it differs
+        self._leaving = WeakSet[threading.Thread]()  # told to stop, perhaps still in a step; those that ended are freed
         self._due = 0.0
         self._panel.apply_asked.connect(self.apply)
         self._panel.stop_asked.connect(self.stop)
@@ -37,37 +61,57 @@ class FixesController(QObject):
         if trials is not None and self._simulator.run is not trials.tried:
             self.stop()
         if trials is not None and self._simulator.family.members.get(trials.tried.id) is not trials.tried:
-            self.trials = self._controls.trials = trials = None
+            self.trials = self._controls.trials = self._best = trials = None
             self._panel.hide()
             self._panel.clear()
         if now < self._due:
             return
         self._due = now + EVERY
         run = self._simulator.run
+        if self._begins_by_itself(run):
+            self._begun_for = (run, len(run.history))
+            self._start(run)
+            trials = self.trials
+        self._go_on_with_the_best()
         shown = trials is not None and self._belongs(trials)
         self._panel.setVisible(shown)
         if shown:
             self._panel.refresh()
-        self._diagnosis.findings.offer_fixes(self._can_be_tried(run))
+        self._diagnosis.findings.offer_fixes(self._can_be_tried(run) and self._looked.step is None)
 
     def begin(self) -> None:
         """Try the fixes of the run in the plots."""
         run = self._simulator.run
         if not self._can_be_tried(run):
             return
-        self.stop()
-        self.trials = self._controls.trials = Trials(run, self._simulator.snapshots)
-        self.trials.start()
-        self._panel.take(self.trials)
+        self._start(run)
         self._due = 0.0
         self.refresh()
         self._diagnosis.bring_into_view(self._panel)
 
     def stop(self) -> None:
         """Try no further fixes; keep the results."""
-        if self.trials is not None and self.trials.is_alive():
-            self.trials.stop()
-            self._leaving.add(self.trials)
+        self._stopped = True
+        for thread in (self.trials, self._best):
+            if thread is not None and thread.is_alive():
+                thread.stop()
+                self._leaving.add(thread)
+
+    @property
+    def future(self) -> Future | None:
+        """What comes of the best fix so far, to draw beside the run that diverged; None where nothing is to be
+        drawn."""
+        trials = self.trials
+        best = trials.best if trials is not None and two_futures() and self._simulator.run is trials.tried else None
+        if trials is None or best is None or best.run is None:
+            return None
+        run, going = best.run, self._best
+        if going is not None and going.trial is best and len(going.record.history) >= len(run.history):
+            run = going.record
+        if self._apart[0] is not run or self._apart[1] is None:
+            self._apart = (run, differs_since(trials.tried, run, best.from_step))
+        since = "" if self._apart[1] is None else f", differs since step {self._apart[1]:,}"
+        return Future(run, best.from_step, f"{fix_trials.in_words(best.remedy)}{since}")
 
     def apply(self, trial: Trial) -> None:
         """Continue with a fix: as a branch from where it was tried, or from step 0 where it acts on restart."""
@@ -100,6 +144,36 @@ class FixesController(QObject):
         return not any(each.is_alive() for each in self._leaving)
 
     # ---- inside
+
+    def _start(self, run: Run) -> None:
+        self.stop()
+        self._stopped, self._best = False, None
+        self.trials = self._controls.trials = Trials(run, self._simulator.snapshots)
+        self.trials.start()
+        self._panel.take(self.trials)
+
+    def _begins_by_itself(self, run: Run) -> bool:
+        """Return whether the run has just diverged here, and nothing that a lesson still asks would be answered."""
+        if run.first_nonfinite_step is None or self._begun_for == (run, len(run.history)):
+            return False
+        lesson = self._lesson()
+        return (
+            run.over
+            and two_futures()
+            and self._simulator.trained_here
+            and self._can_be_tried(run)
+            and not own_model.needs_agreement(run.experiment)
+            and not (lesson is not None and lesson.still_asks(run))
+        )
+
+    def _go_on_with_the_best(self) -> None:
+        """Let the best fix train on, once all were tried, at the speed of the window."""
+        trials = self.trials
+        if trials is None or self._stopped or self._best is not None or trials.is_alive() or not two_futures():
+            return
+        if (best := trials.best) is not None and self._simulator.run is trials.tried:
+            self._best = FutureRun(trials, best, lambda: self._simulator.speed)
+            self._best.start()
 
     def _belongs(self, trials: Trials) -> bool:
         """Return whether the run in the plots is the one whose fixes were tried, or a branch of it."""

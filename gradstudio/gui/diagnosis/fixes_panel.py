@@ -93,7 +93,7 @@ class FixRow(QFrame):
         self._said: tuple[str, ...] = ()
         self._role = "dim"
         self.mark, self.name, self.what = QLabel("·"), QLabel(fix_trials.in_words(trial.remedy)), QLabel()
-        self.sparkline, self.apply = Sparkline(), QPushButton("Apply")
+        self.sparkline, self.apply = Sparkline(), QPushButton("Take")
         self.mark.setAlignment(Qt.AlignmentFlag.AlignTop | Qt.AlignmentFlag.AlignHCenter)
         self.mark.setFixedWidth(14)
         for label in (self.name, self.what):
@@ -102,7 +102,7 @@ class FixRow(QFrame):
         self.what.setProperty("role", "dim")
         self.apply.setProperty("role", "small")
         self.apply.setFocusPolicy(Qt.FocusPolicy.TabFocus)
-        self.apply.setAccessibleName(f"Apply {self.name.text()}")
+        self.apply.setAccessibleName(f"Take this one: {self.name.text()}")
         self.apply.setToolTip(BRANCH if fix_trials.acts_live(trial.remedy) else RESTART)
         self.apply.clicked.connect(lambda: self.apply_asked.emit(self.trial))
         keep = self.apply.sizePolicy()
@@ -201,7 +201,7 @@ class FixesPanel(QWidget):
         """Show these trials from now on."""
         self.clear()
         self._trials = trials
-        self.heading.setText(f"FIXES TRIED FROM STEP {trials.step:,} · same seed, same batches")
+        self.heading.setText(f"TWO FUTURES · from step {trials.step:,}, same batches")
         self.rows = [FixRow(trial) for trial in trials.trials]
         for place, row in enumerate(self.rows):
             row.apply_asked.connect(self.apply_asked)

@@ -18,12 +18,13 @@ if TYPE_CHECKING:
     from gradstudio.session.record.run import Run
 
 MOST = 6  # overlays that a person chooses
-PARENT, TWIN = MOST, MOST + 1  # places of their own: the run that this one branched from, and its twin
-LETTERS = "ABCDEFPT"  # for where there is room for no more
-NAMES = (*LETTERS[:MOST], "parent", "twin")
+# Places of their own: the run that this one branched from, its twin, and its future with the best fix.
+PARENT, TWIN, FUTURE = MOST, MOST + 1, MOST + 2
+LETTERS = "ABCDEFPTN"  # for where there is room for no more
+NAMES = (*LETTERS[:MOST], "parent", "twin", "future")
 SAMPLE = QSize(26, 12)  # px of a piece of line, as in a chip
 # One for each place, so that no overlay is told by its colour alone.
-DASHES = ([10, 4], [3, 3], [12, 4, 3, 4], [18, 5], [8, 3, 3, 3, 3, 3], [4, 7], [7, 4], [14, 3, 2, 3])
+DASHES = ([10, 4], [3, 3], [12, 4, 3, 4], [18, 5], [8, 3, 3, 3, 3, 3], [4, 7], [7, 4], [14, 3, 2, 3], [24, 3])
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,7 +148,7 @@ class Overlays(QObject):
 def color(place: int) -> QColor:
     """Return the colour of a place."""
     if place >= MOST:
-        return theme.color("dim" if place == PARENT else "warning")
+        return theme.color({PARENT: "dim", TWIN: "warning", FUTURE: "good"}[place])
     return QColor((SERIES_DARK if theme.dark else SERIES_LIGHT)[place])
 
 

@@ -87,6 +87,14 @@ class Progress:
             return "Press Restart, then Run, and see."
         return "Let this run come to its end, and see."
 
+    def still_asks(self, run: Run) -> bool:
+        """Return whether a question is open about a run with other knobs than this one, which trials of fixes might
+        answer."""
+        return any(
+            step.is_question and passed.mark in ("open", "answered") and not questions.is_about(step, run, self.preset)
+            for step, passed in zip(self.preset.lesson, self.steps, strict=True)
+        )
+
     def predict(self, place: int, choice: int) -> None:
         """Take down what a person expects; the next run that the question is about judges it."""
         self.steps[place] = Passed("answered", choice=choice)

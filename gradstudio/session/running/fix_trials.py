@@ -207,7 +207,7 @@ class Trials(threading.Thread):
         self._finite = run.first_nonfinite_step is None
         self._begun = _begun_with(run)
         self._planned = tuple(sorted((*run.planned, *run.asked), key=lambda change: change.step))
-        self._snapshots = _Borrowed(snapshots)
+        self._family, self._snapshots = snapshots, _Borrowed(snapshots)
         self._trainer: Trainer | None = None  # of the run's family; the next live remedy goes on with it
         self._stopping = False
 
@@ -244,6 +244,20 @@ class Trials(threading.Thread):
     def restarted_with(self, remedy: str) -> Experiment:
         """Return the values with which a restart with the remedy begins; KnobError where they do not go together."""
         return self._begun.with_values(values(remedy))
+
+    def run_with(self, remedy: str) -> Run:
+        """Return a new run that goes on with the remedy: a branch, or one from step 0 where it acts on restart."""
+        return branches.fork(self.tried, self.step) if acts_live(remedy) else self._from_the_start(remedy)
+
+    def borrowed(self) -> Snapshots:
+        """Return the snapshots of the family to go on from; nothing that is added to them reaches it."""
+        return _Borrowed(self._family)
+
+    @property
+    def best(self) -> Trial | None:
+        """The best fix so far that held; None where none did."""
+        first = self.ranked[0]
+        return first if first.outcome == "held" and first.remedy else None
 
     def stop(self) -> None:
         """Make no more steps, from any thread. What is known by then stays."""
@@ -282,7 +296,7 @@ class Trials(threading.Thread):
     def _train(self, trial: Trial, wanted: dict[str, Value]) -> Outcome:
         """Train with the remedy until it breaks or `end` is reached, and return the outcome."""
         live = acts_live(trial.remedy)
-        run = branches.fork(self.tried, self.step) if live else self._from_the_start(trial.remedy)
+        run = self.run_with(trial.remedy)
         trial.from_step = self.step if live else 0
         trial.run, self.now = run, trial
         self._snapshots.wanted = True

@@ -1,0 +1,82 @@
+"""A fix that held trains on, beside the run that diverged: what would have happened with it."""
+
+from __future__ import annotations
+
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from gradstudio.session.record.run import Run
+from gradstudio.session.running.fix_trials import Trial, Trials, acts_live, values
+from gradstudio.session.running.run_driver import RunDriver
+
+LONGEST_REST = 0.05  # seconds of sleep after which a request to stop is heard
+
+
+class Future(NamedTuple):
+    """What comes of the best fix: its run, the step from which on it is another one, and what it is called."""
+
+    run: Run
+    start: int
+    title: str
+
+
+class FutureRun(threading.Thread):
+    """Repeats a trial, with a trainer of its own, and goes on to the last step that the run was to make. Any thread may
+    read it; it adds nothing to the family of the run."""
+
+    def __init__(self, trials: Trials, trial: Trial, pace: Callable[[], float]) -> None:
+        """`pace`: the steps a second behind the end of the trial, asked anew at each of them."""
+        super().__init__(name=f"training a future of {trials.tried.id}", daemon=True)
+        self.trial = trial
+        self.record: Run = trials.run_with(trial.remedy)
+        self.failure = ""  # the traceback of a fault of the program
+        self._snapshots, self._pace = trials.borrowed(), pace
+        self._trial_end = trial.from_step + trial.steps
+        self._stopping = False
+
+    def stop(self) -> None:
+        """Make no more steps, from any thread."""
+        self._stopping = True
+
+    def run(self) -> None:
+        driver = RunDriver(self.record, self._snapshots)
+        try:
+            driver.begin(None, lambda: self._stopping)
+            if acts_live(self.trial.remedy) and driver.outcome is None and not self._stopping:
+                driver.change_as_planned()
+                for name, value in values(self.trial.remedy).items():
+                    driver.change(name, value)
+            self._train(driver)
+            driver.end(leaving=self._stopping)
+        except Exception:
+            self.failure = traceback.format_exc()
+        finally:
+            driver.trainer = None  # free the model
+
+    def _train(self, driver: RunDriver) -> None:
+        due = time.monotonic()
+        while driver.outcome is None and not self._stopping:
+            driver.change_as_planned()
+            driver.step("running")
+            driver.settle()
+            if len(self.record.history) > self._trial_end:
+                due = max(due + 1 / self._pace(), time.monotonic() - LONGEST_REST)
+                while (rest := due - time.monotonic()) > 0 and not self._stopping:
+                    time.sleep(min(rest, LONGEST_REST))
+
+
+def differs_since(one: Run, other: Run, start: int) -> int | None:
+    """Return the first step from `start` on at which the loss or a gradient norm of two runs is not the same; None
+    where both have the same rows so far. A NaN is the same as a NaN."""
+    stop = min(len(one.history), len(other.history))
+    apart = np.zeros(max(stop - start, 0), bool)
+    for name in ("loss", "grad_norm", "clipped_norm"):
+        here, there = (run.history.column(name, start, stop) for run in (one, other))
+        apart |= (here != there) & ~(np.isnan(here) & np.isnan(there))
+    places = np.flatnonzero(apart)
+    return start + int(places[0]) if len(places) else None
