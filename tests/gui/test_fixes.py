@@ -8,7 +8,7 @@ from typing import cast
 
 import numpy as np
 import pytest
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QSettings, Qt
 from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QPushButton
 from pytestqt.qtbot import QtBot
@@ -42,6 +42,7 @@ def broken(qtbot: QtBot, make_window: Callable[..., Window]) -> Callable[..., Wi
     """A window whose run has broken, and that offers to try fixes."""
 
     def make(**values: object) -> Window:
+        QSettings().setValue("fixes/two_futures", False)  # a person presses the button
         window = make_window(**values)
         window.simulator.set_speed(UNLIMITED)
         window.simulator.play()
@@ -84,7 +85,7 @@ def test_what_was_tried_is_told_best_first_with_its_curve(qtbot: QtBot, broken: 
     window = broken(**LOG_OF_ZERO)
     trials, panel = tried(qtbot, window), window.findings.fixes
     broke = window.simulator.run.first_nonfinite_step
-    assert panel.heading.text() == f"FIXES TRIED FROM STEP {broke - 1} · same seed, same batches"
+    assert panel.heading.text() == f"TWO FUTURES · from step {broke - 1}, same batches"
     assert [each.trial for each in panel.rows] == trials.ranked
     assert panel.rows[0].y() < panel.rows[1].y() < panel.rows[2].y()  # on the screen too
     live, restart, unchanged = row(window, "loss.eps=1e-7"), row(window, "loss.kind=auto"), row(window, "")
@@ -174,6 +175,7 @@ def test_the_window_answers_while_fixes_are_tried(qtbot: QtBot, broken: Callable
 
 
 def test_a_paused_run_stays_as_it_is(qtbot: QtBot, make_window: Callable[..., Window]) -> None:
+    QSettings().setValue("fixes/two_futures", False)
     window = make_window(**LASTING, run__stop_on_nonfinite=False)
     window.simulator.set_speed(UNLIMITED)
     window.simulator.play()

@@ -15,7 +15,7 @@ from gradstudio.gui.theme import theme
 from gradstudio.session.record.run import Run
 from gradstudio.session.running import fix_trials
 from gradstudio.session.running.fix_trials import Trial, Trials
-from gradstudio.session.words.fix_results import outcome_key, reached, told
+from gradstudio.session.words.fix_results import accuracy, outcome_key, reached, told
 from gradstudio.session.words.outcome_words import outcome_of
 
 SPARK = QSize(62, 26)  # px at normal size
@@ -93,7 +93,8 @@ class FixRow(QFrame):
         self._said: tuple[str, ...] = ()
         self._role = "dim"
         self.mark, self.name, self.what = QLabel("·"), QLabel(fix_trials.in_words(trial.remedy)), QLabel()
-        self.sparkline, self.apply = Sparkline(), QPushButton("Take")
+        self.accuracy, self.sparkline, self.apply = QLabel(), Sparkline(), QPushButton("Take")
+        self.accuracy.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
         self.mark.setAlignment(Qt.AlignmentFlag.AlignTop | Qt.AlignmentFlag.AlignHCenter)
         self.mark.setFixedWidth(14)
         for label in (self.name, self.what):
@@ -118,6 +119,7 @@ class FixRow(QFrame):
         row.setSpacing(6)
         row.addWidget(self.mark)
         row.addLayout(words, 1)
+        row.addWidget(self.accuracy)
         row.addWidget(self.sparkline, 0, Qt.AlignmentFlag.AlignVCenter)
         row.addWidget(self.apply, 0, Qt.AlignmentFlag.AlignVCenter)
 
@@ -130,12 +132,15 @@ class FixRow(QFrame):
             mark, role = "·", "dim"
         else:
             mark = _MARKS[role]
-        text = _text(trials, trial)
+        text, figure = _text(trials, trial), accuracy(trial)
         if (mark, role, text) != self._said:
             self._said, self._role = (mark, role, text), role
             self.mark.setText(mark)
-            self.what.setText(text.replace(" %", "\N{NO-BREAK SPACE}%"))
+            told = text.replace(f" · {reached(trial)}", "") if figure else text
+            self.what.setText(told.replace(" %", "\N{NO-BREAK SPACE}%"))
             self.what.setToolTip(trial.message)
+            self.accuracy.setText(figure)
+            self.accuracy.setToolTip(reached(trial) if figure else "")
             self.setAccessibleName(f"{self.name.text()}: {' '.join(text.split())}")
             self.restyle()
         self.apply.setVisible(trial.outcome == "held" and bool(trial.remedy))

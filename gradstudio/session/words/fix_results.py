@@ -34,6 +34,13 @@ def told(trial: Trial) -> str:
     return "being tried"
 
 
+def accuracy(trial: Trial) -> str:
+    """Return the accuracy on the test set where the trial ended; "" where it broke or none was measured."""
+    if trial.outcome != "held" or trial.accuracy is None or not math.isfinite(trial.accuracy):
+        return ""
+    return percent(round(trial.accuracy, 2))
+
+
 def reached(trial: Trial) -> str:
     """Return how far the trial of a fix came: its accuracy on the test set, or the accuracy in training where the loss
     does not tell, or its loss; "" for a trial that measured nothing."""
