@@ -46,6 +46,7 @@ def test_the_best_fix_trains_on_beside_the_run_and_is_taken_with_one_click(
     )  # fmt: skip
     assert first == trials.step and drawn.title == f"loss.eps = 1e-7, differs since step {since}"
     window.refresh(whole=True)
+    assert window.findings.fixes.progress.text().endswith(f"Over the plots: {drawn.title}")
     row = window.findings.fixes.rows[0]
     assert row.trial is trials.best and row.accuracy.text().endswith("%") and window.findings.fixes.isVisible()
     qtbot.mouseClick(row.apply, Qt.MouseButton.LeftButton)

@@ -76,7 +76,8 @@ class FixesController(QObject):
         shown = trials is not None and self._belongs(trials)
         self._panel.setVisible(shown)
         if shown:
-            self._panel.refresh()
+            future = self.future
+            self._panel.refresh(future.title if future is not None else "")
         self._diagnosis.findings.offer_fixes(self._can_be_tried(run) and self._looked.step is None)
 
     def begin(self) -> None:

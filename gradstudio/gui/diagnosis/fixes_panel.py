@@ -213,8 +213,8 @@ class FixesPanel(QWidget):
             self._column.insertWidget(self._first + place, row)
         self.refresh()
 
-    def refresh(self) -> None:
-        """Show how far the trials are."""
+    def refresh(self, drawn: str = "") -> None:
+        """Show how far the trials are, and which future is drawn over the plots."""
         trials = self._trials
         if trials is None:
             return
@@ -232,6 +232,8 @@ class FixesPanel(QWidget):
         over = trials.over
         self.stop.setVisible(not over)
         text = fix_trials.headline(trials) if over else f"Trying: {trials.progress}" if trials.progress else "Trying"
+        if drawn:
+            text = f"{text}. Over the plots: {drawn}"
         if text != self.progress.text():
             self.progress.setText(text)
 
