@@ -14,6 +14,7 @@ from gradstudio.gui.memory.memory_controller import MemoryController
 from gradstudio.gui.plots.cliff_controller import CliffController
 from gradstudio.gui.plots.layer_controller import LayerController
 from gradstudio.gui.plots.plot_stack import PlotStack
+from gradstudio.gui.plots.time_step_controller import TimeStepController
 from gradstudio.gui.runs.runs_controller import RunsController
 from gradstudio.gui.services.studio_file_watch import StudioFileWatch
 from gradstudio.gui.shell.side_panel import SidePanel
@@ -32,6 +33,7 @@ __all__ = [
     "RunsController",
     "SidePanel",
     "StudioFileWatch",
+    "TimeStepController",
     "exam_files",
     "exercise_files",
     "plot_menu",

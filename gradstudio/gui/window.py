@@ -138,6 +138,7 @@ class Window(QMainWindow):
         self.gauges = second_part.GaugesController(self.simulator, self.side.gauges)
         self.layer = second_part.LayerController(self.simulator, self.plots)
         self.cliff = second_part.CliffController(self.simulator, self.plots)
+        self.time_steps = second_part.TimeStepController(self.simulator, self.plots)
         self.memory = second_part.MemoryController(self.context, self.side.memory)
         self.map = second_part.MapController(self.context, self.side.map)
         self.game = second_part.Game(self.context)
@@ -293,6 +294,7 @@ class Window(QMainWindow):
         self.fixes.refresh()
         self.layer.refresh()
         self.cliff.refresh()
+        self.time_steps.refresh()
         self.memory.refresh()
         self.map.refresh()
         self._show_news()
@@ -520,6 +522,7 @@ class Window(QMainWindow):
         ended = self.fixes.close(CONTROLLER_CLOSING) and ended
         ended = self.layer.close(CONTROLLER_CLOSING) and ended
         ended = self.cliff.close(CONTROLLER_CLOSING) and ended
+        ended = self.time_steps.close(CONTROLLER_CLOSING) and ended
         ended = self.memory.close(CONTROLLER_CLOSING) and ended
         ended = self.map.close(CONTROLLER_CLOSING) and ended
         ended = self.runs.close(CONTROLLER_CLOSING) and ended

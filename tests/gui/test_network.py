@@ -14,7 +14,7 @@ from waiting import LONG
 
 from gradstudio.core.history import LAYER_METRICS, History, Layer
 from gradstudio.core.provenance import Provenance
-from gradstudio.gui.drawing.network_blocks import Birth, DecadeScale, birth_of, blocks_of, flows
+from gradstudio.gui.drawing.network_blocks import Birth, DecadeScale, along_time, birth_of, blocks_of, flows
 from gradstudio.gui.window import Window
 
 
@@ -143,3 +143,31 @@ def test_the_network_is_as_it_was_at_the_step_that_is_looked_at(stepped: Window)
     assert shown is not None and "step 0" in plots.layer_card.network.legend.text()
     weight, bias = run.history.layer_metric("grad_norm", 0, 1)[0][:2].astype(float)
     assert shown.flows[0].norm == pytest.approx(math.hypot(weight, bias))
+
+
+def test_time_steps_are_chosen_evenly_and_hold_the_birth() -> None:
+    norms = (0.0, *(10.0 ** (place - 20) for place in range(1, 20)), math.nan)
+    places, made, levels = along_time(norms, 5)
+    assert places == [0, 5, 10, 15, 20] and levels == (-15, 1)
+    assert [flow.state for flow in made] == ["zero", "measured", "measured", "measured", "nonfinite"]
+    assert along_time(norms, 5, born=4)[0] == [0, 4, 10, 15, 20]
+
+
+def test_a_recurrent_network_that_stands_is_unrolled(qtbot: QtBot, make_window: Callable[..., Window]) -> None:
+    window = make_window(model__kind="rnn", run__steps=3)
+    page = window.plots.layer_card.network
+    window.controls.run_or_pause()
+    qtbot.waitUntil(lambda: window.simulator.run.over, timeout=LONG)
+
+    def unrolled() -> bool:
+        window.refresh(whole=True)
+        return page.picture.shown is not None and page.picture.shown.head == "start"
+
+    qtbot.waitUntil(unrolled, timeout=LONG)
+    assert page.picture.shown is not None and page.picture.shown.names[0] == "t 1" and page.unroll.isVisible()
+    qtbot.keyClick(page.picture, Qt.Key.Key_Right)
+    assert "time step 1 of" in page.legend.text()
+    qtbot.mouseClick(page.unroll, Qt.MouseButton.LeftButton)
+    window.refresh(whole=True)
+    assert page.picture.shown.head == "input" and page.picture.shown.names == ("rnn", "head")
+    assert window.time_steps.close(LONG)

@@ -15,6 +15,8 @@ from gradstudio.gui.drawing.row_groups import Group, finer, groups
 
 State = Literal["measured", "zero", "nonfinite", "unknown"]
 SPAN = 4  # decades of the scale, at the least
+LEAST_TOP = 1  # decade at the upper end of that scale, at the least: so that a flood is seen from step to step
+LONGEST = 16  # decades of the scale along time, at the most
 PIECE = 512  # rows that are read at once to find the scale
 MOST_ROWS = 8 * PIECE  # rows of a long run that are read for it
 SMALLEST, LARGEST = -45, 39  # decades of a float32
@@ -99,6 +101,26 @@ def birth_of(found: Provenance | None, step: int, blocks: list[Group], names: tu
 
 def _is_within(layer: str, module: str) -> bool:
     return bool(module) and (layer == module or layer.startswith(f"{module}."))
+
+
+def along_time(
+    norms: tuple[float, ...], most: int, born: int | None = None
+) -> tuple[list[int], list[Flow], tuple[int, int]]:
+    """Return at most so many of the time steps, counted from 0, the gradient by the state after each, and the ends of a
+    scale for them. The one where a NaN or Inf was `born` is among them."""
+    places = sorted({round(each) for each in np.linspace(0, len(norms) - 1, min(most, len(norms)))})
+    if born is not None:
+        places[min(range(len(places)), key=lambda at: abs(places[at] - born))] = born
+    found = [_state_flow(norms[place]) for place in places]
+    logs = [math.log10(flow.norm) for flow in found if flow.state == "measured"]
+    top = max(math.ceil(max(logs, default=0.0)), LEAST_TOP)
+    low = max(math.floor(min(logs, default=-SPAN)), top - LONGEST)
+    return places, found, (min(low, top - SPAN), top)
+
+
+def _state_flow(norm: float) -> Flow:
+    state: State = "zero" if norm == 0 else "measured" if math.isfinite(norm) else "nonfinite"
+    return Flow(norm, float(norm == 0), 0.0, state)
 
 
 class DecadeScale:

@@ -51,7 +51,7 @@ class LayerCard(QFrame):
         column.setSpacing(0)
         column.addLayout(self._head)
         column.addWidget(self._pages, 1)
-        self._put("network", self.network, self.network.legend)
+        self._put("network", self.network, self.network.head)
         self._put("layers", layers, layers.give_head())
         self._put("cliff", self.cliff, self.cliff.head)
         self.show_page(self._chosen["page"])

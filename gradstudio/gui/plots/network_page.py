@@ -7,11 +7,12 @@ import math
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QAccessible
-from PySide6.QtWidgets import QFrame, QLabel, QSizePolicy, QVBoxLayout
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
 from gradstudio.core.provenance import PHASES, Provenance
 from gradstudio.core.text import number, percent
-from gradstudio.gui.drawing.network_blocks import DecadeScale, Flow, birth_of, blocks_of, flows
+from gradstudio.core.time_steps import TimeSteps
+from gradstudio.gui.drawing.network_blocks import Birth, DecadeScale, Flow, along_time, birth_of, blocks_of, flows
 from gradstudio.gui.drawing.row_groups import Group
 from gradstudio.gui.plots.network_picture import NetworkPicture, Shown
 from gradstudio.gui.widgets.looked_step import LookedStep
@@ -51,15 +52,30 @@ class NetworkPage(QFrame):
         self._rows = 0
         self._step = 0
         self._scale = DecadeScale()
+        self._unrolled: TimeSteps | None = None  # the latest sample
+        self._places: list[int] = []  # the time steps on view; none where the modules are
+        self._lit = False  # whether a step was made for which the light was not sent yet
+        self.unroll = QPushButton("Time steps")
+        self.unroll.setCheckable(True)
+        self.unroll.setChecked(True)
+        self.unroll.setProperty("role", "small")
+        self.unroll.setToolTip("Shows the gradient by the state after each time step, where the run stands")
+        self.unroll.toggled.connect(self.restyle)
+        self.unroll.hide()
+        self.head = QWidget()
+        row = QHBoxLayout(self.head)
+        row.setContentsMargins(0, 0, 0, 0)
+        row.addWidget(self.legend, 1)
+        row.addWidget(self.unroll)
         self.picture.read_changed.connect(self._say)
-        self.picture.block_chosen.connect(lambda block: self.layer_asked.emit(self._blocks[block].first))
+        self.picture.block_chosen.connect(self._choose)
 
     def refresh(self, run: Run) -> None:
         """Show the run at the step that is looked at. It is cheap where nothing is new."""
         rows, same = len(run.history), run is self._run
         if not same or rows < self._rows:
             self._run, self._scale, self._seen = run, DecadeScale(), ()
-            self._names = ()
+            self._names, self._unrolled, self._lit = (), None, False
         stepped = same and rows == self._rows + 1 and run.status in ("paused", "nonfinite", "finished")
         self._rows = rows
         known = bool(rows and run.history.layers)
@@ -70,11 +86,24 @@ class NetworkPage(QFrame):
             self.note.setText(NO_LAYERS if rows else NO_STEP)
             self._say()
             return
-        asked = self._looked.at(run)
-        self._step = rows - 1 if asked is None else min(max(asked, 0), rows - 1)
+        self._step = self.step_of(run)
+        self._lit = (self._lit or stepped) and self._looked.at(run) is None and run.status != "running"
         self._show(run)
-        if stepped and asked is None:
+        waits = self.unroll.isVisible() and self.unroll.isChecked() and not self._places
+        if self._lit and not waits:
+            self._lit = False
             self.picture.send_light()
+
+    def step_of(self, run: Run) -> int:
+        """Return the step on view: the one that is looked at, or the newest."""
+        asked, last = self._looked.at(run), len(run.history) - 1
+        return last if asked is None else min(max(asked, 0), last)
+
+    def show_time_steps(self, found: TimeSteps | None, *, possible: bool) -> None:
+        """Show the time steps of the step on view, once they are measured; None where the run goes on."""
+        self._unrolled = found
+        if self.unroll.isHidden() == possible:
+            self.unroll.setVisible(possible)
 
     def restyle(self) -> None:
         self._seen = ()
@@ -84,13 +113,18 @@ class NetworkPage(QFrame):
 
     def _show(self, run: Run) -> None:
         most = self.picture.most_blocks
-        seen = (self._step, self._rows, most, run.provenance, run.history.layers)
+        seen = (self._step, self._rows, most, run.provenance, run.history.layers, self._unrolled)
         if seen == self._seen:
             return
         self._seen = seen
         self._scale.take(run.history, self._rows)
         self._names = tuple(layer.name for layer in run.history.layers)
         self._blocks = blocks_of(self._names, most)
+        self._places = []
+        found = self._unrolled
+        if found is not None and found.step == self._step and self.unroll.isChecked():
+            self._show_unrolled(run, found, most)
+            return
         birth = birth_of(run.provenance, self._step, self._blocks, self._names)
         self.picture.show_state(
             Shown(
@@ -101,6 +135,21 @@ class NetworkPage(QFrame):
         )  # fmt: skip
         self._say()
 
+    def _show_unrolled(self, run: Run, found: TimeSteps, most: int) -> None:
+        born = run.provenance
+        at = born.time_step if born is not None and born.step == self._step else None
+        at = at if at is not None and at < len(found.norms) else None
+        self._places, made, levels = along_time(found.norms, most, at)
+        names = tuple(f"t {place + 1}" for place in self._places)
+        backward = born is not None and born.phase == "backward"
+        birth = Birth(self._places.index(at), backward) if at is not None else None
+        self.picture.show_state(Shown(names, tuple(made), levels, birth, _born(born) if birth else "", "start"))
+        self._say()
+
+    def _choose(self, block: int) -> None:
+        if not self._places:
+            self.layer_asked.emit(self._blocks[block].first)
+
     def _say(self) -> None:
         """Bring the words up to date: what is under the pointer, or what the picture means."""
         run, shown = self._run, self.picture.shown
@@ -110,11 +159,13 @@ class NetworkPage(QFrame):
         read = self.picture.read
         where = f"<b>step {self._step:,}</b>"
         found = run.provenance
-        if read is not None and read < len(self._blocks):
+        if read is not None and read < len(shown.names):
             text = f"{where} · {self._reading(run, read)}"
         elif shown.birth is not None and found is not None:
             born = f"{shown.what} born{_when(found, self._step)} in the {PHASES[found.phase]}, in {found.short_name}"
             text = f"{where} · {born}"
+        elif self._places:
+            text = f"{where} · thick: |dL/dh| on its way back through the time steps of {self._module}"
         else:
             text = f"{where} · thin: forward · thick: backward, by the gradient"
         if text != self.legend.text():
@@ -122,7 +173,16 @@ class NetworkPage(QFrame):
         if read is not None or self.picture.hasFocus() or QAccessible.isActive() or run.status != "running":
             self.picture.setAccessibleDescription(self._spoken(run, shown, read))
 
+    @property
+    def _module(self) -> str:
+        return self._unrolled.module if self._unrolled is not None else ""
+
     def _reading(self, run: Run, block: int) -> str:
+        if self._places and self._unrolled is not None:
+            place = self._places[block]
+            return (
+                f"time step {place + 1} of {len(self._unrolled.norms)}: |dL/dh| {number(self._unrolled.norms[place])}"
+            )
         group, flow = self._blocks[block], flows(run.history, self._blocks, self._step)[block]
         return f"{group.name}: {_in_words(flow)}{_weights(run, group, self._step)}"
 

@@ -1,0 +1,62 @@
+"""Between the page of the network and the session: measures the time steps of a recurrent network in a thread, while
+the run stands or a past step is looked at."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QObject
+
+from gradstudio.core.time_steps import TimeSteps, recurs
+from gradstudio.gui.plots.plot_stack import PlotStack
+from gradstudio.gui.plots.sampler_threads import SamplerThreads
+from gradstudio.session.record.run import Run
+from gradstudio.session.running.step_sampling import why_not
+from gradstudio.session.running.time_step_sampling import TimeStepSampler
+from gradstudio.session.simulator import Simulator
+
+MOST = 256  # samples that are kept
+Key = tuple[str, int]  # the oldest run with this step, and the step
+
+
+class TimeStepController(QObject):
+    def __init__(self, simulator: Simulator, plots: PlotStack) -> None:
+        super().__init__(plots)
+        self._simulator, self._looked, self._page = simulator, plots.looked, plots.layer_card.network
+        self._threads = SamplerThreads[TimeStepSampler]()
+        self._found: dict[Key, TimeSteps | None] = {}  # None: it cannot be measured
+
+    def refresh(self) -> None:
+        """Measure the step on view where it is missing, and give it to the page. Called some times a second."""
+        run = self._simulator.run
+        stands = run.status != "running" or self._looked.at(run) is not None
+        possible = recurs(run.history.layers) and not why_not(run)
+        if not self._page.isVisible() or not stands or not possible:
+            self._threads.stop()
+            self._page.show_time_steps(None, possible=possible)
+            return
+        self._take()
+        key = self._key(run, self._page.step_of(run))
+        latest = self._threads.latest
+        if key not in self._found and (latest is None or (latest.looked_at, latest.step) != (run, key[1])):
+            if latest is None:  # one that moves on is not followed until the step before is done
+                self._threads.start(TimeStepSampler(run, self._simulator.snapshots, key[1]))
+            elif latest.looked_at is not run:
+                self._threads.stop()
+        if key in self._found:
+            self._page.show_time_steps(self._found[key], possible=True)
+
+    def close(self, seconds: float) -> bool:
+        """Stop before the window closes; wait so many seconds at most and return whether the threads have ended."""
+        return self._threads.close(seconds)
+
+    # ---- inside
+
+    def _key(self, run: Run, step: int) -> Key:
+        return run.owner(step + 1), step
+
+    def _take(self) -> None:
+        """Keep what a thread that has ended has found."""
+        ended = self._threads.take_ended()
+        if ended is not None and (ended.sample is not None or ended.problem):
+            while len(self._found) >= MOST:
+                del self._found[next(iter(self._found))]
+            self._found[self._key(ended.looked_at, ended.step)] = ended.sample
