@@ -415,7 +415,7 @@ class Window(QMainWindow):
         keys = self.commands.keys("faster", "slower")
         top.speed.setToolTip(f"Sets the speed, from one step a second to unlimited ({keys})")
         top.speed.speed_changed.connect(self.simulator.set_speed)
-        controls.title_changed.connect(lambda _: self._show_title())
+        controls.title_changed.connect(self._show_title)
         controls.agreement_asked.connect(self._ask_agreement)
         controls.file_asked.connect(self._open_file)
         controls.file_opened.connect(lambda path: recent.remember(recent.FILES, str(Path(path).absolute())))
