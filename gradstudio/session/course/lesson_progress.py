@@ -88,10 +88,13 @@ class Progress:
         return "Let this run come to its end, and see."
 
     def still_asks(self, run: Run) -> bool:
-        """Return whether a question is open about a run with other knobs than this one, which trials of fixes might
-        answer."""
+        """Return whether a question is open that names knobs which this run does not have: trials of fixes might answer
+        it."""
         return any(
-            step.is_question and passed.mark in ("open", "answered") and not questions.is_about(step, run, self.preset)
+            step.is_question
+            and bool(step.knobs)
+            and passed.mark in ("open", "answered")
+            and not questions.is_about(step, run, self.preset)
             for step, passed in zip(self.preset.lesson, self.steps, strict=True)
         )
 
