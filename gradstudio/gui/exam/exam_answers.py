@@ -88,7 +88,9 @@ class ExamAnswers(QWidget):
         diagnosed = bool(sheet.diagnosis)
         for part in (*self.causes, self.once, self.diagnose):
             part.setVisible(not diagnosed and not over)
-        self.said.setVisible(diagnosed)
+        self.said.setVisible(diagnosed and not over)
+        for part in (self.about, self._heads[0]):
+            part.setVisible(not over)
         if diagnosed:
             self.said.setText(f"You said: {self.causes[LETTERS.index(sheet.diagnosis)].accessibleName()}")
         self.diagnose.setEnabled(looked and self.chosen_cause >= 0)

@@ -145,7 +145,7 @@ class ExamPage(QWidget):
 
     def _give_up(self) -> None:
         self._over = True
-        self.verdict.show_solution(self.exam)
+        self.verdict.give_up(self.exam)
         self._offer_next(None)
 
     def _look_at(self, place: int) -> None:
@@ -221,6 +221,7 @@ class ExamPage(QWidget):
         )
         answers.give_up.setVisible(self.random and not self._over and sheet.fix < 0)
         answers.budget.setText(self._next_step())
+        answers.budget.setVisible(bool(answers.budget.text()))
 
     def _next_step(self) -> str:
         """Return what is left, and what is to be done next."""
@@ -235,6 +236,8 @@ class ExamPage(QWidget):
             f"{plural(attempt.left, 'try is', 'tries are')} left; each may change "
             f"{plural(self.exam.changes, 'knob', 'knobs')}."
         )
+        if self.random:
+            left += f" A try is healed with {percent(exam_solution.healed(self.exam))} right or more."
         if not sheet.tries:
             return f"{left} First the run is trained as it stands."
         if not sheet.diagnosis:

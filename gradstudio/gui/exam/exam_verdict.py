@@ -9,13 +9,14 @@ from gradstudio.core.exam import Exam
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.roles import role_label, set_role
 from gradstudio.session.course import exam_solution
+from gradstudio.session.course.exam_taking import DIAGNOSIS
 from gradstudio.session.course.grading import Grade, Judged
 
 LARGE = 1.7  # of the normal text: the points
 
 
 class ExamVerdict(QFrame):
-    """Is empty until `show_grade` or `show_solution`. A random exam has a line to pass on and a next one."""
+    """Is empty until `show_grade` or `give_up`. A random exam has a line to pass on and a next one."""
 
     next_asked = Signal()
 
@@ -44,18 +45,12 @@ class ExamVerdict(QFrame):
         self._begin(f"{grade.score} of {grade.most} points" if grade.verified else f"No points: {grade.reason}")
         for each in grade.answers:
             self._tell(_told(each), "good" if each.points == each.question.points else "over")
-        self.show_solution(exam, begin=not grade.answers)
+        self._solve(exam, known=any(each.points == DIAGNOSIS for each in grade.answers[:1]))
 
-    def show_solution(self, exam: Exam, *, begin: bool = True) -> None:
-        """Show what was hidden; `begin`: nobody has answered."""
-        if begin:
-            self._begin(self.points.text() or "Given up")
-        found = exam_solution.solution(exam)
-        self._tell(f"The cause: {found.cause}")
-        if found.broke:
-            self._tell(f"What was set: {', '.join(found.broke)}.")
-        self._tell(f"The best would have needed {found.best}")
-        self.show()
+    def give_up(self, exam: Exam) -> None:
+        """Show the solution without points."""
+        self._begin("Given up")
+        self._solve(exam, known=False)
 
     def offer_next(self, line: str) -> None:
         """Offer a line to pass on, and the next random exam."""
@@ -71,6 +66,16 @@ class ExamVerdict(QFrame):
         self.next.setEnabled(not told)
 
     # ---- inside
+
+    def _solve(self, exam: Exam, *, known: bool) -> None:
+        """Show what was hidden; `known`: the cause was said."""
+        found = exam_solution.solution(exam)
+        if not known:
+            self._tell(f"The cause: {found.cause}")
+        if found.broke:
+            self._tell(f"What was set: {', '.join(found.broke)}.")
+        self._tell(f"The best would have needed {found.best}")
+        self.show()
 
     def _begin(self, points: str) -> None:
         self.points.setText(points)

@@ -9,6 +9,7 @@ from gradstudio.core.exam import LETTERS, Exam
 from gradstudio.core.experiment import parse_assignment
 from gradstudio.core.knobs import format_value
 from gradstudio.core.text import percent, plural
+from gradstudio.session.course.exam_making import KEPT
 from gradstudio.session.course.exam_taking import FIX, AnswerSheet
 from gradstudio.session.course.grading import Grade
 
@@ -38,6 +39,12 @@ def solution(exam: Exam) -> Solution:
         f"{len(reached)} of {len(reached)} seeds: {percent(reached[0])} to {percent(reached[-1])} right."
     )
     return Solution(exam.choices[hidden.right], broke, best)
+
+
+def healed(exam: Exam) -> float:
+    """Return the least accuracy at which a fix holds, with the seed of the run."""
+    experiment, _ = exam.experiment()
+    return KEPT * exam.hidden.aims[str(experiment.run.seed)]
 
 
 def in_one_line(number: int, sheet: AnswerSheet, exam: Exam, grade: Grade | None) -> str:
