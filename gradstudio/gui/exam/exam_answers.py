@@ -102,7 +102,7 @@ class ExamAnswers(QWidget):
         if not busy:
             self.train.setText(f"Train with {plural(len(texts), 'change', 'changes')}" if texts else "Train")
         self._show_handing_in(sheet, busy=busy, grading=grading, over=over)
-        self._show_next(sheet, pending=self.train.isEnabled())
+        self._show_next(sheet, pending=self.train.isEnabled(), waiting=busy or grading)
 
     # ---- inside
 
@@ -123,8 +123,8 @@ class ExamAnswers(QWidget):
             "Trains this try again with the other seeds, and gives the points"
         )  # fmt: skip
 
-    def _show_next(self, sheet: AnswerSheet, *, pending: bool) -> None:
-        """Let the next step alone stand out."""
+    def _show_next(self, sheet: AnswerSheet, *, pending: bool, waiting: bool) -> None:
+        """Let the next step alone stand out, and nothing while a run trains."""
         heals = self.chosen_try > 0 and sheet.tries[self.chosen_try].outcome == "finished"
         if not sheet.diagnosis and (self.chosen_cause >= 0 or not pending):
             step = self.diagnose
@@ -133,7 +133,7 @@ class ExamAnswers(QWidget):
         else:
             step = self.hand_in
         for button in (self.diagnose, self.train, self.hand_in):
-            set_role(button, "primary" if button is step and button.isEnabled() else "")
+            set_role(button, "primary" if button is step and button.isEnabled() and not waiting else "")
 
     def _connect(self) -> None:
         self._group.idClicked.connect(lambda _: self.cause_chosen.emit())

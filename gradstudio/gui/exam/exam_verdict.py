@@ -64,6 +64,7 @@ class ExamVerdict(QFrame):
         self.making.setText(told)
         self.making.setVisible(bool(told))
         self.next.setEnabled(not told)
+        set_role(self.next, "" if told else "primary")
 
     # ---- inside
 

@@ -88,7 +88,7 @@ class Game(QObject):
             self._end_making()
             making = None
         if making is not None:
-            told = f"A run is being broken: {self._draw or 'draw 1'}, {self._trained} of {RUNS} runs trained …"
+            told = f"It is being broken: {self._draw or 'draw 1'}, {self._trained} of {RUNS} runs …"
             share = min(self._trained / RUNS, 1.0)
         elif self.page is not None:
             told = "You have begun with this one."
