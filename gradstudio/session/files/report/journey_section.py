@@ -49,7 +49,7 @@ def journey(run: Run, line: Sequence[Run], fixes: Fixes) -> Section | None:
     if letters:
         traces = [figure_data.take(each) for each in shown]
         for column, title in (("loss", "Loss of the journey"), ("grad_norm", "Gradient norm of the journey")):
-            draw = partial(overlaid, column=column, scale=_near)
+            draw = partial(overlaid, column=column, scale=_near, journey=True)
             blocks.append(Plot(f"journey-{column.replace('_', '-')}", title, "log", 1.9, draw, traces))
     return Section("journey", "The journey", tuple(blocks))
 

@@ -22,7 +22,7 @@ LONGEST = 22  # letters of a name
 
 def height(rows: int) -> float:
     """Return the height in inches that so many rows need."""
-    return min(max(0.15 * rows, 0.9), 3.4) + 0.65
+    return min(max(0.24 * rows, 1.5), 3.6) + 0.65
 
 
 def layers_by_steps(axes: Axes, trace: Trace, colours: Colours) -> None:

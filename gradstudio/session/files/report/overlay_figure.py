@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 
 from gradstudio.session.files.report.figure_data import Trace, reduce, thin
 from gradstudio.session.files.report.figures import SIZE, Colours, frame, key
-from gradstudio.session.files.report.palette import DASHES, LETTERS, SERIES
+from gradstudio.session.files.report.palette import LETTERS, looks
 
 POINTS = 1200  # drawn points a run, at most
 MARKS = 60  # marks of a kind a run, at most
@@ -18,8 +18,9 @@ _APART = 8.5  # points between two letters
 
 
 def overlaid(
-    axes: Axes, traces: Sequence[Trace], colours: Colours, *, column: str, scale: Callable[[Axes, np.ndarray], None]
-) -> None:
+    axes: Axes, traces: Sequence[Trace], colours: Colours, *, column: str, scale: Callable[[Axes, np.ndarray], None],
+    journey: bool = False,
+) -> None:  # fmt: skip
     """Draw the column of every run on one axis: a gap and a mark where it is not finite, a letter at its end."""
     columns = [trace[column] for trace in traces]
     kept = [reduce(values, POINTS) for values in columns]
@@ -27,8 +28,9 @@ def overlaid(
     frame(axes, max(map(len, traces)), colours)
     positive = axes.get_yscale() == "log"
     entries, reasons, ends = [], {}, []
+    worn = looks(len(traces), journey=journey)
     for index, (values, places) in enumerate(zip(columns, kept, strict=True)):
-        colour, dashes = colours[SERIES[index]], DASHES[index] or (None, None)
+        colour, dashes = colours[worn[index][0]], worn[index][1] or (None, None)
         shown = values[places]
         drawable = np.isfinite(shown) & ((shown > 0) | (not positive))
         line = axes.plot(
@@ -60,11 +62,11 @@ def overlaid(
         if drawable.any():
             last = int(np.flatnonzero(drawable)[-1])
             ends.append((index, float(places[last]), float(shown[last])))
-    _letters(axes, ends, colours)
+    _letters(axes, ends, colours, [name for name, _ in worn])
     key(axes, [*entries, *reasons.values()], colours, length=3.2)
 
 
-def _letters(axes: Axes, ends: Sequence[tuple[int, float, float]], colours: Colours) -> None:
+def _letters(axes: Axes, ends: Sequence[tuple[int, float, float]], colours: Colours, names: Sequence[str]) -> None:
     """Draw a letter behind the end of each curve. Curves that end in one point share a label; labels at the same step
     are moved apart, in the order of their heights."""
     points = 72 / axes.figure.dpi
@@ -81,7 +83,7 @@ def _letters(axes: Axes, ends: Sequence[tuple[int, float, float]], colours: Colo
             if abs(other_x - x) < _APART and lifted - other_y < _APART:
                 lifted = other_y + _APART
         placed.append((x, lifted))
-        colour = colours[SERIES[runs[0]]] if len(runs) == 1 else colours["dim"]
+        colour = colours[names[runs[0]]] if len(runs) == 1 else colours["dim"]
         axes.annotate(
             "".join(LETTERS[run] for run in runs),
             at[runs[0]],

@@ -28,7 +28,17 @@ DASHES: tuple[tuple[float, ...], ...] = (
     (3, 5),
     (14, 2, 3, 2),
 )
+PARENT_DASH = (7.0, 4.0)
 LETTERS = "ABCDEFGH"
+Look = tuple[str, tuple[float, ...]]  # name of a colour, and the dash
+
+
+def looks(count: int, *, journey: bool = False) -> list[Look]:
+    """Return colour and dash of so many runs in one figure. Of a journey the last run is as in the window the run on
+    view, and the one before it as its parent: grey and dashed."""
+    found = [(name, DASHES[index]) for index, name in enumerate(SERIES[:count])]
+    return [*found[1 : count - 1], ("dim", PARENT_DASH), found[0]] if journey and count > 1 else found
+
 
 # matplotlib wants a colour that it can read, the page a variable: figures are drawn in these, which then give way to
 # the variables.

@@ -30,6 +30,8 @@ from gradstudio.session.files.report.typesetting import wrap
 
 _GAP = 10  # points between two blocks
 _LEADING_UP = 120  # letters of a line that belongs to what follows it
+_CODE_LINE, _FIRST_LINES = 11, 12  # points of a line of code, and how many of them stand under their heading
+_ROW = 20  # points of a row of a table
 _QUESTION = 100  # points of a question of a worksheet with the beginning of its answer
 _FORMULA = 10  # points of a letter of a formula
 _BELOW = 0.26 * INCH  # points under the axes of a figure, for the steps
@@ -66,6 +68,13 @@ def _together(blocks: Sequence[Block]) -> float:
         return first.height * INCH + 20
     if isinstance(first, Prose) and len(first.text) < _LEADING_UP and others and not first.answer:
         return 30 + _together(others)
+    if isinstance(first, Prose) and others and isinstance(others[0], Code | Fold | Table):
+        return 45 + _together(others)
+    if isinstance(first, Code | Fold):
+        lines = first.text.count("\n") + 1 if isinstance(first, Code) or first.printed else 0
+        return 30 + _CODE_LINE * min(lines, _FIRST_LINES)
+    if isinstance(first, Table):
+        return 40 + _ROW * min(len(first.rows), 2)
     if isinstance(first, Card) and others and isinstance(others[0], Prose) and others[0].answer:
         return _QUESTION
     return 45

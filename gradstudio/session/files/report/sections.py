@@ -176,16 +176,15 @@ def watched(run: Run) -> Section | None:
 
 
 def knobs(run: Run) -> Section | None:
-    """Return every knob: first those that were set, then those at their default. None for a watched run, which has
-    none."""
+    """Return the knobs that were set, and how many are at their default. None for a watched run, which has none."""
     if run.watched is not None:
         return None
-    set_rows, default_rows = [], []
+    set_rows, at_default = [], 0
     groups: set[str] = set()
     for knob, value in run.experiment.items():
         now = run.in_force[knob.name]
         if value == knob.default and now == value:
-            default_rows.append((knob.name, format_value(value)))
+            at_default += 1
             continue
         if knob.group not in groups:
             groups.add(knob.group)
@@ -211,11 +210,8 @@ def knobs(run: Run) -> Section | None:
                 code=(0, 1, 2, 3),
             )
         )
-    blocks.append(Prose("At their default:" if set_rows else "Every knob is at its default:", dim=True))
-    half = -(-len(default_rows) // 2)
-    left, right = default_rows[:half], [*default_rows[half:], ("", "")]
-    pairs = tuple((*first, *second) for first, second in zip(left, right, strict=False))
-    blocks.append(Table(("knob", "value", "knob", "value"), pairs, (0.36, 0.14, 0.37, 0.13), code=(0, 1, 2, 3)))
+    others = "every other knob" if set_rows else "every knob"
+    blocks.append(Prose(f"{others.capitalize()}, {at_default} in all, is at its default.", dim=True))
     return Section("knobs", "Knobs", tuple(blocks))
 
 
