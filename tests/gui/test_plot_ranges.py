@@ -234,3 +234,4 @@ def test_an_empty_plot_says_how_to_begin(shown: tuple[PlotStack, Simulator]) -> 
     simulator.run = run_of([{}])
     stack.refresh(simulator)
     assert not any(plot.invitation.isVisible() for plot in stack.every)
+    assert stack.loss.plot.getAxis("left").grid and not stack.loss.plot.getAxis("right").grid

@@ -34,8 +34,12 @@ class PlotArea(PlotView):
         self._sides["bottom"].unlinkFromView()  # the steps are written once, under the last plot
         self._sides["bottom"].setHeight(4)
         self._sides["bottom"].setStyle(showValues=False, hideOverlappingLabels=False)
-        self.plot.showGrid(y=True, alpha=1)
-        self._sides["right"].setGrid(False)
+        self.show_grid(True)
+
+    def show_grid(self, shown: bool) -> None:
+        """Draw lines at the numbers of the left axis or not."""
+        self.plot.showGrid(y=shown, alpha=1)
+        self._sides["right"].setGrid(False)  # or its lines would lie between those of the left one
 
     def write_steps(self) -> None:
         """Write the steps under this plot."""

@@ -324,7 +324,7 @@ class StepPlot(QFrame):
             self.invitation.setText(how_to_begin(run))
         if empty != self.invitation.isVisible():
             self.invitation.setVisible(empty)
-            self.plot.showGrid(y=not empty and not self.pixelated, alpha=1)
+            self.widget.show_grid(not empty and not self.pixelated)
             self._moved = True
         if empty:
             self._place_labels()
