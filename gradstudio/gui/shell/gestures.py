@@ -11,6 +11,7 @@ GESTURES: dict[str, tuple[tuple[str, str], ...]] = {
         ("Wheel, drag", "Zoom and move along the steps"),
         ("+, -, Page up, Page down", "Zoom and move along the steps"),
         ("Double click", "Show whole run"),
+        ("Double click on title, Enter", "Show the plot alone"),
         ("Left, Right", "Read the step before, the step after"),
         ("Menu key, Shift+F10", "Copy or save its figure and its data"),
     ),
