@@ -271,9 +271,16 @@ class Simulator:
 
     def script(self) -> str:
         """Return the plain PyTorch program of the requested knobs, with the preset's own changes."""
+        return self._program(self.requested)
+
+    def script_of_preset(self) -> str:
+        """Return the program of the preset's own knobs."""
+        return self._program(self.preset.experiment)
+
+    def _program(self, knobs: Experiment) -> str:
         from gradstudio.session.script import script
 
-        return script(self.requested, self.preset.timeline, title=self.preset.title, threads=threads.chosen())
+        return script(knobs, self.preset.timeline, title=self.preset.title, threads=threads.chosen())
 
     def restart(self) -> None:
         """Begin again from step 0 with the requested knobs."""

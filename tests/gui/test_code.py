@@ -83,7 +83,26 @@ def test_a_knob_marks_the_lines_that_it_changes(qtbot: QtBot, coded: Window) -> 
     assert view.viewport().rect().contains(place)  # scrolled to
     coded.controls.set_knob("optimizer.lr", 0.05)
     coded.refresh()
-    assert len(marked(coded)) == 1 and "lr=0.05" in marked(coded)[0]
+    assert len(marked(coded)) == 2 and "lr=0.05" in marked(coded)[0]  # of every knob that differs from the preset
+    coded.close_large()
+    coded.controls.set_knob("optimizer.momentum", 0.5)
+    coded.columns.show_page("code")
+    coded.refresh()
+    assert "momentum=0.5" in marked(coded)[0]  # set while the page was not seen
+
+
+def test_it_opens_at_the_training_loop_and_keeps_no_place_of_another_preset(window: Window) -> None:
+    window.resize(1440, 900)
+    for preset in ("rnn-explosion", "rate-too-high"):
+        window.controls.open_preset(preset)
+        window.refresh(whole=True)
+        window.columns.show_page("code")
+        window.refresh()
+        view = window.side.code.view
+        loop = view.document().find("for step in range(")
+        assert view.viewport().rect().contains(view.cursorRect(loop))
+        view.verticalScrollBar().setValue(0)
+    assert view.viewportMargins().left() > 20  # for the numbers of the lines
 
 
 def test_a_knob_that_goes_on_moving_is_held_against_where_it_began(coded: Window) -> None:
@@ -102,10 +121,9 @@ def test_what_changes_no_line_says_so(coded: Window) -> None:
     assert note(coded) == "clipping.max_norm 1.0 → 0.5: no line changed"
 
 
-def test_what_is_taken_out_is_a_triangle_in_the_margin(coded: Window) -> None:
-    coded.controls.set_knob("clipping.kind", "norm")
-    coded.refresh()
-    coded.controls.set_knob("optimizer.momentum", 0.5)
+def test_what_is_taken_out_is_a_triangle_in_the_margin(make_window: Callable[..., Window]) -> None:
+    coded = make_window(clipping__kind="norm")
+    coded.columns.show_page("code")
     coded.refresh()
     coded.controls.set_knob("clipping.kind", "none")
     coded.refresh()
@@ -146,9 +164,10 @@ def test_several_knobs_are_named_where_they_fit(coded: Window) -> None:
     }.items():
         coded.controls.set_knob(name, value)
         coded.refresh()
+    assert note(coded) == "■ 6 knobs" and "model.kind = gan" in coded.side.code.note.toolTip().splitlines()
     coded.controls.reset_knobs()
     coded.refresh()
-    assert note(coded) == "■ 6 knobs" and "model.kind = mlp" in coded.side.code.note.toolTip().splitlines()
+    assert note(coded) == "" and not marked(coded)
 
 
 def test_the_caption_tells_whose_program_it_is(qtbot: QtBot, make_window: Callable[..., Window]) -> None:
@@ -272,9 +291,11 @@ def test_keys_show_and_hide_each_page(qtbot: QtBot, window: Window) -> None:
     press(Qt.Key.Key_3)
     code, plots = window.side.code, window.plots
     assert window.columns.middle.page is code and code.isVisible() and not plots.isVisible()
-    assert window.diagnosis.isVisible() and code.view.hasFocus()
+    assert window.side.isVisible() and code.view.hasFocus()
     press(Qt.Key.Key_3)
     assert plots.isVisible() and plots.loss.widget.hasFocus() and window.side.isVisible()
+    press(Qt.Key.Key_2)
+    assert window.diagnosis.isVisible()
     press(Qt.Key.Key_2)
     assert not window.side.isVisible()
     press(Qt.Key.Key_9)

@@ -93,6 +93,7 @@ def test_the_menu_ticks_what_is_shown_and_a_page_key_leaves_the_gallery(qtbot: Q
     def ticked() -> set[str]:
         return {action.text() for action in opened(window, "&View").actions() if action.isChecked()}
 
+    window.columns.show_page("diagnosis")
     assert {"Show knobs", "Show diagnosis"} <= ticked() and not {"Show runs", "Show directions"} & ticked()
     qtbot.keyClick(window, Qt.Key.Key_4, Qt.KeyboardModifier.ControlModifier)
     qtbot.keyClick(window, Qt.Key.Key_D, Qt.KeyboardModifier.ControlModifier)
@@ -105,5 +106,6 @@ def test_the_menu_ticks_what_is_shown_and_a_page_key_leaves_the_gallery(qtbot: Q
 
 
 def test_the_page_diagnosis_is_stored_under_its_old_name(window: Window) -> None:
+    window.columns.show_page("diagnosis")
     window.columns.save(QSettings())
     assert QSettings().value("page") == "words"

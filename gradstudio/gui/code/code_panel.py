@@ -1,4 +1,5 @@
-"""The page Code: the knobs as a plain PyTorch program, with marks at the lines that the latest knob change altered."""
+"""The page Code: the knobs as a plain PyTorch program, with marks at the lines of every knob that differs from the
+preset."""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ class CodePanel(QWidget):
             button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self._shown: Experiment | None = None
         self._preset: Preset | None = None
-        self._base, self._base_text = Experiment(), ""  # what the marks compare with
+        self._base, self._base_text = Experiment(), ""  # of the preset
         self._marks = Changed()
         foot = QHBoxLayout()
         foot.setContentsMargins(12, 6, 12, 8)
@@ -83,17 +84,16 @@ class CodePanel(QWidget):
         wanted, preset, before = simulator.requested, simulator.preset, self._shown
         if wanted is before and preset is self._preset:
             return
-        other = preset is not self._preset
+        other, was = preset is not self._preset, self.text
         self._shown, self._preset = wanted, preset
         text = simulator.script()
         if before is None or other:
-            self._base, self._base_text = wanted, text
-        elif set(differing(before, wanted)) != set(
-            differing(self._base, before)
-        ):  # another knob than the one that is being moved
-            self._base, self._base_text = before, self.text
+            self._base, self._base_text = preset.experiment, simulator.script_of_preset()
         self._marks = changed(self._base_text, text)
-        self.view.show_code(text, self._marks)
+        latest = Changed() if before is None or other else changed(was, text)
+        self.view.show_code(text, self._marks, latest.to_look_at(text))
+        if before is None or other:
+            self.view.show_loop()
         self._show_changes()
 
     def resizeEvent(self, event: QResizeEvent) -> None:

@@ -12,23 +12,29 @@ from PySide6.QtGui import (
     QColor,
     QFont,
     QFontDatabase,
+    QFontMetrics,
     QKeyEvent,
     QPainter,
     QPainterPath,
     QPaintEvent,
+    QResizeEvent,
     QSyntaxHighlighter,
     QTextBlock,
     QTextCharFormat,
     QTextCursor,
     QTextFormat,
 )
-from PySide6.QtWidgets import QPlainTextEdit, QTextEdit
+from PySide6.QtWidgets import QPlainTextEdit, QTextEdit, QWidget
 
 from gradstudio.gui.theme import theme
 from gradstudio.session.script.mistake_lines import MARK
 
 MARGIN = 12  # px around the text; the marks stand in it
 NOTCH = 5  # px; half the height of the mark at a gap
+GUTTER = 6  # px between the numbers of the lines and the text
+ABOVE_LOOP = 3  # rows above the training loop where it is shown
+LOOP = "for step in range("
+_NUMBER = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignTop
 SIZE = 0.87  # size of the text, relative to the window's
 _QUOTES = '"""'
 _PARTS = re.compile(
@@ -98,6 +104,27 @@ def _format(kind: str) -> QTextCharFormat:
     return form
 
 
+class _LineNumbers(QWidget):
+    """The numbers of the lines, left of the program."""
+
+    def __init__(self, view: CodeView) -> None:
+        super().__init__(view)
+        self._view = view
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        view, number = self._view, self._view.firstVisibleBlock().blockNumber()
+        with QPainter(self) as painter:
+            painter.setFont(view.font())
+            painter.setPen(theme.color("dim"))
+            block = view.firstVisibleBlock()
+            while block.isValid():
+                top, height = view.place(block)
+                if top > self.height():
+                    break
+                painter.drawText(QRectF(0, top, self.width() - GUTTER, height), _NUMBER, str(number + 1))
+                block, number = block.next(), number + 1
+
+
 class CodeView(QPlainTextEdit):
     def __init__(self) -> None:
         super().__init__()
@@ -107,25 +134,35 @@ class CodeView(QPlainTextEdit):
             Qt.TextInteractionFlag.TextSelectableByMouse | Qt.TextInteractionFlag.TextSelectableByKeyboard
         )
         self.setTabChangesFocus(True)
-        self.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
+        self.setLineWrapMode(QPlainTextEdit.LineWrapMode.WidgetWidth)
         self.document().setDocumentMargin(MARGIN)
         self.changed = Changed()
         self._colors = Colors(self.document())
+        self._numbers = _LineNumbers(self)
+        self.updateRequest.connect(lambda _, __: self._numbers.update())
         theme.dress(self, self._restyle)
         self._restyle()
 
-    def show_code(self, text: str, marks: Changed) -> None:
-        """Show a program with marks, the first of them in sight; scroll no further than that needs."""
-        places = [bar.value() for bar in (self.verticalScrollBar(), self.horizontalScrollBar())]
+    def show_code(self, text: str, marks: Changed, line: int | None = None) -> None:
+        """Show a program with marks; scroll no further than is needed to have `line` in sight."""
+        place = self.verticalScrollBar().value()
         if text != self.toPlainText():
             self.setPlainText(text)
         self.changed = marks
         self._mark()
-        for bar, place in zip((self.verticalScrollBar(), self.horizontalScrollBar()), places, strict=True):
-            bar.setValue(place)
-        line = marks.to_look_at(text)
+        self.verticalScrollBar().setValue(place)
         if line is not None:
             self._bring_into_sight(line)
+
+    def show_loop(self) -> None:
+        """Scroll to the training loop; to the beginning of a program without one."""
+        lines = self.toPlainText().splitlines()
+        loop = next((at for at, text in enumerate(lines) if text.lstrip().startswith(LOOP)), 0)
+        self.verticalScrollBar().setValue(max(self._first_row(loop) - ABOVE_LOOP, 0) if loop else 0)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._make_room()
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if event.key() == Qt.Key.Key_Space:  # runs and pauses, wherever the focus is
@@ -139,19 +176,20 @@ class CodeView(QPlainTextEdit):
             painter.setRenderHint(QPainter.RenderHint.Antialiasing)
             accent = theme.color("accent")
             for line in self.changed.lines:
-                top, height = self._place(self.document().findBlockByNumber(line))
+                top, height = self.place(self.document().findBlockByNumber(line))
                 painter.fillRect(QRectF(0, top, 4, height), accent)
             for line in self.changed.gaps:
                 painter.fillPath(self._notch(line), accent)
 
-    def _place(self, block: QTextBlock) -> tuple[float, float]:
+    def place(self, block: QTextBlock) -> tuple[float, float]:
+        """Return the top of a line in the viewport, and its height."""
         place = self.blockBoundingGeometry(block).translated(self.contentOffset())
         return place.top(), place.height()
 
     def _notch(self, line: int) -> QPainterPath:
         """Return a triangle in the margin that points between two lines, to where others were removed."""
         last = self.blockCount() - 1
-        top, height = self._place(self.document().findBlockByNumber(min(line, last)))
+        top, height = self.place(self.document().findBlockByNumber(min(line, last)))
         gap = top + height if line > last else top
         path = QPainterPath(QPointF(0, gap - NOTCH))
         path.lineTo(QPointF(NOTCH + 2, gap))
@@ -160,10 +198,21 @@ class CodeView(QPlainTextEdit):
 
     def _bring_into_sight(self, line: int) -> None:
         """Scroll only as far as a line needs to stand well inside."""
-        bar = self.verticalScrollBar()
+        bar, row = self.verticalScrollBar(), self._first_row(line)
         shown = max(bar.pageStep(), 1)
-        if not bar.value() + 1 <= line <= bar.value() + shown - 3:
-            bar.setValue(line - shown // 3)
+        if not bar.value() + 1 <= row <= bar.value() + shown - 3:
+            bar.setValue(row - shown // 3)
+
+    def _first_row(self, line: int) -> int:
+        """Return how many rows stand above a line, of which a long one has several."""
+        return self.document().findBlockByNumber(line).firstLineNumber()
+
+    def _make_room(self) -> None:
+        """Make room for the numbers left of the text."""
+        width = QFontMetrics(self.font()).horizontalAdvance("0000") + GUTTER
+        self.setViewportMargins(width, 0, 0, 0)
+        inside = self.contentsRect()
+        self._numbers.setGeometry(inside.left(), inside.top(), width, inside.height())
 
     def _mark(self) -> None:
         marks = []
@@ -181,6 +230,7 @@ class CodeView(QPlainTextEdit):
         font.setStyleHint(QFont.StyleHint.Monospace)
         font.setPointSizeF(theme.font(SIZE).pointSizeF())
         self.setFont(font)
+        self._make_room()
         palette = self.palette()
         palette.setColor(palette.ColorRole.Highlight, QColor(theme.colors.accent))
         palette.setColor(palette.ColorRole.HighlightedText, QColor(theme.colors.on_accent))
