@@ -49,7 +49,7 @@ def test_zero_nan_and_unknown_are_told_apart() -> None:
 def test_many_modules_are_put_together_evenly() -> None:
     names = tuple(f"hidden.{place}.{part}" for place in range(40) for part in ("weight", "bias"))
     blocks = blocks_of((*names, "head.weight"), 9)
-    assert len(blocks) == 9 and blocks[0].name == "hidden.0 – 4" and blocks[-1].stop == 81
+    assert len(blocks) == 9 and blocks[0].name == "hidden.0–4" and blocks[-1].stop == 81
     assert [block.first for block in blocks[1:]] == [block.stop for block in blocks[:-1]]
     stack = ("rnn.weight_ih_l0", "rnn.weight_hh_l0", "rnn.weight_ih_l1", "rnn.weight_hh_l1", "head.weight")
     assert [block.name for block in blocks_of(stack, 9)] == ["rnn.l0", "rnn.l1", "head"]

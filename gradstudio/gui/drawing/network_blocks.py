@@ -56,7 +56,7 @@ def blocks_of(names: tuple[str, ...], most: int) -> list[Group]:
 
 def _joined(parts: list[Group]) -> Group:
     first, last = parts[0], parts[-1]
-    name = first.name if len(parts) == 1 else f"{first.name} – {last.name.rpartition('.')[2]}"
+    name = first.name if len(parts) == 1 else f"{first.name}–{last.name.rpartition('.')[2]}"
     return Group(name, first.first, last.stop)
 
 

@@ -37,6 +37,7 @@ class LayerCard(QFrame):
         self.layers, self.network, self.cliff = layers, NetworkPage(layers.step_cursor.looked), CliffPage()
         self.tabs, self._heads, self._pages = QTabBar(), QStackedWidget(), QStackedWidget()
         self.tabs.setAccessibleName("Network and layers")
+        self.tabs.setAccessibleDescription("Chooses what this card shows: the network, its layers, or the cliff")
         self.tabs.setDrawBase(False)
         self.tabs.setExpanding(False)
         self.tabs.setUsesScrollButtons(False)

@@ -24,7 +24,7 @@ DECADES = 45  # by which the view may be smaller than the update
 BISECTIONS = 3  # until the edge of the cliff is known to a third
 ACROSS_LEAST = 1e-3  # share of the update across the gradient below which it gives no direction
 LANDINGS = 9  # values of max_norm that are tried
-NOT_FINITE = "The {} of this step is not finite, so it has no direction: look at an earlier step."
+NOT_FINITE = "The {} of this step is not finite, so it has no direction."
 STRIDES = (4, 2, 1)  # cells between two that are measured, coarse to fine
 
 
