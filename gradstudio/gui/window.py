@@ -426,7 +426,8 @@ class Window(QMainWindow):
     def _begin_afresh(self) -> None:
         """Show the beginning of the form, and the lesson or the state of the run, of a preset that was opened."""
         self.knobs.show_top()
-        self.columns.show_page("diagnosis")
+        self.columns.middle.show_plots()
+        self.columns.show_page("lesson" if self.simulator.preset.lesson else "diagnosis")
 
     def _ask_agreement(self, asked: Agreement, agreed: Callable[[], object]) -> None:
         AgreementDialog(self, asked, agreed).open()

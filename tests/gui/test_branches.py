@@ -439,6 +439,8 @@ def test_a_run_of_the_library_opens_with_its_family(qtbot: QtBot, tree: tuple[Wi
     window, (first, lower, under, higher) = tree
     written(qtbot, first, lower, under, higher)
     window.controls.load(Preset(id="other", title="Other", experiment=Experiment()))
+    window.columns.show_page("branches")
+    window.refresh(whole=True)
     assert not listed(window)
     window.columns.show_page("runs")
     panel = window.side.runs
@@ -456,6 +458,8 @@ def test_a_run_of_the_library_opens_with_its_family(qtbot: QtBot, tree: tuple[Wi
     window.runs.open(lower.id)  # of the family that is there
     assert window.simulator.run.id == lower.id and len(listed(window)) == 4
     again = branch(qtbot, window, 30, "optimizer.lr", 0.01)
+    window.columns.show_page("branches")
+    window.refresh(whole=True)
     assert row(window, again).depth == 2
 
 

@@ -53,7 +53,7 @@ def test_the_first_screen_has_few_controls(make_window: Callable[..., Window]) -
     named = [widget.accessibleName() or type(widget).__name__ for widget in controls(window)]
     menus = [action.text() for action in window.menuBar().actions() if action.isVisible()]
     assert len(named) + len(menus) <= MOST, sorted(named)
-    assert "Run" in [window.top.play.text()] and window.side.page == "diagnosis"
+    assert window.top.play.text() == "Run" and window.side.page == "lesson"
 
 
 def test_essentials_stand_first_with_short_names_and_when_they_act(window: Window) -> None:
@@ -119,4 +119,4 @@ def test_a_preset_begins_afresh_at_the_top_with_its_lesson(make_window: Callable
     window.controls.open_preset("rnn-explosion")
     window.refresh(whole=True)
     assert window.simulator.requested == window.simulator.preset.experiment and not window.knobs.search.text()
-    assert window.side.page == "diagnosis"
+    assert window.side.page == "lesson"
