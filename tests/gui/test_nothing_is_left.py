@@ -32,6 +32,7 @@ GUI = Path(__file__).parents[2] / "gradstudio" / "gui"
 HOME = Path("widgets/popups.py")
 LASTING = {  # the first two stay as long as the window; the third is made anew with the menu that owns it
     (Path("shell") / "top_bar.py", "QMenu"),
+    (Path("knobs") / "editors.py", "QMenu"),  # lists the devices
     (Path("shell") / "menus.py", "QMenu"),
     (Path("knobs") / "preset_menu.py", "QMenu"),
 }
