@@ -125,6 +125,8 @@ class KnobRow(QWidget):
             return why_not(self.knob, requested), "note"
         if self._waiting:
             when = "applies on restart" if not self.knob.live or run.over else "waits for the next step"
+            if self.knob.live and run.over and simulator.steps_to_go:
+                when = "applies as the run goes on, or on restart"
             return f"{when}; in force: {in_force}", "waiting"
         if simulator.started and run.in_force[name] != requested[name]:
             text = f"set to {in_force} by the timeline"
