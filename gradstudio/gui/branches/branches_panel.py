@@ -22,7 +22,7 @@ from gradstudio.session.record.run import Run
 SWATCH = 16  # px
 EMPTY = (
     "A branch is the run that continues from one of its steps with a change. There is none yet.\n\n"
-    "Drag the timeline back, or click a plot and then “Rewind to step …”. Change a knob, and press Run: "
+    "Drag the timeline back and press “Rewind here”, or click a plot. Change a knob, and press Run: "
     "the new branch is drawn over the run that it came from, and both are listed here."
 )
 WATCHED = (

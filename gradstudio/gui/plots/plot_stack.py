@@ -89,7 +89,6 @@ class PlotStack(QWidget):
         self.timeline.show_axis(self._axis["x"])
         self.layers.layer_asked.connect(self.show_layer)
         self.layer_card.network.layer_asked.connect(self.show_layer)
-        self.layer_card.network.looked_at = lambda: self.looked.step
         self.layer_page.left.connect(self.show_all)
         self.rewind = RewindButton(self)
         self.rewind.chosen.connect(self.rewind_asked)

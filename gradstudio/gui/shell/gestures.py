@@ -6,13 +6,13 @@ from gradstudio.gui.widgets.list_keys import LIST_KEYS
 
 GESTURES: dict[str, tuple[tuple[str, str], ...]] = {
     "On a plot": (
-        ("Drag the timeline, click", "Rewind to that step"),
+        ("Drag or click the timeline", "Look at that step"),
         ("Drag the max_norm line", "Set clipping.max_norm"),
         ("Wheel, drag", "Zoom and move along the steps"),
         ("+, -, Page up, Page down", "Zoom and move along the steps"),
         ("Double click", "Show whole run"),
         ("Double click on title, Enter", "Show the plot alone"),
-        ("Left, Right", "Read the step before, the step after"),
+        ("Left, Right", "Look at the step before, the step after"),
         ("Menu key, Shift+F10", "Copy or save its figure and its data"),
     ),
     "On the layers": (
