@@ -232,18 +232,25 @@ def test_a_run_of_another_program_is_followed_and_asked(qtbot: QtBot, window: Wi
     assert run.history.layer_metric("grad_norm").tobytes() == whole.history.layer_metric("grad_norm", 0, 30).tobytes()
     controls.set_knob("optimizer.lr", 0.5)
     assert "Another program trains this run" in window.message.text.text()
+
+    def told() -> set[str]:
+        return {task.words for task in window.tasks._tasks if task.words.startswith("Asked ")}
+
     controls.run_or_pause()
     controls.ask_for_rate(0.25)
     qtbot.waitUntil(lambda: heard == [Request("pause"), Request("rate", 0.25)], timeout=LONG)
+    assert told() == {"Asked the program that trains to pause: it obeys at its next step",
+                      "Asked the program that trains to change its learning rate: it obeys at its next step"}  # fmt: skip
     RunWriter(live).set_status("paused")
     qtbot.waitUntil(lambda: run.status == "paused", timeout=LONG)
+    assert window.message.shown == "the program that trains has paused, as it was asked to." and len(told()) == 1
     controls.run_or_pause()
     controls.stop()
     qtbot.waitUntil(lambda: heard[2:] == [Request("resume"), Request("stop")], timeout=LONG)
     live.history.catch_up(whole.history)
     RunWriter(live).set_status("finished")
     qtbot.waitUntil(lambda: run.over, timeout=LONG)
-    assert len(run.history) == 40 and controls.started and controls.led_here
+    assert len(run.history) == 40 and controls.started and controls.led_here and not told()
     assert writer.close(LONG / 1000)
 
 

@@ -12,6 +12,7 @@ from gradstudio.core.experiment import KNOBS
 from gradstudio.core.knobs import Knob, Value
 from gradstudio.core.presets import Preset
 from gradstudio.core.studio_file import StudioFile
+from gradstudio.core.text import number
 from gradstudio.gui.knobs.changes_list import ChangesList
 from gradstudio.gui.knobs.editors import DeviceEditor
 from gradstudio.gui.knobs.essentials import essential
@@ -189,7 +190,10 @@ class KnobPanel(Ground):
             return False
         for part in (self.nothing, self.compare, self.more, self.changes):
             part.hide()
-        self.reason.setText("\n\n".join([why, *(f"{name}\n{value}" for name, value in watched.told)]))
+        told = [*watched.told]
+        if len(history := simulator.run.history):
+            told.insert(1, ("learning rate now", number(history.value("lr", len(history) - 1))))
+        self.reason.setText("\n\n".join([why, *(f"{name}\n{value}" for name, value in told)]))
         return True
 
     def _connect(self, row: KnobRow) -> None:

@@ -4,11 +4,13 @@ or to learn faster or slower."""
 from __future__ import annotations
 
 import time
+from typing import NamedTuple
 
 from PySide6.QtCore import QObject, QTimer
 from PySide6.QtWidgets import QInputDialog
 
 from gradstudio.gui.services.context import Context
+from gradstudio.gui.services.tasks import Task
 from gradstudio.gui.widgets import popups
 from gradstudio.session.library.requests import LARGEST, Word
 from gradstudio.session.library.store import Library
@@ -19,7 +21,25 @@ REST = 20  # and at least so many times the seconds that reading the run takes
 ANYWAY = (
     8  # looks without a change, after which the run is read all the same: a program that was killed changes nothing
 )
-RATE = "Factor on the learning rate of the script, from the next step on"
+RATE = (
+    "Factor on the learning rate of the script, from the next step on:\n"
+    f"from 0 to {LARGEST:,.0f}; 1 is the script's own rate again"
+)
+_ASKED = {"pause": "to pause", "resume": "to go on", "stop": "to stop", "rate": "to change its learning rate"}
+_OBEYED = {"pause": "has paused", "resume": "goes on", "stop": "has stopped", "rate": "has another learning rate now"}
+
+
+class _Asked(NamedTuple):
+    """A request that is not obeyed yet; `events`: number of those that the run had then."""
+
+    word: Word
+    events: int
+    task: Task
+
+
+def _name(run: Run) -> str:
+    """Return who trains a run."""
+    return (run.watched.script if run.watched else "") or "the program that trains"
 
 
 class LiveRun(QObject):
@@ -31,6 +51,7 @@ class LiveRun(QObject):
         self._run: Run | None = None
         self._version: int | None = None  # of the library, when the run was read
         self._idle = 0  # looks since then
+        self._asked: list[_Asked] = []  # what is not obeyed yet
         self._timer = QTimer(self)
         self._timer.setSingleShot(True)
         self._timer.timeout.connect(self._look)
@@ -39,12 +60,14 @@ class LiveRun(QObject):
 
     def follow(self, run: Run) -> None:
         """Keep this run up to date from now on."""
+        self._forget_asked()
         self._run, self._version, self._idle = run, None, 0
         self._timer.start(round(1000 * EVERY))
 
     def _look(self) -> None:
         run = self._run
         if run is None or run is not self._context.simulator.run:
+            self._forget_asked()
             self._run = None
             return
         known, anyway = self._version, self._idle >= ANYWAY
@@ -65,6 +88,7 @@ class LiveRun(QObject):
         if later is not None:
             self._context.simulator.catch_up(later)
             self._context.controls.knobs_changed.emit()
+        self._tell_if_obeyed(self._run)
         if not self._run.over:
             self._timer.start(round(1000 * max(EVERY, REST * taken)))
 
@@ -74,8 +98,35 @@ class LiveRun(QObject):
 
     def _request(self, word: Word, factor: float) -> None:
         """Ask this of the program that trains the run."""
-        if (run := self._run) is not None:
-            self._context.library.ask(lambda library: library.request(run.id, word, factor))
+        if (run := self._run) is None:
+            return
+        words = f"Asked {_name(run)} {_ASKED[word]}: it obeys at its next step"
+        task = self._context.tasks.begin(words, can_cancel=False)
+        self._asked.append(_Asked(word, len(run.events), task))
+        self._context.library.ask(lambda library: library.request(run.id, word, factor), failed=self._refused)
+
+    def _refused(self, why: str) -> None:
+        self._forget_asked()
+        self._context.message.show_error(why)
+
+    def _tell_if_obeyed(self, run: Run) -> None:
+        """Say that the program has done what it was asked to, once the run shows it."""
+        for asked in list(self._asked):
+            done = {
+                "pause": run.status == "paused", "resume": run.status == "running", "stop": run.over,
+                "rate": any("learning rate" in event.text for event in run.events[asked.events :]),
+            }[asked.word]  # fmt: skip
+            if done:
+                self._context.message.show_news(f"{_name(run)} {_OBEYED[asked.word]}, as it was asked to.")
+            if done or run.over:
+                self._asked.remove(asked)
+                self._context.tasks.end_part(asked.task)
+
+    def _forget_asked(self) -> None:
+        """Leave off saying what was asked."""
+        for asked in self._asked:
+            self._context.tasks.end_part(asked.task)
+        self._asked = []
 
     def _ask_rate(self) -> None:
         if not self._context.controls.led_elsewhere:

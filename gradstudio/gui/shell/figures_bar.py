@@ -22,6 +22,7 @@ from gradstudio.session.words.knob_hints import WINDOW, share_clipped
 NAMES = ("step", "steps/s", "loss", "|g|", "clipped", "scale", "skipped", "non-finite")
 NOTHING = "–"  # stands for a missing value
 _COUNTED = [tuple(COLUMNS).index(name) for name in ("loss", "skipped", "nonfinite")]
+LATEST = 50  # steps of a watched run whose times tell how many a second it makes
 _DIGITS = str.maketrans("123456789", "0" * 9)  # every digit has the same width
 LONGEST_BRANCH = 40  # characters of a branch's name
 
@@ -182,7 +183,12 @@ class FiguresBar(QWidget):
             "clipped": f"{number(100 * share_clipped(run, count), 2)} %",
             "scale": _scale(row["scale"]), "skipped": f"{skipped:,}", "non-finite": f"{nonfinite:,}",
         }  # fmt: skip
-        return values | {"steps/s": number(rate)} if run.status == "running" and rate else values
+        if run.status != "running":
+            return values
+        if run.watched is not None:  # its rows come in lots, so the time of its steps tells
+            seconds = float(np.mean(history.column("step_seconds", max(count - LATEST, 0), count)))
+            rate = 1 / seconds if seconds > 0 else None
+        return values | {"steps/s": NOTHING if rate is None else number(rate)}  # from the first: nothing moves for it
 
     def _count(self, history: History, count: int) -> tuple[int, int]:
         taken, skipped, nonfinite = self._totals
