@@ -514,6 +514,8 @@ class Window(QMainWindow):
         if not self.furnished:  # nothing has begun
             event.accept()
             return
+        if self.top.isHidden():
+            self.close_large()  # it ends its runs, and the columns are saved as they were before it
         self.columns.save(settings)
         self.top.speed.save(settings)
         self.hide()

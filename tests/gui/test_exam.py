@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -225,6 +226,20 @@ def test_leaving_in_mid_run_ends_it(qtbot: QtBot, window: Window, exam: Path, tm
     qtbot.keyClick(page, Qt.Key.Key_Escape)
     qtbot.waitUntil(lambda: not training.is_alive() and not window.findChildren(ExamPage), timeout=LONG)
     assert not path.with_suffix(".answers.toml").exists()  # no try has ended
+
+
+def test_closing_the_window_ends_it_and_keeps_the_columns(
+    make_window: Callable[..., Window], exam: Path, tmp_path: Path
+) -> None:
+    window = make_window()
+    path = copied(exam, tmp_path, "three.exam")
+    exam_files.begin(window.context, exams.read(path), "Ada", None, path)
+    (page,) = window.findChildren(ExamPage)
+    training = page._training
+    window.close()
+    assert training is not None and not training.is_alive()
+    again = make_window()
+    assert again.top.isVisible() and min(again.knobs.width(), again.side.width()) >= 240
 
 
 def test_an_exam_goes_beside_a_run_which_waits(qtbot: QtBot, window: Window, exam: Path, tmp_path: Path) -> None:
