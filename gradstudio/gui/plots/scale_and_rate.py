@@ -79,7 +79,8 @@ class ScaleAndRatePlot(StepPlot):
             self.folded = folded
             self.widget.setVisible(not folded)
             self.setSizePolicy(QSizePolicy.Policy.Preferred, _FIXED if folded else QSizePolicy.Policy.Preferred)
-            self._unsaid = True
+            if run is not None:
+                self._say(run)
 
     def _in_words(self, run: Run) -> str:
         """Return the loss scale and the rate in words, for where nothing is drawn."""
