@@ -339,6 +339,14 @@ class Window(QMainWindow):
         self._unseen = self._unseen and broke and page != "diagnosis"
         tabs["diagnosis"].show_sign("bad" if self._unseen else "", "with news" if self._unseen else "")
 
+    def _measure_gauges(self) -> None:
+        """Rewind to where every gauge can be measured: the last healthy step, or the last one."""
+        healthy = self.controls.healthy_step
+        if self.controls.can_rewind:
+            self.controls.rewind(len(self.simulator.run.history) - 1 if healthy is None else healthy)
+        else:
+            self.message.show_news("This run cannot be rewound, and gauges need its model: press Restart.")
+
     def _turn_to(self, preset: presets.Preset) -> None:
         """Show the plots, and what there is to read of a preset that was opened."""
         self.close_large()
@@ -453,6 +461,7 @@ class Window(QMainWindow):
         self.findings.step_chosen.connect(controls.rewind)
         self.findings.remedy_chosen.connect(controls.apply_remedy)
         self.side.code.save_asked.connect(lambda: file_dialogs.save_code(self.context, self.side.code.text))
+        self.side.gauges.measure_asked.connect(self._measure_gauges)
         for page, button in self.side.tabs.buttons.items():
             self.commands.explain(button, f"page_{page}")
 

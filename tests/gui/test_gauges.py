@@ -149,7 +149,7 @@ def test_a_run_that_is_over_promises_no_next_step(qtbot: QtBot, window: Window) 
     opened(qtbot, window)
     window.gauges.refresh()
     panel = window.side.gauges
-    assert "not measured" in panel.activations.text.text(), panel.activations.text.text()
+    assert not panel.activations.isVisible() and "not measured" in panel.missing.text()
 
 
 def test_why_there_is_nothing_is_said_in_place_of_the_picture(qtbot: QtBot, make_window: Callable[..., Window]) -> None:
@@ -317,3 +317,17 @@ def test_a_long_run_of_samples_takes_no_longer_to_draw(qtbot: QtBot, window: Win
     costs = [cost(step) for step in range(550)]  # thinned out at 256, and at every 64th behind it
     assert 128 < len(run.gauge_samples["sharpness"]) <= 256
     assert max(costs[300:]) <= max(costs[:300])
+
+
+def test_gauges_that_were_not_measured_are_one_line_with_a_way_to_measure_them(qtbot: QtBot, window: Window) -> None:
+    window.controls.run_or_pause()  # while nobody looks at the page
+    qtbot.waitUntil(lambda: window.simulator.run.over, timeout=LONG)
+    opened(qtbot, window)
+    window.refresh(whole=True)
+    panel = window.side.gauges
+    shown = [card for card in (panel.clipping, *panel.cards) if card.isVisible()]
+    assert panel.missing.isVisible() and panel.clipping not in shown and panel.sharpness not in shown
+    qtbot.mouseClick(panel.measure, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: "sharpness" in window.simulator.run.gauge_samples, timeout=LONG)
+    window.refresh(whole=True)
+    assert panel.sharpness.isVisible() and panel.clipping.y() < panel.exponents.y() and not panel.missing.isVisible()

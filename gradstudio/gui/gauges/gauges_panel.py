@@ -7,8 +7,8 @@ import math
 from collections.abc import Callable, Sequence
 from html import escape
 
-from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QVBoxLayout, QWidget
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
 from gradstudio.core.gauge_samples import ClippedGradient, Exponents, Logits, NoiseScale, Overshoot, Sample, Sharpness
 from gradstudio.core.history import Activations
@@ -27,7 +27,9 @@ MUCH = 0.5  # share of a layer, dead or saturated, from which on it is bold
 LONGEST_NAME = 24  # letters
 
 WAITING = "Measured at the next step of the run."
-MISSING = "This gauge was not measured in this run."
+ABSENT = "No gauge was measured in this run."
+SOME_ABSENT = "The other gauges were not measured in this run."
+MEASURE = "Rewinds to the last healthy step, where every gauge is measured while the run stands"
 
 
 class GaugeCard(QFrame):
@@ -82,13 +84,17 @@ class GaugeCard(QFrame):
 
 
 class GaugesPanel(Page):
-    """All cards under each other, with a note on when they are measured."""
+    """All cards under each other, with a note on when they are measured. Gauges that were not measured in a run that is
+    over are one line with a button."""
+
+    measure_asked = Signal()  # at the step that the run can be rewound to
 
     def __init__(self) -> None:
         super().__init__()
         self.note = QLabel()
         self.note.setWordWrap(True)
         self.note.setProperty("role", "dim")
+        self.missing, self.measure = QLabel(), QPushButton("Measure at this step")
         bars, steepness, noise, past, drift = (
             ExponentBars(), Sparkline("Sharpness over the steps"), Sparkline("Noise scale over the steps"),
             Sparkline("Overshoot over the steps"), Sparkline("Largest attention logit, or log Z, over the steps"),
@@ -150,6 +156,7 @@ class GaugesPanel(Page):
         }
         for name, (card, show) in shows.items():
             samples, problem = run.gauge_samples.get(name), run.gauge_problems.get(name, "")
+            card.setVisible(bool(samples or problem) or not run.over)
             if not card.is_new(run, samples, problem, run.over):
                 continue
             card.show_picture(bool(samples) and not problem)
@@ -158,16 +165,22 @@ class GaugesPanel(Page):
             elif samples:
                 show(run, samples)
             else:
-                card.say("", "", MISSING if run.over else WAITING)
+                card.say("", "", WAITING)
         latest_cut = run.gauge_samples.get("clipping", [])[-1:]
         cut = [(step, value) for step, value in latest_cut if isinstance(value, ClippedGradient)]
         problem = run.gauge_problems.get("clipping", "")
-        if run.over and not cut and not problem:
-            problem = MISSING
+        self.clipping.setVisible(bool(cut or problem) or not run.over)
         self.clipping.refresh(run.in_force.clipping, cut[0] if cut else None, problem)
         latest = run.history.activations[-1] if run.history.activations else None
+        self.activations.setVisible(latest is not None or not run.over)
         if self.activations.is_new(run, latest, run.over):
-            self._show_activations(latest, over=run.over)
+            self._show_activations(latest)
+        absent = [card for card in (self.clipping, *self.cards) if not card.isVisibleTo(self)]
+        none = len(absent) > len(self.cards)
+        self.note.setVisible(not none)
+        self.missing.setText(ABSENT if none else SOME_ABSENT)
+        self.missing.setVisible(bool(absent))
+        self.measure.setVisible(bool(absent) and not run.watched)
 
     # ---- each gauge
 
@@ -203,9 +216,9 @@ class GaugesPanel(Page):
         self._drift.show_of(steps, values, [math.inf] * len(found), "")
         self.logits.say(number(values[-1]), _at(steps[-1]), gauge_readings.logits(found[-1]))
 
-    def _show_activations(self, found: Activations | None, *, over: bool) -> None:
+    def _show_activations(self, found: Activations | None) -> None:
         if found is None:
-            self.activations.say("", "", MISSING if over else WAITING)
+            self.activations.say("", "", WAITING)
             return
         dim = theme.colors.dim
         head = f"<tr style='color:{dim}'><td>layer</td><td align='right'>saturated</td><td align='right'>dead</td></tr>"
@@ -243,19 +256,26 @@ class GaugesPanel(Page):
         column = QVBoxLayout(inside)
         column.setContentsMargins(12, 6, 12, 12)
         column.setSpacing(9)
-        column.addWidget(self.note)
-        for card in (*self.cards, self.clipping):
+        self.missing.setWordWrap(True)
+        self.measure.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self.measure.setToolTip(MEASURE)
+        self.measure.setAccessibleDescription(MEASURE)
+        self.measure.clicked.connect(self.measure_asked)
+        for part in (self.note, self.missing):
+            column.addWidget(part)
+        column.addWidget(self.measure, 0, Qt.AlignmentFlag.AlignLeft)
+        for card in (self.clipping, *self.cards):
             column.addWidget(card)
         column.addStretch(1)
         around = QVBoxLayout(self)
         around.setContentsMargins(0, 0, 0, 0)
         around.addWidget(scrolled(inside, "Gauges"))
-        for part in (self.note, *self.cards, self.clipping):
+        for part in (self.note, self.missing, self.measure, *self.cards, self.clipping):
             theme.dress(part)
 
     def _restyle(self) -> None:
         if self._run is not None and self._run.history.activations:
-            self._show_activations(self._run.history.activations[-1], over=self._run.over)
+            self._show_activations(self._run.history.activations[-1])
 
 
 def _at(step: int) -> str:

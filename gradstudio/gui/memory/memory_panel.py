@@ -15,7 +15,8 @@ from gradstudio.session.footprint import texts
 
 WORKING = "working it out…"
 NONE_NEEDED = "The step fits as it is."
-NONE_HELPS = "A smaller batch, checkpointing and bf16 would not lower it, or are not possible here."
+NONE_HELPS = "A smaller batch, checkpointing and bf16 would lower it by less than 10 %, or are not possible here."
+LEAST_SAVED = 0.1  # of the peak: a change that saves less is not offered, unless it makes the step fit
 MOST_CURES = 5  # that are ever worked out for one experiment
 
 
@@ -122,7 +123,8 @@ class MemoryPanel(Page):
 
     def show_footprint(self, footprint: Footprint, budget: int, cures: tuple[Cure, ...], *, complete: bool) -> None:
         """Show what a step takes, beside a budget in MB, 0 for none. Not `complete`: more cures are to come."""
-        self._footprint, self._budget, self._offered = footprint, budget, cures[:MOST_CURES]
+        worth = [cure for cure in cures if cure.peak <= (1 - LEAST_SAVED) * footprint.peak or (budget and cure.fits)]
+        self._footprint, self._budget, self._offered = footprint, budget, tuple(worth[:MOST_CURES])
         self.peak.state.setText("")
         self.peak.figure.setText(texts.size(footprint.peak))
         self.peak.say(_sentence(texts.peak_text(footprint)))
