@@ -445,6 +445,7 @@ class Window(QMainWindow):
         controls.refresh_asked.connect(self.refresh)
         controls.preset_opened.connect(self._begin_afresh)
         self.lesson.finished.connect(self.gallery.finish)
+        self.lesson.predicted.connect(self.plots.setFocus)  # so that Space runs
         self.gallery.left.connect(self.show_plots)
         self.game.changed.connect(self.gallery_page.game.show_state)
         self.gallery_page.game.clicked.connect(self.game.press)

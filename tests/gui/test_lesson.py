@@ -53,7 +53,7 @@ def test_a_lesson_is_done_by_hand(qtbot: QtBot, make_window: Callable[..., Windo
     assert predict.choices[0].isVisible() and not explain.isVisible() and "2 more steps" in window.lesson.more.text()
     QTest.mouseClick(predict.choices[0], Qt.MouseButton.LeftButton, pos=QPoint(60, 8))
     assert predict.note.text() == "Now press Run, and see." and not predict.choices[0].isEnabled()
-    window.controls.run_or_pause()
+    QTest.keyClick(window.focusWidget(), Qt.Key.Key_Space)  # which runs, and does not leave the question out
     qtbot.waitUntil(lambda: window.simulator.run.over, timeout=1000 * PATIENCE)
     window.refresh(whole=True)
     assert predict.note.text() == "You expected: It becomes NaN. What happened: It stays finite."

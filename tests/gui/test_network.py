@@ -15,6 +15,7 @@ from waiting import LONG
 from gradstudio.core.history import LAYER_METRICS, History, Layer
 from gradstudio.core.provenance import Provenance
 from gradstudio.gui.drawing.network_blocks import Birth, DecadeScale, along_time, birth_of, blocks_of, flows
+from gradstudio.gui.drawing.row_groups import Group
 from gradstudio.gui.window import Window
 
 
@@ -60,8 +61,16 @@ def test_the_scale_holds_nearly_all_norms() -> None:
     scale = DecadeScale()
     assert scale.levels == (-4, 0)
     history = history_of(*[{"grad_norm": [0.02, 0.3, 7.0]}] * 400, {"grad_norm": [1e20, math.inf, math.nan]})
-    scale.take(history, len(history))
+    names = tuple(layer.name for layer in history.layers)
+    scale.take(history, blocks_of(names, 9), len(history))
     assert scale.levels == (-2, 3)  # two decades over the usual, and not 1e20
+
+
+def test_the_scale_is_that_of_blocks_and_not_of_a_tiny_bias_in_one() -> None:
+    history = history_of(*[{"grad_norm": [0.3, 1e-9]}, {"grad_norm": [0.2, math.nan]}] * 30, layers=2)
+    scale = DecadeScale()
+    scale.take(history, [Group("hidden", 0, 2)], len(history))
+    assert scale.levels == (-4, 0)
 
 
 @pytest.mark.parametrize(

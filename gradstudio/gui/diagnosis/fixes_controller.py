@@ -74,11 +74,12 @@ class FixesController(QObject):
             trials = self.trials
         self._go_on_with_the_best()
         shown = trials is not None and self._belongs(trials)
-        self._panel.setVisible(shown)
+        looks = self._looked.step is not None  # at a step at which nothing of this was known
+        self._panel.setVisible(shown and not looks)
         if shown:
             future = self.future
             self._panel.refresh(future.title if future is not None else "")
-        self._diagnosis.findings.offer_fixes(self._can_be_tried(run) and self._looked.step is None)
+        self._diagnosis.findings.offer_fixes(self._can_be_tried(run) and not looks)
 
     def begin(self) -> None:
         """Try the fixes of the run in the plots."""

@@ -23,6 +23,7 @@ class LessonPanel(QWidget):
     finished = Signal(object)  # the preset whose lesson is done to its end
     began = Signal()  # another lesson is shown
     went_on = Signal(QWidget)  # the step that is to be done now
+    predicted = Signal()  # what comes next is to run
 
     def __init__(self) -> None:
         super().__init__()
@@ -121,6 +122,7 @@ class LessonPanel(QWidget):
     def _predict(self, place: int, choice: int) -> None:
         if self.progress and self._run and not self.progress.too_late(place, self._run):
             self.progress.predict(place, choice)
+            self.predicted.emit()  # before the choices are greyed, or the focus would go on to "Leave out"
             self._look_again()
 
     def _explain(self, place: int, answer: str) -> None:

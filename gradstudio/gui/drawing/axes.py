@@ -16,13 +16,13 @@ from gradstudio.gui.drawing.cheap_frame import leave_unpainted
 from gradstudio.gui.drawing.row_groups import Group, finer, groups
 from gradstudio.gui.theme import theme
 
-LEFT_WIDTH = 104  # px: one left edge for all plots, wide enough for the names of layers
+LEFT_WIDTH = 80  # px: one left edge for all plots, wide enough for the names of layers
 RIGHT_WIDTH = 64
 FARTHEST = 300  # decades from 1: closer, 10 to that power is a normal float
 HIGH = 14  # px that the name of a layer takes, like all room for texts here before it is zoomed
 CLOSEST = 0.8  # of that, between two names of which most have more room
 SPARSE = 3  # times as many names as there are modules: with so much room, the modules in them are named
-LONGEST = 18  # letters of a layer's name that fit there
+LONGEST = 14  # letters of a layer's name that fit there
 OVER = 6  # px that a number may stand out over the end of its axis, as a 0 at the foot of a low plot does
 
 

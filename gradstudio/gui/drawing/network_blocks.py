@@ -124,21 +124,24 @@ def _state_flow(norm: float) -> Flow:
 
 
 class DecadeScale:
-    """The decades of all gradient norms of a run so far: the scale of the picture. It changes seldom, so that a
-    thicker edge is a larger gradient."""
+    """The decades of the gradient norms of all blocks of a run so far: the scale of the picture. It changes seldom, so
+    that a thicker edge is a larger gradient."""
 
     def __init__(self) -> None:
         self._counts = np.zeros(LARGEST - SMALLEST + 1, np.int64)
         self._read = 0
 
-    def take(self, history: History, stop: int) -> None:
-        """Take in the rows up to `stop`; of very many at once, some evenly."""
+    def take(self, history: History, blocks: list[Group], stop: int) -> None:
+        """Take in the norms of the blocks in the rows up to `stop`; of very many at once, some evenly."""
         pieces = range(self._read, stop, PIECE)
         keep = max(len(pieces) * PIECE // MOST_ROWS, 1)
         for first in pieces[::keep]:
-            norms = history.layer_metric("grad_norm", first, min(first + PIECE, stop))
+            layers = history.layer_metric("grad_norm", first, min(first + PIECE, stop)).astype(float)
+            with np.errstate(over="ignore", invalid="ignore"):
+                squares = np.square(np.where(np.isnan(layers), 0.0, layers))  # of a layer that nobody measured, too
+                norms = np.sqrt(np.add.reduceat(squares, [block.first for block in blocks], axis=1))
             norms = norms[np.isfinite(norms) & (norms > 0)]
-            decades = np.floor(np.log10(norms, dtype=float)).astype(int)
+            decades = np.minimum(np.floor(np.log10(norms)).astype(int), LARGEST)
             self._counts += np.bincount(decades - SMALLEST, minlength=len(self._counts))
         self._read = stop
 

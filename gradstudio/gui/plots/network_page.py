@@ -117,9 +117,11 @@ class NetworkPage(QFrame):
         if seen == self._seen:
             return
         self._seen = seen
-        self._scale.take(run.history, self._rows)
         self._names = tuple(layer.name for layer in run.history.layers)
-        self._blocks = blocks_of(self._names, most)
+        blocks = blocks_of(self._names, most)
+        if blocks != self._blocks:
+            self._blocks, self._scale = blocks, DecadeScale()
+        self._scale.take(run.history, blocks, self._rows)
         self._places = []
         found = self._unrolled
         if found is not None and found.step == self._step and self.unroll.isChecked():

@@ -26,6 +26,7 @@ REWIND, REWIND_TO, REWIND_WITHOUT = "Rewind…", "Rewind to {:,}", "Rewind witho
 ROOMY = 1360  # px of the bar from which on there is room for the word "speed"
 TIGHT = 1200  # px of the bar below which the name of the preset gives way to the state of the run
 LONGEST_TITLE = 26  # characters of a preset's title
+MARK = " •"  # behind the name of a preset from which knobs differ
 LONGEST_CHANGE = 10  # characters of a change that the button names
 
 
@@ -118,11 +119,14 @@ class TopBar(QWidget):
         changed = simulator.requested != simulator.preset.experiment
         title = simulator.preset.title
         self._title = title if len(title) <= LONGEST_TITLE else title[: LONGEST_TITLE - 1] + "…"
-        self._mark = " •" if changed else ""
+        self._mark = MARK if changed else ""
         self._name_preset()
 
     def _name_preset(self) -> None:
-        self.preset.setText(f"{'Preset' if self._is_tight else self._title}{self._mark} {ARROW}")
+        name = "Preset" if self._is_tight else self._title
+        self.preset.setText(f"{name}{MARK} {ARROW}")
+        self.preset.setMinimumWidth(self.preset.sizeHint().width())  # so that nothing moves when the mark comes
+        self.preset.setText(f"{name}{self._mark} {ARROW}")
 
     def _show_speed(self, steps_per_second: float) -> None:
         self.speed_label.setText("max" if steps_per_second == UNLIMITED else f"{steps_per_second:.0f}/s")
