@@ -96,7 +96,10 @@ def test_keys_look_a_step_back_and_on_and_at_now(qtbot: QtBot, ran: Window) -> N
 def test_rewind_here_rewinds_to_the_step_that_is_looked_at(qtbot: QtBot, ran: Window) -> None:
     bar = ran.plots.timeline.bar
     assert not bar.rewind.isVisible()
+    stood = bar.play.mapToGlobal(QPoint())
     click(ran, 15)
+    qtbot.waitUntil(lambda: bar.rewind.isVisible() and bar.play.x() > bar.now.x() > bar.rewind.x())
+    assert bar.play.mapToGlobal(QPoint()) == stood  # where a second click pauses
     qtbot.mouseClick(bar.rewind, LEFT)
     run = ran.simulator.run
     qtbot.waitUntil(lambda: run.status == "paused" and len(run.history) == 15, timeout=LONG)

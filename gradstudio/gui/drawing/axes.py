@@ -119,7 +119,8 @@ class LogAxis(Axis):
                 found = [place for place in places if minVal <= place <= maxVal]
                 if len(found) * 12 * theme.zoom <= size or len(found) <= 2:
                     break
-            return [(1.0, found)]
+            if len(found) > 1 or not -FARTHEST < minVal < maxVal < FARTHEST:
+                return [(1.0, found)]
         values = round_numbers(10**minVal, 10**maxVal, max(int(size / (40 * theme.zoom)), 2))
         return [(0.1, [math.log10(value) for value in values if value > 0])]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QSize, Signal
+from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtWidgets import QComboBox, QHBoxLayout, QPushButton, QWidget
 
 from gradstudio.gui.plots.playback import PACE, SLOW, SPEEDS, Playback
@@ -37,6 +37,7 @@ class PlaybackBar(QWidget):
             widget.setToolTip(tip)
         for button in (self.play, self.rewind, self.now):
             button.setProperty("role", "small")
+            button.setFocusPolicy(Qt.FocusPolicy.TabFocus)  # so that Space still runs after a click
         self.play.clicked.connect(replay.toggle)
         self.speed.activated.connect(lambda: replay.choose_speed(self.speed.currentData()))
         self.rewind.clicked.connect(self.rewind_asked)
@@ -44,7 +45,7 @@ class PlaybackBar(QWidget):
         row = QHBoxLayout(self)
         row.setContentsMargins(0, 0, 0, 0)
         row.setSpacing(6)
-        for widget in (self.play, self.speed, self.rewind, self.now):
+        for widget in (self.rewind, self.now, self.play, self.speed):  # the last two stay where they are
             row.addWidget(widget)
         replay.changed.connect(self._show_replay)
         looked.changed.connect(self._show_look)
@@ -65,6 +66,8 @@ class PlaybackBar(QWidget):
 
     def _show_look(self) -> None:
         looking = self._looked.step is not None
+        if not looking and (self.rewind.hasFocus() or self.now.hasFocus()):
+            self.play.setFocus()
         self.rewind.setVisible(looking and self._can_rewind)
         self.now.setVisible(looking)
 
