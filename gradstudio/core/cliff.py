@@ -47,6 +47,16 @@ class Cliff:
     def whole(self) -> bool:
         return bool(self.known.all())
 
+    @property
+    def columns(self) -> np.ndarray:
+        """The columns of the grid that is measured."""
+        return np.flatnonzero(self.known.any(0))
+
+    @property
+    def rows(self) -> np.ndarray:
+        """The rows of the grid that is measured."""
+        return np.flatnonzero(self.known.any(1))
+
 
 def landing_at(found: Cliff, max_norm: float) -> Landing | None:
     """Return where the step ends under a max_norm, between the ones that were made; None where there are none."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 
 import numpy as np
 import pytest
@@ -20,6 +21,12 @@ SMALL = {
     "model.width": 8, "model.depth": 1, "problem.batch_size": 16, "run.device": "cpu", "optimizer.kind": "sgd",
     "optimizer.lr": 0.5, "clipping.kind": "none", "schedule.kind": "constant", "schedule.warmup_steps": 0,
 }  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every cell be measured, however long it takes."""
+    monkeypatch.setattr(cliff_slice, "SECONDS", math.inf)
 
 
 def trained(steps: int, **values: object) -> Trainer:
@@ -101,3 +108,24 @@ def test_what_is_not_finite_is_said() -> None:
         slices(broken)
     with pytest.raises(Unmeasurable, match="no update"):
         slices(trained(1, optimizer__lr=0.0))
+
+
+def test_a_slow_model_has_fewer_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = slices(trained(2))[-1]
+    seconds, loss_at = 0.0, cliff_slice._Plane.loss_at
+
+    def slow(plane: cliff_slice._Plane, x: float, y: float) -> float:
+        nonlocal seconds
+        seconds += 1
+        return loss_at(plane, x, y)
+
+    monkeypatch.setattr(cliff_slice._Plane, "loss_at", slow)
+    monkeypatch.setattr(cliff_slice, "perf_counter", lambda: seconds)
+    for most, columns, rows in ((1, 6, 3), (70, 11, 5), (120, 21, 5), (250, 21, 11)):
+        monkeypatch.setattr(cliff_slice, "SECONDS", most)
+        seconds = 0.0
+        coarse = slices(trained(2))[-1]
+        assert (len(coarse.columns), len(coarse.rows)) == (columns, rows)
+        assert coarse.whole == (columns * rows == found.losses.size) and coarse.known.sum() == columns * rows
+        assert np.array_equal(coarse.losses[coarse.known], found.losses[coarse.known])
+        assert coarse.landings == found.landings

@@ -12,6 +12,7 @@ from pytestqt.qtbot import QtBot
 from waiting import LONG
 
 from gradstudio.core.cliff import ACROSS, DOWN, LEFT, UP, Cliff, Landing, length_of
+from gradstudio.engine.gauges.on_demand import cliff_slice
 from gradstudio.gui.plots.cliff_page import CliffPage
 from gradstudio.gui.theme import theme
 from gradstudio.gui.window import Window
@@ -66,6 +67,23 @@ def test_cells_have_their_colour_and_nan_its_own(page: CliffPage) -> None:
     assert picture.levels == ((0.0, pytest.approx(math.log10(30.0), abs=0.03)), True)
 
 
+def test_a_coarser_grid_is_drawn_evenly_and_said(page: CliffPage) -> None:
+    known = np.zeros((UP, ACROSS), bool)
+    known[DOWN % 2 :: 2, LEFT % 2 :: 2] = True
+    found = made()
+    page.show_cliff(found, "", 0.5, clips=True)
+    assert "cells are measured" not in page.words.text()
+    whole = page.picture.grab().toImage()
+    page.show_cliff(made(losses=np.where(known, found.losses, math.nan), known=known), "measuring …", 0.5, clips=True)
+    assert "cells are measured" not in page.words.text()
+    page.show_cliff(page.picture.cliff, "", 0.5, clips=True)
+    assert "11 × 5 of 21 × 11 cells are measured" in page.words.text()
+    coarse = page.picture.grab().toImage()
+    place = (page.picture._at(5 / 8, 3 / 8) * whole.devicePixelRatio()).toPoint()  # between measured cells
+    one, other = whole.pixelColor(place), coarse.pixelColor(place)
+    assert max(abs(one.green() - other.green()), abs(one.blue() - other.blue())) < 6
+
+
 def test_the_circle_is_dragged_and_turned_by_keys(qtbot: QtBot, page: CliffPage) -> None:
     page.show_cliff(made(), "", 0.5, clips=False)
     picture = page.picture
@@ -91,8 +109,9 @@ def test_the_circle_is_dragged_and_turned_by_keys(qtbot: QtBot, page: CliffPage)
 
 
 def test_a_run_that_stands_is_looked_at_and_the_circle_sets_the_knob(
-    qtbot: QtBot, make_window: Callable[..., Window]
+    qtbot: QtBot, make_window: Callable[..., Window], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(cliff_slice, "SECONDS", math.inf)
     window = make_window(optimizer__kind="sgd", optimizer__lr=0.1, clipping__kind="none")
     page = window.plots.layer_card.cliff
     window.plots.layer_card.show_page("cliff")

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
+import pytest
 from waiting import PATIENCE, join, until
 
 from gradstudio.core import presets
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.presets import Preset
+from gradstudio.engine.gauges.on_demand import cliff_slice
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.snapshots import Snapshots
 from gradstudio.session.running.cliff_sampling import CliffSampler, step_to_look_at
 from gradstudio.session.running.worker import Worker
 
 SMALL = {"model.width": 8, "model.depth": 1, "problem.batch_size": 16, "run.steps": 120, "run.device": "cpu"}
+
+
+@pytest.fixture(autouse=True)
+def whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every cell be measured, however long it takes."""
+    monkeypatch.setattr(cliff_slice, "SECONDS", math.inf)
 
 
 def trained(*, looked_at: bool, **values: object) -> tuple[Run, list[CliffSampler]]:

@@ -20,6 +20,7 @@ SECOND = {
     "random": "a random direction across the gradient",
 }
 ADAPTIVE = "max_norm hardly changes the length of this update: the optimizer divides by the size of the gradient."
+COARSE = f"Each pass took long: {{}} × {{}} of {ACROSS} × {UP} cells are measured."
 
 
 class CliffPage(QFrame):
@@ -30,6 +31,7 @@ class CliffPage(QFrame):
     def __init__(self) -> None:
         super().__init__()
         self.picture = CliffPicture()
+        self._measuring = False  # finer cells are to come
         self.words, self.note, self.legend = QLabel(), QLabel(), QLabel()
         for label in (self.words, self.note, self.legend):
             label.setProperty("role", "dim")
@@ -66,6 +68,7 @@ class CliffPage(QFrame):
 
     def show_cliff(self, found: Cliff | None, note: str, max_norm: float, *, clips: bool) -> None:
         """Show a slice, or in its place a note; with a slice the note stands in the head."""
+        self._measuring = bool(note)
         self.picture.show_cliff(found, max_norm, clips=clips)
         for widget, shown in ((self.picture, True), (self.bar, True), (self.words, True), (self.note, False)):
             widget.setVisible((found is not None) == shown)
@@ -120,8 +123,11 @@ class CliffPage(QFrame):
             else:
                 parts.append(f"With max_norm {number(chosen)} it ends at a loss of {number(landing.loss)}.")
         if picture.pointer is not None and (cell := cell_at(found, *picture.pointer)) is not None:
-            value = number(float(found.losses[cell])) if found.known[cell] else "not measured yet"
+            missing = "not measured yet" if self._measuring else "not measured"
+            value = number(float(found.losses[cell])) if found.known[cell] else missing
             parts.append(f"Under the pointer: loss {value}.")
+        if not found.whole and not self._measuring:
+            parts.append(COARSE.format(len(found.columns), len(found.rows)))
         parts.append(
             f"To the right: minus the gradient. Upwards: {SECOND[found.second]}. Numbers are lengths of the update, "
             f"which is {number(found.unit)} long."

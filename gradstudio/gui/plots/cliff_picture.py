@@ -259,18 +259,18 @@ def _levels(found: Cliff) -> tuple[tuple[float, float], bool]:
 
 
 def _drawn(found: Cliff) -> QImage:
-    """Return the colours of the plane with lines of equal loss. A cell that is not measured yet is as the nearest
-    one."""
+    """Return the colours of the plane with lines of equal loss. Between the cells of the measured grid they go over
+    evenly; beyond it a cell is as the nearest one."""
     (low, high), logs = _levels(found)
-    values = _filled(found)
+    values = found.losses[np.ix_(found.rows, found.columns)]
     finite = np.isfinite(values)
     with np.errstate(all="ignore"):
         places = np.where(finite, ((np.log10(values) if logs else values) - low) / (high - low), 1.0)
     places = np.clip(places, 0, 1)
     columns = (np.arange(ACROSS * FINE) + 0.5) / FINE - 0.5
     rows = (np.arange(UP * FINE) + 0.5) / FINE - 0.5
-    across = np.stack([np.interp(columns, np.arange(ACROSS), row) for row in places])
-    fine = np.stack([np.interp(rows, np.arange(UP), column) for column in across.T], 1)[::-1]
+    across = np.stack([np.interp(columns, found.columns, row) for row in places])
+    fine = np.stack([np.interp(rows, found.rows, column) for column in across.T], 1)[::-1]
     colors = lookup_table()[(fine * TOP).astype(int)]
     bands = (fine * CONTOURS).astype(int)
     lines = np.zeros(fine.shape, bool)
@@ -280,17 +280,6 @@ def _drawn(found: Cliff) -> QImage:
     colors = np.ascontiguousarray(colors)
     high_, wide = colors.shape
     return QImage(colors.data, wide, high_, 4 * wide, QImage.Format.Format_RGB32).copy()
-
-
-def _filled(found: Cliff) -> np.ndarray:
-    """Return the losses, with that of the nearest measured cell where none is measured."""
-    if found.whole:
-        return found.losses
-    rows, columns = np.nonzero(found.known)
-    row, column = np.mgrid[:UP, :ACROSS]
-    away = (row[..., None] - rows) ** 2 + (column[..., None] - columns) ** 2
-    nearest = away.argmin(-1)
-    return found.losses[rows[nearest], columns[nearest]]
 
 
 def _tick(wanted: float) -> float:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -25,27 +26,39 @@ BISECTIONS = 3  # until the edge of the cliff is known to a third
 ACROSS_LEAST = 1e-3  # share of the update across the gradient below which it gives no direction
 LANDINGS = 9  # values of max_norm that are tried
 NOT_FINITE = "The {} of this step is not finite, so it has no direction."
-STRIDES = (4, 2, 1)  # cells between two that are measured, coarse to fine
+STRIDES = ((4, 4), (2, 2), (2, 1), (1, 1))  # rows and columns from one measured cell to the next, coarse to fine
+SECONDS = 1.5  # a finer grid that would end later is not begun
 
 
 def measure(trainer: Trainer, stopped: Callable[[], bool], check: Callable[[Row], None]) -> Iterator[Cliff]:
-    """Yield the slice at the step before which the trainer stands, coarse to fine. `check` is given the row of the
-    step as it was made again. Unmeasurable where the loss or the gradient there is not finite. The trainer is not the
-    same afterwards."""
+    """Yield the slice at the step before which the trainer stands, coarse to fine, as fine as the time allows. `check`
+    is given the row of the step as it was made again. Unmeasurable where the loss or the gradient there is not finite.
+    The trainer is not the same afterwards."""
+    end = perf_counter() + SECONDS
     plane = _Plane(trainer, check)
     found = plane.outline()
-    for stride in STRIDES:
-        for row in range(DOWN % stride, UP, stride):
-            for column in range(LEFT % stride, ACROSS, stride):
-                if stopped():
-                    return
-                if not found.known[row, column]:
-                    place = (column - LEFT) * found.cell, (row - DOWN) * found.cell
-                    found.losses[row, column] = plane.loss_at(*place)
-                    found.known[row, column] = True
+    each = 0.0  # seconds that a cell took
+    for strides in STRIDES:
+        wanted = [place for place in _grid(*strides) if not found.known[place]]
+        began = perf_counter()
+        if strides != STRIDES[0] and began + len(wanted) * each > end:
+            return
+        for row, column in wanted:
+            if stopped():
+                return
+            place = (column - LEFT) * found.cell, (row - DOWN) * found.cell
+            found.losses[row, column] = plane.loss_at(*place)
+            found.known[row, column] = True
+        each = (perf_counter() - began) / len(wanted)
         yield replace(found, losses=found.losses.copy(), known=found.known.copy())
-        if stride == STRIDES[0]:
+        if strides == STRIDES[0]:
             found = replace(found, landings=plane.landings(found.cell, stopped))
+            yield replace(found, losses=found.losses.copy(), known=found.known.copy())
+
+
+def _grid(rows: int, columns: int) -> list[tuple[int, int]]:
+    """Return the cells of a grid that holds the one of the weights."""
+    return [(row, column) for row in range(DOWN % rows, UP, rows) for column in range(LEFT % columns, ACROSS, columns)]
 
 
 class _Plane:
