@@ -37,6 +37,7 @@ from PySide6.QtWidgets import (
 from gradstudio.core import presets
 from gradstudio.core.experiment import KNOBS
 from gradstudio.core.knobs import Knob, KnobError
+from gradstudio.gui.shell.pages import PAGES
 from gradstudio.gui.window import Window
 
 Act = tuple[str, Callable[[], object]]
@@ -486,8 +487,8 @@ def resize(hand: Hand) -> Act | None:
 
 
 def show_page(hand: Hand) -> Act | None:
-    page = hand.random.choice(list(hand.window.side.buttons))
-    return f"page {page}", hand.window.side.buttons[page].click
+    page = hand.random.choice(list(PAGES))
+    return f"page {page}", hand.window.commands.commands[f"page_{page}"].call
 
 
 def change_look(hand: Hand) -> Act | None:

@@ -29,6 +29,7 @@ ROOM = {  # how many more there may be, and why
     "object QAction": (24, "the menus of recent files and of recent runs grow to ten of each, a line and a last one"),
     "descriptor mime.cache": (1, "Qt opens it at the first file dialog that needs it"),
     "widget QWidget in NoneType": (1, "Qt makes the one that stands for the desktop at first need"),
+    "own engine.passes.watching.Declaration": (500, "one for each operation of torch that any model has used is kept"),
     **dict.fromkeys(
         [
             f"object {name}"

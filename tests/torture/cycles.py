@@ -70,9 +70,11 @@ def cycle(number: int) -> float:
     closing took."""
     from torture import census
 
+    from gradstudio.gui.shell.pages import PAGES
+
     faulthandler.dump_traceback_later(stage.PATIENCE, exit=True)
     window = stage.open_window()
-    pages = list(window.side.buttons)
+    pages = list(PAGES)
     for page in (number, number + 2):
         window.columns.show_page(pages[page % len(pages)])
     stage.open_presets(window, number % SHARES, SHARES)

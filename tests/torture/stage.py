@@ -222,7 +222,9 @@ def tour(window: Window) -> None:
     imports for its checkpointing."""
     from PySide6.QtWidgets import QApplication, QComboBox
 
-    for page in window.side.buttons:
+    from gradstudio.gui.shell.pages import PAGES
+
+    for page in PAGES:
         window.columns.show_page(page)
         QApplication.processEvents()
     for combo in window.findChildren(QComboBox):
