@@ -194,7 +194,7 @@ def test_the_hint_of_a_limit_counts_as_the_foot_of_the_window_does() -> None:
         RunWriter(run).record(row(step, 1.0, grad_norm=3.0, clip_coef=2 / 3, clipped_norm=2.0))
     assert share_clipped(run) == 0.4
     assert hint("clipping.max_norm", run.in_force, run).text == (
-        "clipped 40 % of the last 10 steps; 2 in all of them: 100 %"
+        "clipped 40 % of the last 10 steps; 2 in all of them would clip 100 %"
     )
 
 

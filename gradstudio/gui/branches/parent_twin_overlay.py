@@ -21,7 +21,7 @@ class ParentTwinOverlay:
     def __init__(self, overlays: Overlays) -> None:
         self._overlays = overlays
         self._parent: tuple = ()  # what is drawn: the run, its parent, the parent's length and name
-        self._due = 0.0  # when one that trains on is drawn again
+        self._due = {TWIN: 0.0, FUTURE: 0.0}  # when each is drawn again
 
     def refresh(self, simulator: Simulator, future: Future | None = None) -> None:
         """Bring the overlays up to date; cheap where nothing is new."""
@@ -57,6 +57,6 @@ class ParentTwinOverlay:
         elif shown is None or shown.run is not run or (title and shown.title != title):
             drawn = overlaid(run, start)
             self._overlays.put(place, replace(drawn, title=title) if title else drawn)
-        elif len(run.history) > shown.length and now > self._due:
+        elif len(run.history) > shown.length and now > self._due[place]:
             self._overlays.grow(place, overlaid(run, start))
-            self._due = now + max(TWIN_EVERY, TWIN_REST * (time.monotonic() - now))
+            self._due[place] = now + max(TWIN_EVERY, TWIN_REST * (time.monotonic() - now))

@@ -46,7 +46,7 @@ class FixesController(QObject):
         self._diagnosis, self._panel = diagnosis, diagnosis.findings.fixes
         self.trials: Trials | None = None
         self._stopped = False  # whether a person or another run has ended the trials
-        self._begun_for: tuple[Run | None, int] = (None, 0)  # the run and its length for which they began by themselves
+        self._begun_for = ("", 0)  # id and length of the run for which they began by themselves
         self._best: FutureRun | None = None  # the best fix, which trains on
         self._apart: tuple[Run | None, int | None] = (None, None)  # a future, and since when it differs
         self._leaving = WeakSet[threading.Thread]()  # told to stop, perhaps still in a step; those that ended are freed
@@ -62,6 +62,7 @@ class FixesController(QObject):
             self.stop()
         if trials is not None and self._simulator.family.members.get(trials.tried.id) is not trials.tried:
             self.trials = self._controls.trials = self._best = trials = None
+            self._apart = (None, None)
             self._panel.hide()
             self._panel.clear()
         if now < self._due:
@@ -69,7 +70,7 @@ class FixesController(QObject):
         self._due = now + EVERY
         run = self._simulator.run
         if self._begins_by_itself(run):
-            self._begun_for = (run, len(run.history))
+            self._begun_for = (run.id, len(run.history))
             self._start(run)
             trials = self.trials
         self._go_on_with_the_best()
@@ -156,7 +157,7 @@ class FixesController(QObject):
 
     def _begins_by_itself(self, run: Run) -> bool:
         """Return whether the run has just diverged here, and nothing that a lesson still asks would be answered."""
-        if run.first_nonfinite_step is None or self._begun_for == (run, len(run.history)):
+        if run.first_nonfinite_step is None or self._begun_for == (run.id, len(run.history)):
             return False
         lesson = self._lesson()
         return (

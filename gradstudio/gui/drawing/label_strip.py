@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import lru_cache
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor, QFont, QFontMetricsF
@@ -153,6 +153,6 @@ def _font(*, bold: bool) -> QFont:
     return theme.font(0.82, QFont.Weight.DemiBold if bold else QFont.Weight.Normal)
 
 
-@cache
+@lru_cache(maxsize=1024)
 def _width(text: str, bold: bool) -> float:
     return QFontMetricsF(_font(bold=bold)).horizontalAdvance(text)

@@ -4,6 +4,7 @@ its questions are answered, and it is handed in."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -111,8 +112,9 @@ class ExerciseDialog(TemporaryDialog):
             draft, was_draft = self._path, self._draft
             self._path, self._draft = Path(path), False
             self._keep(self.sheet)
-            if was_draft and not self.problem.text():
-                draft.unlink(missing_ok=True)
+            with suppress(OSError):
+                if was_draft and not self.problem.text() and not self._path.samefile(draft):
+                    draft.unlink()
             self._look()
             then()
 

@@ -38,6 +38,9 @@ NO_RUN = "There is no run to report yet: press Run first, or click a cell."
 FOLDER = "maps"  # beside the library
 LOOK_AGAIN = 0.5  # seconds between two pictures of a map that is made
 ENOUGH, LATEST = 20, 200  # steps of a run that tell how long one takes: at least, and of which the median is taken
+MEASURED = "How long it takes is being measured…"
+NOT_MEASURED = "How long it takes could not be measured."
+NOT_AGREED = "How long it takes is measured once you have agreed to run the studio file."
 GOING = "A map is being made: one is made at a time."
 WATCHED = "This run was watched in another program, which alone has its model: only a run of the studio can be mapped."
 
@@ -132,21 +135,21 @@ class MapController(QObject):
         else:
             PlanDialog(self._context, self.make, self._begin_measuring()).open()
 
-    def _begin_measuring(self) -> Callable[[], Cost | None]:
-        """Return what tells how long a run of a cell takes: as the run on view went, or from a trial that begins now. A
-        studio file is not run for that before a person has agreed to it."""
+    def _begin_measuring(self) -> Callable[[], Cost | str]:
+        """Return what tells how long a run of a cell takes, or why nobody knows: as the run on view went, or from a
+        trial that begins now. A studio file is not run for that before a person has agreed to it."""
         run, experiment = self._context.simulator.run, self._context.simulator.requested
         if len(run.history) >= ENOUGH and run.in_force.model == experiment.model:
             latest = run.history.column("step_seconds")[-LATEST:]
             cost = Cost(0.0, statistics.median(latest.tolist()))
             return lambda: cost
         if own_model.needs_agreement(experiment):
-            return lambda: None
+            return lambda: NOT_AGREED
         if self._trial is not None:
             self._trial.cancel()
         trial = self._trial = Trial(experiment)
         trial.start()
-        return lambda: trial.cost
+        return lambda: trial.cost or (MEASURED if trial.is_alive() else NOT_MEASURED)
 
     def _ask_file(self) -> None:
         folder = _folder()

@@ -36,7 +36,6 @@ ABOUT = (
     "Each cell of the map is a real run of the knobs as they are set now, with these two changed. The map begins "
     "coarse, over the whole area and round the cross first, and grows finer where neighbours differ."
 )
-MEASURED = "How long it takes is being measured…"
 LOOK = 100  # ms between two looks whether it is known what a run takes
 NO_THIRD = "no third knob"
 LONGEST_RUN = 1_000_000  # steps
@@ -87,9 +86,9 @@ class AxisFields(QWidget):
 
 class PlanDialog(TemporaryDialog):
     """Stays open until there is a plan that can be, and says what is in the way. `cost`: what a run of a cell takes, or
-    None as long as that is not known; with it the size that is proposed takes about a minute."""
+    why that is not known, as a sentence; with it the size that is proposed takes about a minute."""
 
-    def __init__(self, context: Context, made: Callable[[Plan], object], cost: Callable[[], Cost | None]) -> None:
+    def __init__(self, context: Context, made: Callable[[Plan], object], cost: Callable[[], Cost | str]) -> None:
         super().__init__(context.parent, "New map")
         simulator = context.simulator
         self._cost, self._proposed = cost, True
@@ -110,7 +109,7 @@ class PlanDialog(TemporaryDialog):
         self.cells, self.seeds = _number(first.cells, 2, MOST_CELLS), _number(1, 1, MOST_SEEDS)
         self.steps = _number(first.steps or self._experiment.run.steps, 1, LONGEST_RUN)
         self.full = QCheckBox("Train every cell")
-        self.told, self.time, self.problem = QLabel(), QLabel(MEASURED), QLabel()
+        self.told, self.time, self.problem = QLabel(), QLabel(), QLabel()
         self._lay_out()
         self.third.currentTextChanged.connect(self._show_third)
         for number in (self.cells, self.seeds, self.steps):
@@ -163,7 +162,8 @@ class PlanDialog(TemporaryDialog):
 
     def _take_cost(self) -> None:
         """Propose a size that takes about a minute, once it is known what a run takes."""
-        if (cost := self._cost()) is None:
+        if isinstance(cost := self._cost(), str):
+            self.time.setText(cost)
             return
         self._timer.stop()
         if self._proposed:
@@ -185,7 +185,7 @@ class PlanDialog(TemporaryDialog):
         steps, seeds = self.steps.value(), self.seeds.value()
         each = plural(seeds, "run", "runs")
         self.told.setText(f"{math.prod(shape):,} cells, each {each} of {plural(steps, 'step', 'steps')}.")
-        if (cost := self._cost()) is not None:
+        if not isinstance(cost := self._cost(), str):
             count = time_needed.runs(shape, seeds, full=self.full.isChecked())
             self.time.setText(time_needed.in_words(count, cost, steps, workers.cores()))
         self.problem.setText("")

@@ -25,7 +25,7 @@ class CliffController(QObject):
         self._threads = SamplerThreads[CliffSampler]()
         self._found: dict[Key, Cliff | str] = {}  # or why there is none
         self._wanted: Key | None = None  # at the refresh before
-        self._shown: tuple[Run, Key] | None = None
+        self._shown: tuple[str, Key] | None = None  # id of the run, and what is shown of it
         self._page.asked.connect(self._look_now)
 
     def refresh(self) -> None:
@@ -47,7 +47,7 @@ class CliffController(QObject):
             if key == self._wanted:  # a cursor that moves on is not followed
                 self._look(run, key)
             self._wanted = key
-        elif self._shown is None or self._shown[0] is not run:
+        elif self._shown is None or self._shown[0] != run.id:
             self._show(None, "Measured when the run stands, or with Look now.")
             return
         self._show_latest(run)
@@ -71,7 +71,7 @@ class CliffController(QObject):
 
     def _look(self, run: Run, key: Key) -> None:
         """Measure a step, unless that is done or under way."""
-        self._shown = run, key
+        self._shown = run.id, key
         latest = self._threads.latest
         under_way = latest is not None and latest.step == key[1] and latest.looked_at is run
         if key not in self._found and not under_way:

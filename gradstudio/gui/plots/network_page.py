@@ -10,11 +10,11 @@ from PySide6.QtGui import QAccessible
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
 from gradstudio.core.provenance import PHASES, Provenance
-from gradstudio.core.text import number, percent
+from gradstudio.core.text import number, percent, strong
 from gradstudio.core.time_steps import TimeSteps
 from gradstudio.gui.drawing.network_blocks import Birth, DecadeScale, Flow, along_time, birth_of, blocks_of, flows
 from gradstudio.gui.drawing.row_groups import Group
-from gradstudio.gui.plots.network_picture import NetworkPicture, Shown
+from gradstudio.gui.plots.network_picture import NetworkPicture, NetworkState
 from gradstudio.gui.widgets.looked_step import LookedStep
 from gradstudio.session.record.run import Run
 
@@ -48,6 +48,7 @@ class NetworkPage(QFrame):
         self._run: Run | None = None
         self._blocks: list[Group] = []
         self._names: tuple[str, ...] = ()
+        self._laid: tuple = ()  # what the blocks were made of
         self._seen: tuple = ()  # what the picture was made of
         self._rows = 0
         self._step = 0
@@ -75,7 +76,7 @@ class NetworkPage(QFrame):
         rows, same = len(run.history), run is self._run
         if not same or rows < self._rows:
             self._run, self._scale, self._seen = run, DecadeScale(), ()
-            self._names, self._unrolled, self._lit = (), None, False
+            self._laid, self._unrolled, self._lit = (), None, False
         stepped = same and rows == self._rows + 1 and run.status in ("paused", "nonfinite", "finished")
         self._rows = rows
         known = bool(rows and run.history.layers)
@@ -117,11 +118,13 @@ class NetworkPage(QFrame):
         if seen == self._seen:
             return
         self._seen = seen
-        self._names = tuple(layer.name for layer in run.history.layers)
-        blocks = blocks_of(self._names, most)
-        if blocks != self._blocks:
-            self._blocks, self._scale = blocks, DecadeScale()
-        self._scale.take(run.history, blocks, self._rows)
+        if self._laid != (run.history.layers, most):  # of many layers it takes some ms
+            self._laid = run.history.layers, most
+            self._names = tuple(layer.name for layer in run.history.layers)
+            blocks = blocks_of(self._names, most)
+            if blocks != self._blocks:
+                self._blocks, self._scale = blocks, DecadeScale()
+        self._scale.take(run.history, self._blocks, self._rows)
         self._places = []
         found = self._unrolled
         if found is not None and found.step == self._step and self.unroll.isChecked():
@@ -129,7 +132,7 @@ class NetworkPage(QFrame):
             return
         birth = birth_of(run.provenance, self._step, self._blocks, self._names)
         self.picture.show_state(
-            Shown(
+            NetworkState(
                 tuple(block.name for block in self._blocks),
                 tuple(flows(run.history, self._blocks, self._step)),
                 self._scale.levels, birth, _born(run.provenance) if birth else "",
@@ -145,7 +148,7 @@ class NetworkPage(QFrame):
         names = tuple(f"t {place + 1}" for place in self._places)
         backward = born is not None and born.phase == "backward"
         birth = Birth(self._places.index(at), backward) if at is not None else None
-        self.picture.show_state(Shown(names, tuple(made), levels, birth, _born(born) if birth else "", "start"))
+        self.picture.show_state(NetworkState(names, tuple(made), levels, birth, _born(born) if birth else "", "start"))
         self._say()
 
     def _choose(self, block: int) -> None:
@@ -159,7 +162,7 @@ class NetworkPage(QFrame):
             self.legend.setText("")
             return
         read = self.picture.read
-        where = f"<b>step {self._step:,}</b>"
+        where = strong(f"step {self._step:,}")
         found = run.provenance
         if read is not None and read < len(shown.names):
             text = f"{where} · {self._reading(run, read)}"
@@ -188,7 +191,7 @@ class NetworkPage(QFrame):
         group, flow = self._blocks[block], flows(run.history, self._blocks, self._step)[block]
         return f"{group.name}: {_in_words(flow)}{_weights(run, group, self._step)}"
 
-    def _spoken(self, run: Run, shown: Shown, read: int | None) -> str:
+    def _spoken(self, run: Run, shown: NetworkState, read: int | None) -> str:
         if read is not None:
             return f"Step {self._step:,}. {self._reading(run, read)}"
         told = "; ".join(f"{name} {_in_words(flow)}" for name, flow in zip(shown.names, shown.flows, strict=True))

@@ -12,7 +12,6 @@ from PySide6.QtGui import (
     QColor,
     QFocusEvent,
     QKeyEvent,
-    QLinearGradient,
     QMouseEvent,
     QPainter,
     QPaintEvent,
@@ -26,18 +25,16 @@ from PySide6.QtWidgets import QSizePolicy, QStyle, QWidget
 
 from gradstudio.core.text import number, power, short_name
 from gradstudio.gui.drawing.network_blocks import Birth, Flow, State
+from gradstudio.gui.drawing.network_edges import draw_edge, edge_color, edge_width, ramp
 from gradstudio.gui.theme import theme
 
 PULSE = 200  # ms that the light takes, forward and backward
-THINNEST, THICKEST = 1.5, 17.0  # px of a backward edge at the ends of the scale
 NARROWEST, GAP = 46, 26  # px of a block and of an edge at normal text
 HIGHEST = 78  # px of a block
 STATES: dict[State, str] = {"zero": "exactly 0", "nonfinite": "NaN, Inf", "unknown": "not measured"}
-LIGHT = ("#3b6fb6", "#5aa0a8", "#b79a3b", "#d9792b", "#b02a12")  # from the smallest gradient to the largest
-DARK = ("#6f9fe8", "#63c2c6", "#e0c45c", "#ff9f57", "#ff6a4d")
 
 
-class Shown(NamedTuple):
+class NetworkState(NamedTuple):
     """All that is drawn. `names` and `flows` are those of the blocks, without input and loss; `levels` are the ends of
     the scale as powers of ten."""
 
@@ -56,7 +53,7 @@ class NetworkPicture(QWidget):
 
     def __init__(self) -> None:
         super().__init__()
-        self._shown: Shown | None = None
+        self._shown: NetworkState | None = None
         self._drawn: QPixmap | None = None
         self.read: int | None = None  # the block that is read
         self._light = QVariantAnimation(self)
@@ -73,7 +70,7 @@ class NetworkPicture(QWidget):
         self.setAccessibleName("Network: gradient of each block")
 
     @property
-    def shown(self) -> Shown | None:
+    def shown(self) -> NetworkState | None:
         return self._shown
 
     @property
@@ -86,7 +83,7 @@ class NetworkPicture(QWidget):
         """Number of blocks that there is room for, beside the input and the loss."""
         return max(int((self.width() - 20) / ((NARROWEST + GAP) * theme.zoom)) - 2, 3)
 
-    def show_state(self, shown: Shown | None) -> None:
+    def show_state(self, shown: NetworkState | None) -> None:
         if shown != self._shown:
             self._shown = shown
             if self.read is not None and (shown is None or self.read >= len(shown.names)):
@@ -128,7 +125,7 @@ class NetworkPicture(QWidget):
             if self.animated:
                 self._draw_light(painter, shown, float(self._light.currentValue()))
 
-    def _draw(self, painter: QPainter, shown: Shown) -> None:
+    def _draw(self, painter: QPainter, shown: NetworkState) -> None:
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         painter.setFont(theme.font(0.8))
         for place in range(len(shown.names) + 1):
@@ -152,7 +149,7 @@ class NetworkPicture(QWidget):
         high = min(room - 4, HIGHEST * zoom)
         return QRectF(left + place * (wide + gap), 2 + (room - high) / 2, wide, high)
 
-    def _draw_box(self, painter: QPainter, place: int, name: str, shown: Shown) -> None:
+    def _draw_box(self, painter: QPainter, place: int, name: str, shown: NetworkState) -> None:
         box, line = self._box(place), painter.fontMetrics().height()
         inner = 0 < place <= len(shown.names)
         flow = shown.flows[place - 1] if inner else None
@@ -185,13 +182,14 @@ class NetworkPicture(QWidget):
         painter.setPen(Qt.PenStyle.NoPen)
         painter.drawPolygon(QPolygonF([tip, tip + QPointF(-5, -3), tip + QPointF(-5, 3)]))
 
-    def _draw_backward(self, painter: QPainter, place: int, shown: Shown) -> None:
+    def _draw_backward(self, painter: QPainter, place: int, shown: NetworkState) -> None:
         """Draw the edge that leads back into a block: the gradient of that block."""
         box, after = self._box(place), self._box(place + 1)
         y = box.top() + 0.66 * box.height()
-        draw_edge(painter, QPointF(box.right() + 2, y), QPointF(after.left() - 2, y), shown.flows[place - 1], shown)
+        ends = QPointF(box.right() + 2, y), QPointF(after.left() - 2, y)
+        draw_edge(painter, *ends, shown.flows[place - 1], shown.levels)
 
-    def _draw_light(self, painter: QPainter, shown: Shown, part: float) -> None:
+    def _draw_light(self, painter: QPainter, shown: NetworkState, part: float) -> None:
         """Draw the light at a part of its way; it stops where the first NaN or Inf was born."""
         count, birth = len(shown.names) + 1, shown.birth
         way = 2.0 * part * count  # in edges: to the loss, and back from it to the first block
@@ -207,7 +205,7 @@ class NetworkPicture(QWidget):
         color = theme.color("bad") if stopped else theme.color("accent")
         if way > count and not stopped:
             flow = shown.flows[min(max(math.ceil(ahead) - 1, 0), len(shown.flows) - 1)]
-            size = (5 + 0.9 * _width(flow, shown.levels)) * theme.zoom
+            size = (5 + 0.9 * edge_width(flow, shown.levels)) * theme.zoom
             color = edge_color(flow, shown.levels)
         glow = QRadialGradient(QPointF(x, y), size)
         faint = QColor(color)
@@ -219,7 +217,7 @@ class NetworkPicture(QWidget):
         painter.setBrush(QBrush(glow))
         painter.drawEllipse(QPointF(x, y), size, size)
 
-    def _draw_legend(self, painter: QPainter, shown: Shown) -> None:
+    def _draw_legend(self, painter: QPainter, shown: NetworkState) -> None:
         """Draw the scale, and how an exact zero, a NaN and an unknown gradient look."""
         line = painter.fontMetrics().height()
         y, x = self.height() - line - 1.0, 12.0
@@ -237,7 +235,7 @@ class NetworkPicture(QWidget):
         write(low)
         wedge = QRectF(x, y + 2, 74 * theme.zoom, line - 4)
         painter.setPen(Qt.PenStyle.NoPen)
-        painter.setBrush(_ramp(wedge))
+        painter.setBrush(ramp(wedge))
         painter.drawPolygon(
             QPolygonF([QPointF(wedge.left(), wedge.center().y() - 1), wedge.topRight(), wedge.bottomRight(),
                        QPointF(wedge.left(), wedge.center().y() + 1)])
@@ -250,7 +248,7 @@ class NetworkPicture(QWidget):
             x += 8
             sample = Flow(0.0, 0.0, 0.0, state)
             center = y + line / 2
-            draw_edge(painter, QPointF(x, center), QPointF(x + 26, center), sample, shown, widest=8)
+            draw_edge(painter, QPointF(x, center), QPointF(x + 26, center), sample, shown.levels, widest=8)
             x += 31
             write(name)
 
@@ -303,70 +301,7 @@ class NetworkPicture(QWidget):
             self.read_changed.emit()
 
 
-def draw_edge(painter: QPainter, start: QPointF, end: QPointF, flow: Flow, shown: Shown, widest: float = 99) -> None:
-    """Draw an arrow from `end` back to `start` that is as thick and coloured as a gradient."""
-    wide = min(_width(flow, shown.levels) * min(theme.zoom, 1.3), widest)
-    color = edge_color(flow, shown.levels)
-    long = end.x() - start.x()
-    tip = min(max(0.7 * wide, 4.0), 0.6 * long)
-    if flow.state in ("zero", "unknown"):
-        dashes = Qt.PenStyle.DashLine if flow.state == "zero" else Qt.PenStyle.DotLine
-        painter.setPen(QPen(color, 1.4, dashes))
-        painter.drawLine(start, end)
-        if flow.state == "zero":
-            painter.setPen(QPen(color, 1.4))
-            painter.setBrush(theme.color("plot"))
-            painter.drawEllipse(QPointF((start.x() + end.x()) / 2, start.y()), 3.2, 3.2)
-        return
-    painter.setPen(Qt.PenStyle.NoPen)
-    painter.setBrush(QBrush(color))
-    shaft = QRectF(start.x() + tip, start.y() - wide / 2, max(long - tip, 0), wide)
-    head = max(wide * 0.95, 3.5)
-    arrow = QPolygonF([start, QPointF(shaft.left(), start.y() - head), QPointF(shaft.left(), start.y() + head)])
-    painter.drawRect(shaft)
-    painter.drawPolygon(arrow)
-    if flow.state == "nonfinite":  # hatched, not by its colour alone
-        painter.setBrush(QBrush(theme.color("plot"), Qt.BrushStyle.BDiagPattern))
-        painter.drawRect(shaft)
-
-
-def edge_color(flow: Flow, levels: tuple[int, int]) -> QColor:
-    """Return the colour of a gradient on the scale, or that of its state."""
-    if flow.state == "nonfinite":
-        return theme.color("bad")
-    if flow.state in ("zero", "unknown"):
-        return theme.color("text" if flow.state == "zero" else "dim")
-    colors = DARK if theme.dark else LIGHT
-    place = _place(flow.norm, levels) * (len(colors) - 1)
-    one, other = QColor(colors[int(place)]), QColor(colors[min(int(place) + 1, len(colors) - 1)])
-    part = place - int(place)
-    return QColor.fromRgbF(
-        *(a + part * (b - a) for a, b in zip(one.getRgbF()[:3], other.getRgbF()[:3], strict=True))  # pyright: ignore[reportIndexIssue]
-    )
-
-
-def _place(norm: float, levels: tuple[int, int]) -> float:
-    """Return where a norm lies on the scale, from 0 to 1."""
-    low, high = levels
-    place = (math.log10(norm) - low) / (high - low) if norm > 0 else 0.0
-    return min(max(place, 0.0), 1.0)
-
-
-def _width(flow: Flow, levels: tuple[int, int]) -> float:
-    if flow.state == "nonfinite":
-        return THICKEST
-    return THINNEST + _place(flow.norm, levels) * (THICKEST - THINNEST) if flow.state == "measured" else THINNEST
-
-
 def _label(flow: Flow) -> str:
     if flow.state == "unknown":
         return "?"
     return number(flow.norm, 2)
-
-
-def _ramp(wedge: QRectF) -> QLinearGradient:
-    ramp = QLinearGradient(wedge.topLeft(), wedge.topRight())
-    colors = DARK if theme.dark else LIGHT
-    for place, color in enumerate(colors):
-        ramp.setColorAt(place / (len(colors) - 1), QColor(color))
-    return ramp

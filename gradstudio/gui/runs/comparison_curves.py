@@ -64,21 +64,28 @@ class ComparisonCurves(Picture):
 def _draw_curve(
     painter: QPainter, values: np.ndarray, place: int, area: QRectF, ends: tuple[float, float], last: int
 ) -> None:  # fmt: skip
-    """Draw the positive values, the largest of some neighbours each, and a mark where the first is not finite."""
+    """Draw the positive values, the largest of some neighbours each, with gaps where all neighbours are NaN or Inf, and
+    a mark where each stretch of neighbours with a NaN or Inf begins."""
     low, high = ends
     every = max(len(values) // POINTS, 1)
-    points = QPolygonF()
+    pieces, crosses, broke = [QPolygonF()], list[float](), False
     for start in range(0, len(values), every):
         part = values[start : start + every]
-        kept = part[np.isfinite(part) & (part > 0)]
+        finite = np.isfinite(part)
+        kept, x = part[finite & (part > 0)], area.left() + start / last * area.width()
         if kept.size:
             share = (math.log10(float(kept.max())) - low) / (high - low)
-            points.append(QPointF(area.left() + start / last * area.width(), area.bottom() - share * area.height()))
+            pieces[-1].append(QPointF(x, area.bottom() - share * area.height()))
+        elif not finite.all():
+            pieces.append(QPolygonF())
+        if not finite.all() and not broke:
+            crosses.append(x)
+        broke = not finite.all()
     painter.setPen(pen(place, 1.4))
-    painter.drawPolyline(points)
-    broken = np.flatnonzero(~np.isfinite(values))
-    if broken.size:
-        middle = QPointF(area.left() + int(broken[0]) / last * area.width(), area.top() + CROSS + 1)
-        painter.setPen(QPen(color(place), 2.0))
+    for piece in pieces:
+        painter.drawPolyline(piece)
+    painter.setPen(QPen(color(place), 2.0))
+    for x in crosses:
+        middle = QPointF(x, area.top() + CROSS + 1)
         painter.drawLine(middle - QPointF(CROSS, CROSS), middle + QPointF(CROSS, CROSS))
         painter.drawLine(middle - QPointF(CROSS, -CROSS), middle + QPointF(CROSS, -CROSS))

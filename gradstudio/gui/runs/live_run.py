@@ -29,7 +29,7 @@ _ASKED = {"pause": "to pause", "resume": "to go on", "stop": "to stop", "rate": 
 _OBEYED = {"pause": "has paused", "resume": "goes on", "stop": "has stopped", "rate": "has another learning rate now"}
 
 
-class _Asked(NamedTuple):
+class _Request(NamedTuple):
     """A request that is not obeyed yet; `events`: number of those that the run had then."""
 
     word: Word
@@ -51,7 +51,7 @@ class LiveRun(QObject):
         self._run: Run | None = None
         self._version: int | None = None  # of the library, when the run was read
         self._idle = 0  # looks since then
-        self._asked: list[_Asked] = []  # what is not obeyed yet
+        self._asked: list[_Request] = []  # what is not obeyed yet
         self._timer = QTimer(self)
         self._timer.setSingleShot(True)
         self._timer.timeout.connect(self._look)
@@ -102,7 +102,7 @@ class LiveRun(QObject):
             return
         words = f"Asked {_name(run)} {_ASKED[word]}: it obeys at its next step"
         task = self._context.tasks.begin(words, can_cancel=False)
-        self._asked.append(_Asked(word, len(run.events), task))
+        self._asked.append(_Request(word, len(run.events), task))
         self._context.library.ask(lambda library: library.request(run.id, word, factor), failed=self._refused)
 
     def _refused(self, why: str) -> None:

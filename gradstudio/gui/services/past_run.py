@@ -10,7 +10,7 @@ from gradstudio.session.record.run import Run
 from gradstudio.session.words.run_state import State, describe
 
 TURN = 0.004  # seconds of a beat in which the rules are shown rows again
-WORKED_OUT = "What the rules had found by then is being worked out."
+WORKED_OUT = "The findings of that step are being worked out."
 
 
 class PastRun:
@@ -26,10 +26,12 @@ class PastRun:
     def refresh(self, run: Run) -> bool:
         """Bring the view up to date, some rows further at each call. Return whether it is another one."""
         step = self.looked.at(run)
+        if self._of is not run:
+            self._known = self._of = None  # which would keep the other run
         if step is None:
             changed, self.view, self._made_for = self.view is not None, None, ()
             return changed
-        if self._known is None or self._of is not run:
+        if self._known is None:
             self._known, self._of = KnownFindings(run), run
         known = self._known.work_to(step, TURN)
         made_for = (run, step, known)

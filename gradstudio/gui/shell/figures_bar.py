@@ -10,7 +10,7 @@ import numpy as np
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QWidget
 
-from gradstudio.core.history import COLUMNS, History
+from gradstudio.core.history import History
 from gradstudio.core.text import number, power, shortened
 from gradstudio.gui.services.tasks import Tasks
 from gradstudio.gui.shell.task_line import TaskLine
@@ -21,7 +21,6 @@ from gradstudio.session.words.knob_hints import WINDOW, share_clipped
 
 NAMES = ("step", "steps/s", "loss", "|g|", "clipped", "scale", "skipped", "non-finite")
 NOTHING = "–"  # stands for a missing value
-_COUNTED = [tuple(COLUMNS).index(name) for name in ("loss", "skipped", "nonfinite")]
 LATEST = 50  # steps of a watched run whose times tell how many a second it makes
 _DIGITS = str.maketrans("123456789", "0" * 9)  # every digit has the same width
 LONGEST_BRANCH = 40  # characters of a branch's name
@@ -176,7 +175,7 @@ class FiguresBar(QWidget):
         if not count:
             return dict.fromkeys(("step", "loss", "|g|"), NOTHING)
         row = history.row(count - 1)
-        skipped, nonfinite = self._count(history, count) if until is None else counted(history, until)
+        skipped, nonfinite = self._count(history, count)
         norms = number(row["grad_norm"]) + (f" → {number(row['clipped_norm'])}" if row["clip_coef"] != 1 else "")
         values = {
             "step": f"{count - 1:,}", "loss": number(row["loss"]), "|g|": norms,
@@ -191,20 +190,16 @@ class FiguresBar(QWidget):
         return values | {"steps/s": NOTHING if rate is None else number(rate)}  # from the first: nothing moves for it
 
     def _count(self, history: History, count: int) -> tuple[int, int]:
+        """Return how many of the first rows skipped the update, and how many are not finite. Only the rows from the
+        latest count to this one are read, onwards or back."""
         taken, skipped, nonfinite = self._totals
-        rows = history.table(taken, count)
-        losses, skips, bad = (rows[:, column] for column in _COUNTED)
-        skipped += int(np.count_nonzero(skips))
-        if np.count_nonzero(bad) or not np.isfinite(losses).all():
-            nonfinite += int(np.count_nonzero((bad > 0) | ~np.isfinite(losses)))
+        sign = 1 if count >= taken else -1
+        first, stop = sorted((taken, count))
+        losses, skips, bad = (history.column(name, first, stop) for name in ("loss", "skipped", "nonfinite"))
+        skipped += sign * int(np.count_nonzero(skips))
+        nonfinite += sign * int(np.count_nonzero((bad > 0) | ~np.isfinite(losses)))
         self._totals = (count, skipped, nonfinite)
         return skipped, nonfinite
-
-
-def counted(history: History, count: int) -> tuple[int, int]:
-    """Return how many of the first rows skipped the update, and how many are not finite."""
-    losses, skips, bad = (history.column(name, 0, count) for name in ("loss", "skipped", "nonfinite"))
-    return int(np.count_nonzero(skips)), int(np.count_nonzero((bad > 0) | ~np.isfinite(losses)))
 
 
 def _scale(scale: float) -> str:

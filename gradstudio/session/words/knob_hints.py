@@ -97,7 +97,7 @@ def _share_clipped(requested: Experiment, run: Run) -> Hint:
     text = f"{verb} {told} of the last {plural(len(norms), 'step', 'steps')}"
     # a mistake of the loop may clip another norm than the one that is shown
     if told != share and not run.in_force.mistakes.clips_elsewhere:
-        text += f"; {number(limit)} in all of them: {share}"
+        text += f"; {number(limit)} in all of them would clip {share}"
     advised = advised_max_norm(run)
     if advised is not None and not 0.8 < advised / limit < 1.25:
         text += f"; {number(advised)} would clip {number(100 * share_over(run, advised), 2)} %"

@@ -1,0 +1,82 @@
+"""The edges of the picture of a network: as thick and coloured as the log of a gradient."""
+
+from __future__ import annotations
+
+import math
+
+from PySide6.QtCore import QPointF, QRectF, Qt
+from PySide6.QtGui import QBrush, QColor, QLinearGradient, QPainter, QPen, QPolygonF
+
+from gradstudio.gui.drawing.network_blocks import Flow
+from gradstudio.gui.theme import theme
+
+THINNEST, THICKEST = 1.5, 17.0  # px of a backward edge at the ends of the scale
+LIGHT = ("#3b6fb6", "#5aa0a8", "#b79a3b", "#d9792b", "#b02a12")  # from the smallest gradient to the largest
+DARK = ("#6f9fe8", "#63c2c6", "#e0c45c", "#ff9f57", "#ff6a4d")
+
+
+def draw_edge(
+    painter: QPainter, start: QPointF, end: QPointF, flow: Flow, levels: tuple[int, int], widest: float = 99
+) -> None:
+    """Draw an arrow from `end` back to `start` that is as thick and coloured as a gradient."""
+    wide = min(edge_width(flow, levels) * min(theme.zoom, 1.3), widest)
+    color = edge_color(flow, levels)
+    long = end.x() - start.x()
+    tip = min(max(0.7 * wide, 4.0), 0.6 * long)
+    if flow.state in ("zero", "unknown"):
+        dashes = Qt.PenStyle.DashLine if flow.state == "zero" else Qt.PenStyle.DotLine
+        painter.setPen(QPen(color, 1.4, dashes))
+        painter.drawLine(start, end)
+        if flow.state == "zero":
+            painter.setPen(QPen(color, 1.4))
+            painter.setBrush(theme.color("plot"))
+            painter.drawEllipse(QPointF((start.x() + end.x()) / 2, start.y()), 3.2, 3.2)
+        return
+    painter.setPen(Qt.PenStyle.NoPen)
+    painter.setBrush(QBrush(color))
+    shaft = QRectF(start.x() + tip, start.y() - wide / 2, max(long - tip, 0), wide)
+    head = max(wide * 0.95, 3.5)
+    arrow = QPolygonF([start, QPointF(shaft.left(), start.y() - head), QPointF(shaft.left(), start.y() + head)])
+    painter.drawRect(shaft)
+    painter.drawPolygon(arrow)
+    if flow.state == "nonfinite":  # hatched, not by its colour alone
+        painter.setBrush(QBrush(theme.color("plot"), Qt.BrushStyle.BDiagPattern))
+        painter.drawRect(shaft)
+
+
+def edge_color(flow: Flow, levels: tuple[int, int]) -> QColor:
+    """Return the colour of a gradient on the scale, or that of its state."""
+    if flow.state == "nonfinite":
+        return theme.color("bad")
+    if flow.state in ("zero", "unknown"):
+        return theme.color("text" if flow.state == "zero" else "dim")
+    colors = DARK if theme.dark else LIGHT
+    place = _place(flow.norm, levels) * (len(colors) - 1)
+    one, other = QColor(colors[int(place)]), QColor(colors[min(int(place) + 1, len(colors) - 1)])
+    part = place - int(place)
+    return QColor.fromRgbF(
+        *(a + part * (b - a) for a, b in zip(one.getRgbF()[:3], other.getRgbF()[:3], strict=True))  # pyright: ignore[reportIndexIssue]
+    )
+
+
+def _place(norm: float, levels: tuple[int, int]) -> float:
+    """Return where a norm lies on the scale, from 0 to 1."""
+    low, high = levels
+    place = (math.log10(norm) - low) / (high - low) if norm > 0 else 0.0
+    return min(max(place, 0.0), 1.0)
+
+
+def edge_width(flow: Flow, levels: tuple[int, int]) -> float:
+    """Return the width of a gradient in px at normal text."""
+    if flow.state == "nonfinite":
+        return THICKEST
+    return THINNEST + _place(flow.norm, levels) * (THICKEST - THINNEST) if flow.state == "measured" else THINNEST
+
+
+def ramp(wedge: QRectF) -> QLinearGradient:
+    """Return the colours of the scale, from left to right."""
+    ramp = QLinearGradient(wedge.topLeft(), wedge.topRight())
+    colors = DARK if theme.dark else LIGHT
+    for place, color in enumerate(colors):
+        ramp.setColorAt(place / (len(colors) - 1), QColor(color))
+    return ramp
