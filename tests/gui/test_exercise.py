@@ -132,3 +132,15 @@ def test_an_exercise_begins_with_a_card_and_a_name_and_asks_for_no_file(qtbot: Q
     asked.close()
     assert worksheet.read(chosen).answers["q1"] == "7" and not list(files.user_worksheets().iterdir())
     again.close()
+
+
+def test_a_worksheet_that_is_saved_where_its_draft_lies_stays(qtbot: QtBot, window: Window) -> None:
+    dialog = begun(qtbot, window, "Ada")
+    dialog.take("q1", "7")
+    qtbot.mouseClick(dialog.save, Qt.MouseButton.LeftButton)
+    (asked,) = window.findChildren(QFileDialog)
+    (draft,) = files.user_worksheets().iterdir()
+    asked.fileSelected.emit(str(draft))
+    asked.close()
+    assert worksheet.read(draft).answers["q1"] == "7" and dialog.hand_in.text() == "Hand in"
+    dialog.close()

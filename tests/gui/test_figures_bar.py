@@ -66,3 +66,12 @@ def test_figures_are_of_one_width(bar: FiguresBar) -> None:
     """So a value of a kind that there was room for has room too."""
     for label in bar.findChildren(QLabel):
         assert len({label.fontMetrics().horizontalAdvance(digit) for digit in "0123456789"}) == 1
+
+
+def test_a_look_counts_the_rows_up_to_it_onwards_and_back(bar: FiguresBar) -> None:
+    run = run_of([{"skipped": 1, "nonfinite": 2}, {}, {"loss": float("nan")}, {"skipped": 1}])
+    told = []
+    for step in (3, 0, 2, 1, None):
+        bar.refresh(run, step)
+        told.append((bar.figures["skipped"].value, bar.figures["non-finite"].value))
+    assert told == [("2", "2"), ("1", "1"), ("1", "2"), ("1", "1"), ("2", "2")]

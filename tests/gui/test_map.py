@@ -242,7 +242,8 @@ def test_a_watched_run_cannot_be_mapped_and_the_page_says_why(qtbot: QtBot, wind
     window.refresh(whole=True)
     assert not panel.new.isEnabled() and panel.open.isEnabled()
     assert panel.new.toolTip() == panel.new.accessibleDescription() == panel.state.text() == map_controller.WATCHED
-    window.controls.load(preset)
+    window.controls.load(preset)  # which shows the plots
+    opened(qtbot, window)
     window.refresh(whole=True)
     assert panel.new.isEnabled() and panel.new.toolTip() == plain and panel.state.text() != map_controller.WATCHED
 
