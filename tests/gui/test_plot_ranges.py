@@ -235,3 +235,18 @@ def test_an_empty_plot_says_how_to_begin(shown: tuple[PlotStack, Simulator]) -> 
     stack.refresh(simulator)
     assert not any(plot.invitation.isVisible() for plot in stack.every)
     assert stack.loss.plot.getAxis("left").grid and not stack.loss.plot.getAxis("right").grid
+
+
+def test_a_new_run_is_fitted_though_the_overlay_of_the_run_before_was_there_first(
+    shown: tuple[PlotStack, Simulator],
+) -> None:
+    stack, simulator = shown
+    stack.overlays.put(PARENT, overlaid(run_of([{"grad_norm": 10.0**place} for place in (-0.7, 1.7)] * 20)))
+    run = simulator.run = running([])
+    stack.refresh(simulator)
+    stack.overlays.put(PARENT, None)
+    norms = [0.2 + 0.01 * step for step in range(120)]  # enough of that range for the axis to stay
+    add(run, [{"grad_norm": norm, "clipped_norm": norm} for norm in norms])
+    stack.refresh(simulator)
+    low, high = stack.gradient_norm.widget.held_y
+    assert high - low < 1.5

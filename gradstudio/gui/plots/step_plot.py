@@ -334,7 +334,7 @@ class StepPlot(QFrame):
         asked, now = (self.steps.left, self.steps.right, self.steps.following), time.monotonic()
         outgrown = [series.outgrew() for series in self.series]  # ask each of them, as each remembers
         if self.steps.fits != self._fits:
-            self._fits = self.steps.fits
+            self._fits = self.steps.fits if self._seen else -1  # the overlays alone may be of the run before
             self.widget.fit_anew()
         elif asked == self._fitted and now < self._fit_due and not any(outgrown):
             return False
