@@ -436,6 +436,7 @@ class Window(QMainWindow):
         self.knobs.show_top()
         self.columns.middle.show_plots()
         self.columns.show_page("lesson" if self.simulator.preset.lesson else "diagnosis")
+        self.plots.setFocus()  # and not in a field of the form, where Space would not run
 
     def _ask_agreement(self, asked: Agreement, agreed: Callable[[], object]) -> None:
         AgreementDialog(self, asked, agreed).open()

@@ -250,3 +250,15 @@ def test_a_new_run_is_fitted_though_the_overlay_of_the_run_before_was_there_firs
     stack.refresh(simulator)
     low, high = stack.gradient_norm.widget.held_y
     assert high - low < 1.5
+
+
+def test_of_a_parent_of_which_only_the_explosion_is_drawn_no_more_is_seen_than_of_a_spike(
+    shown: tuple[PlotStack, Simulator],
+) -> None:
+    stack, simulator = shown
+    learning = [{"loss": loss} for loss in np.geomspace(2.3, 0.002, 300)]
+    parent = run_of([*learning, *({"loss": 10.0 ** (9 * place)} for place in range(4)), {"loss": math.nan}])
+    stack.overlays.put(PARENT, overlaid(parent, 300))
+    simulator.run = run_of(learning)
+    stack.refresh(simulator)
+    assert stack.loss.widget.held_y[1] < 6  # decades, of 27

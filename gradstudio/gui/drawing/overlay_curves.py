@@ -23,6 +23,8 @@ from gradstudio.gui.drawing.usual_range import Cut
 
 CACHE = 128 * 1024  # kB: room for the pictures of six runs in several plots on a large screen
 
+NONE = np.empty(0)
+
 Scale = Callable[[np.ndarray], np.ndarray]
 
 
@@ -44,11 +46,15 @@ class OverlayLayer:
         """Names of the column that is drawn and of the one that is read."""
         return self._column, self._told
 
-    def range(self, first: float, last: float, scale: Scale, *, cut: Cut | None = None) -> tuple[float, float] | None:
-        """Return the range that the y axis needs, as Series.range does."""
-        asked = (first, last, scale, cut)
+    def range(
+        self, first: float, last: float, scale: Scale, *, cut: Cut | None = None, beside: np.ndarray = NONE
+    ) -> tuple[float, float] | None:
+        """Return the range that the y axis needs, as Series.range does. What is a spike is found among the values of an
+        overlay and those `beside` it, of the run itself: of the parent perhaps the explosion alone is drawn."""
+        asked = (first, last, scale, cut, len(beside))
         if not self._range or self._range[0] != asked:
-            spans = [span for overlaid in self._overlays.shown.values() if (span := self._span(overlaid, *asked))]
+            shown = self._overlays.shown.values()
+            spans = [span for each in shown if (span := self._span(each, first, last, scale, cut, beside))]
             found = (min(low for low, _ in spans), max(high for _, high in spans)) if spans else None
             self._range = (asked, found)
         return self._range[1]
@@ -95,7 +101,7 @@ class OverlayLayer:
         self._view, self._range = (), ()
 
     def _span(
-        self, overlaid: Overlaid, first: float, last: float, scale: Scale, cut: Cut | None
+        self, overlaid: Overlaid, first: float, last: float, scale: Scale, cut: Cut | None, beside: np.ndarray
     ) -> tuple[float, float] | None:
         steps, values = overlaid.rows(self._column)
         places = self._canvas.places
@@ -105,7 +111,10 @@ class OverlayLayer:
         if not len(seen):
             return None
         low = float(seen.min())
-        return low, float(seen.max()) if cut is None else usual_range.top(seen, low, cut)
+        if cut is None:
+            return low, float(seen.max())
+        both = np.concatenate((beside[np.isfinite(beside)], seen))
+        return low, usual_range.top(both, float(both.min()), cut)
 
 
 class OverlayCurve:

@@ -89,8 +89,12 @@ class Series:
         low, high = self.scale(np.array(found)).tolist()
         if cut is None:
             return low, high
-        highs = self.envelope.bins(self.index)[1]
-        return low, max(low, usual_range.top(self.scale(highs), low, cut))
+        return low, max(low, usual_range.top(self.highs, low, cut))
+
+    @property
+    def highs(self) -> np.ndarray:
+        """The greatest value of every bin, in the units of the y axis."""
+        return self.scale(self.envelope.bins(self.index)[1])
 
     def outgrew(self) -> bool:
         """Return whether a value outside of the y axis has come since the last call."""

@@ -144,7 +144,8 @@ class GradientNormPlot(StepPlot):
         cut = Cut(0.0 if self._axis.linear else LEAST_DECADES, REACH) if self.steps.following else None
         limit = (self.limit.level, self.limit.level) if self.limit.isVisible() else None
         spans = [series.range(first, last, cut=cut) for series in self._drawn()]
-        if found := joined(*spans, limit, self._overlaid.range(first, last, self.y_scale, cut=cut)):
+        overlaid = self._overlaid.range(first, last, self.y_scale, cut=cut, beside=self.before.highs)
+        if found := joined(*spans, limit, overlaid):
             self.widget.set_y(*found, least=max(0.05 * abs(found[1]), 1e-9) if self._axis.linear else LEAST_DECADES)
 
     def draw(self, run: Run) -> None:
