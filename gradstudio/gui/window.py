@@ -278,7 +278,7 @@ class Window(QMainWindow):
         run = self.simulator.run  # another one may have begun in the meantime
         if new or turned or moved or self._texts_due.at(now):
             self._texts_due.restart(now)
-            self._refresh_texts(run, new)
+            self._refresh_texts(run)
         if run is not self._shown:
             if self._shown is not None and run.preset.id != self._shown.preset.id:
                 self._turn_to(run.preset)
@@ -307,7 +307,7 @@ class Window(QMainWindow):
             locked = f"The values of step {len(view.history) - 1:,}. They are not changed here: End goes back to now."
             self.knobs.refresh(self.simulator.as_of(view), locked)
 
-    def _refresh_texts(self, run: Run, new: bool) -> None:
+    def _refresh_texts(self, run: Run) -> None:
         view = self.past.view
         if view is None:
             state = describe(run, self.simulator.family.parent(run))

@@ -100,12 +100,11 @@ class Uprights(QGraphicsPathItem):
 class Label(QGraphicsRectItem):
     """A text on a ground that keeps it legible; `outside` lets it stand beside the plot, where it is not cut off."""
 
-    def __init__(self, canvas: Canvas, z: float, margin: float = 1, *, outside: bool = False) -> None:
+    def __init__(self, canvas: Canvas, z: float, *, outside: bool = False) -> None:
         super().__init__(canvas.box if outside else canvas.frame)
         self._frame = canvas.frame
-        self._margin = margin
         self._text = QGraphicsSimpleTextItem(self)
-        self._text.setPos(margin, margin)
+        self._text.setPos(1, 1)
         self.setPen(Qt.PenStyle.NoPen)
         self.setZValue(z)
 
@@ -138,5 +137,4 @@ class Label(QGraphicsRectItem):
 
     def _fit(self) -> None:
         inner = self._text.boundingRect()
-        around = 2 * self._margin
-        self.setRect(QRectF(0, 0, inner.width() + around if self._text.text() else 0, inner.height() + around))
+        self.setRect(QRectF(0, 0, inner.width() + 2 if self._text.text() else 0, inner.height() + 2))

@@ -47,11 +47,6 @@ class StepRange(QObject):
         """The last step on view."""
         return self.places.step_at(self.right)
 
-    @property
-    def middle(self) -> float:
-        """The step in the middle of the view."""
-        return self.places.step_at((self.left + self.right) / 2)
-
     def show_time(self, history: History, timed: bool) -> None:
         """Show the same steps of a run over the seconds of the run, or over their numbers."""
         ends, count = (self.first, self.last), len(history)

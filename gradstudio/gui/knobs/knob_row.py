@@ -68,7 +68,8 @@ class KnobRow(QWidget):
         self._show_slider(True)
         marked = mixed and not self.knob.live
         if marked:
-            self._marked().setPixmap(theme.icon("restart", "dim").pixmap(MARK, MARK))
+            self._marked().clear()
+            self._color_mark()
         if self._mark is not None:
             self._mark.setVisible(marked)
 
@@ -88,7 +89,13 @@ class KnobRow(QWidget):
             self._mark = role_label("", "note")
             self._mark.setToolTip("acts at the next step" if self.knob.live else "acts on restart")
             self._head.insertWidget(2, self._mark)
+            theme.changed.connect(self._color_mark)
         return self._mark
+
+    def _color_mark(self) -> None:
+        """Draw the sign in the colour of the theme, where it is no word."""
+        if self._mark is not None and not self._mark.text():
+            self._mark.setPixmap(theme.icon("restart", "dim").pixmap(MARK, MARK))
 
     def matches(self, words: list[str]) -> bool:
         knob = self.knob

@@ -50,7 +50,7 @@ class CliffController(QObject):
         elif self._shown is None or self._shown[0] != run.id:
             self._show(None, "Measured when the run stands, or with Look now.")
             return
-        self._show_latest(run)
+        self._show_latest()
 
     def close(self, seconds: float) -> bool:
         """Stop before the window closes; wait so many seconds at most and return whether the threads have ended."""
@@ -86,7 +86,7 @@ class CliffController(QObject):
             key = ended.looked_at.owner(ended.step + 1), ended.step
             self._found[key] = ended.cliff if ended.cliff is not None and not ended.problem else ended.problem
 
-    def _show_latest(self, run: Run) -> None:
+    def _show_latest(self) -> None:
         key = self._shown[1] if self._shown is not None else None
         found = self._found.get(key) if key is not None else None
         if isinstance(found, str):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QSizePolicy, QStackedWidget, QTabBar, QVBoxLayout, QWidget
 
 from gradstudio.gui.plots.cliff_page import CliffPage
@@ -27,8 +27,6 @@ HELP: Mapping[str, str] = MappingProxyType(
 
 class LayerCard(QFrame):
     """Tabs, the head of the page that is chosen, and the page. The choice is remembered."""
-
-    page_changed = Signal()
 
     def __init__(self, layers: LayersPlot) -> None:
         super().__init__()
@@ -99,4 +97,3 @@ class LayerCard(QFrame):
         self.show_page(self.page)
         self._chosen.choose("page", self.page)
         self.look_again()
-        self.page_changed.emit()

@@ -68,6 +68,7 @@ class TopBar(QWidget):
             button.setSizePolicy(policy)
         self._over = False  # whether the run on view is over
         self._title = self._mark = ""  # of the preset; the mark says that knobs differ from it
+        self._named: tuple = ()  # what its button says, and how wide that is
         self._watch = ChangeWatch()
         self._lay_out()
         theme.dress(self)
@@ -124,9 +125,13 @@ class TopBar(QWidget):
 
     def _name_preset(self) -> None:
         name = "Preset" if self._is_tight else self._title
+        named = name, self._mark, theme.zoom, self.preset.sizeHint().width()
+        if named == self._named:
+            return
         self.preset.setText(f"{name}{MARK} {ARROW}")
         self.preset.setMinimumWidth(self.preset.sizeHint().width())  # so that nothing moves when the mark comes
         self.preset.setText(f"{name}{self._mark} {ARROW}")
+        self._named = name, self._mark, theme.zoom, self.preset.sizeHint().width()
 
     def _show_speed(self, steps_per_second: float) -> None:
         self.speed_label.setText("max" if steps_per_second == UNLIMITED else f"{steps_per_second:.0f}/s")

@@ -36,7 +36,6 @@ class Columns(QSplitter):
         self._knobs = knobs
         self._page: Page = "diagnosis"  # of the right column at first
         self._large: Page | None = None  # in the middle at first
-        self._knobs_width = WIDTHS[0]  # px, when they were hidden
         self.middle = Middle()
         self.setHandleWidth(1)
         self.setChildrenCollapsible(False)
@@ -64,11 +63,7 @@ class Columns(QSplitter):
         return _Handle(self.orientation(), self)
 
     def toggle_knobs(self, *, only_show: bool = False) -> None:
-        if self._knobs.isVisible() and only_show:
-            return
-        if self._knobs.isVisible():
-            self._knobs_width = self.sizes()[0]
-        self._knobs.setVisible(not self._knobs.isVisible())
+        self._knobs.setVisible(only_show or not self._knobs.isVisible())
 
     def toggle_page(self, page: Page, *, only_show: bool = False) -> None:
         """Show a page; where it is on view already, the plots in its place, or no right column, unless `only_show`."""
