@@ -26,6 +26,11 @@ ROOM = {  # how many more there may be, and why
     "own session.words.run_texts.RowTexts": (10**6, "the texts of these rows"),
     "object QPanGesture": (10**6, "Qt makes some for each area that scrolls, and keeps them when that is gone"),
     "plot item QGraphicsPathItem": (200, "a curve keeps its parts for the next run, as many as the longest run had"),
+    "plot item QGraphicsSimpleTextItem": (
+        120,
+        "the line of words over a plot keeps them for the next run, 40 of a kind",
+    ),
+    "widget QLabel": (40, "six changes have two each; a knob that was essential once keeps the word when it acts"),
     "object QAction": (24, "the menus of recent files and of recent runs grow to ten of each, a line and a last one"),
     "descriptor mime.cache": (1, "Qt opens it at the first file dialog that needs it"),
     "widget QWidget in NoneType": (1, "Qt makes the one that stands for the desktop at first need"),
