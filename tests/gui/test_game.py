@@ -79,6 +79,7 @@ def test_it_waits_behind_the_gallery_and_the_answer_leads_to_the_next(
         played.verdict.points.text() == "Given up" and "What was set: model.activation = sigmoid" in played.verdict.text
     )
     assert played.verdict.line.text() == f"GradStudio, run {QUICK}: given up after 0 tries."
+    assert card.does == "Break another run"
     window.game.offer("7")
     window.game.begin()
     page = arrived(qtbot, window)

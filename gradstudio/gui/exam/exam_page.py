@@ -34,6 +34,7 @@ class ExamPage(QWidget):
     """Holds one attempt, and writes its sheet after each thing that was done. It begins with the run as it stands."""
 
     next_asked = Signal()  # another random exam is wanted
+    ended = Signal()  # it is graded, or was given up
 
     def __init__(self, context: Context, attempt: Attempt, path: Path | None, number: int = 0) -> None:
         """`path`: where the sheet is written; None for a random exam, which has a `number` in its place."""
@@ -46,7 +47,7 @@ class ExamPage(QWidget):
         self._left = False  # it is closed
         self._not_written = ""  # why the sheet is not as it is here
         self._grading: Task | None = None
-        self._over = False  # it is graded, or was given up
+        self.over = False  # it is graded, or was given up
         self.plots, self.answers = ExamPlots(), ExamAnswers(self.exam)
         self.verdict = self.answers.verdict
         row = QHBoxLayout(self)
@@ -144,7 +145,7 @@ class ExamPage(QWidget):
         self._grade()
 
     def _give_up(self) -> None:
-        self._over = True
+        self.over = True
         self.verdict.give_up(self.exam)
         self._offer_next(None)
 
@@ -193,7 +194,7 @@ class ExamPage(QWidget):
     def _show_grade(self, grade: Grade) -> None:
         if self._left:
             return
-        self._grading, self._over = None, True
+        self._grading, self.over = None, True
         self.verdict.show_grade(grade, self.exam)
         self._offer_next(grade)
 
@@ -202,6 +203,7 @@ class ExamPage(QWidget):
         if self.random:
             self.verdict.offer_next(exam_solution.in_one_line(self._number, self.attempt.sheet, self.exam, grade))
         self.answers.show_verdict()
+        self.ended.emit()
 
     def _keep(self) -> None:
         self._not_written = ""
@@ -217,9 +219,9 @@ class ExamPage(QWidget):
         answers.say_fault(self._not_written)
         answers.show_tries([_told(place, each, self.attempt) for place, each in enumerate(sheet.tries)])
         answers.show_state(
-            sheet, busy=self.busy, grading=self._grading is not None, over=self._over, left=self.attempt.left
+            sheet, busy=self.busy, grading=self._grading is not None, over=self.over, left=self.attempt.left
         )
-        answers.give_up.setVisible(self.random and not self._over and sheet.fix < 0)
+        answers.give_up.setVisible(self.random and not self.over and sheet.fix < 0)
         answers.budget.setText(self._next_step())
         answers.budget.setVisible(bool(answers.budget.text()))
 
@@ -228,7 +230,7 @@ class ExamPage(QWidget):
         sheet, attempt = self.attempt.sheet, self.attempt
         if sheet.fix > 0 and self._path is not None:
             return f"The answer sheet is {self._path}; give it to your teacher."
-        if self._over:
+        if self.over:
             return ""
         if sheet.fix > 0:
             return "Your fix is trained with the other seeds …"

@@ -48,9 +48,11 @@ class Game(QObject):
         return f"Run {self.number} broke tonight. Why?"
 
     def press(self) -> None:
-        """Begin, cancel what is being made, or go on with the run that is open."""
+        """Begin, cancel what is being made, go on with the run that is open, or make another after it."""
         if self._making is not None:
             self._making.cancel()
+        elif self.page is not None and self.page.over:
+            self._go_on()
         elif self.page is not None:
             self._open(self.page)
         else:
@@ -91,13 +93,20 @@ class Game(QObject):
             told = f"It is being broken: {self._draw or 'draw 1'}, {self._trained} of {RUNS} runs …"
             share = min(self._trained / RUNS, 1.0)
         elif self.page is not None:
-            told = "You have begun with this one."
-        does = "Cancel" if making is not None else "Go on" if self.page is not None else "Find out"
-        self.changed.emit(self.title, told, does, share)
+            told = "You have finished this one." if self.page.over else "You have begun with this one."
+        self.changed.emit(self.title, told, self._does, share)
         if self.page is not None:
             self.page.verdict.show_making(told if making is not None else "")
 
     # ---- inside
+
+    @property
+    def _does(self) -> str:
+        if self._making is not None:
+            return "Cancel"
+        if self.page is None:
+            return "Find out"
+        return "Break another run" if self.page.over else "Go on"
 
     def _make(self, task: Task, number: int, _: Path) -> Exam:
         """Draw the exam, in a thread."""
@@ -119,6 +128,7 @@ class Game(QObject):
         self._put_away()
         page = self.page = ExamPage(self._context, Attempt(exam, ""), None, self.number)
         page.next_asked.connect(self._go_on)
+        page.ended.connect(self.tell)
         self.tell()
         self._open(page)
 
