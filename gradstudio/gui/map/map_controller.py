@@ -40,7 +40,7 @@ LOOK_AGAIN = 0.5  # seconds between two pictures of a map that is made
 ENOUGH, LATEST = 20, 200  # steps of a run that tell how long one takes: at least, and of which the median is taken
 MEASURED = "How long it takes is being measured…"
 NOT_MEASURED = "How long it takes could not be measured."
-NOT_AGREED = "How long it takes is measured once you have agreed to run the studio file."
+NOT_AGREED = "You have not agreed to run the studio file yet, so it is not known how long the map takes."
 GOING = "A map is being made: one is made at a time."
 WATCHED = "This run was watched in another program, which alone has its model: only a run of the studio can be mapped."
 

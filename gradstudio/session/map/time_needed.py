@@ -52,7 +52,7 @@ def in_words(count: tuple[int, int], cost: Cost, steps: int, processes: int) -> 
     least, most = (runs * cost.run(steps) / processes for runs in count)
     if count[0] == count[1]:
         return f"It takes about {duration(most)}; runs that diverge end sooner."
-    return f"It takes about {duration(least)} to be seen coarsely, and at most about {duration(most)}."
+    return f"It is seen coarsely after about {duration(least)}, and takes at most about {duration(most)}."
 
 
 def fitted(asked: Size, panels: int, cost: Cost, processes: int) -> Size:
