@@ -262,3 +262,16 @@ def test_of_a_parent_of_which_only_the_explosion_is_drawn_no_more_is_seen_than_o
     simulator.run = run_of(learning)
     stack.refresh(simulator)
     assert stack.loss.widget.held_y[1] < 6  # decades, of 27
+
+
+def test_an_overlay_that_grows_beside_a_run_that_is_over_is_seen_whole(shown: tuple[PlotStack, Simulator]) -> None:
+    stack, simulator = shown
+    run = simulator.run = run_of([{"loss": 2.0}] * 100)
+    end(run)
+    future = run_of([{"loss": 2.0}] * 99)
+    stack.overlays.put(PARENT, overlaid(future))
+    stack.refresh(simulator)
+    add(future, [{"loss": 0.01}])
+    stack.overlays.grow(PARENT, overlaid(future))
+    stack.refresh(simulator)
+    assert stack.loss.widget.held_y[0] < math.log10(stack.overlays.places[PARENT].rows("smooth")[1].min())

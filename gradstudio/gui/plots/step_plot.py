@@ -78,6 +78,7 @@ class StepPlot(QFrame):
         self._fitted: tuple = ()  # the view that the y axis was chosen for
         self._fits = 0  # of the whole run, at the last fit of the y axis
         self._fit_due = 0.0  # when it is fitted again
+        self._grew = False  # whether an overlay has values that the y axis was not fitted to
         self._said = 0.0  # when the words were last brought up to date
         self._unsaid = False
         self.summaries = ColumnSummaries()
@@ -166,8 +167,7 @@ class StepPlot(QFrame):
         """Draw the column `drawn` of the overlays over the run, and read values from their column `told`."""
         self.overlay = OverlayLayer(self.canvas, overlays, drawn, told)
         overlays.changed.connect(self._overlays_changed)
-        overlays.grown.connect(self.look_again)
-        overlays.grown.connect(self._has_moved)
+        overlays.grown.connect(self._overlays_grew)
         return self.overlay
 
     # ---- called from outside
@@ -189,7 +189,7 @@ class StepPlot(QFrame):
         if new:
             self.read(run, self._seen, stop)
             self._seen, self._read_at = stop, time.monotonic()
-        if (new or self._shown != (self.steps.left, self.steps.right)) and self.isVisible():
+        if (new or self._grew or self._shown != (self.steps.left, self.steps.right)) and self.isVisible():
             self._draw_all(run)
         elif self.marks.are_stale(run):
             self._draw_marks(run)
@@ -302,6 +302,7 @@ class StepPlot(QFrame):
     def _draw_all(self, run: Run) -> None:
         if run.status != "running":
             self.look_again()
+        self._grew = False
         self.looked_line.place()
         if self._shown != (self.steps.left, self.steps.right):
             left, right = self._shown = (self.steps.left, self.steps.right)
@@ -358,6 +359,11 @@ class StepPlot(QFrame):
     def _resized(self) -> None:
         self._unsaid = True  # as there may be room for more words, or for fewer
         self.settle()
+
+    def _overlays_grew(self) -> None:
+        self._grew = True
+        self.look_again()
+        self._has_moved()
 
     def _has_moved(self) -> None:
         self._moved = True
