@@ -74,6 +74,8 @@ def test_it_waits_behind_the_gallery_and_the_answer_leads_to_the_next(
     assert window.plots.isVisible() and window.top.isVisible()
     window.show_gallery()
     qtbot.mouseClick(card, Qt.MouseButton.LeftButton)
+    window.game.offer("8")
+    assert window.game.page is played, "one that is begun stays"
     qtbot.mouseClick(played.answers.give_up, Qt.MouseButton.LeftButton)
     assert (
         played.verdict.points.text() == "Given up" and "What was set: model.activation = sigmoid" in played.verdict.text

@@ -59,9 +59,11 @@ class Game(QObject):
             self.begin()
 
     def offer(self, text: str) -> bool:
-        """Offer the run whose number a person has typed, as somebody else had it; return whether it is one."""
+        """Offer the run whose number a person has typed, as somebody else had it, unless one is begun; return whether
+        it is a number."""
         asked = text.isascii() and text.isdecimal() and len(text) <= LONGEST and int(text) > 0
-        if asked and self._making is None and int(text) != self.number:
+        is_begun = self._making is not None or (self.page is not None and not self.page.over)
+        if asked and not is_begun and int(text) != self.number:
             self._put_away()
             self.number = int(text)
             self.tell()
