@@ -129,7 +129,7 @@ def table(
             *_plots(plots),
             *_layer(plots),
             None,
-            *_look(),
+            Submenu("Theme and text size", _look()),
             None,
             *_panels(context, columns, knobs, show_plots),
             None,

@@ -105,6 +105,12 @@ def test_the_menu_ticks_what_is_shown_and_a_page_key_leaves_the_gallery(qtbot: Q
     assert "Show runs" not in ticked()
 
 
+def test_the_view_menu_has_one_column_on_a_small_screen(window: Window) -> None:
+    menu = opened(window, "&View")
+    assert menu.sizeHint().height() < 680
+    assert [action.text() for action in menu.actions() if action.menu()] == ["Theme and text size"]
+
+
 def test_the_page_diagnosis_is_stored_under_its_old_name(window: Window) -> None:
     window.columns.show_page("diagnosis")
     window.columns.save(QSettings())

@@ -19,7 +19,7 @@ SECOND = {
     "previous update": "the part of the update before across the gradient",
     "random": "a random direction across the gradient",
 }
-ADAPTIVE = "max_norm hardly changes the length of this update: the optimizer divides by the size of the gradient."
+HARDLY = "max_norm hardly changes the length of this update: momentum, or a division by the gradient's size, sets it."
 COARSE = f"Each pass took long: {{}} × {{}} of {ACROSS} × {UP} cells are measured."
 
 
@@ -114,7 +114,7 @@ class CliffPage(QFrame):
         picture = self.picture
         chosen = picture.preview if picture.preview is not None else picture.max_norm
         if found.landings and not shortens(found):
-            parts.append(ADAPTIVE)
+            parts.append(HARDLY)
         elif (landing := landing_at(found, chosen)) is not None:
             if picture.preview is None and not picture.clips:
                 parts.append(f"Dashed: max_norm {number(chosen)}, not in use. Drag the circle to clip.")
