@@ -130,11 +130,10 @@ def _parts(colour: str) -> tuple[float, float, float]:
 def _key(grid: Grid, lowest: float, highest: float) -> list[tuple[str, str]]:
     """Return the entries of the key: of the outcomes that the map has."""
     less = " or less" if (grid.levels[grid.outcomes == OUTCOMES.index("learned")] < lowest).any() else ""
+    best = (LEARNED[0], f"learned, loss {number(lowest)}{less}")
+    worst = (LEARNED[-1], f"learned, loss {number(highest)}")
     entries = {
-        "learned": [
-            (LEARNED[0], f"learned, loss {number(lowest)}{less}"),
-            (LEARNED[-1], f"learned, loss {number(highest)}"),
-        ],
+        "learned": [best] if number(lowest) == number(highest) and not less else [best, worst],
         "stuck": [(STUCK, "stayed at guessing")],
         "diverged": [(DIVERGED[-1], "diverged at once"), (DIVERGED[0], "diverged late")],
         "failed": [(FAILED, "failed")],

@@ -181,6 +181,13 @@ def test_of_several_seeds_the_outcome_of_most_counts() -> None:
     assert grid.held[0, 0, 1] == pytest.approx(2 / 3) and grid.losses[0, 0, 1] == pytest.approx(0.3)
 
 
+def test_the_key_names_one_loss_once() -> None:
+    plan = plan_of(2)
+    for losses, told in (((0.5, 0.5), ["learned, loss 0.5"]), ((0.5, 0.7), ["learned, loss 0.5", "learned, loss 0.7"])):
+        cells = {Job(Spot(0, place // 2, place % 2), 0): trained("learned", losses[place % 2]) for place in range(4)}
+        assert [text for _, text in drawing.drawing_of(Stored(plan, cells)).key] == told
+
+
 def test_a_journal_keeps_every_cell_once_and_its_numbers_exactly(tmp_path: Path) -> None:
     path, plan = tmp_path / "a.map", plan_of(by="clipping.kind=none,norm", seeds=2)
     cells = {
