@@ -94,7 +94,8 @@ def _balances(history: History, settings: Settings, decay: float, start: int, st
     else:
         pull, whole = decay * history.column("weight_norm", start, stop), history.column("clipped_norm", start, stop)
     sound = np.isfinite(pull) & np.isfinite(whole) & (pull > 0)
-    return np.where(sound, pull / np.where(sound, np.maximum(whole, 1e-300), 1.0), 0.0)
+    with np.errstate(over="ignore"):  # Inf where the gradient has all but vanished
+        return np.where(sound, pull / np.where(sound, np.maximum(whole, 1e-300), 1.0), 0.0)
 
 
 def taken(history: History, step: int) -> float | None:
