@@ -45,6 +45,7 @@ def test_the_state_of_a_run_says_nothing_else_where_there_is_less_room(qapp: obj
         ("Exploding since step 1,234", "Exploding"),
         ("Diverged: the loss is NaN at step 134", "Diverged at step 134"),
         ("Finished: test accuracy 9 % · branch “x”", "Finished"),
+        ("Looking at step 108 of 1,500", "Looking at step 108"),
     ):
         whole = text.partition(" · ")[0]
         assert shortened(text, metrics, 1000) == whole

@@ -10,6 +10,7 @@ from PySide6.QtCore import QPointF, QRectF, Qt
 from PySide6.QtGui import QPainter, QPen, QPolygonF
 
 from gradstudio.core.text import number
+from gradstudio.gui.drawing import usual_range
 from gradstudio.gui.drawing.overlay import color, pen
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.picture import Picture
@@ -18,6 +19,7 @@ from gradstudio.session.record.run import Run
 HEIGHT = 190  # px at normal text
 COLUMNS = {"loss": "Loss (log)", "grad_norm": "Gradient norm (log)"}
 POINTS = 500  # of a curve; of the steps between two of them the largest value is drawn
+SPIKES = usual_range.Cut(0.5, 2.5)  # of each run, which may leave the picture
 CROSS = 4.0  # px from the middle of the mark of a NaN or Inf
 
 
@@ -43,7 +45,8 @@ class ComparisonCurves(Picture):
         painter.drawText(QPointF(area.left(), line), title)
         if not seen.size or area.width() < 1:
             return
-        low, high = math.log10(float(seen.min())), math.log10(float(seen.max()))
+        low = math.log10(float(seen.min()))
+        high = max(usual_range.top(_decades(values), low, SPIKES) for values in rows)
         low, high = (low - 0.5, high + 0.5) if high - low < 1e-9 else (low, high)
         last = max(max((len(values) for values in rows), default=1) - 1, 1)
         painter.setPen(theme.color("line"))
@@ -57,8 +60,15 @@ class ComparisonCurves(Picture):
         painter.drawText(below, Qt.AlignmentFlag.AlignLeft, "0")
         painter.drawText(below, Qt.AlignmentFlag.AlignRight, f"step {last:,}")
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        painter.save()
+        painter.setClipRect(area.adjusted(-CROSS, 0, CROSS, 0))  # a spike leaves it
         for values, place in zip(rows, self._places, strict=True):
             _draw_curve(painter, values, place, area, (low, high), last)
+        painter.restore()
+
+
+def _decades(values: np.ndarray) -> np.ndarray:
+    return np.log10(values[np.isfinite(values) & (values > 0)])
 
 
 def _draw_curve(

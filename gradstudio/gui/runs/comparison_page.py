@@ -33,6 +33,7 @@ Role = Qt.ItemDataRole
 COPIED = "Copied"
 NARROWEST = 110  # px of a run's column, at least
 HEAD = Qt.AlignmentFlag(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter | Qt.TextFlag.TextWordWrap.value)
+LONGEST = 44  # letters of a title in the head
 AROUND_TITLE, MOST_LINES = 56, 4  # px beside a title in the head, and its lines at most
 
 _SECTIONS = ("KNOBS THAT DIFFER", "WHAT CAME OF IT", "WHERE IT RAN")
@@ -115,7 +116,7 @@ class ComparisonTable(QAbstractTableModel):
             return None
         name, place = self._names[section - 1], self._places[section - 1]
         if role == Role.DisplayRole:
-            return name
+            return name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…"
         if role == Role.ToolTipRole:
             return f"<p>{run_texts.rich(name)}<br>{run_texts.rich(self.found.members[section - 1].run)}</p>"
         if role == Role.ForegroundRole and place is not None:

@@ -54,7 +54,7 @@ class StatePill(QWidget):
 def shortened(text: str, metrics: QFontMetrics, room: int) -> str:
     """Return what there is room for in one line: the state without the branch, or the part of it that says most."""
     state = text.partition(SEPARATOR)[0]
-    parts = (state, state.partition(": ")[0], state.partition(" since ")[0])
+    parts = (state, state.partition(": ")[0], state.partition(" since ")[0], state.partition(" of ")[0])
     told = next((part for part in parts if metrics.horizontalAdvance(part) <= room), parts[1])
     if told != state and state.startswith("Diverged: ") and " at step " in state:
         step = f"Diverged at step {state.rpartition(' at step ')[2]}"
