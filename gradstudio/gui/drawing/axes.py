@@ -122,6 +122,8 @@ class LogAxis(Axis):
             if len(found) > 1 or not -FARTHEST < minVal < maxVal < FARTHEST:
                 return [(1.0, found)]
         values = round_numbers(10**minVal, 10**maxVal, max(int(size / (40 * theme.zoom)), 2))
+        if len(values) < 2:
+            values = round_numbers(10**minVal, 10**maxVal, 5)
         return [(0.1, [math.log10(value) for value in values if value > 0])]
 
     def tickStrings(self, values: list[float], scale: float, spacing: float) -> list[str]:

@@ -170,7 +170,7 @@ class NetworkPage(QFrame):
             born = f"{shown.what} born{_when(found, self._step)} in the {PHASES[found.phase]}, in {found.short_name}"
             text = f"{where} · {born}"
         elif self._places:
-            text = f"{where} · thick: |dL/dh| on its way back through the time steps of {self._module}"
+            text = f"{where} · thick: |dL/dh| back through the steps of {self._module}"
         else:
             text = f"{where} · thin: forward · thick: backward, by the gradient"
         if text != self.legend.text():

@@ -99,7 +99,8 @@ class ComparisonTable(QAbstractTableModel):
         if role == Role.ForegroundRole and (heading or index.column() == 0):
             return theme.color("dim")
         if role == Role.ForegroundRole and label == "outcome":
-            return theme.color(OUTCOMES.get(text, ("", "text"))[1])
+            found = (tone for key, (word, tone) in OUTCOMES.items() if text in (key, word))
+            return theme.color(next(found, "text"))
         if (
             role == Role.ForegroundRole
             and index.row() <= len(self.found.settings)
