@@ -364,7 +364,8 @@ def test_a_source_that_is_no_preset_is_refused(source: str) -> None:
 def test_bundled_preset_is_found_by_name_and_comes_back_from_its_text(path: Path) -> None:
     preset = presets.load(path.stem)
     assert preset.bundled and preset.path == path
-    assert preset.title and preset.summary and preset.experiment.changed()
+    assert preset.title and preset.summary
+    assert preset.experiment.changed() or path.stem == "healthy-mlp"  # which has every knob at its default
     assert presets.parse(presets.to_toml(preset), path) == preset
 
 

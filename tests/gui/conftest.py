@@ -36,8 +36,10 @@ def qapp() -> QApplication:
 
 @pytest.fixture(autouse=True)
 def nothing_is_remembered(qapp: QApplication) -> None:
-    """Every test begins with the settings of a first start, whatever the one before has chosen."""
+    """Every test begins with the settings of a first start, whatever the one before has chosen. Only fixes are not
+    tried by themselves, so that no test trains more than it asks for."""
     QSettings().clear()
+    QSettings().setValue("fixes/two_futures", False)
 
 
 @pytest.fixture

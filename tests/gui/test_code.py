@@ -259,8 +259,9 @@ def test_it_is_made_only_while_it_is_seen(coded: Window, qtbot: QtBot) -> None:
     assert "lr=0.05" in coded.side.code.text and len(marked(coded)) == 1
 
 
-def test_another_preset_begins_without_marks(coded: Window) -> None:
-    coded.controls.open_preset("rnn-explosion")
+def test_another_preset_begins_without_marks(coded: Window, qtbot: QtBot) -> None:
+    coded.controls.open_preset("rnn-explosion")  # shows its lesson
+    qtbot.keyClick(coded, Qt.Key.Key_3, CONTROL)
     coded.refresh()
     assert marked(coded) == [] and "RNN explosion" in coded.side.code.text.splitlines()[0]
 

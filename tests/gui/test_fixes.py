@@ -8,7 +8,7 @@ from typing import cast
 
 import numpy as np
 import pytest
-from PySide6.QtCore import QSettings, Qt
+from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QPushButton
 from pytestqt.qtbot import QtBot
@@ -42,7 +42,6 @@ def broken(qtbot: QtBot, make_window: Callable[..., Window]) -> Callable[..., Wi
     """A window whose run has broken, and that offers to try fixes."""
 
     def make(**values: object) -> Window:
-        QSettings().setValue("fixes/two_futures", False)  # a person presses the button
         window = make_window(**values)
         window.simulator.set_speed(UNLIMITED)
         window.simulator.play()
@@ -175,7 +174,6 @@ def test_the_window_answers_while_fixes_are_tried(qtbot: QtBot, broken: Callable
 
 
 def test_a_paused_run_stays_as_it_is(qtbot: QtBot, make_window: Callable[..., Window]) -> None:
-    QSettings().setValue("fixes/two_futures", False)
     window = make_window(**LASTING, run__stop_on_nonfinite=False)
     window.simulator.set_speed(UNLIMITED)
     window.simulator.play()

@@ -23,6 +23,12 @@ LOG_OF_ZERO = {
 }  # fmt: skip
 
 
+@pytest.fixture(autouse=True)
+def fixes_are_tried_by_themselves() -> None:
+    """As at a first start."""
+    QSettings().clear()
+
+
 def diverged(qtbot: QtBot, window: Window) -> Window:
     window.controls.run_or_pause()
     qtbot.waitUntil(lambda: window.simulator.run.over and bool(window.simulator.run.environment), timeout=LONG)

@@ -328,6 +328,7 @@ def test_a_mistake_says_what_hides_it(qtbot: QtBot, window: Window) -> None:
 
 def test_a_loop_out_of_order_is_put_right_by_a_click(qtbot: QtBot, make_window: Callable[..., Window]) -> None:
     window = make_window(run__steps=ENDLESS, mistakes__never_zero_grad=True)
+    window.columns.show_page("diagnosis")
     press(qtbot, window.top.step)
     qtbot.waitUntil(lambda: any(card.isVisible() for card in window.findings.cards), timeout=LONG)
     card = window.findings.cards[0]

@@ -18,8 +18,7 @@ import torch
 from own_models import GOOD, preset
 from waiting import PATIENCE, join, until
 
-import gradstudio
-from gradstudio.core import mistakes, presets, studio_file, trust
+from gradstudio.core import mistakes, presets, python_process, studio_file, trust
 from gradstudio.core.check_note import ASKED, NOTE, CheckNote
 from gradstudio.core.events import Change
 from gradstudio.core.experiment import BROUGHT, KNOBS, Experiment, parse_assignment
@@ -505,15 +504,7 @@ def test_the_check_of_a_file_without_end_outlives_a_killed_program_by_little(tmp
     text = GOOD.replace("import torch\n", "import time\n\nimport torch\n\nwhile True:\n    time.sleep(0.1)\n", 1)
     endless = own_model._checked(preset(tmp_path, text).experiment)
     (tmp_path / ASKED).write_text(f"secret\n{endless}", encoding="utf-8")
-    words = [
-        sys.executable,
-        "-P",
-        "-c",
-        own_model._CHILD,
-        str(Path(gradstudio.__file__).parents[1]),
-        str(tmp_path),
-        "0.1",
-    ]
+    words = python_process.command(own_model._CHILD, str(tmp_path), "0.1")
     with subprocess.Popen(words, stderr=subprocess.DEVNULL) as alone:  # nobody looks at the clock for it
         assert alone.wait(PATIENCE) == -signal.SIGALRM
 

@@ -10,7 +10,7 @@ from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.looked_step import LookedStep
 
 PLAY = f"Plays the run again, slowly over the last {SLOW} steps before a NaN; nothing is trained (F6)"
-SPEED = f"Chooses how fast the run is played again: 1x is {PACE:.0f} steps a second (Shift+F6)"
+SPEED = f"Speed of the replay: 1x is {PACE:.0f} steps a second (Shift+F6)"
 REWIND = "Sets the run back to the start of this step; a changed knob then starts a branch (Ctrl+Shift+H)"
 NOW = "Looks at the newest step again (End, Esc)"
 
