@@ -40,12 +40,15 @@ def play(cycles: int, before: int) -> int:
     from torture import census
     from torture.watch import Watch
 
+    from gradstudio.core import presets
     from gradstudio.gui import app
 
     app.application()
     watch = Watch()
     watch.begin()
     slowest = 0.0
+    for path in presets.available():  # of which each is kept once it was read
+        presets.load(str(path))
     try:
         for number in range(before):
             cycle(number)
