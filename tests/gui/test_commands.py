@@ -24,8 +24,14 @@ def test_keys_are_not_given_twice(window: Window) -> None:
     assert len(set(keys)) == len(keys) and "Ctrl+T" in keys
 
 
+def texts_of(menu: QMenu) -> set[str]:
+    """Return the texts of the entries of a menu, and of those within it."""
+    within = [part for action in menu.actions() if isinstance(part := action.menu(), QMenu)]
+    return {action.text() for action in menu.actions()}.union(*map(texts_of, within))
+
+
 def test_labels_are_short_and_every_command_stands_in_a_menu(window: Window) -> None:
-    shown = {action.text() for title in window.commands.menus for action in opened(window, title).actions()}
+    shown = {text for title in window.commands.menus for text in texts_of(opened(window, title))}
     for command in window.commands.commands.values():
         assert len(command.label.split()) <= 4, command.label
         assert any(text.startswith(command.label) for text in shown), command.label
