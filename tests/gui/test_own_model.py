@@ -111,6 +111,7 @@ def test_a_stored_run_is_opened_and_drawn_and_asked_for(qtbot: QtBot, window: Wi
     qtbot.waitUntil(lambda: window.simulator.run.over, timeout=LONG)
     run = window.simulator.run.id
     window.controls.open_preset("rnn-explosion")
+    window.refresh()  # shows its lesson
     window.columns.show_page("runs")
     qtbot.waitUntil(lambda: window.side.runs.model.rowCount() == 1, timeout=LONG)
     trust.agreements().unlink()
