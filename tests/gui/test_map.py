@@ -81,7 +81,9 @@ def test_a_map_is_planned_made_read_and_its_cell_opened(qtbot: QtBot, window: Wi
     qtbot.mouseClick(panel.new, Qt.MouseButton.LeftButton)
     dialog = window.findChild(PlanDialog)
     assert dialog is not None and dialog.across.text == "optimizer.lr=0.003:3:log"
-    qtbot.waitUntil(lambda: dialog.time.text().startswith(("It takes about ", "It is seen coarsely after about ")), timeout=LONG)
+    qtbot.waitUntil(
+        lambda: dialog.time.text().startswith(("It takes about ", "It is seen coarsely after about ")), timeout=LONG
+    )
     before = dialog.told.text()
     dialog.up.knob.setCurrentText("model.depth")  # of which there are only so many
     dialog.up.show_text("model.depth=1:3")
