@@ -7,12 +7,14 @@ import math
 from PySide6.QtCore import QPointF, QRectF, Qt
 from PySide6.QtGui import QBrush, QColor, QLinearGradient, QPainter, QPen, QPolygonF
 
-from gradstudio.gui.drawing.network_blocks import Flow
+from gradstudio.core.text import power
+from gradstudio.gui.drawing.network_blocks import Flow, State
 from gradstudio.gui.theme import theme
 
 THINNEST, THICKEST = 1.5, 17.0  # px of a backward edge at the ends of the scale
 LIGHT = ("#3b6fb6", "#5aa0a8", "#b79a3b", "#d9792b", "#b02a12")  # from the smallest gradient to the largest
 DARK = ("#6f9fe8", "#63c2c6", "#e0c45c", "#ff9f57", "#ff6a4d")
+STATES: dict[State, str] = {"zero": "exactly 0", "nonfinite": "NaN, Inf", "unknown": "not measured"}
 
 
 def draw_edge(
@@ -80,3 +82,38 @@ def ramp(wedge: QRectF) -> QLinearGradient:
     for place, color in enumerate(colors):
         ramp.setColorAt(place / (len(colors) - 1), QColor(color))
     return ramp
+
+
+def draw_legend(painter: QPainter, width: int, height: int, levels: tuple[int, int]) -> None:
+    """Draw the scale at the foot of the picture, and how an exact zero, a NaN and an unknown gradient look."""
+    line = painter.fontMetrics().height()
+    y, x = height - line - 1.0, 12.0
+    low, high = (power(10, level) for level in levels)
+    middle = Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft
+
+    def write(text: str) -> None:
+        nonlocal x
+        wide = painter.fontMetrics().horizontalAdvance(text) + 2
+        painter.setPen(theme.color("dim"))
+        painter.drawText(QRectF(x, y, wide, line), middle, text)
+        x += wide + 5
+
+    write(low)
+    wedge = QRectF(x, y + 2, 74 * theme.zoom, line - 4)
+    painter.setPen(Qt.PenStyle.NoPen)
+    painter.setBrush(ramp(wedge))
+    painter.drawPolygon(
+        QPolygonF([QPointF(wedge.left(), wedge.center().y() - 1), wedge.topRight(), wedge.bottomRight(),
+                   QPointF(wedge.left(), wedge.center().y() + 1)])
+    )  # fmt: skip
+    x = wedge.right() + 5
+    write(f"{high}  gradient norm, log")
+    for state, name in STATES.items():
+        if x + 34 + painter.fontMetrics().horizontalAdvance(name) > width - 8:
+            return
+        x += 8
+        sample = Flow(0.0, 0.0, 0.0, state)
+        center = y + line / 2
+        draw_edge(painter, QPointF(x, center), QPointF(x + 26, center), sample, levels, widest=8)
+        x += 31
+        write(name)

@@ -4,6 +4,7 @@ back is seen at once, and so is the place where a NaN was born."""
 from __future__ import annotations
 
 import math
+import time
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QAccessible
@@ -18,6 +19,7 @@ from gradstudio.gui.plots.network_picture import NetworkPicture, NetworkState
 from gradstudio.gui.widgets.looked_step import LookedStep
 from gradstudio.session.record.run import Run
 
+PACE = 0.2  # seconds from one picture to the next while a run goes on
 NO_STEP = "The network is drawn once its first step is made."
 NO_LAYERS = "No layers were measured in this run."
 
@@ -55,6 +57,7 @@ class NetworkPage(QFrame):
         self._scale = DecadeScale()
         self._unrolled: TimeSteps | None = None  # the latest sample
         self._places: list[int] = []  # the time steps on view; none where the modules are
+        self._due = 0.0  # when it is drawn again
         self._lit = False  # whether a step was made for which the light was not sent yet
         self.unroll = QPushButton("Time steps")
         self.unroll.setCheckable(True)
@@ -79,6 +82,10 @@ class NetworkPage(QFrame):
             self._laid, self._unrolled, self._lit = (), None, False
         stepped = same and rows == self._rows + 1 and run.status in ("paused", "nonfinite", "finished")
         self._rows = rows
+        now = time.monotonic()
+        if same and self._seen and run.status == "running" and self._looked.at(run) is None and now < self._due:
+            return
+        self._due = now + PACE
         known = bool(rows and run.history.layers)
         if self.picture.isHidden() == known:
             self.picture.setVisible(known)

@@ -23,15 +23,14 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QSizePolicy, QStyle, QWidget
 
-from gradstudio.core.text import number, power, short_name
-from gradstudio.gui.drawing.network_blocks import Birth, Flow, State
-from gradstudio.gui.drawing.network_edges import draw_edge, edge_color, edge_width, ramp
+from gradstudio.core.text import number, short_name
+from gradstudio.gui.drawing.network_blocks import Birth, Flow
+from gradstudio.gui.drawing.network_edges import draw_edge, draw_legend, edge_color, edge_width
 from gradstudio.gui.theme import theme
 
 PULSE = 200  # ms that the light takes, forward and backward
 NARROWEST, GAP = 46, 26  # px of a block and of an edge at normal text
 HIGHEST = 78  # px of a block
-STATES: dict[State, str] = {"zero": "exactly 0", "nonfinite": "NaN, Inf", "unknown": "not measured"}
 
 
 class NetworkState(NamedTuple):
@@ -54,6 +53,7 @@ class NetworkPicture(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self._shown: NetworkState | None = None
+        self._still: QPixmap | None = None  # all but the gradients
         self._drawn: QPixmap | None = None
         self.read: int | None = None  # the block that is read
         self._light = QVariantAnimation(self)
@@ -84,11 +84,15 @@ class NetworkPicture(QWidget):
         return max(int((self.width() - 20) / ((NARROWEST + GAP) * theme.zoom)) - 2, 3)
 
     def show_state(self, shown: NetworkState | None) -> None:
-        if shown != self._shown:
-            self._shown = shown
-            if self.read is not None and (shown is None or self.read >= len(shown.names)):
-                self.read = None
-            self.redraw()
+        before, self._shown = self._shown, shown
+        if shown == before:
+            return
+        if self.read is not None and (shown is None or self.read >= len(shown.names)):
+            self.read = None
+        if shown is None or before is None or _but_gradients(shown) != _but_gradients(before):
+            self._still = None
+        self._drawn = None
+        self.update()
 
     def send_light(self) -> None:
         """Let a light run forward and then backward, unless nobody sees it or the desktop asks for less motion."""
@@ -100,7 +104,7 @@ class NetworkPicture(QWidget):
 
     def redraw(self) -> None:
         """Draw all anew."""
-        self._drawn = None
+        self._still = self._drawn = None
         self.update()
 
     # ---- painting
@@ -109,13 +113,18 @@ class NetworkPicture(QWidget):
         shown = self._shown
         if shown is None:
             return
-        if self._drawn is None:
+        if self._still is None:
             scale = self.devicePixelRatioF()
-            self._drawn = QPixmap(self.size() * scale)
-            self._drawn.setDevicePixelRatio(scale)
-            self._drawn.fill(Qt.GlobalColor.transparent)
+            self._still = QPixmap(self.size() * scale)
+            self._still.setDevicePixelRatio(scale)
+            self._still.fill(Qt.GlobalColor.transparent)
+            with QPainter(self._still) as painter:
+                self._draw_still(painter, shown)
+            self._drawn = None
+        if self._drawn is None:
+            self._drawn = self._still.copy()
             with QPainter(self._drawn) as painter:
-                self._draw(painter, shown)
+                self._draw_gradients(painter, shown)
         with QPainter(self) as painter:
             painter.drawPixmap(0, 0, self._drawn)
             painter.setRenderHint(QPainter.RenderHint.Antialiasing)
@@ -125,16 +134,33 @@ class NetworkPicture(QWidget):
             if self.animated:
                 self._draw_light(painter, shown, float(self._light.currentValue()))
 
-    def _draw(self, painter: QPainter, shown: NetworkState) -> None:
+    def _draw_still(self, painter: QPainter, shown: NetworkState) -> None:
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         painter.setFont(theme.font(0.8))
         for place in range(len(shown.names) + 1):
             self._draw_forward(painter, place)
-            if place:
-                self._draw_backward(painter, place, shown)
         for place, name in enumerate((shown.head, *shown.names, shown.foot)):
             self._draw_box(painter, place, name, shown)
-        self._draw_legend(painter, shown)
+        draw_legend(painter, self.width(), self.height(), shown.levels)
+
+    def _draw_gradients(self, painter: QPainter, shown: NetworkState) -> None:
+        """Draw the edge that leads back into each block, which is the gradient of that block, and its number."""
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        painter.setFont(theme.font(0.8))
+        boxes = [self._box(place) for place in range(len(shown.names) + 2)]
+        for flow, box, after in zip(shown.flows, boxes[1:], boxes[2:], strict=False):
+            y = box.top() + 0.66 * box.height()
+            draw_edge(painter, QPointF(box.right() + 2, y), QPointF(after.left() - 2, y), flow, shown.levels)
+        born = None if shown.birth is None else shown.birth.block + 1
+        for place, box in enumerate(boxes):
+            below = QRectF(box.left() - 14, box.bottom() + 1, box.width() + 28, painter.fontMetrics().height())
+            if place == born:
+                painter.setPen(theme.color("bad"))
+                painter.drawText(below, Qt.AlignmentFlag.AlignCenter, f"× {shown.what} born")
+            elif 0 < place <= len(shown.flows):
+                flow = shown.flows[place - 1]
+                painter.setPen(theme.color("bad" if flow.state == "nonfinite" else "dim"))
+                painter.drawText(below, Qt.AlignmentFlag.AlignCenter, _label(flow))
 
     def _box(self, place: int) -> QRectF:
         """Return where a block lies: 0 is the input, and the last the loss."""
@@ -150,27 +176,15 @@ class NetworkPicture(QWidget):
         return QRectF(left + place * (wide + gap), 2 + (room - high) / 2, wide, high)
 
     def _draw_box(self, painter: QPainter, place: int, name: str, shown: NetworkState) -> None:
-        box, line = self._box(place), painter.fontMetrics().height()
-        inner = 0 < place <= len(shown.names)
-        flow = shown.flows[place - 1] if inner else None
+        box = self._box(place)
         born = shown.birth is not None and shown.birth.block == place - 1
-        role = "bad" if born or (flow is not None and flow.state == "nonfinite") else "line"
-        pen = QPen(theme.color("bad" if born else "dim" if role == "line" else "bad"), 3 if born else 1.2)
-        painter.setPen(pen)
+        broken = 0 < place <= len(shown.names) and shown.flows[place - 1].state == "nonfinite"
+        painter.setPen(QPen(theme.color("bad" if born or broken else "dim"), 3 if born else 1.2))
         painter.setBrush(theme.color("bad", 40) if born else theme.color("background"))
         painter.drawRoundedRect(box, 5, 5)
         letters = max(int(box.width() / (painter.fontMetrics().averageCharWidth() + 0.5)), 3)
         painter.setPen(theme.color("text"))
-        painter.setFont(theme.font(0.8))
-        middle = Qt.AlignmentFlag.AlignCenter
-        painter.drawText(QRectF(box.left(), box.top(), box.width(), box.height()), middle, short_name(name, letters))
-        below = QRectF(box.left() - 14, box.bottom() + 1, box.width() + 28, line)
-        if born:
-            painter.setPen(theme.color("bad"))
-            painter.drawText(below, middle, f"× {shown.what} born")
-        elif flow is not None:
-            painter.setPen(theme.color("bad" if flow.state == "nonfinite" else "dim"))
-            painter.drawText(below, middle, _label(flow))
+        painter.drawText(box, Qt.AlignmentFlag.AlignCenter, short_name(name, letters))
 
     def _draw_forward(self, painter: QPainter, place: int) -> None:
         one, other = self._box(place), self._box(place + 1)
@@ -181,13 +195,6 @@ class NetworkPicture(QWidget):
         painter.setBrush(theme.color("dim", 150))
         painter.setPen(Qt.PenStyle.NoPen)
         painter.drawPolygon(QPolygonF([tip, tip + QPointF(-5, -3), tip + QPointF(-5, 3)]))
-
-    def _draw_backward(self, painter: QPainter, place: int, shown: NetworkState) -> None:
-        """Draw the edge that leads back into a block: the gradient of that block."""
-        box, after = self._box(place), self._box(place + 1)
-        y = box.top() + 0.66 * box.height()
-        ends = QPointF(box.right() + 2, y), QPointF(after.left() - 2, y)
-        draw_edge(painter, *ends, shown.flows[place - 1], shown.levels)
 
     def _draw_light(self, painter: QPainter, shown: NetworkState, part: float) -> None:
         """Draw the light at a part of its way; it stops where the first NaN or Inf was born."""
@@ -216,41 +223,6 @@ class NetworkPicture(QWidget):
         painter.setPen(Qt.PenStyle.NoPen)
         painter.setBrush(QBrush(glow))
         painter.drawEllipse(QPointF(x, y), size, size)
-
-    def _draw_legend(self, painter: QPainter, shown: NetworkState) -> None:
-        """Draw the scale, and how an exact zero, a NaN and an unknown gradient look."""
-        line = painter.fontMetrics().height()
-        y, x = self.height() - line - 1.0, 12.0
-        painter.setFont(theme.font(0.8))
-        low, high = (power(10, level) for level in shown.levels)
-        middle = Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft
-
-        def write(text: str) -> None:
-            nonlocal x
-            wide = painter.fontMetrics().horizontalAdvance(text) + 2
-            painter.setPen(theme.color("dim"))
-            painter.drawText(QRectF(x, y, wide, line), middle, text)
-            x += wide + 5
-
-        write(low)
-        wedge = QRectF(x, y + 2, 74 * theme.zoom, line - 4)
-        painter.setPen(Qt.PenStyle.NoPen)
-        painter.setBrush(ramp(wedge))
-        painter.drawPolygon(
-            QPolygonF([QPointF(wedge.left(), wedge.center().y() - 1), wedge.topRight(), wedge.bottomRight(),
-                       QPointF(wedge.left(), wedge.center().y() + 1)])
-        )  # fmt: skip
-        x = wedge.right() + 5
-        write(f"{high}  gradient norm, log")
-        for state, name in STATES.items():
-            if x + 34 + painter.fontMetrics().horizontalAdvance(name) > self.width() - 8:
-                return
-            x += 8
-            sample = Flow(0.0, 0.0, 0.0, state)
-            center = y + line / 2
-            draw_edge(painter, QPointF(x, center), QPointF(x + 26, center), sample, shown.levels, widest=8)
-            x += 31
-            write(name)
 
     # ---- reading
 
@@ -299,6 +271,10 @@ class NetworkPicture(QWidget):
             self.read = block
             self.update()
             self.read_changed.emit()
+
+
+def _but_gradients(shown: NetworkState) -> tuple:
+    return shown._replace(flows=()), [flow.state == "nonfinite" for flow in shown.flows]
 
 
 def _label(flow: Flow) -> str:
