@@ -54,11 +54,6 @@ class Compiled:
                     self._code = njit(self._signature, **self._options)(self._function)
         return self._code
 
-    def unchecked(self) -> Callable[..., Any]:
-        """Return the machine code itself, which takes two thirds of the time to call and trusts that its arguments are
-        of the types of the signature."""
-        return next(iter(self.compile().overloads.values())).entry_point
-
     def _drop_kept_code(self) -> None:
         """Delete the kept code, so that the next start keeps it anew. Without numba's private cache each start compiles
         for itself."""

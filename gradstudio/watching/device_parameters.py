@@ -25,7 +25,6 @@ from gradstudio.watching.parameters import (
     Gradient,
     Parameters,
     pointer_of,
-    see_nothing,
 )
 
 SLOWER = "Triton cannot measure on this GPU: a watched step takes some milliseconds longer; the figures are the same."
@@ -51,7 +50,6 @@ class DeviceParameters(Parameters):
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         super().__init__(tensors)
-        self._asked, self._look = None, see_nothing
         self._table = table_of(self.tensors)
         if isinstance(self._table, PlainTable) and self.tensors[0].is_cuda:
             _say_once(SLOWER)
@@ -61,7 +59,7 @@ class DeviceParameters(Parameters):
         self._entries = np.maximum(self.sizes, 1)
 
     def all_gone(self, marks: list[int] | None = None) -> bool:
-        if (self.marks() if marks is None else marks) is self._no_marks:
+        if (self.marks() if marks is None else marks) == self._no_marks:
             return True
         zeros = self._table.gradient(self._readable_gradients())[2]
         return bool(zeros.cpu().numpy().sum() == self.sizes.sum())
@@ -106,7 +104,7 @@ class DeviceParameters(Parameters):
         if weights is None or not self._has_kept:
             layers[1:3] = UNKNOWN
             return lambda: NOT_MEASURED
-        there = self._are_there(0)
+        there = self.gradients_are_there
         gradients = self._as_weights(self._held) if there else [None] * len(weights)
         figures = OnItsWay(self._table.change(self._kept, weights, gradients))
 

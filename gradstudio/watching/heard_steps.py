@@ -22,7 +22,6 @@ from torch.optim.lr_scheduler import LRScheduler
 from gradstudio.core.history import LAYER_METRICS, LOOK_EVERY, Layer, Row, loss_broke
 from gradstudio.core.provenance import Provenance, ProvenanceUnknown
 from gradstudio.core.unknown import UNKNOWN, is_known
-from gradstudio.engine.gauges.addresses import Addresses, sizes
 from gradstudio.watching import model_layers
 from gradstudio.watching.births import MADE_BY_THE_SCRIPT, Births
 from gradstudio.watching.device_parameters import parameters_of
@@ -31,7 +30,7 @@ from gradstudio.watching.heard_loop import NEAR, HeardLoop
 from gradstudio.watching.hooks import Roots
 from gradstudio.watching.measured_step import MeasuredStep
 from gradstudio.watching.number_format import AutocastHeard
-from gradstudio.watching.parameters import NOT_MEASURED, Change, Gradient, NotMeasurable, Parameters, asked_in_loops
+from gradstudio.watching.parameters import NOT_MEASURED, Change, Gradient, NotMeasurable, Parameters, sizes
 from gradstudio.watching.passed_over import PassedOver
 from gradstudio.watching.script_facts import SettingsReader, loss_of, rate_of
 from gradstudio.watching.source_lines import is_own
@@ -83,7 +82,6 @@ class Observer:
         self._seen: list[Tensor] = []  # all that were held by then
         self._seen_trained: list[bool] = []  # which of them were trained
         self._seen_sizes: list[int] = []
-        self._seen_asked: Addresses | None = None
         self._was_as_seen = False  # whether they were so at the first backward pass of the step
         self._refused: tuple[int, ...] | None = None  # of those that cannot be measured
         self.clipping = ("none", 0.0)
@@ -276,15 +274,12 @@ class Observer:
             held = self.held()
         if not (len(held) == len(before) and all(map(is_, held, before))):
             return False
-        if self._seen_asked is not None:
-            return self._seen_asked.are_as_at_first()
         return [tensor.requires_grad for tensor in held] == self._seen_trained and sizes(held) == self._seen_sizes
 
     def _see(self, held: list[Tensor]) -> None:
         """Keep what the run begins with."""
         self._seen, self._seen_trained = held, [tensor.requires_grad for tensor in held]
         self._seen_sizes = sizes(held)
-        self._seen_asked = None if any(map(is_lazy, held)) else asked_in_loops(held)
 
     def _has_grown(self) -> bool:
         """Return whether parameters have come to be trained beside those that were, as where a layer is unfrozen, or
@@ -335,6 +330,7 @@ class Observer:
                 broke_weights = self._throw_away()
                 self._anew()
                 self._born = broke_weights
+            self.parameters.let_go()
             self.scale = 1.0
             self._loop.zeroed()
         else:

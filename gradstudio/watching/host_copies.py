@@ -8,7 +8,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from gradstudio.engine.torch_internals.entry_points import are_plain_floats
+from gradstudio.engine.torch_internals.plain_floats import are_plain_floats
 
 AT_ONCE = 4_000_000  # entries that are copied from a GPU together, which take as much memory there once more
 

@@ -4,6 +4,7 @@ as `self.calls += 1`, and the random numbers of torch, Python and numpy where it
 from __future__ import annotations
 
 import random
+import weakref
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
@@ -11,12 +12,28 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gradstudio.watching.pass_variables import Variable, variables_of
-
 LOOKS = 3  # passes that are looked at whole; after them only what has changed in one of them is kept
 LOOK_AGAIN = 32  # passes between two looks whether torch's random numbers are drawn, as by a dropout that begins later
 _HAS_CUDA: Final = torch.backends.cuda.is_built()
+_PLAIN = (int, float, bool, str, type(None))
 _MISSING = object()
+
+Variable = tuple[weakref.ref[nn.Module], str]  # an attribute of a module
+
+
+def variables_of(model: nn.Module) -> dict[Variable, Any]:
+    """Return the attributes of modules in which a pass may count: numbers, texts, and buffers of one entry. A pass
+    changes none of torch's own modules that it depends on."""
+    found: dict[Variable, Any] = {}
+    for module in model.modules():
+        if not type(module).__module__.startswith("torch."):
+            reference = weakref.ref(module)
+            for name, value in (*vars(module).items(), *module.named_buffers(recurse=False)):
+                if type(value) in _PLAIN:
+                    found[reference, name] = value
+                elif type(value) is Tensor and value.numel() == 1:
+                    found[reference, name] = value.detach().clone()
+    return found
 
 
 class Randomness(NamedTuple):
@@ -64,16 +81,13 @@ class PassState(NamedTuple):
         """Let the pass begin with the same again."""
         if self.torch is not None:
             self.torch.put_back()
-        for each, value in self.variables.items():
-            each.put_back(value)
+        for (reference, name), value in self.variables.items():
+            if (module := reference()) is not None:
+                setattr(module, name, value.clone() if isinstance(value, Tensor) else value)
         if self.python is not None:
             random.setstate(self.python)
         if self.numpy is not None:
             np.random.set_state(self.numpy)
-
-    def now(self) -> PassState:
-        """Return what the same variables are now."""
-        return PassState({each: each.value for each in self.variables}, None, None, None)
 
 
 PLAIN_STATE = PassState({}, None, None, None)  # of a pass that, by the passes before it, changes and draws nothing
@@ -105,13 +119,14 @@ class PassStates:
     def _before(self, model: nn.Module) -> PassState:
         is_other_mode, self._training = model.training is not self._training, model.training
         if self._looks:
-            found = {each: each.value for each in variables_of(model)}
+            found = variables_of(model)
             self._note_changes(self._began, found)  # such as by a hook of the backward pass
             self._began = found
             return PassState(found, Randomness.now(), random.getstate(), np.random.get_state())
         torch_draws = self._torch or is_other_mode or self.passes % LOOK_AGAIN == 0
+        now = variables_of(model) if self._changed else {}
         return PassState(
-            {each: each.value for each in self._changed},
+            {each: now[each] for each in self._changed if each in now},
             Randomness.now() if torch_draws else None,
             random.getstate() if self._python else None,
             np.random.get_state() if self._numpy else None,
@@ -126,7 +141,7 @@ class PassStates:
             return
         self._looks -= 1
         with suppress(Exception):
-            self._note_changes(began.variables, {each: each.value for each in variables_of(model)})
+            self._note_changes(began.variables, variables_of(model))
         self._python = self._python or random.getstate() != began.python
         self._numpy = self._numpy or not all(map(np.array_equal, np.random.get_state(), began.numpy))
         if not self._looks:

@@ -1,5 +1,5 @@
-"""A kept forward pass and its backward pass, made again with every operation watched. Nothing is left of it: the model,
-its buffers, the gradients and all random numbers are put back as they were, and what it prints is not shown."""
+"""A kept forward pass and its backward pass, made again with every operation watched. The model, its
+buffers, the gradients and all random numbers are put back as they were, and what it prints is not shown."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from gradstudio.watching.guard import replaying
 from gradstudio.watching.kept_pass import KeptPass
 from gradstudio.watching.leaves import nodes_before
 from gradstudio.watching.pass_state import Randomness
-from gradstudio.watching.script_records import records_kept
 from gradstudio.watching.trees import tensors_of, with_tensors
 
 NEAR = 0.01  # largest difference, relative to the largest value, between what was given and what is given again
@@ -164,10 +163,8 @@ def _inner(given: list[Tensor], places: list[int]) -> set[int]:
 def _as_it_was(kept: KeptPass) -> Iterator[None]:
     """Set random numbers, what the model counts, autocast and autograd to what they were at the pass; torch notes the
     line of each node."""
-    now = kept.state.now()
     kept.state.put_back()
     with ExitStack() as stack:
-        stack.callback(now.put_back)
         for state in kept.autocast:
             stack.enter_context(torch.autocast(state.device, state.dtype, state.enabled, cache_enabled=False))
         stack.enter_context(torch.inference_mode(False))
@@ -180,15 +177,15 @@ def _as_it_was(kept: KeptPass) -> Iterator[None]:
 
 @contextmanager
 def _nothing_left(model: nn.Module) -> Iterator[None]:
-    """Put back whatever is changed in here: attributes and buffers of the modules, what they and hooks write
-    down, random numbers, what is printed."""
+    """Put back attributes and buffers of the modules that are changed in here, and random numbers; show nothing that is
+    printed. What else hooks and functions of the script write down stays."""
     modules = list(model.modules())
     containers = [each for module in modules for each in _containers(module)]
     copies = [each.copy() for each in containers]
     tensors = {tensor: tensor.clone() for tensor in _state_of(modules)}
     numbers, of_python, of_numpy = Randomness.now(), random.getstate(), np.random.get_state()
     try:
-        with replaying(), records_kept(model), _no_warnings():
+        with replaying(), _no_warnings():
             yield
     finally:
         for container, before in zip(containers, copies, strict=True):

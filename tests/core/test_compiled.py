@@ -42,13 +42,6 @@ def test_other_types_are_an_error_and_not_compiled_for() -> None:
         fast(np.ones(3, np.float32))
 
 
-def test_it_can_be_called_without_a_look_at_the_types() -> None:
-    fast, values = compiled.compiled("float64(float64[::1])")(largest), np.array([3.0, 7.0, 5.0])
-    assert fast.unchecked()(values) == fast(values) == 7
-    with pytest.raises(TypeError):
-        fast.unchecked()([3.0])
-
-
 def test_who_comes_while_it_is_compiled_waits_for_that(monkeypatch: pytest.MonkeyPatch) -> None:
     made, plain = [], numba.njit
 

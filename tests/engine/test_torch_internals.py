@@ -26,8 +26,7 @@ from gradstudio.engine.own_model import torch_itself
 from gradstudio.engine.passes import watching
 from gradstudio.engine.snapshot import Snapshot
 from gradstudio.engine.step import reading
-from gradstudio.engine.torch_internals import autograd_nodes, entry_points, parts, plain_optimizers, tensor_lists
-from gradstudio.engine.torch_internals.entry_points import EntryPoint
+from gradstudio.engine.torch_internals import autograd_nodes, parts, plain_optimizers, tensor_lists
 from gradstudio.engine.torch_internals.parts import INTERNALS
 from gradstudio.session.machine import doctor
 from gradstudio.session.record.run import Run
@@ -90,16 +89,6 @@ def unwrapping(of: str) -> Take:
             return wrong() if getattr(function, "__name__", "") == of else unwrap(function, **options)
 
         monkeypatch.setattr(inspect, "unwrap", unwrap_others)
-
-    return put
-
-
-def exported_as(point: EntryPoint, name: str) -> Take:
-    """torch's library has nothing of this name, or a function that answers something else."""
-
-    def put(monkeypatch: pytest.MonkeyPatch) -> None:
-        library, _ = entry_points._EXPORTED[point]
-        monkeypatch.setitem(entry_points._EXPORTED, point, (library, name))
 
     return put
 
@@ -203,12 +192,6 @@ WAYS: dict[str, list[Take]] = {
         lambda monkeypatch: monkeypatch.setattr(autograd_nodes, "OrderedDict", Forgetful),
     ],
     "torch.FloatTensor": [gone(torch, "FloatTensor"), gives(torch, "FloatTensor", list)],
-    "libtorch's aoti_torch_get_data_ptr": [
-        exported_as(EntryPoint.GRADIENT, "gone"),
-        exported_as(EntryPoint.DATA, "gone"),
-        exported_as(EntryPoint.LENGTH, "aoti_torch_get_dim"),
-        exported_as(EntryPoint.CONTIGUOUS, "aoti_torch_get_layout"),
-    ],
     "torch._C._is_any_autocast_enabled": [
         gone(torch._C, "_is_any_autocast_enabled"),
         gives(torch._C, "_is_any_autocast_enabled", lambda: False),

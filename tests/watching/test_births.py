@@ -10,7 +10,6 @@ import runpy
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,6 @@ from gradstudio.session.running.investigation import sentence
 from gradstudio.watching.birth_lines import place_and_cause
 from gradstudio.watching.births import Births
 from gradstudio.watching.pass_state import PassStates
-from gradstudio.watching.pass_variables import MOST_ITEMS
 from gradstudio.watching.watched import Watched
 
 
@@ -330,104 +328,6 @@ def test_the_graph_tells_of_a_pass_that_cannot_be_made_again() -> None:
     assert found.source.endswith("outputs = (-outputs.abs() - 1).log()")
 
 
-COUNTED = 0
-COUNTS = {"passes": 0}
-
-
-class Tally:
-    """Counts for a hook."""
-
-    of_class = 0
-
-    def __init__(self) -> None:
-        self.calls = 0
-
-    def hook(self, module: nn.Module, inputs: Any, outputs: Tensor) -> Tensor:
-        self.calls += 1
-        return spoiled_at(self.calls, outputs)
-
-    def __call__(self, module: nn.Module, inputs: Any, outputs: Tensor) -> Tensor:
-        Tally.of_class += 1
-        return spoiled_at(Tally.of_class, outputs)
-
-
-def spoiled_at(calls: int, outputs: Tensor) -> Tensor:
-    return (outputs * 0).log() * 0 if calls == 7 else outputs
-
-
-def counting_hook(kept: str) -> Callable[..., Any]:
-    calls, listed, tally = 0, [0], Tally()
-
-    def in_closure(module: nn.Module, inputs: Any, outputs: Tensor) -> Tensor:
-        nonlocal calls
-        calls += 1
-        return spoiled_at(calls, outputs)
-
-    def in_list(module: nn.Module, inputs: Any, outputs: Tensor) -> Tensor:
-        listed[0] += 1
-        return spoiled_at(listed[0], outputs)
-
-    def in_global(module: nn.Module, inputs: Any, outputs: Tensor) -> Tensor:
-        global COUNTED
-        COUNTED += 1
-        return spoiled_at(COUNTED, outputs)
-
-    def in_table(module: nn.Module, inputs: Any, outputs: Tensor) -> Tensor:
-        return count_in_table(outputs)
-
-    def in_function(module: nn.Module, inputs: Any, outputs: Tensor) -> Tensor:
-        in_function.calls = getattr(in_function, "calls", 0) + 1
-        return spoiled_at(in_function.calls, outputs)
-
-    def in_object(module: nn.Module, inputs: Any, outputs: Tensor) -> Tensor:
-        return tally.hook(module, inputs, outputs)
-
-    hooks: dict[str, Callable[..., Any]] = {each.__name__: each for each in (in_closure, in_list, in_global, in_table)}
-    others = {"in_function": in_function, "in_object": in_object, "in_method": tally.hook, "in_class": tally}
-    return {**hooks, **others, "in_partial": partial(in_list)}[kept]
-
-
-def count_in_table(outputs: Tensor) -> Tensor:
-    COUNTS["passes"] += 1
-    return spoiled_at(COUNTS["passes"], outputs)
-
-
-@pytest.mark.parametrize(
-    "kept",
-    [
-        "in_closure",
-        "in_list",
-        "in_global",
-        "in_table",
-        "in_function",
-        "in_object",
-        "in_method",
-        "in_class",
-        "in_partial",
-    ],
-)
-def test_a_hook_that_counts_its_calls_counts_the_same_again(kept: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(globals(), "COUNTED", 0)
-    monkeypatch.setitem(COUNTS, "passes", 0)
-    monkeypatch.setattr(Tally, "of_class", 0)
-    model = nn.Sequential(nn.Linear(4, 2), nn.Linear(2, 2))
-    calls = 0
-
-    def count(module: nn.Module, inputs: Any) -> None:
-        nonlocal calls
-        calls += 1
-
-    model[0].register_forward_hook(counting_hook(kept))
-    model[0].register_forward_pre_hook(count)
-    births, inputs = Births(model), torch.randn(3, 4)
-    six_passes(births, model, inputs)
-    found = births.before_backward([model(inputs).sum()])
-    assert found is not None, births.unknown
-    assert (found.phase, found.module, found.operation) == ("forward", "0", "aten.log.default")
-    assert found.source.endswith("return (outputs * 0).log() * 0 if calls == 7 else outputs")
-    assert calls == 7  # the pass that was made again is not counted
-
-
 def test_objects_that_cannot_be_looked_at_do_no_harm() -> None:
     class Stand:
         @property
@@ -442,15 +342,6 @@ def test_objects_that_cannot_be_looked_at_do_no_harm() -> None:
     model.register_forward_hook(lambda module, inputs, outputs: outputs if stand is not jealous else None)
     found = known(model, torch.randn(3, 4), lambda given: (given * 0).log().sum())
     assert (found.phase, found.operation) == ("loss", "LogBackward0")
-
-
-def test_a_record_of_the_training_is_neither_kept_nor_shortened() -> None:
-    model, record = nn.Linear(4, 2), list(range(MOST_ITEMS))
-    model.register_forward_hook(lambda module, inputs, outputs: record.append(0))
-    births = Births(model)
-    for _ in range(4):
-        loss = model(torch.randn(3, 4)).sum()
-    assert births.before_backward([loss.log() * 0 - math.inf]) is not None and len(record) == MOST_ITEMS + 4
 
 
 def test_an_operation_is_not_blamed_for_what_it_may_have_been_given() -> None:

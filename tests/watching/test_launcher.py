@@ -233,41 +233,6 @@ def test_a_script_that_fails_sees_and_prints_what_it_would_without_the_watch_and
     names_the_library(watched, tmp_path / "other.db", gradstudio)
 
 
-NAMESAKES = """
-import sys
-import html
-import torch
-torch.manual_seed(0)
-net = torch.nn.Linear(6, 1)
-optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-for _ in range(3):
-    optimizer.zero_grad()
-    loss = net(torch.randn(16, 6)).square().mean()
-    loss.backward()
-    optimizer.step()
-    import sqlite3
-    print(loss.item(), sqlite3.whose)
-import isal, yaml.within
-print(html.whose, isal.whose, yaml.within.whose, sys.modules["html"] is html, sys.path)
-"""
-
-
-def test_modules_beside_a_script_that_have_the_names_of_ours_are_the_scripts_alone(tmp_path: Path) -> None:
-    """Whether it imports them before torch, after it or not at all; each prints as it is imported."""
-    (tmp_path / "train.py").write_text(NAMESAKES)
-    for name in ("html.py", "sqlite3.py", "isal.py", "tomllib.py", "yaml/__init__.py", "yaml/within.py"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text("print(__name__)\nwhose = 'of the script'\n")
-    plain = run(["train.py"], tmp_path)
-    watched = run(["-m", "gradstudio", "watch", "train.py"], tmp_path)
-    assert plain.returncode == watched.returncode == 0 and "of the script" in plain.stdout
-    assert watched.stdout == plain.stdout
-    library = Library(tmp_path / "runs.db")
-    (entry,) = library.entries()
-    library.close()
-    assert entry.steps == 3 and "watching ended" not in watched.stderr
-
-
 def test_a_module_of_a_package_that_imports_torch_and_fails_keeps_its_traceback_and_its_rows(tmp_path: Path) -> None:
     package = tmp_path / "package"
     package.mkdir()

@@ -13,28 +13,20 @@ from torch import Tensor, nn
 from watching.conftest import columns, gradient_norm, near, norm, runs_of, small_net, square_loss
 
 from gradstudio.core.unknown import is_known
-from gradstudio.engine.torch_internals import entry_points
 from gradstudio.watching.parameters import Parameters
 from gradstudio.watching.watched import Watched
 
 Watch = Callable[..., Watched]
 
 
-@pytest.fixture(params=["asked in loops", "asked one by one"])
-def watched_both_ways(watch: Watch, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Watch:
-    if request.param == "asked one by one":
-        monkeypatch.setattr(entry_points.ENTRY_POINTS, "_found", None)
-    return watch
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("rows", [2, 400])  # in place of 20: read as before, 400 would count in part
-def test_a_weight_of_another_size_begins_a_run(watched_both_ways: Watch, rows: int, dtype: torch.dtype) -> None:
+def test_a_weight_of_another_size_begins_a_run(watch: Watch, rows: int, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     weight = nn.Parameter(torch.randn(20, 5, dtype=dtype))
     model = nn.ParameterList([weight])
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    one = watched_both_ways(model, optimizer)
+    one = watch(model, optimizer)
     norms: list[float] = []
     weights: list[float] = []
     for step in range(4):
@@ -86,7 +78,7 @@ def _empty(weight: Tensor) -> Callable[[], object]:
 @pytest.mark.parametrize("take_away", [_free, _empty])
 @pytest.mark.parametrize("before_the_step", [True, False])
 def test_an_update_of_weights_that_are_kept_elsewhere_is_unknown(
-    watched_both_ways: Watch, take_away: Callable[[Tensor], Callable[[], object]], before_the_step: bool
+    watch: Watch, take_away: Callable[[Tensor], Callable[[], object]], before_the_step: bool
 ) -> None:
     model = small_net()
     back: list[Callable[[], object]] = []
@@ -106,7 +98,7 @@ def test_an_update_of_weights_that_are_kept_elsewhere_is_unknown(
                 weight.sub_(weight.grad, alpha=0.1)
 
     optimizer = Bringing(model.parameters(), {"lr": 0.1})
-    one = watched_both_ways(model, optimizer)
+    one = watch(model, optimizer)
     if not before_the_step:
         optimizer.register_step_post_hook(take)
     norms: list[float] = []
@@ -126,9 +118,7 @@ def test_an_update_of_weights_that_are_kept_elsewhere_is_unknown(
 
 
 @pytest.mark.parametrize("channels_last", [True, False])
-def test_a_direction_is_unknown_where_an_update_gives_gradients_other_memory(
-    watched_both_ways: Watch, channels_last: bool
-) -> None:
+def test_a_direction_is_unknown_where_an_update_gives_gradients_other_memory(watch: Watch, channels_last: bool) -> None:
     class Halving(torch.optim.Optimizer):
         def __init__(self, tensors: Any) -> None:
             super().__init__(tensors, {"lr": 0.1})
@@ -144,7 +134,7 @@ def test_a_direction_is_unknown_where_an_update_gives_gradients_other_memory(
     if channels_last:
         model = model.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
     optimizer = Halving(model.parameters())
-    one = watched_both_ways(model, optimizer)
+    one = watch(model, optimizer)
     for _ in range(3):
         optimizer.zero_grad()
         model(torch.randn(2, 3, 8, 8)).pow(2).mean().backward()

@@ -5,13 +5,10 @@ from __future__ import annotations
 import io
 import logging
 import sys
-import threading
-from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator
 from typing import Any
 from unittest.mock import Mock
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -21,7 +18,6 @@ from watching.conftest import columns
 from gradstudio.watching.births import Births
 from gradstudio.watching.guard import replaying, say
 from gradstudio.watching.hooks import Hooks
-from gradstudio.watching.script_records import MOST_BYTES
 from gradstudio.watching.watched import Watched
 
 
@@ -157,85 +153,6 @@ def test_a_line_of_ours_is_shown_while_a_pass_is_made_again(capsys: pytest.Captu
         say("of ours")
     say("of ours too")
     assert capsys.readouterr().err == "gradstudio: of ours\ngradstudio: of ours too\n"
-
-
-# ---- what the script writes down
-
-
-class Recorder:
-    """Holds records of its own."""
-
-    latest: float = 0.0
-
-    def __init__(self) -> None:
-        self.norms: list[list[Tensor]] = [[]]
-
-
-GLOBAL_SUM = torch.zeros(4, 3)
-
-
-def test_records_of_the_training_have_no_second_entry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(globals(), "GLOBAL_SUM", torch.zeros(4, 3))
-    monkeypatch.setattr(threading, "active_count", lambda: 1)  # those of other tests may not have ended
-    numbers: list[Any] = list(range(100))
-    recent, recorder = deque([1, 2, 3], maxlen=3), Recorder()
-    tensors: dict[str, Any] = {"first": [torch.zeros(1)]}
-    by_name: defaultdict[str, list[Any]] = defaultdict(list)
-    count, total, array = Counter[str](), torch.zeros(4), np.zeros(4)
-
-    def hear(module: nn.Module, inputs: Any, outputs: Tensor) -> None:
-        nonlocal total
-        given = outputs.detach().mean(0)
-        total = total + given
-        array.__iadd__(given.numpy())
-        numbers.append(given.sum().item())
-        recent.append(len(numbers))
-        tensors["first"].append(given)
-        tensors["latest"] = given
-        by_name["first"].append(given)
-        count["first"] += 1
-        recorder.norms[0].append(given)
-        Recorder.latest = given.sum().item()
-
-    def hear_gradient(gradient: Tensor) -> None:
-        GLOBAL_SUM.add_(gradient)
-        numbers.append(gradient.sum().item())
-
-    def records() -> list[str]:
-        lists = [numbers, recent, tensors, dict(by_name), recorder.norms, count]
-        return [repr(each) for each in (*lists, total, array, GLOBAL_SUM, Recorder.latest)]
-
-    model = Rooted()
-    model.first.register_forward_hook(hear)
-    model.first.weight.register_hook(hear_gradient)
-    births = with_gradients(model)
-    before, latest, long = records(), tensors["latest"], len(numbers)
-    assert births.explain() is not None, births.unknown
-    assert records() == before and tensors["latest"] is latest and long == 102
-
-
-def test_what_another_thread_may_have_changed_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threading, "active_count", lambda: 2)
-    norms: list[float] = []
-    batches = deque([torch.zeros(1)])
-
-    def hear(module: nn.Module, inputs: Any, outputs: Tensor) -> None:
-        norms.append(outputs.sum().item())
-        batches.append(outputs.detach())  # as a thread that reads batches ahead does meanwhile
-
-    model = Rooted()
-    model.first.register_forward_hook(hear)
-    births = with_gradients(model)
-    assert births.explain() is not None, births.unknown
-    assert len(norms) == 1 and len(batches) == 3
-
-
-def test_a_large_table_is_left_alone_and_can_be_gone_through() -> None:
-    model, table, big = Rooted(), {name: [name] for name in range(2000)}, torch.zeros(MOST_BYTES // 4 + 1)
-    model.register_forward_hook(lambda module, inputs, outputs: table[0].append(1) if big is table else None)
-    births = with_gradients(model)
-    for name in table:
-        assert name or births.explain() is not None, births.unknown
 
 
 class Logging(Rooted):

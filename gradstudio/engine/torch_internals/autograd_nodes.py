@@ -79,11 +79,6 @@ def gradient_hearer() -> Callable[[Tensor, Callable[[Tensor], None]], object]:
     return HOOK_DICT.get() or Tensor.register_hook
 
 
-def hooks_of(tensor: Tensor) -> list[Callable[..., Any]]:
-    """Return the hooks that a gradient of a tensor goes through; none where torch keeps them elsewhere."""
-    return list((getattr(tensor, "_backward_hooks", None) or {}).values())
-
-
 def hooks_of_arrival(tensor: Tensor) -> dict[int, Callable[..., Any]]:
     """Return the table of what is called once a gradient has arrived at a weight; one of its own where torch keeps it
     elsewhere."""

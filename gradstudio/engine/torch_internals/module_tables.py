@@ -52,13 +52,6 @@ def own_attributes(module: nn.Module) -> dict[str, Any]:
 _KEPT_BY_TORCH = frozenset(vars(nn.Module()))
 
 
-def hooks_of(module: nn.Module) -> list[Callable[..., Any]]:
-    """Return the hooks that a forward pass of a module or its backward pass calls; none where torch keeps them
-    elsewhere."""
-    ours, others = _hooks_of(module)
-    return [*ours, *others]
-
-
 def without_hooks(trace: TracebackType, following: TracebackType, is_ours: Callable[[Any], bool]) -> Any:
     """Return the instruction and the line at which `trace` would stand if the model that it calls had no hooks of ours;
     None where it is no such call. `following` is the entry after it, which would not be there."""

@@ -11,8 +11,6 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec, module_from_spec
 from types import ModuleType
@@ -20,7 +18,6 @@ from typing import Any
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(_HERE)))  # the folder that has the package
-_SHARED = ("__main__", "gradstudio", "numpy", "torch")  # modules that the watch and the script have together
 
 
 class _AtTorch:
@@ -29,7 +26,6 @@ class _AtTorch:
     def __init__(self, order: str) -> None:
         self._order, self._process = order, os.getpid()
         self._end: Any = None
-        self.path: list[str] = []  # where Python looks before the script adds anything, its own folder included
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         if name != "torch":
@@ -59,12 +55,11 @@ class _AtTorch:
         if os.getpid() != self._process:
             return  # forked off by the script, where nothing is watched
         try:
-            with _apart(self.path):
-                if "gradstudio" not in sys.modules:  # it need not be where the script can find it
-                    _load("gradstudio", [_ROOT])
-                from gradstudio.watching.launcher import begin
+            if "gradstudio" not in sys.modules:  # it need not be where the script can find it
+                _load("gradstudio", [_ROOT])
+            from gradstudio.watching.launcher import begin
 
-                self._end = begin(self._order)
+            self._end = begin(self._order)
         except Exception as fault:
             print(f"gradstudio: not watched: {type(fault).__name__}: {fault}", file=sys.stderr)
 
@@ -73,53 +68,9 @@ class _AtTorch:
         if os.getpid() != self._process:
             return
         if self._end is not None:
-            with _apart(self.path):
-                self._end()
+            self._end()
         elif "torch" not in sys.modules:
             _nothing_seen(self._order)
-
-
-@contextmanager
-def _apart(path: list[str]) -> Iterator[None]:
-    """Import modules of these folders alone in here, where the script may have others of the same names beside it.
-    Afterwards the script finds its own ones, as if nothing had been imported."""
-    whole, known = list(sys.path), {_top(name) for name in sys.modules}
-    beside = [folder for folder in whole if folder not in path]
-    own = {top for top in known if _lies_in(beside, top) and PathFinder.find_spec(top, path) is not None}
-    own.difference_update(_SHARED)
-    hidden = _taken_out(own)
-    sys.path[:] = path
-    try:
-        yield
-    finally:
-        sys.path[:] = whole
-        new = {_top(name) for name in sys.modules} - known
-        _taken_out(own | {top for top in new.difference(_SHARED) if _is_another(top, beside)})
-        sys.modules.update(hidden)
-
-
-def _top(name: str) -> str:
-    return name.partition(".")[0]
-
-
-def _lies_in(folders: list[str], top: str) -> bool:
-    """Return whether a module that is loaded comes out of one of these folders."""
-    file = getattr(sys.modules.get(top), "__file__", None) or ""
-    folder = os.path.dirname(file)
-    return bool(file) and (folder in folders or os.path.dirname(folder) in folders)
-
-
-def _is_another(top: str, beside: list[str]) -> bool:
-    """Return whether the script, for what is loaded under this name, would find another module beside it."""
-    if top in sys.builtin_module_names or PathFinder.find_spec(top, beside) is None:
-        return False
-    found, loaded = PathFinder.find_spec(top, sys.path), getattr(sys.modules.get(top), "__spec__", None)
-    return found is not None and loaded is not None and found.origin != loaded.origin
-
-
-def _taken_out(tops: set[str]) -> dict[str, ModuleType]:
-    """Take these modules, and all within them, out of the table of what is loaded. Return them by their names."""
-    return {name: sys.modules.pop(name) for name in list(sys.modules) if _top(name) in tops}
 
 
 def _nothing_seen(order: str) -> None:
@@ -156,7 +107,6 @@ def _start() -> None:
         watch: Any = _AtTorch(order)
         sys.meta_path.insert(0, watch)
         atexit.register(watch.end)
-        watch.path = list(sys.path)
     if not _load("sitecustomize", sys.path):
         raise ImportError(name="sitecustomize")  # Python takes it for not there, as it is without us
 
