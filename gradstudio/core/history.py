@@ -37,8 +37,13 @@ class Layer(NamedTuple):
     """One parameter tensor: its name in the model, what it is, how many entries it has. In forward order."""
 
     name: str
-    role: Literal["weight", "recurrent", "bias", "norm", "factor"]
+    role: Literal["weight", "recurrent", "embedding", "bias", "norm", "factor"]
     size: int
+
+    @property
+    def is_weight(self) -> bool:
+        """True for the tensors that a layer multiplies its input with, or looks it up in."""
+        return self.role in ("weight", "recurrent", "embedding")
 
 
 # Relative difference up to which two gradients count as equal: ten times what rounding was measured to do.

@@ -15,7 +15,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from gradstudio.core.history import Layer
 from gradstudio.watching.script_names import name_of
 
-Role = Literal["weight", "recurrent", "bias", "norm"]
+Role = Literal["weight", "recurrent", "embedding", "bias", "norm"]
 _COMPILED = "_orig_mod."  # what torch.compile puts before every name
 
 
@@ -171,7 +171,9 @@ def _role(module: nn.Module | None, name: str, tensor: Tensor) -> Role:
         return "norm"
     if last.startswith("weight_hh"):
         return "recurrent"
-    return "bias" if "bias" in last or tensor.ndim < 2 else "weight"
+    if "bias" in last or tensor.ndim < 2:
+        return "bias"
+    return "embedding" if "embed" in f"{type(module).__name__} {last}".lower() else "weight"
 
 
 def in_forward_order(model: ModelLike | None, tensors: Sequence[Tensor]) -> list[Tensor]:

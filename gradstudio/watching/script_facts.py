@@ -111,7 +111,11 @@ def experiment_of(settings: Settings, optimizer: Optimizer | None, micro_batches
         "accumulation.steps": max(micro_batches, 1),
         "precision.dtype": settings.dtype,
         "precision.scaling": "dynamic" if scale != 1 else "none",
-        **{f"optimizer.{name}": _number(group[name]) for name in ("lr", "momentum", "weight_decay") if name in group},
+        **{
+            f"optimizer.{name}": _number(group[name])
+            for name in ("lr", "momentum", "weight_decay", "eps")
+            if name in group
+        },
         **({"optimizer.beta1": settings.beta1, "optimizer.beta2": settings.beta2} if "betas" in group else {}),
     }
     found = Experiment()

@@ -55,9 +55,9 @@ def row(
     )  # fmt: skip
 
 
-def diagnose(rows: Iterable[Row]) -> dict[str, Finding]:
+def diagnose(rows: Iterable[Row], layers: tuple[Layer, ...] = LAYERS) -> dict[str, Finding]:
     """What all rules say in the end, each asked after every row, as in a run."""
-    history, diagnosis, found = History(LAYERS), Diagnosis(all_rules()), {}
+    history, diagnosis, found = History(layers), Diagnosis(all_rules()), {}
     for made in rows:
         history.append(made)
         for rule in diagnosis.rules:
@@ -848,6 +848,15 @@ def test_dead_units_are_seen_between_two_samples_by_their_gradient() -> None:
     made = [replace(each, accuracy=min(step / 150, 0.9) if step < 180 else 0.1) for step, each in enumerate(made)]
     finding = diagnose(made)["dead_units"]
     assert finding.severity == "critical" and finding.layers == WEIGHTS[1:] and finding.first_step == 180
+
+
+@pytest.mark.parametrize(("role", "told"), [("weight", True), ("embedding", False)])
+def test_rows_of_an_embedding_that_no_batch_asks_for_are_no_dead_units(role: Any, told: bool) -> None:
+    made = rows(STANDING)
+    for each in made:
+        each.layers[ZERO_SHARE, 1] = 0.95
+    layers = (LAYERS[0], LAYERS[1]._replace(role=role), *LAYERS[2:])
+    assert ("dead_units" in diagnose(made, layers)) is told
 
 
 def test_the_accuracy_at_the_end_of_a_run_that_trained_well_tells_that_it_is_useless() -> None:

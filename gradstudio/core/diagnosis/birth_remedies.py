@@ -6,13 +6,14 @@ from __future__ import annotations
 import math
 
 from gradstudio.core.diagnosis.cause_ranking import MEAN_OF_NONE, OF_NEGATIVE, undefined_for
-from gradstudio.core.provenance import Provenance, operation_of
+from gradstudio.core.diagnosis.overflow_remedies import of_overflow
+from gradstudio.core.provenance import Operation, Provenance, operation_of
 from gradstudio.core.unknown import UNKNOWN, is_known
 
 _OVERFLOWS = 1e15  # a gradient whose square, which Adam takes, may lie beyond the range of float32
 _LOG = (
-    "`torch.log(x.clamp_min(1e-8))` in place of `torch.log(x)`, or a loss that takes logits, such as "
-    "`F.binary_cross_entropy_with_logits`"
+    "`torch.log(x.clamp_min(1e-8))` in place of `torch.log(x)`, or, where `x` is a softmax or sigmoid, "
+    "`F.log_softmax` or `F.logsigmoid` of the scores"
 )
 _NORM = "`torch.sqrt((x ** 2).sum() + 1e-8)` in place of `x.norm()`: its derivative at 0 is not defined"
 # By the name of an operation.
@@ -85,20 +86,26 @@ _OF_NONE = ("no step for a batch of which nothing is left to take the mean of, o
 _IN_HALF = "; computed in float32 (`.float()`), as float16 rounds so small a number away"
 # Where loss code in float16 gave more than that can hold.
 _OF_HALF = ("`.float()` on what the loss is computed from: float16 holds no more than 65,504",)
-
-# Where exp in loss code gave more than float32 can hold.
-_OF_EXP = ("`x.clamp(max=50).exp()` in place of `x.exp()`: beyond 88 it is Inf in float32",)
-
+# Where an optimizer divides by a root that may be 0 and adds an eps that is 0, written or rounded.
+_EPS_IN_HALF = 2.0**-25  # the largest eps that float16 rounds to 0
+_OF_EPS = "`eps=1e-8` where `{}` is made: it divides by a root that may be 0, plus eps, and eps is 0"
+_OF_EPS_IN_HALF = "`eps=1e-4` where `{}` is made: float16 rounds its eps to 0, and it divides by a root that may be 0"
 
 # Where the loss code gave a gradient that none of its operations makes.
 CHANGED_BY_A_HOOK = "a hook of the script changed it"  # how a cause says so
 _OF_A_HOOK = ("look for hooks on the loss or on the outputs of the model: one may have changed the gradient",)
 
 
-def of_birth(found: Provenance, gradient: float = UNKNOWN, optimizer: str = "optimizer") -> tuple[str, ...] | None:
+def of_birth(
+    found: Provenance, gradient: float = UNKNOWN, optimizer: str = "optimizer", eps: float = UNKNOWN
+) -> tuple[str, ...] | None:
     """Return what to change in the script; None where the usual remedies fit. `gradient`: the norm that the optimizer
-    was given at the step before; `optimizer`: its name in the script, "" without one."""
+    was given at the step before; `optimizer`: its name in the script, "" without one; `eps`: what it adds to what it
+    divides by, UNKNOWN where it does not."""
     if found.phase == "update" and gradient < _OVERFLOWS:
+        in_half = any(made.dtype == "float16" for made in found.chain)
+        if eps <= (_EPS_IN_HALF if in_half else 0):
+            return ((_OF_EPS_IN_HALF if eps else _OF_EPS).format(optimizer or "the optimizer"),)
         return of_update(optimizer)
     if found.phase == "update" and is_known(gradient) and not math.isfinite(gradient):
         return tuple(line.format(optimizer=optimizer) for line in _OF_THE_LOOP)
@@ -117,11 +124,10 @@ def of_birth(found: Provenance, gradient: float = UNKNOWN, optimizer: str = "opt
     born, in_half = found.chain[0] if found.chain else None, _is_in_half(found)
     if lines := _of_operations(found):
         return tuple(line + _IN_HALF * (in_half and "1e-" in line) for line in lines)
-    if found.phase == "loss" and born is not None and born.given_inf and not born.given_nan:
-        if in_half:
-            return _OF_HALF
-        if born.produced and _plain(born.name) == "exp":
-            return _OF_EXP
+    if found.phase == "loss" and in_half and born is not None and born.given_inf and not born.given_nan:
+        return _OF_HALF
+    if born is not None and found.phase != "update" and _has_overflowed(born) and (lines := of_overflow(born)):
+        return lines
     return () if undefined_for(found) or _is_nan_by_itself(found) else None
 
 
@@ -129,6 +135,13 @@ def of_update(optimizer: str = "optimizer") -> tuple[str, ...]:
     """Return what to look at where an update made weights NaN or Inf of a finite gradient. `optimizer` is its name in
     the script, "" where it has none and updates the weights itself."""
     return tuple(line.format(optimizer=optimizer) for line in _OF_THE_OPTIMIZER) if optimizer else _BY_HAND
+
+
+def _has_overflowed(born: Operation) -> bool:
+    """Return whether an operation gave Inf of finite values, or of values that nobody knows, which are not so large
+    that they had grown before it."""
+    inf_alone = born.given_inf > 0 and not born.given_nan
+    return inf_alone and (born.produced or not born.taken_known) and not born.taken_largest > _OVERFLOWS
 
 
 def _is_nan_by_itself(found: Provenance) -> bool:

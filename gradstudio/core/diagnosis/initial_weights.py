@@ -7,7 +7,7 @@ from gradstudio.core.history import History
 
 def weights(history: History) -> list[int]:
     """Return the places of the weights among the layers, without biases and norms."""
-    return [index for index, layer in enumerate(history.layers) if layer.role in ("weight", "recurrent")]
+    return [index for index, layer in enumerate(history.layers) if layer.is_weight]
 
 
 def all_zero(history: History) -> bool:

@@ -93,6 +93,8 @@ def _offered(finding: Finding, knobs: Experiment) -> tuple[str, ...]:
     match finding.rule:
         case "nonfinite_loss" | "nonfinite_gradient" if knobs.loss.kind in _OF_THE_LOSS:
             return _OF_THE_LOSS[knobs.loss.kind]
+        case "nonfinite_weights" if knobs.optimizer.eps == 0 and knobs.applies("optimizer.eps"):
+            return ("optimizer.eps=1e-8",)
         case "nonfinite_loss" if not finding.first_step:
             return (*_shrinking(knobs), *remedies)
         case "exploding_gradient" | "update_ratio_high" if not finding.first_step and grave and _multiplied(knobs):
@@ -106,7 +108,7 @@ def _offered(finding: Finding, knobs: Experiment) -> tuple[str, ...]:
             first = ("optimizer.eps=1e-8",) if knobs.optimizer.eps > _LARGE_EPS else ()  # _fits drops it for SGD
             if knobs.precision.weights == "bf16":  # which loses small updates, and no other knob brings them back
                 first = ("precision.weights=bf16_stochastic", *first)
-            return (*first, *remedies, *((f"optimizer.lr={rate:.2g}",) if knobs.optimizer.lr < rate else ()))
+            return (*first, *remedies, *((f"optimizer.lr={rate:.2g}",) if knobs.optimizer.lr < rate / _NEAR else ()))
         case "saturated_activation" if knobs.model.init_gain > 1 and not knobs.applies("problem.scaling"):
             return ("model.init=xavier model.init_gain=1", *remedies)
         case "fp16_underflow" if knobs.loss.weight < 1:

@@ -28,6 +28,8 @@ _LINES: dict[str, str] = {
     "`optimizer.step()`",
 }
 _CHOICES: dict[tuple[str, Value], str] = {
+    ("schedule.kind", "constant"): "a schedule as long as the run (`T_max`, `total_iters`, `step_size` in steps of "
+    "`optimizer.step()`), or none: this one has taken the rate down",
     ("mistakes.clip_before_unscale", False): "`scaler.unscale_(optimizer)` before the call that clips",
     ("mistakes.clip_each_micro_batch", False): "one clip" + _BEFORE_STEP + ", not one after each `backward()`",
     ("mistakes.never_zero_grad", False): "`optimizer.zero_grad()` once a step, before `loss.backward()`",

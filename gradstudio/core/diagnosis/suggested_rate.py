@@ -9,6 +9,7 @@ from gradstudio.core.history import History
 # |update| / |weights| of the first step. Later, 1e-3 is the rule of thumb; healthy runs here begin with 0.003 to 0.03,
 # Adam with the most.
 USUAL = 1e-2
+CLEARLY = 2.0  # factor by which a rate has to differ from the present one to be offered
 _LEAST, _MOST = 1e-6, 10.0  # rates beyond these tell of a gradient that is not usual, and are no advice
 
 
@@ -23,8 +24,13 @@ def fitting_rate(history: History) -> float | None:
     return None
 
 
+def is_another(rate: float, *others: float) -> bool:
+    """Return whether a rate is clearly another one than each of these, and lies between no two of them."""
+    return rate < min(others) / CLEARLY or rate > CLEARLY * max(others)
+
+
 def lower(history: History, lr: float) -> tuple[str, ...]:
     """Return lower learning rates as remedies, the one that fits first."""
     fit = fitting_rate(history)
-    rates = [rate for rate in (fit, lr / 10, lr / 100) if rate is not None and 0 < rate < min(0.7 * lr, _MOST)]
+    rates = [rate for rate in (fit, lr / 10, lr / 100) if rate is not None and 0 < rate < min(lr / CLEARLY, _MOST)]
     return tuple(dict.fromkeys(f"optimizer.lr={rate:.2g}" for rate in rates))

@@ -32,8 +32,8 @@ class DeadUnits(Looking):
     bias of the output layer still has a gradient.
 
     DeepDiagnosis takes 70 % of outputs, AutoTrainer 70 % of gradient entries. But the gradient is also 0 for an input
-    that is always 0, and for half the units of a deep healthy relu network: it is a fault only in a run that does
-    badly."""
+    that is always 0, for the rows of an embedding that no batch asks for, and for half the units of a deep healthy relu
+    network: embeddings are left out, and it is a fault only in a run that does badly."""
 
     rule = "dead_units"
     share: float = 0.7
@@ -114,9 +114,8 @@ class DeadUnits(Looking):
 
     def _by_gradient(self, history: History) -> list[tuple[str, float]]:
         if self._tensors is None:
-            weights = tuple(
-                index for index, layer in enumerate(history.layers) if layer.role in ("weight", "recurrent")
-            )[1:]
+            behind = [index for index, layer in enumerate(history.layers) if layer.is_weight][1:]
+            weights = tuple(index for index in behind if history.layers[index].role != "embedding")
             self._tensors = (
                 weights,
                 tuple(index for index, layer in enumerate(history.layers) if layer.role == "bias")[-1:],

@@ -37,9 +37,7 @@ class Fp16Underflow(Looking):
         start = max(len(history) - LOOK_EVERY, history.settings[-1][0])
         without = unused(history)  # there is no gradient that could be rounded to 0
         weights = self._weights = tuple(
-            index
-            for index, layer in enumerate(history.layers)
-            if layer.role in ("weight", "recurrent") and index not in without
+            index for index, layer in enumerate(history.layers) if layer.is_weight and index not in without
         )
         scaled = self._scaled(history, start, len(history))
         if not scaled.size or not bool((scaled < self.quanta * SMALLEST).all()):

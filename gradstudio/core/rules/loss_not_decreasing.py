@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from gradstudio.core.diagnosis.median import median
 from gradstudio.core.diagnosis.progress import MOVED, Progress
 from gradstudio.core.diagnosis.rule import Looking
-from gradstudio.core.diagnosis.suggested_rate import fitting_rate
+from gradstudio.core.diagnosis.suggested_rate import fitting_rate, is_another
 from gradstudio.core.history import LOOK_EVERY, History
 
 
@@ -20,7 +21,12 @@ class LossNotDecreasing(Looking):
     fall: float = 0.05
     after: int = 150
 
+    _highest: float = -math.inf  # learning rate so far
+    _seen: int = 0  # rows
+
     def look(self, history: History, state: Progress) -> None:
+        self._highest = float(max(self._highest, history.column("lr", self._seen).max()))
+        self._seen = len(history)
         if state.by_accuracy:  # it need not fall: see core/task_measures.py
             return
         if len(history) < self.after or not (state.stuck or state.lost):
@@ -47,9 +53,11 @@ class LossNotDecreasing(Looking):
         return min(stop, len(history) - 1)
 
     def _remedies(self, history: History, state: Progress) -> tuple[str, ...]:
-        """Return a rate that fits the first update; none that is near the one in force, and no higher one where the
-        loss has risen."""
+        """Return a rate that fits the first update; none that a schedule has been through or that is near the one in
+        force, and no higher one where the loss has risen."""
         fit, lr = fitting_rate(history), history.value("lr", len(history) - 1)
-        if state.all_zero or fit is None or 0.5 * lr < fit < 2 * lr or (fit > lr and state.recent > state.start):
+        if state.all_zero or fit is None or (fit > lr and state.recent > state.start):
+            return ()
+        if not is_another(fit, lr, self._highest):
             return ()
         return (f"optimizer.lr={fit:.2g}",)

@@ -12,7 +12,7 @@ from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.diagnosis.median import median
 from gradstudio.core.diagnosis.progress import HARDLY, Progress
 from gradstudio.core.diagnosis.rule import Looking
-from gradstudio.core.diagnosis.suggested_rate import fitting_rate
+from gradstudio.core.diagnosis.suggested_rate import CLEARLY, fitting_rate
 from gradstudio.core.history import History, up_to
 from gradstudio.core.text import number
 
@@ -64,10 +64,11 @@ class UpdateRatioLow(Looking):
         if weight_decay.outweighs(history, len(history) - len(latest), len(history)):
             return  # what is left of the update is not the rate's
         fit = fitting_rate(history)
+        higher = fit if fit is not None and fit > CLEARLY * max(lr, self._highest) and not state.warming else None
         remedies = (
             *(("schedule.kind=constant",) if lr < 0.5 * self._highest else ()),  # a higher rate falls as far
             *((f"schedule.warmup_steps={len(history) // 10}",) if state.warming else ()),
-            *((f"optimizer.lr={fit:.2g}",) if fit is not None and fit > lr and not state.warming else ()),
+            *((f"optimizer.lr={higher:.2g}",) if higher is not None else ()),
         )  # offered_remedies.py adds the usual one
         self.tell(
             history, "warning", "Updates too small",

@@ -15,6 +15,7 @@ from gradstudio.core.diagnosis.unused import unused
 from gradstudio.core.history import History, up_to
 from gradstudio.core.text import number
 
+_WARMUP = 100  # steps at least; 2 / (1 - beta2) is the warmup of Adam that needs no search (Ma and Yarats 2021)
 _TINY = float(np.finfo(np.float32).tiny)  # below it a float32 has lost digits, and a quotient of two tells nothing
 
 
@@ -36,7 +37,9 @@ class VanishingGradient(Looking):
             return
         without = unused(history)  # nothing is passed back to them, so nothing has vanished there
         weights = self._weights = tuple(
-            index for index, layer in enumerate(history.layers) if layer.role == "weight" and index not in without
+            index
+            for index, layer in enumerate(history.layers)
+            if layer.role in ("weight", "embedding") and index not in without
         )
         if len(weights) < 3:
             return
@@ -66,10 +69,21 @@ class VanishingGradient(Looking):
                 "model.activation=relu model.init=he",
                 "model.norm=batch",
                 "model.residual=true",
+                *self._against_updates(history, since),
             ),
             dark,
             first=since,
         )
+
+    @staticmethod
+    def _against_updates(history: History, since: int) -> tuple[str, ...]:
+        """Return what makes the first updates smaller, where the gradient reached the first layers before them."""
+        if since == 0:
+            return ()
+        settings = history.settings[-1][1] if history.settings else None
+        beta2 = settings.beta2 if settings and settings.optimizer in ("adam", "adamw") else 0.0
+        warmup = min(max(round(2 / (1 - beta2)), _WARMUP), len(history)) if beta2 < 1 else _WARMUP
+        return f"optimizer.lr={history.value('lr', since) / 10:.2g}", f"schedule.warmup_steps={warmup}"
 
     def _since(self, history: History) -> int:
         """Return the first step of the streak; where single rows do not hold, the latest row that was compared."""

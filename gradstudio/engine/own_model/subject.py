@@ -57,9 +57,14 @@ class OwnModel:
         return [(name, weight) for name, weight in model.named_parameters() if weight.requires_grad]
 
     def layers(self, model: nn.Module) -> tuple[Layer, ...]:
-        norms = {id(weight) for part in model.modules() if isinstance(part, _NORMS) for weight in part.parameters()}
+        of_kind: dict[int, Literal["norm", "embedding"]] = {
+            id(weight): "norm" if isinstance(part, _NORMS) else "embedding"
+            for part in model.modules()
+            if isinstance(part, (*_NORMS, nn.Embedding, nn.EmbeddingBag))
+            for weight in part.parameters()
+        }
         return tuple(
-            Layer(name, "norm" if id(weight) in norms else _role(name), weight.numel())
+            Layer(name, of_kind.get(id(weight)) or _role(name), weight.numel())
             for name, weight in self.parameters(model)
         )
 
@@ -153,4 +158,6 @@ class OwnModel:
 
 def _role(name: str) -> Literal["weight", "recurrent", "bias"]:
     own = name.rpartition(".")[2]
-    return "bias" if "bias" in own else "recurrent" if "weight_hh" in own else "weight"
+    if "bias" in own:
+        return "bias"
+    return "recurrent" if "weight_hh" in own else "weight"

@@ -16,7 +16,10 @@ from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.parts_label import PartsLabel
 from gradstudio.session.record.run import Run
 
-KINDS = {"weight": "weight", "recurrent": "recurrent weight", "bias": "bias", "norm": "normalization"}
+KINDS = {
+    "weight": "weight", "recurrent": "recurrent weight", "embedding": "embedding", "bias": "bias",
+    "norm": "normalization", "factor": "factor",
+}  # fmt: skip
 
 
 class LayerPage(QWidget):

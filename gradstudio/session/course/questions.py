@@ -114,7 +114,7 @@ def _reduced(part: Part, values: np.ndarray, rows: int) -> float | None:
 
 
 def _weight_layer(history: History, *, last: bool) -> int | None:
-    places = [place for place, layer in enumerate(history.layers) if layer.role in ("weight", "recurrent")]
+    places = [place for place, layer in enumerate(history.layers) if layer.is_weight]
     return places[-1 if last else 0] if places else None
 
 

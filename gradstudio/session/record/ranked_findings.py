@@ -16,6 +16,7 @@ from gradstudio.core.provenance import PHASES
 from gradstudio.core.unknown import UNKNOWN
 from gradstudio.session.record.run import Run
 
+_DIVIDE = ("adam", "adamw", "rmsprop")  # optimizers that divide by a root, plus eps
 _BEFORE = 10  # steps before a NaN or Inf that show whether the gradient grew
 _CALM = 10.0  # norm that none of them reached where clipping would have changed little
 _GROWN = 2.0  # times their median that the last of them is where it grew
@@ -51,7 +52,8 @@ def _with_remedies(finding: Finding, run: Run) -> Finding:
     if finding.rule.startswith("nonfinite") and run.provenance is not None:
         before = run.provenance.step - (0 if run.provenance.is_of_update else 1)
         gradient = run.history.value("clipped_norm", before) if 0 <= before < len(run.history) else UNKNOWN
-        of_its_birth = of_birth(run.provenance, gradient, called)
+        eps = run.in_force.optimizer.eps if optimizer in _DIVIDE else UNKNOWN
+        of_its_birth = of_birth(run.provenance, gradient, called, eps)
         lines = lines if of_its_birth is None else of_its_birth
     elif finding.rule == "nonfinite_weights" and not lines:
         lines = of_update(called)
@@ -69,9 +71,8 @@ def _with_birth(finding: Finding, run: Run) -> Finding:
 
 def _usable(finding: Finding, run: Run) -> tuple[str, ...]:
     """Return the remedies without those that make a step smaller where no step was made before the first NaN or Inf, or
-    where nobody knows what made it and the gradients before it were calm."""
-    unknown = run.provenance is None or not run.provenance.is_birth
-    calm = finding.rule in ("nonfinite_loss", "nonfinite_gradient") and unknown and _were_calm(finding.first_step, run)
+    where the gradients before it were calm, so that what overflowed did so within one pass."""
+    calm = finding.rule in ("nonfinite_loss", "nonfinite_gradient") and _were_calm(finding.first_step, run)
     if calm or (finding.rule.startswith("nonfinite") and run.first_nonfinite_step == 0):
         return tuple(remedy for remedy in finding.remedies if not remedy.startswith("clipping."))
     return finding.remedies

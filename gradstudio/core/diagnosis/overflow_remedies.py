@@ -1,0 +1,38 @@
+"""Remedies for a finite value from which one operation made Inf within a pass: what heals that operation. No smaller
+step or shorter gradient changes what it makes of such a value."""
+
+from __future__ import annotations
+
+import re
+
+from gradstudio.core.provenance import Operation, operation_of
+
+OF_EXP = (
+    "`x.clamp(max=50).exp()` in place of `x.exp()`: beyond 88 it is Inf in float32",
+    "`torch.log_softmax(x, dim)` or `torch.logsumexp(x, dim)` where `exp` is a part of a softmax: they subtract the "
+    "largest value first",
+)
+_CLAMPED = "`torch.{0}(x.clamp(-50, 50))` in place of `torch.{0}(x)`: beyond 89 it is Inf in float32"
+_BY_NAME: dict[str, tuple[str, ...]] = {
+    "exp": OF_EXP,
+    "exp2": ("`torch.exp2(x.clamp(max=80))` in place of `torch.exp2(x)`: beyond 127 it is Inf in float32",),
+    "expm1": ("`torch.expm1(x.clamp(max=50))` in place of `torch.expm1(x)`: beyond 88 it is Inf in float32",),
+    "sinh": (_CLAMPED.format("sinh"),),
+    "cosh": (_CLAMPED.format("cosh"),),
+}
+# Where an operation of the model gave more than float16 can hold.
+OF_HALF = (
+    "`torch.bfloat16` in place of `torch.float16`: it holds numbers as large as float32",
+    "`.float()` on what goes into this operation, and `torch.autocast(device, enabled=False)` around it: float16 holds "
+    "no more than 65,504",
+)
+# The same for the scores of an attention, which are products of long vectors.
+_OF_SCORES = ("`(q * d ** -0.5) @ k.transpose(-2, -1)`: scaled before the product, not after it", *OF_HALF)
+
+
+def of_overflow(born: Operation) -> tuple[str, ...]:
+    """Return what heals the operation; () where nothing is known to."""
+    name = operation_of(born.name).strip("_")
+    if born.dtype == "float16":
+        return _OF_SCORES if re.fullmatch("baddbmm|bmm", name) else OF_HALF
+    return _BY_NAME.get(name, ())
