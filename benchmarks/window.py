@@ -180,6 +180,9 @@ def _window(knobs: list[str]) -> dict:
 def _launch(began: float) -> dict:
     """The program from its start to the first loss on the screen. Run is pressed as soon as that is possible."""
     from gradstudio.gui import app as program
+    from gradstudio.gui.pyside_internals import leave_sources_unread
+
+    leave_sources_unread()  # as the program does before it imports the window
     from gradstudio.gui.window import Window
 
     found: dict = {}

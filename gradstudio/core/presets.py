@@ -134,6 +134,13 @@ def available() -> Iterator[Path]:
             yield from sorted(folder / name for name in os.listdir(folder) if name.endswith(".toml"))
 
 
+def read_ahead() -> None:
+    """Read every preset, so that what lists them finds them read."""
+    for path in available():
+        with contextlib.suppress(PresetError):
+            read(path)
+
+
 def why_not_seen() -> str:
     """Return why the user's own presets cannot be listed, as one line; "" where they can."""
     folder = files.user_presets()

@@ -82,7 +82,7 @@ class PlotStack(QWidget):
         self.scale_and_rate = ScaleAndRatePlot(steps, cursor, source)
         yield self._put(self.scale_and_rate, 12)
         self.layer_page = LayerPage(steps, cursor)
-        self._layout.addWidget(self.layer_page, 100)
+        yield self._layout.addWidget(self.layer_page, 100)
         self.timeline = Timeline(steps, cursor)  # below that page, and so behind it for Tab
         self._layout.addWidget(self.timeline)  # where a click looks at a step
         self.timeline.axis_asked.connect(self.choose_axis)

@@ -28,9 +28,10 @@ class _FirstPaintWatch(QObject):
         app.installEventFilter(self)
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        if event.type() == QEvent.Type.Paint and watched is self._window:
+        kind = event.type()
+        if kind == QEvent.Type.Paint and watched is self._window:
             self._timer.start(0)  # once the paint is on the screen
-        return event.type() in INPUT
+        return kind in INPUT
 
     def _seen(self) -> None:
         self._app.removeEventFilter(self)

@@ -51,9 +51,10 @@ class Furnishing(QObject):
         self._timer.start(0)
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        if event.type() not in INPUT:
+        kind = event.type()
+        if kind not in INPUT:
             return False
-        if event.type() not in _LOST:
+        if kind not in _LOST:
             self._kept.append((watched, event.clone()))
         return True
 

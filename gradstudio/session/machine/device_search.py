@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from contextlib import suppress
 
-from gradstudio.core import compiled
+from gradstudio.core import compiled, presets
 from gradstudio.core.rank_placement import place
 from gradstudio.session.machine import preload_torch
 
@@ -59,6 +59,7 @@ class Machine:
             self.problem = f"Nothing can train here: {str(fault).partition(chr(10))[0]}"
         finally:
             self.ready = True
+        presets.read_ahead()  # a menu that reads them all would open late
 
 
 def _compile() -> None:

@@ -6,8 +6,6 @@ import re
 import shlex
 from dataclasses import dataclass
 
-from gradstudio.core.masked_secrets import masked
-
 
 @dataclass(frozen=True, slots=True)
 class WatchedScript:
@@ -22,6 +20,8 @@ class WatchedScript:
     facts: tuple[tuple[str, str], ...]
 
     def __post_init__(self) -> None:
+        from gradstudio.core.masked_secrets import masked  # its patterns take some hundredths of a second to compile
+
         object.__setattr__(self, "arguments", masked(self.arguments))
 
     @property
