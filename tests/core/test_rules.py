@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from gradstudio.core.diagnosis import cause_ranking, mechanism
 from gradstudio.core.diagnosis.diagnosis import Diagnosis
@@ -601,6 +602,10 @@ FIRES: dict[str, tuple[list[Row], str]] = {
     "saturated_activation": (sampled(rows(STANDING), saturated=0.8), "critical"),
     "poor_initialization": (sampled(rows(STANDING), stds=(1.0, 0.1, 1e-3)), "critical"),
     "clipping_always": (rows(STANDING, settings=CLIPPED, clip_coef=0.01), "warning"),
+    "clip_overflow": (
+        rows([*fall(60), *[9.0] * 100], norm=1e20, settings=CLIPPED, clip_coef=0.0, clipped_norm=0.0),
+        "critical",
+    ),
     "clipping_never": (rows(fall(300), settings=CLIPPED._replace(limit=1e3)), "info"),
     "fp16_underflow": (rows(STANDING, norm=0.0, settings=FP16), "critical"),
     "fp16_overflow": (rows(STANDING, norm=math.inf, settings=FP16, skipped=True, scale=64.0), "critical"),
@@ -922,7 +927,7 @@ def test_a_loss_of_the_bad_batch_itself_is_no_harm() -> None:
     finding = held["exploding_gradient"]
     assert (finding.severity, finding.title, finding.remedies) == ("info", "Gradient spike, held by clipping", ())
     assert finding.meaning.startswith("It is over: the median loss of the 10 steps up to step 119 is 0.6")
-    assert "this batch was unlike the others" in held["loss_spike"].meaning
+    assert "high for this batch at these weights" in held["loss_spike"].meaning
     gone = diagnose([*calm, row(100, 5e4, 3e4), *[row(step, 9.0, 1.0) for step in range(101, 121)]])
     assert gone["exploding_gradient"].severity == "critical"
 
@@ -1025,6 +1030,40 @@ def test_a_figure_after_the_rate_was_raised_hides_no_nan() -> None:
     finding = diagnose([*calm, finite, *broken])["rate_raised"]
     assert "is 0.4 (without 1 step of NaN) in the last ones up to step 101" in finding.evidence
     assert "and NaN or Inf in the steps after it" in finding.meaning
+
+
+@pytest.mark.parametrize(("beta2", "told"), [(0.999, True), (0.5, False)])
+def test_an_optimizer_keeps_a_spike_only_while_its_mean_of_squares_does(beta2: float, told: bool) -> None:
+    made = remembered([2.3 - step / 1000 for step in range(300)], "adam")
+    made = [replace(each, settings=each.settings and each.settings._replace(beta2=beta2)) for each in made]
+    found = diagnose(made).get("updates_after_spike")
+    assert (found is not None) is told
+    assert found is None or "of which the spike still is 100 %" in found.meaning
+
+
+def test_a_clip_whose_norm_overflows_is_named_and_the_explosion_stays_its_cause() -> None:
+    made = rows([*fall(60), *[9.0] * 100], norm=0.5, settings=CLIPPED._replace(limit=50.0), clip_coef=1.0)
+    made = [
+        replace(each, grad_norm=1e20, clipped_norm=0.0, clip_coef=0.0, update_ratio=0.0) if each.step >= 80 else each
+        for each in made
+    ]
+    finding = diagnose(made)["clip_overflow"]
+    assert (finding.severity, finding.first_step, finding.remedies) == ("critical", 80, ("clipping.max_norm=0.5",))
+    assert "exactly 0 of the gradient at 80 steps" in finding.evidence
+    exploding = Finding("exploding_gradient", "critical", "b", 37, 159, (), "", "", ())
+    (cause,) = cause_ranking.folded([finding, exploding])
+    assert cause.rule == "exploding_gradient" and "clip_overflow" in cause.explains
+    gradient = torch.full((4,), 1e20)  # as torch does it
+    weight = torch.zeros(4, requires_grad=True)
+    weight.grad = gradient
+    torch.nn.utils.clip_grad_norm_([weight], 50.0)
+    assert not weight.grad.any()
+
+
+def test_clipping_that_is_tight_since_long_after_an_explosion_does_not_explain_it() -> None:
+    clipped = Finding("clipping_always", "critical", "a", 194, 499, (), "", "", ())
+    exploding = Finding("exploding_gradient", "critical", "b", 37, 499, (), "", "", ())
+    assert cause_ranking.folded([clipped, exploding])[0].rule == "exploding_gradient"
 
 
 def test_updates_that_are_nan_after_a_spike_are_not_told_as_small() -> None:
@@ -1353,6 +1392,58 @@ def test_an_explosion_before_the_units_died_is_the_cause(first: int, named: str)
     dead = Finding("dead_units", "critical", "a", 79, 99, (), "", "", ())
     exploding = Finding("exploding_gradient", "critical", "b", first, first + 5, (), "", "", ())
     assert cause_ranking.folded([dead, exploding])[0].rule == named
+
+
+def spiking(peaks: dict[int, float], usual: float = 0.5, last: float = math.nan) -> list[Row]:
+    """A run of SGD whose update is a hundredth of the weights at the usual gradient norm, and as much larger as the
+    gradient at some steps. At the end the loss is NaN."""
+    made = [
+        replace(
+            each, grad_norm=(norm := peaks.get(each.step, usual)), clipped_norm=norm, update_ratio=0.01 * norm / usual,
+            settings=Settings("none", 0.0, "fp32", "sgd"), accuracy=0.1,
+        )
+        for each in rows([2.3] * 120)
+    ]  # fmt: skip
+    return [*made, replace(made[-1], step=120, loss=last, nonfinite=1)]
+
+
+@pytest.mark.parametrize("sign", [21, 104, 118])
+def test_an_update_that_is_large_because_the_gradient_spiked_is_a_sign_of_the_explosion(sign: int) -> None:
+    found = diagnose(spiking({sign: 60.0, 119: 1e23}))
+    assert found["update_ratio_high"].title == cause_ranking.OF_A_SPIKE
+    assert found["update_ratio_high"].remedies[0] == "clipping.kind=norm"
+    assert "0.5 in the median of the 50 steps before" in found["update_ratio_high"].meaning
+    (cause, *_) = cause_ranking.folded(found.values())
+    assert cause.rule == "exploding_gradient" and "update_ratio_high" in cause.explains
+
+
+def test_updates_that_are_large_with_the_usual_gradient_are_of_the_rate() -> None:
+    made = [replace(each, update_ratio=0.2) for each in spiking({119: 1e23})]
+    assert diagnose(made)["update_ratio_high"].title == "Updates too large"
+
+
+@pytest.mark.parametrize(("spiked", "named"), [(True, "exploding_gradient"), (False, "update_ratio_high")])
+def test_units_that_die_of_an_explosion_are_its_effect_whichever_threshold_was_passed_first(
+    spiked: bool, named: str
+) -> None:
+    dead = Finding("dead_units", "critical", "a", 50, 99, (), "", "", ())
+    title = cause_ranking.OF_A_SPIKE if spiked else "Updates too large"
+    high = Finding("update_ratio_high", "critical", title, 45, 78, (), "", "", ())
+    exploding = Finding("exploding_gradient", "critical", "b", 78, 79, (), "", "", ())
+    assert [each.rule for each in cause_ranking.folded([dead, high, exploding])] == [named]
+
+
+def test_units_that_live_again_are_told_in_the_past() -> None:
+    """Though the run does no better for it."""
+    made = sampled(rows(STANDING), dead=1.0)
+    made = [
+        replace(each, activations=each.activations and Activations(each.step, tuple(
+            layer._replace(dead=0.1) for layer in each.activations.layers
+        ))) if each.step >= 200 else each
+        for each in made
+    ]  # fmt: skip
+    finding = diagnose(made)["dead_units"]
+    assert finding.severity == "info" and finding.title.startswith("Dead units, until step ")
 
 
 @pytest.mark.parametrize(("exploded", "named"), [(120, "exploding_gradient"), (151, "update_ratio_high")])

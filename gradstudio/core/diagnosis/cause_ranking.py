@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from gradstudio.core.diagnosis.finding import RANK, Finding, Severity
@@ -25,7 +25,7 @@ ORDER = (
     "gradient_noise", "poor_initialization", "batch_norm_of_two",
     "weight_decay_high", "momentum_high", "rate_raised", "saturated_activation", "dead_units",
     "clipping_always", "vanishing_gradient", "signal_lost",
-    "update_ratio_high", "exploding_gradient",
+    "update_ratio_high", "exploding_gradient", "clip_overflow",
     "clipping_never", "nonfinite_weights", "nonfinite_loss", "nonfinite_gradient",
     "updates_after_spike", "update_ratio_low", "loss_spike", "loss_oscillating", "loss_not_decreasing",
     "test_gap", "accuracy_lost", "nothing_learned", "unused_layers",
@@ -34,7 +34,7 @@ ORDER = (
 _EXACT = (
     "nan_on_a_rank", "ranks_apart", "clip_before_reduction",
     "accumulation_mismatch", "clip_on_scaled_gradients", "clip_without_effect", "loop_order", "fp16_overflow",
-    "gradient_noise", "weight_decay_high", "momentum_high", "rate_raised",
+    "gradient_noise", "weight_decay_high", "momentum_high", "rate_raised", "clipping_always", "clip_overflow",
     "updates_after_spike", "exploding_gradient", "nonfinite_loss",
     "nonfinite_gradient", "nonfinite_weights", "loss_spike",
 )  # fmt: skip
@@ -50,6 +50,7 @@ MEAN_OF_NONE = "the mean of no numbers at all is 0 / 0"  # how a cause says so
 BEYOND = "a result beyond"  # how a cause says that a value grew too large for its number format
 _OVERFLOWS = 1e15  # values whose powers and quotients may lie beyond 3.4e38, the largest float32
 FIRST_UPDATE = "First update larger than the weights"  # title of update_ratio_high where that was so
+OF_A_SPIKE = "Updates too large, of gradients that spiked"  # the same where the gradient made them so
 APART = "Right in training, useless on the test set"  # title of nothing_learned where that is so
 _UNITS = ("saturated_activation", "dead_units")  # what large updates and gradients make of units
 _OF_THE_LOOP = ("accumulation_mismatch", "clip_on_scaled_gradients", "clip_without_effect", "loop_order")
@@ -72,7 +73,7 @@ def ordered(findings: Iterable[Finding], provenance: Provenance | None = None) -
     Inf was born, if that is known."""
     found = {finding.rule: finding for finding in findings if not _is_refuted(finding, provenance)}
     place = _places(found, provenance)
-    first = {rule: finding.first_step for rule, finding in found.items()}
+    first = _first_steps(list(found.values()))
     grave = sorted(
         (finding for finding in found.values() if finding.severity != "info"),
         key=lambda finding: (place[finding.rule], -RANK[finding.severity], finding.first_step, finding.rule),
@@ -155,7 +156,7 @@ def _naming(cause: Finding, titles: dict[str, str]) -> Finding:
 def _places(found: dict[str, Finding], provenance: Provenance | None) -> dict[str, int]:
     """Return the place of each finding among causes and effects: that of its rule in ORDER, as far as the first steps
     do not say otherwise. Rules of another version come last."""
-    first = {rule: finding.first_step for rule, finding in found.items() if finding.severity != "info"}
+    first = _first_steps([finding for finding in found.values() if finding.severity != "info"])
     order: list[str] = list(ORDER)
     _place_the_size_of_a_step(order, first, found)
     if _died_of_depth(first, found):
@@ -169,6 +170,17 @@ def _places(found: dict[str, Finding], provenance: Provenance | None) -> dict[st
         if event in first:
             _move(order, _there_before(event, order, first), before=event)
     return {rule: order.index(rule) if rule in order else len(order) for rule in found}
+
+
+def _first_steps(findings: Sequence[Finding]) -> dict[str, int]:
+    """Return the first step of each finding. Updates that are large because the gradient spiked are the first sign of
+    an explosion, whichever threshold was passed first."""
+    first = {finding.rule: finding.first_step for finding in findings}
+    explosion = first.get("exploding_gradient")
+    for finding in findings if explosion is not None else ():
+        if finding.rule == "update_ratio_high" and finding.title == OF_A_SPIKE:
+            first["exploding_gradient"] = min(explosion or 0, finding.first_step)
+    return first
 
 
 def _died_of_depth(first: dict[str, int], found: dict[str, Finding]) -> bool:
@@ -195,8 +207,8 @@ def _place_the_size_of_a_step(order: list[str], first: dict[str, int], found: di
         _move(order, ["update_ratio_high"], before=_UNITS[0])
     elif updates + LOOK_EVERY < vanishing < _NEVER:  # they cut the first layers off
         _move(order, ["update_ratio_high"], before="vanishing_gradient")
-    broken = min(units, vanishing)
-    if explosion < broken < _NEVER:  # units cannot have made what was there before they died
+    broken = min(units, vanishing, first.get("signal_lost", _NEVER))
+    if explosion < broken < _NEVER:  # none of these can have made what was there before it
         _move(order, ["exploding_gradient"], before=_UNITS[0])
 
 

@@ -141,5 +141,5 @@ def apart(history: History, batch_normed: bool) -> str:
     latest = int(unlike[-1])
     return (
         f"{told} The batch of step {len(history) - len(losses) + latest:,}, with a loss of "
-        f"{number(float(losses[latest]))}, was unlike the others and went into it."
+        f"{number(float(losses[latest]))} where the median is {number(median(finite))}, went into it."
     )

@@ -14,6 +14,7 @@ from gradstudio.core.rules.accuracy_lost import AccuracyLost
 from gradstudio.core.rules.batch_norm_of_two import BatchNormOfTwo
 from gradstudio.core.rules.clip_before_reduction import ClipBeforeReduction
 from gradstudio.core.rules.clip_on_scaled_gradients import ClipOnScaledGradients
+from gradstudio.core.rules.clip_overflow import ClipOverflow
 from gradstudio.core.rules.clip_without_effect import ClipWithoutEffect
 from gradstudio.core.rules.clipping_always import ClippingAlways
 from gradstudio.core.rules.clipping_never import ClippingNever
@@ -57,6 +58,7 @@ def makers() -> dict[str, Callable[..., Rule]]:
         LossNotDecreasing, LossOscillating, LossSpike, DeadUnits,
         SaturatedActivation, WeightDecayHigh, MomentumHigh, RateRaised, UpdateRatioHigh, UpdateRatioLow,
         UpdatesAfterSpike, PoorInitialization, BatchNormOfTwo, GradientNoise, ClippingAlways, ClippingNever,
+        ClipOverflow,
         Fp16Underflow, Fp16Overflow,
         ScaleCollapse, AccumulationMismatch, ClipWithoutEffect, ClipOnScaledGradients, LoopOrder,
         SignalLost, TestGap, AccuracyLost, NothingLearned,

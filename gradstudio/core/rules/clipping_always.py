@@ -42,6 +42,8 @@ class ClippingAlways(Looking):
             self.soften(not state.well)
             return
         coef = median(coefs)
+        if coef == 0:
+            return  # the norm overflowed: clip_overflow.py tells of it
         limit = history.settings[-1][1].limit
         norm = median(history.column("grad_norm", len(history) - self.after))
         knob = knob_of(history.settings[-1][1].clipping)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -49,6 +49,8 @@ class DeadUnits(Looking):
             self.soften(not state.well)
             return
         what, found = self._found(history)
+        if not found and not state.broken:
+            self._come_back(history)
         if not found or (state.broken and len(history) < LOOK_EVERY):
             return
         worst = max(found, key=lambda each: each[1])
@@ -79,6 +81,19 @@ class DeadUnits(Looking):
             tuple(name for name, _ in found if name in known),
             first=since,
         )
+
+    def _come_back(self, history: History) -> None:
+        """Tell in the past of units that a sample, or their gradient, shows to live again."""
+        told = self._finding
+        if told is None or told.severity == "info":
+            return
+        latest = history.activations[-1] if history.activations else None
+        lives = latest is None or not any(layer.dead > self.share for layer in latest.layers)
+        if lives and (latest is None or latest.step > told.last_step):
+            self._finding = replace(
+                told, severity="info", title=f"{told.title}, until step {told.last_step:,}",
+                meaning="Fewer units were dead after that step.", remedies=(),
+            )  # fmt: skip
 
     def _found(self, history: History) -> tuple[str, list[tuple[str, float]]]:
         """Return what is 0, with {} for the layer, and the share of it in each layer that has too much of it."""

@@ -90,7 +90,9 @@ class LossSpike(Looking):
         usual = 2 * self._before
         follows = f" The next loss was {number(float(after[0]))}." if len(after) else ""
         if finite and after[0] <= usual and history.value("loss", self._peak_step - 1) <= usual:
-            meaning = "The loss was as usual one step before and one step after, so this batch was unlike the others."
+            meaning = (
+                "The loss was as usual one step before and one step after: it was high for this batch at these weights."
+            )
             if severity != "info":
                 now = history.value("loss", len(history) - 1)
                 raised = " The updates since then raised the loss: it" if now > self._before else " The loss"
@@ -99,7 +101,7 @@ class LossSpike(Looking):
         elif (finite and after.min() <= usual) or severity == "info":
             meaning = "An update at that step, or shortly before it, moved the weights to a higher loss for a while."
         else:
-            meaning = "One bad batch, or one update that was too large, moved the weights to a higher loss."
+            meaning = "An update at that step, or shortly before it, moved the weights to a higher loss."
         known = self._finding
         if severity != "info" and known is not None and known.severity == "info" and self._since > known.first_step:
             self._finding = None  # what was told before has passed

@@ -49,7 +49,8 @@ class NothingLearned(OnTestSet):
                 f"{self._guess(state)}{right}",
             mechanism.apart(history, state.batch_normed)
             if apart
-            else f"Whatever its loss says, the model is of {'no' if above <= MOVED else 'little'} use for its task.",
+            else f"Whatever its loss says, the model is of {'no' if above <= MOVED else 'little'} use for its task so "
+            "far.",
             ("model.norm=layer",) if apart and state.batch_normed else (),
         )  # fmt: skip
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from gradstudio.core.diagnosis import mechanism, weight_decay
-from gradstudio.core.diagnosis.cause_ranking import FIRST_UPDATE
+from gradstudio.core.diagnosis.cause_ranking import FIRST_UPDATE, OF_A_SPIKE
 from gradstudio.core.diagnosis.finding import Severity
+from gradstudio.core.diagnosis.median import median
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.diagnosis.rule import Looking
 from gradstudio.core.diagnosis.suggested_rate import lower
@@ -36,11 +37,14 @@ class UpdateRatioHigh(Looking):
     gap: int = 5  # steps
     recent: int = 20
     window: int = 50
+    spiked: float = 10.0  # times the usual gradient, as for an explosion
+    usual: int = 20  # steps before that tell what is usual
 
     _seen: int = 0
     _high: tuple[tuple[int, float], ...] = ()  # the latest steps above the ratio, and theirs
     _count: int = 0
     _first: int = -1  # the first of those that were too many
+    _spikes: int = 0  # of them, those whose gradient had spiked
     _at_once: bool = False  # the very first update was longer than the weights
     _peak: float = 0.0
     _peak_step: int = -1
@@ -63,6 +67,7 @@ class UpdateRatioHigh(Looking):
             if ratio > self._peak:
                 self._peak, self._peak_step, self._peak_lr = ratio, step, history.value("lr", step)
             self._latest = step
+            self._spikes += self._had_spiked(history, step)
             self._high = (*(other for other in self._high if other[0] > step - self.window), (step, ratio))
             if self._first >= 0:
                 self._count += 1
@@ -89,10 +94,11 @@ class UpdateRatioHigh(Looking):
         self._known = known
         decayed = self._decayed(history)
         self.tell(
-            history, severity, self._title(blamed),
-            f"{plural(self._count, 'update was', 'updates were')} larger than {number(self.ratio)} times the weights; "
+            history, severity, self._title(history, blamed),
+            f"{plural(self._count, 'update was', 'updates were')} larger than {number(self.ratio)} times the weights, "
+            f"counted from step {self._first:,} on; "
             f"the update of step {self._peak_step:,} was {number(self._peak)} times as large. About 0.001 is usual.",
-            (decayed or self._too_high(history)) + fell
+            (decayed or self._of_a_spike(history) or self._too_high(history)) + fell
             if blamed
             else f"The last of them was {plural(self._broke - self._latest, 'step', 'steps')} before the run diverged."
             if state.broken
@@ -132,7 +138,7 @@ class UpdateRatioHigh(Looking):
 
     def _begin_again(self) -> None:
         """Forget the large updates so far: the run did well after them, so what comes now has another beginning."""
-        self._high, self._count, self._first, self._peak, self._at_once = (), 0, -1, 0.0, False
+        self._high, self._count, self._first, self._peak, self._at_once, self._spikes = (), 0, -1, 0.0, False, 0
         self._finding = None
 
     def _too_high(self, history: History) -> str:
@@ -146,6 +152,27 @@ class UpdateRatioHigh(Looking):
             "says, whatever the gradient: the rate is too high for these weights."
         )
 
+    def _had_spiked(self, history: History, step: int) -> bool:
+        """Return whether an update of SGD was large only because its gradient was far above the usual one."""
+        settings = mechanism.in_force(history, step)
+        if settings is None or settings.optimizer != "sgd" or step < self.usual:
+            return False
+        norms = history.column("clipped_norm", max(step - self.window, 0), step + 1)
+        kept = settings.momentum ** np.arange(len(norms) - 1, -1, -1) if 0 < settings.momentum < 1 else None
+        pull = float(norms[-1] if kept is None else (norms * kept).sum() * (1 - settings.momentum))
+        return pull > self.spiked * median(norms[:-1])
+
+    def _of_a_spike(self, history: History) -> str:
+        """Return that the gradient made these updates large, as sentences; "" where it did not, or not most of them."""
+        if not (2 * self._spikes > self._count and self._had_spiked(history, self._peak_step)):
+            return ""
+        before = history.column("clipped_norm", max(self._peak_step - self.window, 0), self._peak_step)
+        norm = history.value("clipped_norm", self._peak_step)
+        return (
+            f"The gradient made them large, not the rate alone: its norm was {number(norm)} at step "
+            f"{self._peak_step:,}, and {number(median(before))} in the median of the {len(before)} steps before."
+        )
+
     def _decayed(self, history: History) -> str:
         """Return what weight decay has to do with these updates, as sentences; "" for nothing."""
         if weight_decay.outweighs(history, self._first, self._first + LOOK_EVERY):
@@ -157,12 +184,16 @@ class UpdateRatioHigh(Looking):
     def _remedies(self, history: History, decayed: bool) -> tuple[str, ...]:
         rates = lower(history, self._peak_lr)
         decays = weight_decay.lower(history, self._first) if decayed else ()
+        if self._of_a_spike(history):
+            return (*decays, "clipping.kind=norm", *rates)
         return (*decays, *rates[:1], "clipping.kind=norm", *rates[1:])
 
-    def _title(self, blamed: bool) -> str:
+    def _title(self, history: History, blamed: bool) -> str:
         if not blamed:
             return "Large updates"
-        return FIRST_UPDATE if self._at_once else "Updates too large"
+        if self._at_once:
+            return FIRST_UPDATE
+        return OF_A_SPIKE if self._of_a_spike(history) else "Updates too large"
 
     def _sound(self, history: History, ratios: np.ndarray) -> np.ndarray:
         """Return where the new ratios are too large, without updates of a gradient that is partly NaN or Inf."""

@@ -12,22 +12,25 @@ from gradstudio.core.diagnosis.median import median
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.diagnosis.rule import Looking
 from gradstudio.core.history import History
-from gradstudio.core.text import number
+from gradstudio.core.text import number, percent
 
+_FORGOTTEN = 10.0  # times the length of the mean after which it keeps no more than 5e-5 of a gradient
 _DIVIDE = ("adam", "adamw", "rmsprop")
 
 
 @dataclass
 class UpdatesAfterSpike(Looking):
     """Fires where a gradient more than `times` the median of the `window` steps before reached an optimizer that
-    divides by a running mean of squares, and the updates of the steps after it were in the median less than `left` of
-    those before, at about the same learning rate, in a run that does badly or not yet well.
+    divides by a running mean of squares, of which it still is more than `share`, and the updates of the steps after it
+    were in the median less than `left` of those before, at about the same learning rate, in a run that does badly or
+    not yet well.
 
     Own: Adam's mean of squares loses 0.001 of the spike at a step, so updates are small for hundreds of steps."""
 
     rule = "updates_after_spike"
     times: float = 30.0
     left: float = 0.5
+    share: float = 0.5
     window: int = 50
     least: int = 20  # steps before a spike, and after it
     rested: int = 10  # steps after the spike in which Adam's mean of gradients still carries it
@@ -51,8 +54,19 @@ class UpdatesAfterSpike(Looking):
             return
         before, after = self._updates(history, self._spike - self.window, self._spike), self._updates(history, first)
         rate, now = (history.value("lr", step) for step in (self._spike, len(history) - 1))
-        if after < self.left * before and now > 0.8 * rate:
+        if after < self.left * before and now > 0.8 * rate and self._kept(history) > self.share:
             self._say(history, before, after)
+
+    def _kept(self, history: History) -> float:
+        """Return the share of the spike in the running mean of squares, summed over all entries; 0 where that is not
+        known."""
+        settings = mechanism.in_force(history, self._spike)
+        if settings is None or not 0 < settings.beta2 < 1:
+            return 0.0
+        start = max(len(history) - round(_FORGOTTEN / (1 - settings.beta2)), 0)
+        norms = history.column("clipped_norm", start)
+        squares = np.where(np.isfinite(norms), norms, 0.0) ** 2 * settings.beta2 ** np.arange(len(norms) - 1, -1, -1)
+        return float(squares[self._spike - start] / squares.sum()) if start <= self._spike else 0.0
 
     def _say(self, history: History, before: float, after: float) -> None:
         settings = mechanism.in_force(history, self._spike)
@@ -64,8 +78,9 @@ class UpdatesAfterSpike(Looking):
                 f"step {self._spike:,}, and {number(self._usual)} in the median before. The median update was "
                 f"{number(before)} times as large as the weights before it, and {number(after)} in the last "
                 f"{min(last - self._spike - self.rested, self.window)} steps up to step {last:,}.",
-            f"The optimizer divides by the root of its running mean of squared gradients. It keeps the spike{memory}, "
-                f"so the updates stay small.{mechanism.turned(history, self._spike)}",
+            "The optimizer divides by the root of its running mean of squared gradients, of which the spike still is "
+            f"{percent(self._kept(history))}. It keeps a gradient{memory}, so the updates stay small."
+            f"{mechanism.turned(history, self._spike)}",
             ("clipping.kind=norm",), first=self._spike,
         )  # fmt: skip
 

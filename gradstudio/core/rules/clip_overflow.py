@@ -1,0 +1,53 @@
+"""Clipping by a norm that is beyond the number format: the limit divided by Inf is 0, so no gradient is left."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gradstudio.core.diagnosis.median import median
+from gradstudio.core.diagnosis.progress import Progress
+from gradstudio.core.diagnosis.rule import Looking
+from gradstudio.core.history import History, up_to
+from gradstudio.core.text import number, plural
+
+
+@dataclass
+class ClipOverflow(Looking):
+    """Fires where clipping by norm left exactly nothing of a gradient that was there: `clip_grad_norm_` takes the norm
+    in the gradient's own format, in float32 Inf from 1.8e19 on, and multiplies with limit / Inf. Critical while it goes
+    on, as nothing moves then. Exact."""
+
+    rule = "clip_overflow"
+    first_steps: int = 20  # whose median norm is usual
+
+    _seen: int = 0
+    _count: int = 0
+    _first: int = -1
+    _latest: int = -1
+
+    def look(self, history: History, state: Progress) -> None:
+        coefs = history.column("clip_coef", self._seen)
+        frozen = self._seen + np.flatnonzero(coefs == 0)
+        by_norm = bool(history.settings) and history.settings[-1][1].clipping in ("norm", "per_tensor")
+        self._seen = len(history)
+        if len(frozen) and by_norm:
+            self._first = int(frozen[0]) if self._first < 0 else self._first
+            self._count, self._latest = self._count + len(frozen), int(frozen[-1])
+        if self._first < 0:
+            return
+        goes_on = self._latest == len(history) - 1
+        norm = history.value("grad_norm", self._latest)
+        norms = history.column("grad_norm", 0, min(self.first_steps, self._first))
+        norms = norms[np.isfinite(norms)]
+        usual = (f"clipping.max_norm={median(norms):.2g}",) if len(norms) and median(norms) > 0 else ()
+        self.tell(
+            history, "critical" if goes_on else "info",
+            "Clipping leaves nothing of the gradient",
+            f"Clipping left exactly 0 of the gradient at {plural(self._count, 'step', 'steps')} {up_to(history)}; at "
+            f"step {self._latest:,} its norm was {number(norm)}.",
+            "Such a norm is beyond the number format, so it is taken for Inf, and the limit divided by Inf is 0. "
+            f"{'The updates are 0, and the run is frozen.' if goes_on else 'It is over.'}",
+            usual if goes_on else (), first=self._first, last=self._latest,
+        )  # fmt: skip
