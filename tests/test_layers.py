@@ -71,6 +71,17 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
             "simulator",
         )
     ),
+    "watching": (
+        ("hearing",),
+        ("script",),
+        ("measuring",),
+        ("births",),
+        ("steps",),
+        ("recording",),
+        ("watcher",),
+        ("watched",),
+        ("frameworks", "launcher", "tracebacks", "startup"),
+    ),
     "gui": (
         ("dressing", "theme", "widgets", "frame_budget", "heartbeat", "pyside_internals"),
         ("drawing",),

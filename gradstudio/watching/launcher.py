@@ -15,10 +15,10 @@ from pathlib import Path
 from gradstudio.core import files
 from gradstudio.session.files import summary
 from gradstudio.watching import tracebacks
-from gradstudio.watching.closing_lines import tell
-from gradstudio.watching.guard import say
+from gradstudio.watching.hearing.guard import say
+from gradstudio.watching.recording.closing_lines import tell
+from gradstudio.watching.recording.watched_run import Script
 from gradstudio.watching.watched import begin as begin_watching
-from gradstudio.watching.watched_run import Script
 from gradstudio.watching.watcher import OnNonfinite, Watcher
 
 

@@ -58,4 +58,4 @@ def _clean(fault: BaseException | None, seen: set[int]) -> None:
 
 
 def _is_ours(hook: Any) -> bool:
-    return type(hook).__module__.startswith(__package__ or "?")
+    return type(hook).__module__.startswith(f"{__package__}.")

@@ -13,12 +13,12 @@ from torch.optim import Optimizer
 from gradstudio.core import files
 from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.session.record.ranked_findings import ranked
-from gradstudio.watching.guard import say
-from gradstudio.watching.watched_run import Script, WatchedRun, running_script
+from gradstudio.watching.hearing.guard import say
+from gradstudio.watching.recording.watched_run import Script, WatchedRun, running_script
 from gradstudio.watching.watcher import OnNonfinite, Watcher
 
 if TYPE_CHECKING:
-    from gradstudio.watching.heard_steps import Observer
+    from gradstudio.watching.steps.heard_steps import Observer
 
 _watcher: Watcher | None = None
 

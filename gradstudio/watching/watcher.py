@@ -25,18 +25,25 @@ from gradstudio.core.text import one_line, shortened
 from gradstudio.session.library.packing import compressor
 from gradstudio.session.library.writer import LibraryWriter
 from gradstudio.session.record.run import Status
-from gradstudio.watching import model_layers
-from gradstudio.watching.birth_lines import OnNonfinite, act, birth_lines, skipped_lines, unknown_lines, update_lines
-from gradstudio.watching.closing_lines import tell
-from gradstudio.watching.guard import Stop, guarded, say
-from gradstudio.watching.heard_steps import Observer
-from gradstudio.watching.hooks import Hooks, Roots
-from gradstudio.watching.leaves import reached
-from gradstudio.watching.loss_code import BEFORE_THE_LOSS, OF_ANOTHER
-from gradstudio.watching.measured_step import MeasuredStep
-from gradstudio.watching.parameters import prepare
-from gradstudio.watching.passed_over import PassedOver
-from gradstudio.watching.watched_run import Script, WatchedRun
+from gradstudio.watching.births.loss_code import BEFORE_THE_LOSS, OF_ANOTHER
+from gradstudio.watching.births.passed_over import PassedOver
+from gradstudio.watching.hearing.guard import Stop, guarded, say
+from gradstudio.watching.hearing.hooks import Hooks, Roots
+from gradstudio.watching.hearing.leaves import reached
+from gradstudio.watching.measuring.parameters import prepare
+from gradstudio.watching.recording.birth_lines import (
+    OnNonfinite,
+    act,
+    birth_lines,
+    skipped_lines,
+    unknown_lines,
+    update_lines,
+)
+from gradstudio.watching.recording.closing_lines import tell
+from gradstudio.watching.recording.watched_run import Script, WatchedRun
+from gradstudio.watching.script import model_layers
+from gradstudio.watching.steps.heard_steps import Observer
+from gradstudio.watching.steps.measured_step import MeasuredStep
 
 INTERVAL = 0.8  # seconds between two writings, so that at most a second is lost
 LONGEST_NAME = 60  # characters of a run's title before a line

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from gradstudio.core.provenance import Provenance
-from gradstudio.watching.birth_lines import LONGEST, act, birth_lines, unknown_lines
-from gradstudio.watching.births import Births
+from gradstudio.watching.births.step_births import Births
+from gradstudio.watching.recording.birth_lines import LONGEST, act, birth_lines, unknown_lines
 from gradstudio.watching.watched import Watched
 
 

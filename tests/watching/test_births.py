@@ -27,9 +27,9 @@ from gradstudio.core.diagnosis.cause_ranking import undefined_for
 from gradstudio.core.diagnosis.overflow_remedies import OF_EXP, OF_HALF
 from gradstudio.core.provenance import Provenance
 from gradstudio.session.running.investigation import sentence
-from gradstudio.watching.birth_lines import place_and_cause
-from gradstudio.watching.births import Births
-from gradstudio.watching.pass_state import PassStates
+from gradstudio.watching.births.pass_state import PassStates
+from gradstudio.watching.births.step_births import Births
+from gradstudio.watching.recording.birth_lines import place_and_cause
 from gradstudio.watching.watched import Watched
 
 

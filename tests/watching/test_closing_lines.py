@@ -11,7 +11,7 @@ import torch
 from watching.conftest import runs_of, small_net, square_loss
 
 import gradstudio
-from gradstudio.watching import closing_lines
+from gradstudio.watching.recording import closing_lines
 from gradstudio.watching.watched import Watched, current
 
 TASKS, BROKEN = 15, 2

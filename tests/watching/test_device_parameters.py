@@ -16,8 +16,9 @@ from torch.nn import functional as F
 import gradstudio
 from gradstudio.core.columns import COLUMNS, LAYER_METRICS
 from gradstudio.session.record.run import Run
-from gradstudio.watching import device_parameters, watched
-from gradstudio.watching.device_parameters import DeviceParameters
+from gradstudio.watching import watched
+from gradstudio.watching.measuring import device_parameters
+from gradstudio.watching.measuring.device_parameters import DeviceParameters
 
 Script = Callable[[Callable[[nn.Module, Any], None]], None]
 TIMED = ("step_seconds",)

@@ -10,10 +10,10 @@ import pytest
 import torch
 from watching.conftest import runs_of, small_net, square_loss
 
-from gradstudio.watching.heard_steps import Observer
-from gradstudio.watching.parameters import Parameters
+from gradstudio.watching.measuring.parameters import Parameters
+from gradstudio.watching.recording.watched_run import WatchedRun
+from gradstudio.watching.steps.heard_steps import Observer
 from gradstudio.watching.watched import Watched
-from gradstudio.watching.watched_run import WatchedRun
 
 Watch = Callable[..., Watched]
 

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from gradstudio.engine.gauges import scattered
 from gradstudio.engine.passes.flat import Layout
-from gradstudio.watching import host_copies
-from gradstudio.watching.host_copies import HostCopies
+from gradstudio.watching.measuring import host_copies
+from gradstudio.watching.measuring.host_copies import HostCopies
 
 
 def read(copies: HostCopies, tensors: list[Tensor | None], sizes: list[int]) -> list[list[float]]:

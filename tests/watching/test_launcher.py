@@ -21,7 +21,8 @@ import torch
 from waiting import PATIENCE
 
 from gradstudio.session.library.store import Library
-from gradstudio.watching import guard, launcher
+from gradstudio.watching import launcher
+from gradstudio.watching.hearing import guard
 from gradstudio.watching.watched import current
 
 TRAINING = """

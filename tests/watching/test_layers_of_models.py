@@ -6,7 +6,7 @@ import gc
 
 from torch import nn
 
-from gradstudio.watching.model_layers import modules_with
+from gradstudio.watching.script.model_layers import modules_with
 
 
 def test_a_container_is_not_the_model() -> None:

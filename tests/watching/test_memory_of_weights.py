@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from watching.conftest import columns, gradient_norm, near, norm, runs_of, small_net, square_loss
 
 from gradstudio.core.unknown import is_known
-from gradstudio.watching.parameters import Parameters
+from gradstudio.watching.measuring.parameters import Parameters
 from gradstudio.watching.watched import Watched
 
 Watch = Callable[..., Watched]

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from watching.conftest import runs_of, small_net, square_loss
 
-from gradstudio.watching.number_format import may_be_cast
+from gradstudio.watching.hearing.number_format import may_be_cast
 from gradstudio.watching.watched import Watched
 
 Watch = Callable[..., Watched]

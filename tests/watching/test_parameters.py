@@ -14,9 +14,9 @@ from watching.conftest import columns, runs_of, small_net, square_loss
 from gradstudio.core.history import COLUMNS, LAYER_METRICS
 from gradstudio.core.unknown import is_known
 from gradstudio.engine.torch_internals import parts, plain_floats
-from gradstudio.watching import host_copies
-from gradstudio.watching import parameters as measured
-from gradstudio.watching.parameters import Parameters
+from gradstudio.watching.measuring import host_copies
+from gradstudio.watching.measuring import parameters as measured
+from gradstudio.watching.measuring.parameters import Parameters
 from gradstudio.watching.watched import Watched
 
 Watch = Callable[..., Watched]

@@ -16,9 +16,9 @@ from watching.conftest import columns, runs_of, small_net, square_loss
 from gradstudio.session.files.summary import summarize
 from gradstudio.session.record.run import Run
 from gradstudio.session.words.story import in_words
-from gradstudio.watching.closing_lines import tell
+from gradstudio.watching.recording.closing_lines import tell
+from gradstudio.watching.recording.watched_run import Script
 from gradstudio.watching.watched import Watched
-from gradstudio.watching.watched_run import Script
 from gradstudio.watching.watcher import Watcher
 
 Watch = Callable[..., Watched]

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from watching.conftest import columns
 
-from gradstudio.watching.births import Births
-from gradstudio.watching.guard import replaying, say
-from gradstudio.watching.hooks import Hooks
+from gradstudio.watching.births.step_births import Births
+from gradstudio.watching.hearing.guard import replaying, say
+from gradstudio.watching.hearing.hooks import Hooks
 from gradstudio.watching.watched import Watched
 
 

@@ -25,10 +25,10 @@ from gradstudio.core.history import COLUMNS, LAYER_METRICS, Row
 from gradstudio.core.unknown import is_known
 from gradstudio.session.record.ranked_findings import ranked
 from gradstudio.session.running.investigation import sentence
-from gradstudio.watching import births
-from gradstudio.watching.script_facts import settings_of
+from gradstudio.watching.births import step_births as births
+from gradstudio.watching.recording.watched_run import Script
+from gradstudio.watching.steps.script_facts import settings_of
 from gradstudio.watching.watched import Watched
-from gradstudio.watching.watched_run import Script
 from gradstudio.watching.watcher import Watcher
 
 Watch = Callable[..., Watched]

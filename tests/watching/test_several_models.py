@@ -17,9 +17,9 @@ from watching.test_births import Odd, root
 
 from gradstudio.core.provenance import Provenance
 from gradstudio.watching import watched
-from gradstudio.watching.births import Births
-from gradstudio.watching.model_layers import models_of
-from gradstudio.watching.watched_run import Script, WatchedRun
+from gradstudio.watching.births.step_births import Births
+from gradstudio.watching.recording.watched_run import Script, WatchedRun
+from gradstudio.watching.script.model_layers import models_of
 from gradstudio.watching.watcher import Watcher
 
 BROKEN = 2  # the step at which a value is planted

@@ -18,8 +18,8 @@ from watching.conftest import gradient_norm, runs_of, small_net, square_loss
 
 from gradstudio.core.unknown import is_known
 from gradstudio.session.record.run import Run
-from gradstudio.watching import guard
-from gradstudio.watching.trees import tensors_of
+from gradstudio.watching.hearing import guard
+from gradstudio.watching.hearing.trees import tensors_of
 from gradstudio.watching.watched import Watched
 
 Watch = Callable[..., Watched]

@@ -9,8 +9,8 @@ import torch
 from watching.conftest import runs_of, small_net, square_loss
 
 from gradstudio.core.history import LAYER_METRICS
-from gradstudio.watching import waiting_rows
-from gradstudio.watching.waiting_rows import MOST_BYTES, MOST_ROWS, Spare, most_waiting
+from gradstudio.watching.measuring import waiting_rows
+from gradstudio.watching.measuring.waiting_rows import MOST_BYTES, MOST_ROWS, Spare, most_waiting
 from gradstudio.watching.watched import Watched
 
 

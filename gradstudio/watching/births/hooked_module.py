@@ -16,7 +16,7 @@ from torch.jit import is_tracing  # pyright: ignore[reportPrivateImportUsage]
 
 from gradstudio.core.provenance import ProvenanceUnknown
 from gradstudio.engine.torch_internals import function_transforms, module_tables
-from gradstudio.watching.pass_state import PassStates
+from gradstudio.watching.births.pass_state import PassStates
 
 _AROUND = {"OptimizedModule": "_orig_mod", "DistributedDataParallel": "module"}
 

@@ -22,8 +22,8 @@ from gradstudio.engine.torch_internals import parts
 from gradstudio.engine.torch_internals.autograd_nodes import version_of
 from gradstudio.engine.torch_internals.plain_floats import are_plain_floats
 from gradstudio.session.library.store import MOST_LAYERS
-from gradstudio.watching.host_copies import HostCopies
-from gradstudio.watching.waiting_rows import Spare
+from gradstudio.watching.measuring.host_copies import HostCopies
+from gradstudio.watching.measuring.waiting_rows import Spare
 
 
 class NotMeasurable(Exception):

@@ -14,9 +14,9 @@ from gradstudio.core.provenance import Provenance
 from gradstudio.core.text import brief, number
 from gradstudio.core.unknown import is_known
 from gradstudio.engine.operation_watcher import is_finite
-from gradstudio.watching import loss_code
-from gradstudio.watching.kept_pass import KeptPass
-from gradstudio.watching.source_lines import is_own
+from gradstudio.watching.births import loss_code
+from gradstudio.watching.births.kept_pass import KeptPass
+from gradstudio.watching.script.source_lines import is_own
 
 LONGEST = 300  # letters of an event
 # Searches through all that Python holds, each the time of some steps, that found no loss; then no more are made, as a

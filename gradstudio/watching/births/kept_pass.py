@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from gradstudio.engine.operation_watcher import is_finite, values_of
-from gradstudio.watching.hooked_module import HookedModule
-from gradstudio.watching.pass_state import PassState
-from gradstudio.watching.trees import tensors_of
+from gradstudio.watching.births.hooked_module import HookedModule
+from gradstudio.watching.births.pass_state import PassState
+from gradstudio.watching.hearing.trees import tensors_of
 
 
 class Autocast(NamedTuple):

@@ -19,14 +19,15 @@ from gradstudio.core.provenance import Provenance, ProvenanceUnknown
 from gradstudio.core.unknown import UNKNOWN, is_known
 from gradstudio.engine.operation_watcher import is_finite, values_of
 from gradstudio.engine.torch_internals import autograd_nodes, heard_clipping, seen_operations
-from gradstudio.watching import loss_code, model_code, model_layers
-from gradstudio.watching.hooked_module import HookedModule
-from gradstudio.watching.kept_pass import NO_AUTOCAST, KeptPass, autocast_now, version
-from gradstudio.watching.model_layers import ModelLike
-from gradstudio.watching.pass_state import PLAIN_STATE
-from gradstudio.watching.passed_over import Losses, PassedOver
-from gradstudio.watching.replay import replay
-from gradstudio.watching.trees import tensors_of
+from gradstudio.watching.births import loss_code, model_code
+from gradstudio.watching.births.hooked_module import HookedModule
+from gradstudio.watching.births.kept_pass import NO_AUTOCAST, KeptPass, autocast_now, version
+from gradstudio.watching.births.pass_state import PLAIN_STATE
+from gradstudio.watching.births.passed_over import Losses, PassedOver
+from gradstudio.watching.births.replay import replay
+from gradstudio.watching.hearing.trees import tensors_of
+from gradstudio.watching.script import model_layers
+from gradstudio.watching.script.model_layers import ModelLike
 
 MOST_PASSES = 1024  # of a step that are kept
 MOST_BETWEEN = 64  # operations between two passes that are looked at

@@ -15,7 +15,7 @@ from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import Settings
 from gradstudio.core.knobs import KnobError, Value
 from gradstudio.core.unknown import UNKNOWN, is_known
-from gradstudio.watching.hooks import Roots
+from gradstudio.watching.hearing.hooks import Roots
 
 _DTYPES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16", torch.float64: "fp64"}
 

@@ -22,18 +22,18 @@ from torch.optim.lr_scheduler import LRScheduler
 from gradstudio.core.history import LAYER_METRICS, LOOK_EVERY, Layer, Row, loss_broke
 from gradstudio.core.provenance import Provenance, ProvenanceUnknown
 from gradstudio.core.unknown import UNKNOWN, is_known
-from gradstudio.watching import model_layers
-from gradstudio.watching.births import MADE_BY_THE_SCRIPT, Births
-from gradstudio.watching.device_parameters import parameters_of
-from gradstudio.watching.guard import say
-from gradstudio.watching.heard_loop import NEAR, HeardLoop
-from gradstudio.watching.hooks import Roots
-from gradstudio.watching.measured_step import MeasuredStep
-from gradstudio.watching.number_format import AutocastHeard
-from gradstudio.watching.parameters import NOT_MEASURED, Change, Gradient, NotMeasurable, Parameters, sizes
-from gradstudio.watching.passed_over import PassedOver
-from gradstudio.watching.script_facts import SettingsReader, loss_of, rate_of
-from gradstudio.watching.source_lines import is_own
+from gradstudio.watching.births.passed_over import PassedOver
+from gradstudio.watching.births.step_births import MADE_BY_THE_SCRIPT, Births
+from gradstudio.watching.hearing.guard import say
+from gradstudio.watching.hearing.heard_loop import NEAR, HeardLoop
+from gradstudio.watching.hearing.hooks import Roots
+from gradstudio.watching.hearing.number_format import AutocastHeard
+from gradstudio.watching.measuring.device_parameters import parameters_of
+from gradstudio.watching.measuring.parameters import NOT_MEASURED, Change, Gradient, NotMeasurable, Parameters, sizes
+from gradstudio.watching.script import model_layers
+from gradstudio.watching.script.source_lines import is_own
+from gradstudio.watching.steps.measured_step import MeasuredStep
+from gradstudio.watching.steps.script_facts import SettingsReader, loss_of, rate_of
 
 
 class Sink(Protocol):

@@ -10,9 +10,9 @@ from gradstudio.core.history import History, Row
 from gradstudio.core.provenance import Provenance, is_node, operation_of
 from gradstudio.core.text import brief, number
 from gradstudio.core.unknown import is_known
-from gradstudio.watching.births import MADE_BY_THE_SCRIPT
-from gradstudio.watching.loss_code import BEFORE_THE_LOSS
-from gradstudio.watching.passed_over import PassedOver
+from gradstudio.watching.births.loss_code import BEFORE_THE_LOSS
+from gradstudio.watching.births.passed_over import PassedOver
+from gradstudio.watching.births.step_births import MADE_BY_THE_SCRIPT
 
 OnNonfinite = Literal["explain", "raise", "ignore"]
 LONGEST = 160  # letters of a line

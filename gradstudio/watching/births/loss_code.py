@@ -16,10 +16,10 @@ from gradstudio.core.diagnosis.cause_ranking import BEYOND, MEAN_OF_NONE, OF_NEG
 from gradstudio.core.provenance import Operation, Phase, Provenance, ProvenanceUnknown, operation_of
 from gradstudio.core.text import number, plural
 from gradstudio.engine.operation_watcher import Values, largest_of, together, values_of
-from gradstudio.watching import source_lines
-from gradstudio.watching.kept_pass import KeptPass
-from gradstudio.watching.model_code import taken_by
-from gradstudio.watching.model_layers import ModelLike
+from gradstudio.watching.births.kept_pass import KeptPass
+from gradstudio.watching.births.model_code import taken_by
+from gradstudio.watching.script import source_lines
+from gradstudio.watching.script.model_layers import ModelLike
 
 MOST_NODES = 10_000  # of autograd's graph that are looked at
 

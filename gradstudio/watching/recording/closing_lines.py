@@ -12,9 +12,9 @@ from gradstudio.core.diagnosis.finding import RANK
 from gradstudio.core.text import one_line, plural
 from gradstudio.session.record.ranked_findings import ranked
 from gradstudio.session.words.outcome_words import OUTCOMES
-from gradstudio.watching.guard import say
-from gradstudio.watching.loss_code import OF_ANOTHER
-from gradstudio.watching.watched_run import WatchedRun
+from gradstudio.watching.births.loss_code import OF_ANOTHER
+from gradstudio.watching.hearing.guard import say
+from gradstudio.watching.recording.watched_run import WatchedRun
 
 MOST_TOLD = 10  # runs: a script may make one for each of a thousand tasks
 

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from gradstudio.core.history import Layer
-from gradstudio.watching.script_names import name_of
+from gradstudio.watching.script.script_names import name_of
 
 Role = Literal["weight", "recurrent", "embedding", "bias", "norm"]
 _COMPILED = "_orig_mod."  # what torch.compile puts before every name

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from gradstudio.engine.torch_internals.heard_clipping import autocast_asker
-from gradstudio.watching.leaves import nodes_before
+from gradstudio.watching.hearing.leaves import nodes_before
 
 
 class AutocastHeard:

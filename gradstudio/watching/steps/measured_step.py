@@ -11,7 +11,7 @@ from gradstudio.core.history import Row, Settings, loss_broke
 from gradstudio.core.loop_calls import Loop
 from gradstudio.core.unknown import UNKNOWN, is_known
 from gradstudio.engine.gauges.every_step import coefficient, cosine
-from gradstudio.watching.parameters import Change, Gradient
+from gradstudio.watching.measuring.parameters import Change, Gradient
 
 ROUNDING = 1e-6  # relative difference of two norms that unscaling alone can make
 

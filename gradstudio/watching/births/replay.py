@@ -18,12 +18,12 @@ from gradstudio.core.provenance import ProvenanceUnknown
 from gradstudio.engine.operation_watcher import Watcher, values_of
 from gradstudio.engine.passes.watching import storage_of
 from gradstudio.engine.torch_internals import autograd_nodes
-from gradstudio.watching import source_lines
-from gradstudio.watching.guard import replaying
-from gradstudio.watching.kept_pass import KeptPass
-from gradstudio.watching.leaves import nodes_before
-from gradstudio.watching.pass_state import Randomness
-from gradstudio.watching.trees import tensors_of, with_tensors
+from gradstudio.watching.births.kept_pass import KeptPass
+from gradstudio.watching.births.pass_state import Randomness
+from gradstudio.watching.hearing.guard import replaying
+from gradstudio.watching.hearing.leaves import nodes_before
+from gradstudio.watching.hearing.trees import tensors_of, with_tensors
+from gradstudio.watching.script import source_lines
 
 NEAR = 0.01  # largest difference, relative to the largest value, between what was given and what is given again
 

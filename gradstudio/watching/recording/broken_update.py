@@ -12,7 +12,7 @@ from gradstudio.core.provenance import Operation, Provenance
 from gradstudio.core.text import listed, number
 from gradstudio.core.unknown import is_known
 from gradstudio.engine.operation_watcher import together, values_of
-from gradstudio.watching.measured_step import MeasuredStep
+from gradstudio.watching.steps.measured_step import MeasuredStep
 
 MOST_NAMED = 3  # tensors
 

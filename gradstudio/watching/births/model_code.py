@@ -21,7 +21,7 @@ from gradstudio.engine.operation_watcher import (
     told,
     values_of,
 )
-from gradstudio.watching.kept_pass import KeptPass
+from gradstudio.watching.births.kept_pass import KeptPass
 
 _OF_DATA = {"addmm", "mm", "bmm", "convolution"}  # operations that nobody gives a mask
 

@@ -31,17 +31,17 @@ from gradstudio.session.library.requests import Request
 from gradstudio.session.record.run import Run, Status
 from gradstudio.session.record.run_writer import RunWriter
 from gradstudio.session.record.watched_script import WatchedScript
-from gradstudio.watching.birth_lines import place_and_cause
-from gradstudio.watching.broken_update import born_in_update
-from gradstudio.watching.measured_step import MeasuredStep
-from gradstudio.watching.passed_over import LONGEST, PassedOver
-from gradstudio.watching.remote import Remote
-from gradstudio.watching.script_facts import experiment_of, rate_of
-from gradstudio.watching.script_names import module_called, name_of
-from gradstudio.watching.waiting_rows import most_waiting
+from gradstudio.watching.births.passed_over import LONGEST, PassedOver
+from gradstudio.watching.measuring.waiting_rows import most_waiting
+from gradstudio.watching.recording.birth_lines import place_and_cause
+from gradstudio.watching.recording.broken_update import born_in_update
+from gradstudio.watching.recording.remote import Remote
+from gradstudio.watching.script.script_names import module_called, name_of
+from gradstudio.watching.steps.measured_step import MeasuredStep
+from gradstudio.watching.steps.script_facts import experiment_of, rate_of
 
 if TYPE_CHECKING:
-    from gradstudio.watching.heard_steps import Observer
+    from gradstudio.watching.steps.heard_steps import Observer
 
 LONGEST_ID = 40  # characters of the script's name in the id of a run
 

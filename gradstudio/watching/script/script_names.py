@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from gradstudio.watching import source_lines
+from gradstudio.watching.script import source_lines
 
 MOST_FRAMES = 30  # of the script that are looked at
 

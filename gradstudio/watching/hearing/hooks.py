@@ -20,9 +20,9 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from gradstudio.engine.torch_internals import autograd_nodes, heard_clipping, module_tables
 from gradstudio.engine.torch_internals.plain_optimizers import hooks_of_step
-from gradstudio.watching.guard import guarded, leave_uncompiled, leave_uncompiled_from_now_on
-from gradstudio.watching.loss_scales import LossScales, together
-from gradstudio.watching.trees import tensors_of
+from gradstudio.watching.hearing.guard import guarded, leave_uncompiled, leave_uncompiled_from_now_on
+from gradstudio.watching.hearing.loss_scales import LossScales, together
+from gradstudio.watching.hearing.trees import tensors_of
 
 
 @dataclass(slots=True)

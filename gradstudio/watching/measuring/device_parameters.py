@@ -17,8 +17,8 @@ from gradstudio.core.unknown import UNKNOWN
 from gradstudio.engine.gauges.device_table import FORMATS, PlainTable, table_of
 from gradstudio.engine.gauges.every_step import ratio
 from gradstudio.engine.torch_internals import tensor_lists
-from gradstudio.watching.guard import say
-from gradstudio.watching.parameters import (
+from gradstudio.watching.hearing.guard import say
+from gradstudio.watching.measuring.parameters import (
     NO_LAYERS,
     NOT_MEASURED,
     Change,
