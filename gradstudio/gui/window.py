@@ -530,9 +530,10 @@ class Window(QMainWindow):
         self.columns.save(settings)
         self.top.speed.save(settings)
         self.hide()
-        self.game.close()
-        self.fixes.stop()  # the trials end while the run does
+        for each in (self.game, self.fixes):
+            each.stop()  # what they train ends while the run does
         ended = self.simulator.close(CLOSING)
+        ended = self.game.close(CONTROLLER_CLOSING) and ended
         ended = self.fixes.close(CONTROLLER_CLOSING) and ended
         ended = self.layer.close(CONTROLLER_CLOSING) and ended
         ended = self.cliff.close(CONTROLLER_CLOSING) and ended

@@ -48,7 +48,8 @@ class FixesController(QObject):
         self._stopped = False  # whether a person or another run has ended the trials
         self._begun_for = ("", 0)  # id and length of the run for which they began by themselves
         self._best: FutureRun | None = None  # the best fix, which trains on
-        self._apart: tuple[Run | None, int | None] = (None, None)  # a future, and since when it differs
+        # a future, since when it differs, and up to where both were compared
+        self._apart: tuple[Run | None, int | None, int] = (None, None, 0)
         self._leaving = WeakSet[threading.Thread]()  # told to stop, perhaps still in a step; those that ended are freed
         self._due = 0.0
         self._panel.apply_asked.connect(self.apply)
@@ -62,7 +63,7 @@ class FixesController(QObject):
             self.stop()
         if trials is not None and self._simulator.family.members.get(trials.tried.id) is not trials.tried:
             self.trials = self._controls.trials = self._best = trials = None
-            self._apart = (None, None)
+            self._apart = (None, None, 0)
             self._panel.hide()
             self._panel.clear()
         if now < self._due:
@@ -111,8 +112,11 @@ class FixesController(QObject):
         run, going = best.run, self._best
         if going is not None and going.trial is best and len(going.record.history) >= len(run.history):
             run = going.record
-        if self._apart[0] is not run or self._apart[1] is None:
-            self._apart = (run, differs_since(trials.tried, run, best.from_step))
+        if self._apart[0] is not run:
+            self._apart = (run, None, best.from_step)
+        if self._apart[1] is None:
+            stop = min(len(trials.tried.history), len(run.history))
+            self._apart = (run, differs_since(trials.tried, run, self._apart[2]), max(stop, best.from_step))
         since = "" if self._apart[1] is None else f", differs since step {self._apart[1]:,}"
         return Future(run, best.from_step, f"{fix_trials.in_words(best.remedy)}{since}")
 

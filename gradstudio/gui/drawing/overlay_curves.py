@@ -51,7 +51,7 @@ class OverlayLayer:
     ) -> tuple[float, float] | None:
         """Return the range that the y axis needs, as Series.range does. What is a spike is found among the values of an
         overlay and those `beside` it, of the run itself: of the parent perhaps the explosion alone is drawn."""
-        asked = (first, last, scale, cut, len(beside))
+        asked = (first, last, scale, cut, beside.tobytes())
         if not self._range or self._range[0] != asked:
             shown = self._overlays.shown.values()
             spans = [span for each in shown if (span := self._span(each, first, last, scale, cut, beside))]

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from PySide6.QtCore import Qt, QTimer, Signal
-from PySide6.QtGui import QKeyEvent
+from PySide6.QtGui import QHideEvent, QKeyEvent, QShowEvent
 from PySide6.QtWidgets import QHBoxLayout, QWidget
 
 from gradstudio.core import files
@@ -27,7 +27,6 @@ from gradstudio.session.course.worksheet import Evidence, WorksheetError
 from gradstudio.session.record.run import Run
 
 TICK = 33  # ms between two pictures
-PATIENCE = 1.0  # seconds for a step to end when the page closes
 
 
 class ExamPage(QWidget):
@@ -59,7 +58,7 @@ class ExamPage(QWidget):
         self._connect()
         self._timer = QTimer(self)
         self._timer.timeout.connect(self._tick)
-        self._timer.start(TICK)
+        self._timer.setInterval(TICK)
         self._show_state()
         if not attempt.sheet.tries:
             self._begin(0, [], attempt.run([]))
@@ -84,6 +83,15 @@ class ExamPage(QWidget):
         else:
             super().keyPressEvent(event)
 
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        if not self._left:
+            self._timer.start()
+
+    def hideEvent(self, event: QHideEvent) -> None:
+        super().hideEvent(event)
+        self._timer.stop()  # a random exam that is gone on with later
+
     def leave(self) -> None:
         """End what is under way. The tries that have ended are on the sheet."""
         self._left = True
@@ -92,7 +100,6 @@ class ExamPage(QWidget):
             self._grading.cancel()
         if self._training is not None:
             self._training.stop()
-            self._training.join(PATIENCE)
             self._training = None
 
     # ---- what a person does
@@ -159,8 +166,6 @@ class ExamPage(QWidget):
     # ---- what comes of it
 
     def _tick(self) -> None:
-        if not self.isVisible():  # a random exam that is gone on with later
-            return
         self._follow()
         if self._grading is not None and self._grading.over:  # it was cancelled, or it failed
             self._grading = None

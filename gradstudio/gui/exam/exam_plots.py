@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
-from gradstudio.core.unknown import known
 from gradstudio.gui.drawing.overlay import Overlays
 from gradstudio.gui.drawing.shared_cursor import Cursor, StepRange
 from gradstudio.gui.plots.gradient_norm import GradientNormPlot
@@ -60,13 +59,7 @@ class ExamPlots(QWidget):
             self.steps.ended = run.over
             self.steps.fit(len(run.history))
         self.steps.follow(len(run.history))
-        self.scale.setVisible(_has_scale(run))
         for plot in self.plots:
+            if plot is self.scale:  # whose rows the plots before it have read
+                plot.setVisible(self.scale.is_scaled(run))
             plot.refresh(run, self.devicePixelRatioF())
-
-
-def _has_scale(run: Run) -> bool:
-    """Return whether there is or has been a loss scale."""
-    precision = run.in_force.precision
-    scales = run.history.column("scale")
-    return (precision.dtype == "fp16" and precision.scaling != "none") or bool((scales[known(scales)] != 1).any())

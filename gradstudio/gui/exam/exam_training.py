@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
+from weakref import WeakSet
 
 from gradstudio.gui.services.tasks import Task
 from gradstudio.session.record.run import Run
@@ -34,12 +36,24 @@ def of_task(task: Task) -> Callable[[Run], None]:
     return trained
 
 
+_living = WeakSet[threading.Thread]()  # those that ended are freed
+
+
+def ended(seconds: float) -> bool:
+    """Wait so many seconds at most for what was told to stop, and return whether it has ended."""
+    end = time.monotonic() + seconds
+    for each in list(_living):
+        each.join(max(end - time.monotonic(), 0))
+    return not any(each.is_alive() for each in _living)
+
+
 class ExamTraining(threading.Thread):
     """Trains one run."""
 
     def __init__(self, run: Run) -> None:
         super().__init__(name="training a run of an exam", daemon=True)
         self.record = run
+        _living.add(self)
         self._stopping = threading.Event()
 
     def run(self) -> None:

@@ -79,11 +79,16 @@ class Game(QObject):
         self._timer.start()
         self.tell()
 
-    def close(self) -> None:
+    def stop(self) -> None:
         """End what is under way."""
         if self._making is not None:
             self._making.cancel()
         self._put_away()
+
+    def close(self, seconds: float) -> bool:
+        """Stop before the window closes; wait so many seconds at most and return whether no run of an exam trains."""
+        self.stop()
+        return exam_training.ended(seconds)
 
     def tell(self) -> None:
         """Say how far it is."""

@@ -168,8 +168,11 @@ class ScaleAndRatePlot(StepPlot):
         return self.summaries.words(run.history, shown, len(run.history)) + updates
 
     def _scaled(self) -> bool:
-        """Return whether a loss scale is in use or has been."""
-        precision = self.run.in_force.precision if self.run is not None else None
+        return self.is_scaled(self.run)
+
+    def is_scaled(self, run: Run | None) -> bool:
+        """Return whether a loss scale is in use or has been, in the rows that were read."""
+        precision = run.in_force.precision if run is not None else None
         if precision is not None and precision.dtype == "fp16" and precision.scaling != "none":
             return True
         envelope, index = self.scale.envelope, self.scale.index
