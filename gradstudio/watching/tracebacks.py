@@ -47,7 +47,8 @@ def _clean(fault: BaseException | None, seen: set[int]) -> None:
     following: TracebackType | None = None
     for trace in reversed(kept):
         if following is not None and (place := module_tables.without_hooks(trace, following, _is_ours)):
-            following = TracebackType(following.tb_next, trace.tb_frame, *place)
+            rest, *where = place
+            following = TracebackType(rest, trace.tb_frame, *where)
         else:
             following = TracebackType(following, trace.tb_frame, trace.tb_lasti, trace.tb_lineno)
     fault.__traceback__ = following

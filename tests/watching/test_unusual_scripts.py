@@ -101,6 +101,7 @@ def test_what_can_be_gone_through_once_is_left_to_the_script(watch: Watch, backw
     assert column(run, "loss") == pytest.approx(losses)
 
 
+@pytest.mark.skipif(torch.__version__.startswith("2.4."), reason="torch 2.4 begins no backward pass from an edge")
 def test_an_edge_of_the_graph_has_no_loss_that_is_known(watch: Watch) -> None:
     model = small_net()
     optimizer = SGD(model.parameters(), lr=0.1)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
+
+import torch
 
 from gradstudio.engine.torch_internals.internal import Internal, check
 
@@ -55,3 +58,22 @@ def looker() -> Callable[[], Any]:
     """Return a function that gives what looks at the calls of this thread for torch's compiler, None where nothing
     does; True where that is not known."""
     return LOOKER.get() or (lambda: True)
+
+
+def uncompiled() -> AbstractContextManager[object]:
+    """Return a context in which what is compiled runs as it is written."""
+    set_stance = getattr(torch.compiler, "set_stance", None)  # from torch 2.6 on
+    return set_stance("force_eager") if set_stance is not None else _unframed()
+
+
+@contextmanager
+def _unframed() -> Iterator[None]:
+    """Let nothing look at what is called, also where something that is compiled is called in here."""
+    from torch._dynamo import eval_frame
+
+    original: Any = eval_frame.set_eval_frame
+    setattr(eval_frame, "set_eval_frame", lambda _: original(None))  # noqa: B010
+    try:
+        yield
+    finally:
+        setattr(eval_frame, "set_eval_frame", original)  # noqa: B010

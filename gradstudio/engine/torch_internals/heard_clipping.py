@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
 from typing import Any
 
@@ -15,20 +15,29 @@ from torch.compiler import is_compiling
 from gradstudio.engine.torch_internals.internal import Internal, check
 
 _CLIPPING_HELPER = "_group_tensors_by_device_and_dtype"
-_BY_NORM = "_clip_grads_with_norm_"
-_LIMITS = {_BY_NORM: "max_norm", "clip_grad_value_": "clip_value"}
-_KINDS = {_BY_NORM: "norm", "clip_grad_value_": "value"}
+_BY_NORM = "_clip_grads_with_norm_"  # from torch 2.6 on; clip_grad_norm_ does it itself before
+_LIMITS = {_BY_NORM: "max_norm", "clip_grad_norm_": "max_norm", "clip_grad_value_": "clip_value"}
+_KINDS = {_BY_NORM: "norm", "clip_grad_norm_": "norm", "clip_grad_value_": "value"}
 
 
 def _find_clipping() -> Any:
     """Both functions that clip call this helper by its global name, however the script imported them."""
     from torch.nn.utils import clip_grad
 
-    for function in (clip_grad._clip_grads_with_norm_, clip_grad.clip_grad_value_):
+    owner, name = _clipping_by_norm(clip_grad)
+    for function in (getattr(owner, name), clip_grad.clip_grad_value_):
         code: Any = inspect.unwrap(function).__code__
         check(_CLIPPING_HELPER in code.co_names and _LIMITS[code.co_name] in code.co_varnames)
     check(callable(getattr(clip_grad, _CLIPPING_HELPER)))
     return clip_grad
+
+
+def _clipping_by_norm(module: Any) -> tuple[Any, str]:
+    """Return where torch looks for the function that clips by the norm each time it does so, and under which name."""
+    if hasattr(module, _BY_NORM):
+        return module, _BY_NORM
+    around: Any = module.clip_grad_norm_  # which calls the function without autograd
+    return around.__closure__[around.__code__.co_freevars.index("func")], "cell_contents"
 
 
 CLIPPING = Internal(
@@ -65,7 +74,9 @@ def hear_clipping(
     module = CLIPPING.get()
     if module is None:
         return None
-    original, by_norm = getattr(module, _CLIPPING_HELPER), getattr(module, _BY_NORM)
+    original = getattr(module, _CLIPPING_HELPER)
+    owner, place = _clipping_by_norm(module)
+    by_norm: Callable[..., Any] = getattr(owner, place)
 
     def group(tensors: Any, *others: Any, **named: Any) -> Any:
         if not is_compiling():
@@ -79,21 +90,22 @@ def hear_clipping(
     def clip(parameters: Any, max_norm: Any, *others: Any, **named: Any) -> Any:
         if is_compiling():
             return by_norm(parameters, max_norm, *others, **named)
+        parameters = list(parameters) if isinstance(parameters, Iterator) else parameters
         if isinstance(parameters, list) and parameters and all(tensor.grad is None for tensor in parameters):
             hear("norm", float(max_norm), (), parameters)  # it does not come as far as the helper
         given = by_norm(parameters, max_norm, *others, **named)
         afterwards()
         return given
 
-    ours = {_CLIPPING_HELPER: (group, original), _BY_NORM: (clip, by_norm)}
+    ours = ((module, _CLIPPING_HELPER, group, original), (owner, place, clip, by_norm))
 
     def undo() -> None:
-        for name, (own, before) in ours.items():
-            if getattr(module, name) is own:
-                setattr(module, name, before)
+        for owner, name, own, before in ours:
+            if getattr(owner, name) is own:
+                setattr(owner, name, before)
 
-    for name, (own, _) in ours.items():
-        setattr(module, name, own)
+    for owner, name, own, _ in ours:
+        setattr(owner, name, own)
     return undo
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import linecache
 from collections.abc import Callable
 from functools import partial
-from types import TracebackType
+from types import CodeType, TracebackType
 from typing import Any
 
 import torch
@@ -53,22 +53,28 @@ _KEPT_BY_TORCH = frozenset(vars(nn.Module()))
 
 
 def without_hooks(trace: TracebackType, following: TracebackType, is_ours: Callable[[Any], bool]) -> Any:
-    """Return the instruction and the line at which `trace` would stand if the model that it calls had no hooks of ours;
-    None where it is no such call. `following` is the entry after it, which would not be there."""
+    """Return what would follow `trace` if the model that it calls had no hooks of ours, and the instruction and the line
+    at which it would stand; None where it is no such call. `following` is the entry after it: with hooks torch calls a
+    function within this one, and before torch 2.7 the model itself."""
     called, inner = trace.tb_frame.f_code, following.tb_frame.f_code
-    if called is not getattr(nn.Module._call_impl, "__code__", None) or inner not in called.co_consts:
+    if called is not getattr(nn.Module._call_impl, "__code__", None):
+        return None
+    has_inner = any(isinstance(each, CodeType) and each.co_name == "inner" for each in called.co_consts)
+    if has_inner and inner not in called.co_consts:
         return None
     module: Any = trace.tb_frame.f_locals.get("self")
     ours, others = _hooks_of(module)
     if others or not all(map(is_ours, ours)):
         return None
-    text = partial(linecache.getline, called.co_filename)
+    text, call = partial(linecache.getline, called.co_filename), "forward_call(*args, **kwargs)"
+    if not has_inner and text(trace.tb_lineno).strip() != f"result = {call}":
+        return None
     plain = [
         (2 * number, line)
         for number, (line, _, start, end) in enumerate(called.co_positions())
-        if line is not None and text(line)[start:end] == "forward_call(*args, **kwargs)"
+        if line is not None and text(line)[start:end] == call and text(line).strip() == f"return {call}"
     ]
-    return plain[-1] if plain else None
+    return (following.tb_next if has_inner else following, *plain[-1]) if plain else None
 
 
 def scripts_modules() -> Any:

@@ -134,11 +134,21 @@ def broken_losses(kept: KeptPass, mark: str) -> list[Tensor]:
     model, the first one first."""
     found: list[tuple[int, Tensor]] = []
     for tensor in gc.get_objects():
-        if not issubclass(type(tensor), Tensor) or tensor.grad_fn is None or tensor.numel() != 1:
-            continue
-        if _is_broken(tensor) and comes_from(tensor, kept, mark):
+        if (
+            issubclass(type(tensor), Tensor)
+            and _is_computed_number(tensor)
+            and _is_broken(tensor)
+            and comes_from(tensor, kept, mark)
+        ):
             found.append((len(_nodes([tensor.grad_fn], mark)), tensor))
     return [tensor for _, tensor in sorted(found, key=lambda each: each[0])]
+
+
+def _is_computed_number(tensor: Tensor) -> bool:
+    try:
+        return tensor.grad_fn is not None and tensor.numel() == 1
+    except RuntimeError:  # it is being let go of: only the object in Python is left
+        return False
 
 
 def _is_broken(tensor: Tensor) -> bool:

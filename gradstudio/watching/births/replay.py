@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from gradstudio.core.provenance import ProvenanceUnknown
 from gradstudio.engine.operation_watcher import Watcher, values_of
 from gradstudio.engine.passes.watching import storage_of
-from gradstudio.engine.torch_internals import autograd_nodes
+from gradstudio.engine.torch_internals import autograd_nodes, compiled_frames
 from gradstudio.watching.births.kept_pass import KeptPass
 from gradstudio.watching.births.pass_state import Randomness
 from gradstudio.watching.hearing.guard import replaying
@@ -171,7 +171,7 @@ def _as_it_was(kept: KeptPass) -> Iterator[None]:
         stack.enter_context(torch.enable_grad())
         stack.enter_context(torch.autograd.set_detect_anomaly(True, check_nan=False))
         if "torch._dynamo" in sys.modules:  # a part that is compiled runs as it is written
-            stack.enter_context(torch.compiler.set_stance("force_eager"))
+            stack.enter_context(compiled_frames.uncompiled())
         yield
 
 
