@@ -8,6 +8,7 @@
 # make docs     builds the documentation site into build/site; make pictures takes its pictures anew
 # make test-under-load  runs the tests ten times beside four busy loops, and says which run failed first; with WORKERS=16
 #     the tests get four fifths of the processors' time
+# make test-torch VERSION=2.8.0  tests the watch with another torch, in an environment of its own (docs/reliability.md)
 # make test-perturbed  runs them with threads that are early or late on purpose, and says in which mode one failed (docs/reliability.md)
 
 SHELL := /bin/bash
@@ -21,7 +22,7 @@ PIP   := $(PY) -m pip install --quiet --disable-pip-version-check --constraint c
 # One more than there are processors, as tests wait now and then; each takes up to 2.4 GB.
 WORKERS := $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$(( n < 4 ? n + 1 : 4 )))
 
-.PHONY: run test docs pictures torture presets-check release-check portable test-under-load test-perturbed types qt
+.PHONY: run test docs pictures torture presets-check release-check portable test-under-load test-perturbed test-torch types qt
 
 run: $(RUN)
 	@$(MAKE) --no-print-directory qt || true
@@ -85,6 +86,11 @@ test-perturbed: $(TEST) qt
 	        || failed="$$failed $$mode"; \
 	done; \
 	if [ -n "$$failed" ]; then echo "Tests failed with threads:$$failed" >&2; exit 1; fi
+
+VERSION := 2.8.0
+
+test-torch: $(TEST)
+	@$(PY) tests/other_torch.py $(VERSION)
 
 types: $(TEST)
 	$(PY) -m basedpyright

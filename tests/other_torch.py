@@ -24,7 +24,8 @@ CPU_BUILDS = "https://download.pytorch.org/whl/cpu"
 REACHED = 10.0  # seconds within which an index answers
 NO_DEVICE = 100  # cudaErrorNoDevice
 SMOKE = (["doctor"], ["run", "rnn-explosion", "--quiet"])
-TESTS = ["tests/watching", "tests/engine/test_torch_internals.py"]
+TESTS = ["tests/watching"]
+WITHOUT = ["tests/watching", "--ignore", "tests/watching/test_launcher.py"]  # which starts programs of its own
 
 
 def main(version: str, *arguments: str) -> int:
@@ -47,7 +48,12 @@ def main(version: str, *arguments: str) -> int:
             done = subprocess.run([python, "-m", "gradstudio", *words], env=own, check=False)
             if done.returncode not in (0, 3):  # 3: the training diverged, as that one does
                 print(f"gradstudio {' '.join(words)} ended with {done.returncode}", file=sys.stderr)
-    return subprocess.call([python, "-m", "pytest", "-q", *(arguments or TESTS)], cwd=ROOT, env=around)
+    pytest = [python, "-m", "pytest", "-q"]
+    failed = subprocess.call([*pytest, *(arguments or TESTS)], cwd=ROOT, env=around)
+    if not arguments:
+        around["PYTHONPATH"] += os.pathsep + str(ROOT / "tests/perturbed")
+        failed |= subprocess.call([*pytest, "-p", "torch_without", *WITHOUT], cwd=ROOT, env=around)
+    return failed
 
 
 def install(version: str, home: Path) -> None:
@@ -89,7 +95,11 @@ def stand_in(libraries: Path) -> None:
 def answer(name: str) -> str:
     """Return the function of this name in C: it says that there is no GPU."""
     text = "String" in name or name.endswith("Name")
-    return f'const char *{name}(void) {{ return "no GPU"; }}\n' if text else f"long {name}(void) {{ return {NO_DEVICE}; }}\n"
+    return (
+        f'const char *{name}(void) {{ return "no GPU"; }}\n'
+        if text
+        else f"long {name}(void) {{ return {NO_DEVICE}; }}\n"
+    )
 
 
 if __name__ == "__main__":

@@ -378,7 +378,14 @@ def test_the_doctor_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> Non
     with monkeypatch.context() as without:
         without.delattr(torch._C, "ScriptList")
         (check,) = doctor._torch_internals()
-    assert not check.ok and "torch._C.ScriptList is not there" in check.text and "pip install" in check.advice
+    assert not check.ok and "torch._C.ScriptList is not there" in check.text and "tried with torch" in check.advice
+
+
+def test_what_only_takes_time_is_no_problem_of_an_installation(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as without:
+        without.delattr(torch, "_foreach_norm")
+        (check,) = doctor._torch_internals()
+    assert check.ok and "training is slower, with the same numbers" in check.text
 
 
 def test_the_command_line_says_what_is_missing(monkeypatch: pytest.MonkeyPatch, gradstudio: Any, small: Path) -> None:

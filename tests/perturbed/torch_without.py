@@ -24,7 +24,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     name = metafunc.config.getoption("--without")
     metafunc.fixturenames.append("part_away")
-    metafunc.parametrize("part_away", parts.of_a_watch() if name == "all" else [PARTS[name]], ids=_name, indirect=True)
+    metafunc.parametrize(
+        "part_away", list(parts.PARTS_OF_A_WATCH) if name == "all" else [PARTS[name]], ids=_name, indirect=True
+    )
 
 
 def _name(part: Internal) -> str:

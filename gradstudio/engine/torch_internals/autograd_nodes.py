@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradstudio.engine.torch_internals.internal import Internal, check
+from gradstudio.engine.torch_internals.internal import SAME_FIGURES, Internal, check
 
 
 def _find_node_at_work() -> Callable[[], Any]:
@@ -63,7 +63,7 @@ NODE_AT_WORK = Internal(
 HOOK_DICT = Internal(
     "torch.Tensor._backward_hooks",
     "A watched step takes longer",
-    "the figures are the same",
+    SAME_FIGURES,
     _find_hook_dict,
 )
 

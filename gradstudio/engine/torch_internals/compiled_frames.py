@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from gradstudio.engine.torch_internals.internal import Internal, check
+from gradstudio.engine.torch_internals.internal import SAME_FIGURES, Internal, check
 
 
 def _find_looker() -> Callable[[], Any]:
@@ -35,7 +35,7 @@ def _find_backends() -> dict[int, Any]:
 LOOKER = Internal(
     "torch._C._dynamo.eval_frame.get_eval_frame_callback",
     "A watched step takes longer where torch's compiler is loaded",
-    "the figures are the same",
+    SAME_FIGURES,
     _find_looker,
 )
 
@@ -43,7 +43,7 @@ LOOKER = Internal(
 BACKENDS = Internal(
     "torch._dynamo.eval_frame.cached_backends",
     "A watched step takes longer where torch's compiler is loaded and nothing is compiled",
-    "the figures are the same",
+    SAME_FIGURES,
     _find_backends,
 )
 
@@ -71,9 +71,10 @@ def _unframed() -> Iterator[None]:
     """Let nothing look at what is called, also where something that is compiled is called in here."""
     from torch._dynamo import eval_frame
 
-    original: Any = eval_frame.set_eval_frame
-    setattr(eval_frame, "set_eval_frame", lambda _: original(None))  # noqa: B010
+    module: Any = eval_frame
+    original = module.set_eval_frame
+    module.set_eval_frame = lambda _: original(None)
     try:
         yield
     finally:
-        setattr(eval_frame, "set_eval_frame", original)  # noqa: B010
+        module.set_eval_frame = original

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.compiler import is_compiling
 
-from gradstudio.engine.torch_internals.internal import Internal, check
+from gradstudio.engine.torch_internals.internal import SAME_FIGURES, Internal, check
 
 _CLIPPING_HELPER = "_group_tensors_by_device_and_dtype"
 _BY_NORM = "_clip_grads_with_norm_"  # from torch 2.6 on; clip_grad_norm_ does it itself before
@@ -61,7 +61,7 @@ def _find_any_autocast() -> Callable[[], bool]:
 
 
 ANY_AUTOCAST = Internal(
-    "torch._C._is_any_autocast_enabled", "A watched step takes longer", "the figures are the same", _find_any_autocast
+    "torch._C._is_any_autocast_enabled", "A watched step takes longer", SAME_FIGURES, _find_any_autocast
 )
 
 

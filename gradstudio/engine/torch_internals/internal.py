@@ -17,6 +17,7 @@ _one_at_a_time = threading.RLock()  # runs train in one thread and fixes are tri
 
 SLOWER = "training is slower, with the same numbers"
 SLOW_START = "a run starts a second later, with the same numbers"
+SAME_FIGURES = "the figures are the same"
 
 
 class Internal:
@@ -34,6 +35,11 @@ class Internal:
                 if self._found is _UNTRIED:
                     self._try()
         return self._found
+
+    @property
+    def costs_only_time(self) -> bool:
+        """Whether nothing but time is lost without it."""
+        return self.price in (SLOWER, SLOW_START, SAME_FIGURES)
 
     def problem(self) -> str:
         """Return what is lost, in one sentence; empty where nothing is."""

@@ -53,9 +53,9 @@ _KEPT_BY_TORCH = frozenset(vars(nn.Module()))
 
 
 def without_hooks(trace: TracebackType, following: TracebackType, is_ours: Callable[[Any], bool]) -> Any:
-    """Return what would follow `trace` if the model that it calls had no hooks of ours, and the instruction and the line
-    at which it would stand; None where it is no such call. `following` is the entry after it: with hooks torch calls a
-    function within this one, and before torch 2.7 the model itself."""
+    """Return what would follow `trace` if the model that it calls had no hooks of ours, and the instruction and the
+    line at which it would stand; None where it is no such call. `following` is the entry after it: with hooks torch
+    calls a function within this one, and in torch 2.4 the model itself."""
     called, inner = trace.tb_frame.f_code, following.tb_frame.f_code
     if called is not getattr(nn.Module._call_impl, "__code__", None):
         return None

@@ -32,19 +32,24 @@ _FILES = (
 )
 INTERNALS = tuple(part for file in _FILES for part in vars(file).values() if isinstance(part, Internal))
 
+# The last two are tried where they are first used, as they are no part of every step.
+PARTS_OF_A_WATCH = (
+    autograd_nodes.NODE_AT_WORK,
+    autograd_nodes.HOOK_DICT,
+    heard_clipping.ANY_AUTOCAST,
+    plain_floats.FLOAT_TYPE,
+    function_transforms.STACK,
+    seen_operations.SEEING,
+    seen_operations.SCHEMA,
+    heard_clipping.CLIPPING,
+    compiled_frames.BACKENDS,
+)
+
 
 def try_parts_of_a_watch() -> None:
     """Try what a watch asks of torch at every step, and at the first NaN. Some of the trials make a backward pass,
     which a watch that listens already would take for one of the script's."""
-    for part in (
-        autograd_nodes.NODE_AT_WORK,
-        autograd_nodes.HOOK_DICT,
-        heard_clipping.ANY_AUTOCAST,
-        plain_floats.FLOAT_TYPE,
-        function_transforms.STACK,
-        seen_operations.SEEING,
-        seen_operations.SCHEMA,
-    ):
+    for part in PARTS_OF_A_WATCH[:-2]:
         part.get()
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gradstudio.engine.torch_internals.internal import Internal, check
+from gradstudio.engine.torch_internals.internal import SAME_FIGURES, Internal, check
 
 
 def _find_float_type() -> Callable[[Any], bool]:
@@ -21,7 +21,7 @@ def _find_float_type() -> Callable[[Any], bool]:
     return is_one
 
 
-FLOAT_TYPE = Internal("torch.FloatTensor", "A watched step takes longer", "the figures are the same", _find_float_type)
+FLOAT_TYPE = Internal("torch.FloatTensor", "A watched step takes longer", SAME_FIGURES, _find_float_type)
 
 
 def are_plain_floats(tensors: Sequence[Tensor]) -> bool:

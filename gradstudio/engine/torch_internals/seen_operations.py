@@ -10,6 +10,8 @@ import torch
 
 from gradstudio.engine.torch_internals.internal import SLOW_START, SLOWER, Internal, check
 
+NO_BIRTH = "training is slower, and it is not found where a NaN was born"
+
 # See one operation of torch: is given the operation, its arguments and its keyword arguments, and returns its results.
 See = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 
@@ -72,10 +74,8 @@ def _find_direct_call() -> Callable[[Any], Callable[..., Any]]:
 SKIP_COMPILER = Internal(
     "TorchDispatchMode._should_skip_dynamo", "torch's compiler may be loaded", SLOW_START, _find_skip_compiler
 )
-SEEING = Internal(
-    "torch.utils._python_dispatch", "Recorded passes and NaN provenance are off", SLOWER, _find_dispatch_mode
-)
-SCHEMA = Internal("OpOverload._schema", "Recorded passes and NaN provenance are off", SLOWER, _find_schema)
+SEEING = Internal("torch.utils._python_dispatch", "Recorded passes are off", NO_BIRTH, _find_dispatch_mode)
+SCHEMA = Internal("OpOverload._schema", "Recorded passes are off", NO_BIRTH, _find_schema)
 
 DIRECT_CALL = Internal("OpOverload._op", "Recorded passes call torch the long way", SLOWER, _find_direct_call)
 

@@ -34,6 +34,7 @@ _DRAWING = (
     "from gradstudio.gui.drawing import pyqtgraph_internals; "
     "print(*([read] if read else []), *pyqtgraph_internals.try_all(), sep='\\n')"
 )
+TRIED_TORCH = "2.4.1, 2.8.0, 2.13.0 and 2.14.1"
 _SECONDS = 30  # for a process that only opens Qt
 
 
@@ -167,11 +168,11 @@ def _torch_internals() -> list[Check]:
         from gradstudio.engine.torch_internals import parts
     except Exception:  # _devices says why torch cannot be loaded
         return checks
-    problems = parts.problems()
-    if not problems:
+    missing = [(part, problem) for part in parts.INTERNALS if (problem := part.problem())]
+    if not missing:
         return [*checks, Check("Parts of torch", True, f"all {len(parts.INTERNALS)} that are used are there")]
-    advice = "Training goes on. Install a version that GradStudio was tried with: pip install 'torch>=2.13,<2.15'"
-    return [*checks, *(Check("Parts of torch", False, problem, advice) for problem in problems)]
+    advice = f"Training goes on. GradStudio was tried with torch {TRIED_TORCH}."
+    return [*checks, *(Check("Parts of torch", part.costs_only_time, problem, advice) for part, problem in missing)]
 
 
 def without_accelerator(found: list[tuple[str, str]]) -> str:
