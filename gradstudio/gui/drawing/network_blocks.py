@@ -66,20 +66,21 @@ def flows(history: History, blocks: list[Group], step: int) -> list[Flow]:
         history.layer_metric(metric, step, step + 1)[0].astype(float)
         for metric in ("grad_norm", "zero_share", "nonfinite_share")
     )
+    seen = np.isfinite(broken)  # the share of NaN and Inf is a NaN where nobody measured
     sizes = np.array([layer.size for layer in history.layers], float)
-    return [_flow(*(each[block.first : block.stop] for each in (norms, zeros, broken, sizes))) for block in blocks]
-
-
-def _flow(norms: np.ndarray, zeros: np.ndarray, broken: np.ndarray, sizes: np.ndarray) -> Flow:
-    """Return the gradient of a block from those of its layers. The share of NaN and Inf is a NaN where nobody
-    measured."""
-    seen = np.isfinite(broken)
-    if not seen.any():
-        return Flow(math.nan, math.nan, math.nan, "unknown")
     with np.errstate(over="ignore", invalid="ignore"):
-        norm = math.sqrt(float(np.square(norms[seen]).sum()))
-    weights = sizes[seen] / max(float(sizes[seen].sum()), 1.0)
-    share, zero = float((broken[seen] * weights).sum()), float((np.nan_to_num(zeros[seen]) * weights).sum())
+        parts = np.where(seen, (np.square(norms), zeros * sizes, broken * sizes, sizes, sizes * 0 + 1), 0.0)
+    parts[1, np.isnan(parts[1])] = 0.0
+    sums = np.add.reduceat(parts[:, : blocks[-1].stop], [block.first for block in blocks], axis=1)
+    return [_flow(*each) for each in sums.T.tolist()]
+
+
+def _flow(squares: float, zeros: float, broken: float, size: float, measured: float) -> Flow:
+    """Return the gradient of a block from sums over its layers that were `measured`: of squared norms, of entries that
+    are 0, of those that are NaN or Inf, and of all."""
+    if not measured:
+        return Flow(math.nan, math.nan, math.nan, "unknown")
+    norm, zero, share = math.sqrt(squares), zeros / max(size, 1.0), broken / max(size, 1.0)
     if share > 0 or not math.isfinite(norm):
         return Flow(norm, zero, share, "nonfinite")
     return Flow(norm, zero, share, "zero" if norm == 0 and zero == 1 else "measured")

@@ -55,6 +55,7 @@ class NetworkPicture(QWidget):
         self._shown: NetworkState | None = None
         self._still: QPixmap | None = None  # all but the gradients
         self._drawn: QPixmap | None = None
+        self._laid: list[QRectF] = []  # where the blocks lie, once that was asked for
         self.read: int | None = None  # the block that is read
         self._light = QVariantAnimation(self)
         self._light.setDuration(PULSE)
@@ -90,7 +91,7 @@ class NetworkPicture(QWidget):
         if self.read is not None and (shown is None or self.read >= len(shown.names)):
             self.read = None
         if shown is None or before is None or _but_gradients(shown) != _but_gradients(before):
-            self._still = None
+            self.redraw()
         self._drawn = None
         self.update()
 
@@ -105,6 +106,7 @@ class NetworkPicture(QWidget):
     def redraw(self) -> None:
         """Draw all anew."""
         self._still = self._drawn = None
+        self._laid = []
         self.update()
 
     # ---- painting
@@ -147,7 +149,7 @@ class NetworkPicture(QWidget):
         """Draw the edge that leads back into each block, which is the gradient of that block, and its number."""
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         painter.setFont(theme.font(0.8))
-        boxes = [self._box(place) for place in range(len(shown.names) + 2)]
+        boxes = self._boxes()
         for flow, box, after in zip(shown.flows, boxes[1:], boxes[2:], strict=False):
             y = box.top() + 0.66 * box.height()
             draw_edge(painter, QPointF(box.right() + 2, y), QPointF(after.left() - 2, y), flow, shown.levels)
@@ -164,7 +166,11 @@ class NetworkPicture(QWidget):
 
     def _box(self, place: int) -> QRectF:
         """Return where a block lies: 0 is the input, and the last the loss."""
-        assert self._shown is not None
+        return self._boxes()[place]
+
+    def _boxes(self) -> list[QRectF]:
+        if self._laid or self._shown is None:
+            return self._laid
         count, zoom = len(self._shown.names) + 2, theme.zoom
         line = self.fontMetrics().height()
         gap = GAP * zoom
@@ -173,7 +179,9 @@ class NetworkPicture(QWidget):
         left = (self.width() - count * wide - (count - 1) * gap) / 2
         room = self.height() - 2.4 * line
         high = min(room - 4, HIGHEST * zoom)
-        return QRectF(left + place * (wide + gap), 2 + (room - high) / 2, wide, high)
+        top = 2 + (room - high) / 2
+        self._laid = [QRectF(left + place * (wide + gap), top, wide, high) for place in range(count)]
+        return self._laid
 
     def _draw_box(self, painter: QPainter, place: int, name: str, shown: NetworkState) -> None:
         box = self._box(place)
