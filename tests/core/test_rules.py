@@ -447,7 +447,7 @@ def test_a_layer_that_the_loss_does_not_use_is_named_and_explains_nothing() -> N
     found = diagnose(without(0, vanishing(1e-5, 1.0)))
     finding = found["unused_layers"]
     assert (finding.layers, finding.first_step, finding.remedies) == (("first.weight",), 0, ())
-    assert "does not depend on first.weight" in finding.evidence and "each of the 200 steps" in finding.evidence
+    assert "brought a gradient to first.weight at each of the 200 steps" in finding.evidence
     ranked = cause_ranking.ordered(found.values())
     assert not finding.explains and not any("unused_layers" in each.explains for each in ranked)
     assert diagnose(without(0, rows(fall(300))))["unused_layers"].severity == "info"
@@ -641,6 +641,13 @@ FIRES: dict[str, tuple[list[Row], str]] = {
     "uneven_shares": (ranked(rows(fall(60)), weights=(2 / 3, 2.0)), "warning"),
     "rank_ran_out": (ranked(rows(fall(55)), batches=(90, 55)), "critical"),
     "unused_layers": (without(0, vanishing(1e-5, 1.0)), "warning"),
+    "gradient_of_zero": (
+        [
+            replace(row(step, 2.3, 1.0, shares=(0.5, 0, 0.5, 0.5, 0)), accuracy=UNKNOWN, settings=CLIPPED, unused=())
+            for step in range(200)
+        ],
+        "warning",
+    ),
 }
 SILENT: dict[str, tuple[str, list[Row]]] = {
     "a first layer that the loss does not use": ("vanishing_gradient", without(0, vanishing(1e-5, 1.0))),
@@ -853,6 +860,32 @@ def test_dead_units_are_seen_between_two_samples_by_their_gradient() -> None:
     made = [replace(each, accuracy=min(step / 150, 0.9) if step < 180 else 0.1) for step, each in enumerate(made)]
     finding = diagnose(made)["dead_units"]
     assert finding.severity == "critical" and finding.layers == WEIGHTS[1:] and finding.first_step == 180
+
+
+@pytest.mark.parametrize(("steps", "since", "told"), [(160, 0, "warning"), (90, 0, ""), (160, 1, "")])
+def test_a_tensor_whose_gradient_is_0_from_the_first_step_on_is_named(steps: int, since: int, told: str) -> None:
+    """An adapter that begins at 0 has a gradient from its second step on."""
+    made = [
+        replace(
+            row(step, 2.3, 1.0, shares=(0.5, float(step < since), 0.5, 0.5, 0.0)),
+            unused=("last.bias",),
+            accuracy=UNKNOWN,
+            settings=CLIPPED,
+        )
+        for step in range(steps)
+    ]
+    finding = diagnose(made).get("gradient_of_zero")
+    assert (finding.severity if finding else "") == told
+    if finding:
+        assert finding.layers == ("second.weight",) and "each of the 160 steps" in finding.evidence
+
+
+@pytest.mark.parametrize(("loss", "told"), [(2.3, True), (0.0, False)])
+def test_all_gradients_at_0_are_a_fault_where_the_loss_is_not_0(loss: float, told: bool) -> None:
+    made = rows([loss] * 200, norm=0.0, accuracy=UNKNOWN, settings=CLIPPED)
+    finding = diagnose(made).get("vanishing_gradient")
+    assert (finding is not None) is told
+    assert finding is None or (finding.title, finding.first_step) == ("All gradients are exactly 0", 0)
 
 
 @pytest.mark.parametrize(("role", "told"), [("weight", True), ("embedding", False)])

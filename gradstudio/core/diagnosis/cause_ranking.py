@@ -21,7 +21,7 @@ ORDER = (
     "ranks_alike", "uneven_shares", "reduced_too_often", "rank_ran_out", "nan_on_a_rank", "ranks_apart",
     "clip_before_reduction",
     "accumulation_mismatch", "clip_on_scaled_gradients", "clip_without_effect", "loop_order",
-    "fp16_overflow", "scale_collapse", "fp16_underflow",
+    "fp16_overflow", "scale_collapse", "fp16_underflow", "gradient_of_zero",
     "gradient_noise", "poor_initialization", "batch_norm_of_two",
     "weight_decay_high", "momentum_high", "rate_raised", "saturated_activation", "dead_units",
     "clipping_always", "vanishing_gradient", "signal_lost",

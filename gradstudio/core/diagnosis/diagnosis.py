@@ -25,7 +25,7 @@ class Diagnosis:
         return Diagnosis(list(map(copy.copy, self.rules)), copy.copy(self.progress))
 
     def conclude(self, history: History, accuracy: float) -> Iterator[Finding]:
-        """Yield what the rules find in the accuracy on the test set at the end of the run."""
+        """Yield what the rules find at the end of the run, with the accuracy on the test set, UNKNOWN of a script."""
         for rule in self.rules:
             if isinstance(rule, Concluding):
                 finding = rule.conclude(history, self.progress, accuracy)

@@ -55,7 +55,7 @@ NAMES = (
     "fp16_underflow", "fp16_overflow", "scale_collapse", "accumulation_mismatch", "clip_without_effect",
     "clip_on_scaled_gradients", "loop_order", "signal_lost", "test_gap", "accuracy_lost", "nothing_learned",
     "reduced_too_often", "ranks_apart", "nan_on_a_rank", "clip_before_reduction", "ranks_alike", "uneven_shares",
-    "rank_ran_out", "unused_layers",
+    "rank_ran_out", "unused_layers", "gradient_of_zero",
 )  # fmt: skip
 # Those that read ranks, a test set, samples of activations, gradients of micro-batches or the task, which only runs of
 # the studio have.

@@ -33,6 +33,8 @@ _CHOICES: dict[tuple[str, Value], str] = {
     ("mistakes.clip_before_unscale", False): "`scaler.unscale_(optimizer)` before the call that clips",
     ("mistakes.clip_each_micro_batch", False): "one clip" + _BEFORE_STEP + ", not one after each `backward()`",
     ("mistakes.never_zero_grad", False): "`optimizer.zero_grad()` once a step, before `loss.backward()`",
+    ("mistakes.zero_grad_each_micro_batch", False): "`optimizer.zero_grad()` once a step, right after "
+    "`optimizer.step()`, not before each `loss.backward()`",
     ("mistakes.clip_after_step", False): "the call that clips after `loss.backward()` and" + _BEFORE_STEP,
     ("mistakes.clip_before_backward", False): "the call that clips after `loss.backward()` and" + _BEFORE_STEP,
     ("mistakes.step_without_scaler", False): "`scaler.step(optimizer)` and `scaler.update()` in place of "

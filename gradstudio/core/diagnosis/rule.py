@@ -9,6 +9,7 @@ from typing import ClassVar, Protocol, runtime_checkable
 from gradstudio.core.diagnosis.finding import Finding, Severity
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.history import History
+from gradstudio.core.unknown import is_known
 
 
 class Rule(Protocol):
@@ -25,7 +26,7 @@ class Rule(Protocol):
 
 @runtime_checkable
 class Concluding(Protocol):
-    """A rule that also looks at the accuracy on the test set at the end of a run."""
+    """A rule that also looks at the end of a run, and at the accuracy on the test set there, UNKNOWN of a script."""
 
     def conclude(self, history: History, progress: Progress, accuracy: float) -> Finding | None: ...
 
@@ -92,7 +93,7 @@ class OnTestSet(Looking):
             self.judge(history, state, int(steps[-1]), float(accuracies[-1]))
 
     def conclude(self, history: History, progress: Progress, accuracy: float) -> Finding | None:
-        if len(history):
+        if len(history) and is_known(accuracy):
             self.judge(history, progress.at(history), len(history), accuracy)
         return self._finding
 

@@ -23,6 +23,7 @@ from gradstudio.core.rules.exploding_gradient import ExplodingGradient
 from gradstudio.core.rules.fp16_overflow import Fp16Overflow
 from gradstudio.core.rules.fp16_underflow import Fp16Underflow
 from gradstudio.core.rules.gradient_noise import GradientNoise
+from gradstudio.core.rules.gradient_of_zero import GradientOfZero
 from gradstudio.core.rules.loop_order import LoopOrder
 from gradstudio.core.rules.loss_not_decreasing import LossNotDecreasing
 from gradstudio.core.rules.loss_oscillating import LossOscillating
@@ -63,6 +64,6 @@ def makers() -> dict[str, Callable[..., Rule]]:
         ScaleCollapse, AccumulationMismatch, ClipWithoutEffect, ClipOnScaledGradients, LoopOrder,
         SignalLost, TestGap, AccuracyLost, NothingLearned,
         ReducedTooOften, RanksApart, NanOnARank, ClipBeforeReduction, RanksAlike, UnevenShares, RankRanOut,
-        UnusedLayers,
+        UnusedLayers, GradientOfZero,
     )  # fmt: skip
     return {maker.rule: maker for maker in made}  # type: ignore[return-value]

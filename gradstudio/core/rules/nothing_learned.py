@@ -12,6 +12,7 @@ from gradstudio.core.diagnosis.progress import MOVED, RISEN, WINDOW, Progress
 from gradstudio.core.diagnosis.rule import OnTestSet
 from gradstudio.core.history import History, up_to
 from gradstudio.core.text import percent
+from gradstudio.core.unknown import is_known
 
 
 @dataclass
@@ -56,6 +57,8 @@ class NothingLearned(OnTestSet):
 
     def conclude(self, history: History, progress: Progress, accuracy: float) -> Finding | None:
         finding, state = super().conclude(history, progress, accuracy), progress.at(history)
+        if not is_known(accuracy):
+            return finding
         above = state.above_guessing(accuracy, history.value("test_accuracy", 0) if len(history) else math.nan)
         told = finding is not None and finding.severity != "info"
         hardly = above <= RISEN and accuracy < state.promised and not state.learned

@@ -1,4 +1,4 @@
-"""Layers that the loss does not depend on: they were built, and nothing trains them."""
+"""Layers that no backward pass brings a gradient to: they were built, and nothing trains them."""
 
 from __future__ import annotations
 
@@ -32,6 +32,8 @@ class UnusedLayers(Looking):
                 self._finding = replace(self._finding, severity="info")
             return
         names = tuple(history.layers[index].name for index in found)
+        if self._finding is not None and self._finding.layers != names:
+            self._finding = None  # others than before
         self._streak = self._streak.at(history, "grad_norm", found, lambda norms: ~np.any(norms, axis=1))
         first = self._streak.first
         told, more = " and ".join(names[:_NAMED]), len(names) - _NAMED
@@ -42,12 +44,12 @@ class UnusedLayers(Looking):
         self.tell(
             history,
             "warning" if state.stuck or state.lost else "info",
-            "A parameter is not used by the loss" if one else f"{len(names)} parameters are not used by the loss",
-            f"The loss does not depend on {told}: no backward pass brought a gradient there, which is 0 at each of the "
-            f"{steps} {up_to(history)}.",
-            f"{'It is' if one else 'They are'} not trained; only weight decay or noise could change "
-            f"{'it' if one else 'them'}. The layer is never called, or its output does not reach the loss. If it "
-            "should be trained, call it in forward and use its output in the loss; if not, nothing is wrong.",
+            "A parameter gets no gradient" if one else f"{len(names)} parameters get no gradient",
+            f"No backward pass brought a gradient to {told} at each of the {steps} {up_to(history)}.",
+            f"{'It is' if one else 'They are'} not trained in these steps; only weight decay or noise could change "
+            f"{'it' if one else 'them'}. The layer was not called, as an expert that no example is sent to; or its "
+            "output does not reach the loss; or the graph is cut behind it, as by `detach`, `no_grad`, or a checkpoint "
+            "with `use_reentrant=True` whose input needs no gradient. If this is meant, nothing is wrong.",
             (),
             names,
             first=first,

@@ -12,9 +12,14 @@ from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.diagnosis.rule import Looking
 from gradstudio.core.diagnosis.streak import NO_STREAK
 from gradstudio.core.diagnosis.unused import unused
-from gradstudio.core.history import History, up_to
+from gradstudio.core.history import LOOK_EVERY, History, up_to
 from gradstudio.core.text import number
+from gradstudio.core.unknown import is_known
 
+_OF_ALL = (
+    "Nothing is trained. A factor of every gradient is 0: an activation behind the last layer whose slope is 0, as "
+    "that of a relu below 0 (drop it there), a clamp, a mask, or a loss that is flat where it is."
+)
 _WARMUP = 100  # steps at least; 2 / (1 - beta2) is the warmup of Adam that needs no search (Ma and Yarats 2021)
 _TINY = float(np.finfo(np.float32).tiny)  # below it a float32 has lost digits, and a quotient of two tells nothing
 
@@ -32,6 +37,14 @@ class VanishingGradient(Looking):
     _weights: tuple[int, ...] = ()
 
     def look(self, history: History, state: Progress) -> None:
+        if self._are_all_zero(history) and not state.broken:
+            loss = number(history.value("loss", len(history) - 1))
+            self.tell(
+                history, "critical", "All gradients are exactly 0",
+                f"The gradient of every parameter was exactly 0 at each of the {LOOK_EVERY} steps {up_to(history)}; "
+                f"the loss is {loss}.", _OF_ALL, first=len(history) - LOOK_EVERY,
+            )  # fmt: skip
+            return
         if state.all_zero or not (state.stuck or state.lost):
             self.soften(not state.well)
             return
@@ -74,6 +87,16 @@ class VanishingGradient(Looking):
             dark,
             first=since,
         )
+
+    @staticmethod
+    def _are_all_zero(history: History) -> bool:
+        """Return whether all gradients of a script, of whose units nothing is known, have been 0 beside a loss that is
+        not. In float16 that is underflow."""
+        in_half = bool(history.settings) and history.settings[-1][1].dtype == "fp16"
+        if len(history) < LOOK_EVERY or in_half or is_known(history.value("accuracy", len(history) - 1)):
+            return False
+        norms, losses = (history.column(name, len(history) - LOOK_EVERY) for name in ("grad_norm", "loss"))
+        return not norms.any() and np.abs(losses).min() > 0
 
     @staticmethod
     def _against_updates(history: History, since: int) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from gradstudio.core.loop_calls import in_words
 from gradstudio.core.older_meanings import differences
 from gradstudio.core.provenance import Provenance
 from gradstudio.core.text import number
+from gradstudio.core.unknown import UNKNOWN
 from gradstudio.session.record.rule_watch import RuleWatch
 from gradstudio.session.record.run import MOST_ALIKE, JoinedBatch, Run, Status
 
@@ -107,8 +108,9 @@ class RunWriter:
             self.look()
             for finding in run.rule_watch.diagnosis.look_at_the_rest(run.history):
                 self.find(finding)
-        if status == "finished" and accuracy is not None and len(run.history):
-            for finding in run.rule_watch.diagnosis.conclude(run.history, accuracy):
+        known = UNKNOWN if accuracy is None and run.watched is not None else accuracy
+        if status == "finished" and known is not None and len(run.history):
+            for finding in run.rule_watch.diagnosis.conclude(run.history, known):
                 self.find(finding)
         match status:
             case "failed":

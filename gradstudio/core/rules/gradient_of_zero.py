@@ -1,0 +1,55 @@
+"""Tensors that a backward pass reaches, and whose gradient is exactly 0 at every step: nothing trains them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gradstudio.core.diagnosis.progress import Progress
+from gradstudio.core.diagnosis.rule import Looking
+from gradstudio.core.history import History, up_to
+from gradstudio.core.text import listed
+from gradstudio.core.unknown import is_known
+
+_NAMED = 4  # layers in the sentence; the finding lists all of them
+_OF_SOME = (
+    "They are not trained. A factor of their gradient is exactly 0 for every example: a softmax over a dimension of "
+    "size 1 (`softmax(dim=...)`), a product with 0, a unit whose slope is 0, a clamp or a part of the loss with weight "
+    "0. If this is meant, nothing is wrong."
+)
+
+
+@dataclass
+class GradientOfZero(Looking):
+    """Fires where the gradient of a tensor has been exactly 0 at each of the first `after` steps or more, though a
+    backward pass reaches it, in a script. In float16 that may be underflow. Exact: rounding leaves no gradient at 0 for
+    so long."""
+
+    rule = "gradient_of_zero"
+    after: int = 100
+
+    _seen: int = 0  # rows
+    _had: tuple[bool, ...] = ()  # which layers have had another gradient, or none at all
+
+    def look(self, history: History, state: Progress) -> None:
+        if is_known(history.value("accuracy", len(history) - 1)) or state.broken:
+            return  # of the studio's own models other rules know more
+        if not history.settings or history.settings[-1][1].dtype == "fp16":
+            return
+        had = history.layer_metric("grad_norm", self._seen).any(0)
+        without = history.unused[-1][1] if history.unused else ()
+        had |= [layer.name in without for layer in history.layers]
+        self._had = tuple(had | np.array(self._had, bool)) if self._had else tuple(had)
+        self._seen = len(history)
+        names = tuple(layer.name for layer, once in zip(history.layers, self._had, strict=True) if not once)
+        if not names or len(history) < self.after or len(names) == len(history.layers):
+            self._finding = None  # they have come to be trained; where it is all of them, another rule tells of it
+            return
+        told = listed([*names[:_NAMED], *([f"{len(names) - _NAMED:,} more"] if len(names) > _NAMED else [])])
+        self._finding = None
+        self.tell(
+            history, "warning" if state.stuck or state.lost else "info", "Gradients that are exactly 0 at every step",
+            f"The gradient of {told} was exactly 0 at each of the {len(history):,} steps {up_to(history)}, though a "
+            "backward pass reaches it.", _OF_SOME, layers=names, first=0,
+        )  # fmt: skip
