@@ -11,15 +11,17 @@ import operator
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, Literal, cast, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
-from gradstudio.core.text import one_line
+from gradstudio.core.text import number, one_line
 
 Value = bool | int | float | str
 
+LARGEST_DIVISOR = 1000  # of a number that is written as a quotient
 _COMPUTED = re.compile(r"(?!-)([^*^/]+)(\*\*|[*^/])([^*^/]+)")  # two numbers and what to do with them
 _OPERATIONS = {"^": math.pow, "**": math.pow, "*": operator.mul, "/": operator.truediv}
 
@@ -199,6 +201,24 @@ def format_value(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return repr(value) if isinstance(value, float) else str(value)
+
+
+def value_text(value: object) -> str:
+    """Return a value as a person reads it, in its shortest exact form: 30, 1e-5, 1/3."""
+    if not isinstance(value, float):
+        return format_value(value)
+    whole = f"{value:.0f}" if abs(value) < 1e10 and value == round(value) else ""
+    short = next((text for text in (whole or number(value, 6), f"{value:.12g}") if float(text) == value), "")
+    return short or _quotient(value) or repr(value)
+
+
+def _quotient(value: float) -> str:
+    """Return a number as the quotient of two small ones, such as 1/3, whose digits would not fit; "" where it is
+    none."""
+    if not math.isfinite(value):
+        return ""
+    near = Fraction(value).limit_denominator(LARGEST_DIVISOR)
+    return f"{near.numerator}/{near.denominator}" if near.numerator / near.denominator == value else ""
 
 
 def quote(value: object) -> str:

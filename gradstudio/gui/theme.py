@@ -23,7 +23,7 @@ from gradstudio.gui.widgets import stored
 Mode = Literal["system", "light", "dark"]
 POINTS = 9.75  # 13 px at 96 dots an inch
 PROJECTED = 1.5  # zoom that a projector begins with
-LEAST_ZOOM, MOST_ZOOM = 0.8, 1.5
+LEAST_ZOOM, MOST_ZOOM = 0.8, 2.0
 MOST_PROJECTED = 2.2
 
 
@@ -184,7 +184,7 @@ class Theme(QObject):
             "number_width": round(62 * self.zoom),
             "long_width": round(100 * self.zoom),
         }
-        roles = {"chevron": "dim", "chevron_up": "dim", "check": "on_accent"}
+        roles = {"chevron": "dim", "chevron_up": "dim", "menu": "dim", "check": "on_accent"}
         icons = {name: self._colored(name, role) for name, role in roles.items()}
         return Template((RESOURCES / "theme.qss").read_text()).substitute(asdict(self.colors), **sizes, **icons)
 

@@ -128,8 +128,8 @@ class Window(QMainWindow):
         self.diagnosis = self.side.diagnosis
         self.findings, self.lesson = self.diagnosis.findings, self.side.lesson_page.lesson
         self.projector.furnish(self.plots, self.lesson)
-        # The plot that is missed least.
-        self.message.lay_over(self.plots.scale_and_rate, self.gallery_page, self.columns.middle.frame)
+        # What is missed least: the key of the picture.
+        self.message.lay_over(self.plots.layer_card, self.gallery_page, self.columns.middle.frame)
         self.parent_twin_overlay = second_part.ParentTwinOverlay(self.plots.overlays)
         self.runs = second_part.RunsController(self.context, self.side.runs, self.plots.overlays)
         self.branches = second_part.BranchesController(

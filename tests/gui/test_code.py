@@ -109,7 +109,7 @@ def test_a_knob_that_goes_on_moving_is_held_against_where_it_began(coded: Window
     for value in (0.1, 0.2, 0.3):
         coded.controls.set_knob("gradients.noise_std", value)
         coded.refresh()
-    assert len(marked(coded)) > 1 and note(coded).endswith("gradients.noise_std 0.0 → 0.3")
+    assert len(marked(coded)) > 1 and note(coded).endswith("gradients.noise_std 0 → 0.3")
     coded.controls.set_knob("gradients.noise_std", 0.0)
     coded.refresh()
     assert marked(coded) == [] and note(coded) == ""
@@ -118,7 +118,7 @@ def test_a_knob_that_goes_on_moving_is_held_against_where_it_began(coded: Window
 def test_what_changes_no_line_says_so(coded: Window) -> None:
     coded.controls.set_knob("clipping.max_norm", 0.5)
     coded.refresh()
-    assert note(coded) == "clipping.max_norm 1.0 → 0.5: no line changed"
+    assert note(coded) == "clipping.max_norm 1 → 0.5: no line changed"
 
 
 def test_what_is_taken_out_is_a_triangle_in_the_margin(make_window: Callable[..., Window]) -> None:

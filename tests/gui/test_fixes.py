@@ -99,7 +99,7 @@ def test_what_was_tried_is_told_best_first_with_its_curve(qtbot: QtBot, broken: 
         "✗",
     )
     assert live.apply.isVisible() and restart.apply.isVisible() and not unchanged.apply.isVisible()
-    assert panel.progress.text() == "2 fixes of 2 held"
+    assert panel.progress.text() == "2 fixes of 2 healed the run"
     assert not window.findings.state.try_fixes.isVisible()  # what comes of them is known
 
 
@@ -114,11 +114,10 @@ def test_apply_goes_on_as_a_branch_that_repeats_the_trial(qtbot: QtBot, broken: 
     assert np.array_equal(run.history.column("loss", 0, trials.end), trial.run.history.column("loss", 0, trials.end))
     window.refresh()
     assert window.findings.fixes.isVisible()  # another one can be applied from the branch, too
-    press(qtbot, row(window, "loss.eps=1e-7").apply)
-    other = window.simulator.run
-    assert other is not run and (other.parent, other.parent_step) == (parent.id, trials.step)
-    qtbot.waitUntil(lambda: other.own > 0, timeout=LONG)
-    assert [change.knob for change in other.timeline] == ["loss.eps"]
+    taken = row(window, "loss.eps=1e-7").apply
+    assert (taken.text(), taken.isEnabled()) == ("Taken", False)
+    press(qtbot, row(window, "loss.kind=auto").apply)
+    assert window.simulator.run is not run and window.simulator.requested.loss.kind == "auto"
 
 
 def test_what_acts_on_restart_is_applied_by_one(qtbot: QtBot, broken: Callable[..., Window]) -> None:

@@ -30,7 +30,7 @@ def read_all() -> None:
     """Read every key as the program does."""
     restored = Theme()
     restored.restore()
-    assert 0.8 <= restored.zoom <= 1.5 and restored.mode in ("system", "light", "dark")
+    assert 0.8 <= restored.zoom <= 2.0 and restored.mode in ("system", "light", "dark")
     assert 0 < rewind_dialogs.budget() <= rewind_dialogs.MOST << 20
     for name in ("open/Clipping", "open/Model"):
         assert stored.switch(name) in (None, True, False)

@@ -15,7 +15,7 @@ from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets import popups
 from gradstudio.gui.widgets.flow_layout import FlowLayout
 from gradstudio.gui.widgets.list_keys import key
-from gradstudio.gui.widgets.menu_arrow import ARROW
+from gradstudio.gui.widgets.menu_arrow import add_arrow
 from gradstudio.session.record.branches import Family
 from gradstudio.session.record.run import Run
 
@@ -154,8 +154,9 @@ class BranchesPanel(QWidget):
             "Show", f"Draws the chosen branch over the plots, or takes it off ({key('draw')})", self._tick
         )
         self.colour = list_button(
-            f"Colour {ARROW}", "Chooses the colour, letter and dash of the branch over the plots", self._offer_colours
+            "Colour", "Chooses the colour, letter and dash of the branch over the plots", self._offer_colours
         )
+        add_arrow(self.colour)
         self.delete = list_button(
             "Delete",
             f"Deletes the chosen branch with its own branches ({key('delete')}); {key('undo')} undoes it",

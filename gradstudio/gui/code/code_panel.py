@@ -8,7 +8,7 @@ from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QApplication, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
 from gradstudio.core.experiment import Experiment, differing
-from gradstudio.core.knobs import format_value
+from gradstudio.core.knobs import value_text
 from gradstudio.core.presets import Preset
 from gradstudio.core.text import plural
 from gradstudio.gui.code.code_view import Changed, CodeView, changed
@@ -130,12 +130,12 @@ class CodePanel(QWidget):
     def _show_changes(self) -> None:
         """Say which knobs the marks are for, by name where the names fit beside the buttons."""
         new = differing(self._base, self._shown) if self._shown else {}
-        self.note.setToolTip("\n".join(f"{name} = {format_value(value)}" for name, value in new.items()))
+        self.note.setToolTip("\n".join(f"{name} = {value_text(value)}" for name, value in new.items()))
         if len(new) == 1:
             [(name, value)] = new.items()
-            self.note.setText(self._marked(f"{name} {format_value(self._base[name])} → {format_value(value)}"))
+            self.note.setText(self._marked(f"{name} {value_text(self._base[name])} → {value_text(value)}"))
             return
-        named = self._marked(", ".join(f"{name} {format_value(value)}" for name, value in new.items()))
+        named = self._marked(", ".join(f"{name} {value_text(value)}" for name, value in new.items()))
         self.note.setText(named if self._fits(named) else self._marked(f"{len(new)} knobs"))
 
     def _marked(self, what: str) -> str:

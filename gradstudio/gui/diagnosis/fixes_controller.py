@@ -80,7 +80,7 @@ class FixesController(QObject):
         self._panel.setVisible(shown and not looks)
         if shown:
             future = self.future
-            self._panel.refresh(future.title if future is not None else "")
+            self._panel.refresh(future.title if future is not None else "", self._has)
         self._diagnosis.findings.offer_fixes(self._can_be_tried(run) and not looks)
 
     def begin(self) -> None:
@@ -186,6 +186,12 @@ class FixesController(QObject):
         """Return whether the run in the plots is the one whose fixes were tried, or a branch of it."""
         run, tried = self._simulator.run, trials.tried
         return self._simulator.family.members.get(tried.id) is tried and (run is tried or tried.id in run.ancestors)
+
+    def _has(self, remedy: str) -> bool:
+        """Return whether the run in the plots goes on with a remedy."""
+        run = self._simulator.run
+        tried = self.trials is None or run is self.trials.tried
+        return not tried and all(run.in_force[name] == value for name, value in fix_trials.values(remedy).items())
 
     def _can_be_tried(self, run: Run) -> bool:
         """Return whether the run stands, has diverged, and has remedies that were not tried yet."""

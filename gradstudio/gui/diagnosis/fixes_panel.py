@@ -3,6 +3,7 @@ it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 
 import numpy as np
@@ -24,6 +25,7 @@ LOG_FROM = 20.0  # ratio of the highest to the lowest loss above which the small
 CROSS = 3.0  # px from its centre to its ends
 
 BRANCH = "Rewinds to where the fixes were tried, sets these knobs, and continues as a branch"
+TAKEN = "The run in the plots goes on with these knobs"
 RESTART = "Sets these knobs and begins again from step 0, because they take effect on restart"
 
 _MARKS = {"good": "✓", "warning": "–", "bad": "✗", "dim": "–"}  # by the colour of what came of a trial
@@ -93,7 +95,8 @@ class FixRow(QFrame):
         self._said: tuple[str, ...] = ()
         self._role = "dim"
         self.mark, self.name, self.what = QLabel("·"), QLabel(fix_trials.in_words(trial.remedy)), QLabel()
-        self.accuracy, self.sparkline, self.apply = QLabel(), Sparkline(), QPushButton("Take")
+        self.accuracy, self.sparkline, self.apply = QLabel(), Sparkline(), QPushButton("Taken")
+        self.apply.setEnabled(False)  # until it is known whether the run has it
         self.accuracy.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
         self.mark.setAlignment(Qt.AlignmentFlag.AlignTop | Qt.AlignmentFlag.AlignHCenter)
         self.mark.setFixedWidth(14)
@@ -104,7 +107,6 @@ class FixRow(QFrame):
         self.apply.setProperty("role", "small")
         self.apply.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.apply.setAccessibleName(f"Take this one: {self.name.text()}")
-        self.apply.setToolTip(BRANCH if fix_trials.acts_live(trial.remedy) else RESTART)
         self.apply.clicked.connect(lambda: self.apply_asked.emit(self.trial))
         keep = self.apply.sizePolicy()
         keep.setRetainSizeWhenHidden(True)
@@ -123,7 +125,7 @@ class FixRow(QFrame):
         row.addWidget(self.sparkline, 0, Qt.AlignmentFlag.AlignVCenter)
         row.addWidget(self.apply, 0, Qt.AlignmentFlag.AlignVCenter)
 
-    def show_trial(self, trials: Trials, bounds: tuple[float, float]) -> None:
+    def show_trial(self, trials: Trials, bounds: tuple[float, float], *, taken: bool) -> None:
         trial = self.trial
         role = outcome_of(outcome_key(trial)).tone
         if trial.outcome == "broke again" and trial.remedy and _later(trials, trial):
@@ -144,6 +146,11 @@ class FixRow(QFrame):
             self.setAccessibleName(f"{self.name.text()}: {' '.join(text.split())}")
             self.restyle()
         self.apply.setVisible(trial.outcome == "held" and bool(trial.remedy))
+        if self.apply.isEnabled() == taken:
+            self.apply.setEnabled(not taken)
+            self.apply.setText("Taken" if taken else "Take")
+            does = BRANCH if fix_trials.acts_live(trial.remedy) else RESTART
+            self.apply.setToolTip(TAKEN if taken else does)
         if trial.run is not None and trial.run.replayed is None:
             losses = _curve(trial.run, trials)
             at = -1 if trial.broke_at is None else max(trial.broke_at - trials.step, 0)
@@ -213,8 +220,9 @@ class FixesPanel(QWidget):
             self._column.insertWidget(self._first + place, row)
         self.refresh()
 
-    def refresh(self, drawn: str = "") -> None:
-        """Show how far the trials are, and which future is drawn over the plots."""
+    def refresh(self, drawn: str = "", has: Callable[[str], bool] = lambda _: False) -> None:
+        """Show how far the trials are, and which future is drawn over the plots. `has`: whether the run in the plots
+        goes on with a remedy."""
         trials = self._trials
         if trials is None:
             return
@@ -228,7 +236,7 @@ class FixesPanel(QWidget):
                 QWidget.setTabOrder(row.apply, after.apply)
         limits = bounds(trials)
         for row in rows:
-            row.show_trial(trials, limits)
+            row.show_trial(trials, limits, taken=has(row.trial.remedy))
         over = trials.over
         self.stop.setVisible(not over)
         text = fix_trials.headline(trials) if over else f"Trying: {trials.progress}" if trials.progress else "Trying"

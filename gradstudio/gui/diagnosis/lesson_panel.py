@@ -103,6 +103,7 @@ class LessonPanel(QWidget):
         self._rows = []
         for place, step in enumerate(preset.lesson):
             mark, row = QLabel(), LessonStepRow(step, self._formulas)
+            mark.setAlignment(Qt.AlignmentFlag.AlignHCenter)
             row.predicted.connect(partial(self._predict, place))
             row.explained.connect(partial(self._explain, place))
             row.left_out.connect(partial(self._leave_out, place))
@@ -151,16 +152,19 @@ class LessonPanel(QWidget):
         done = sum(step.over and step.mark != "answered" for step in steps)
         count = f"  {done} of {len(self._rows)}" if self._rows else ""
         what = "LESSON" if self._rows else "PRESET"
-        self.heading.setText(f"{what} · {self._preset.title.upper()}{count}")
+        title = "" if self._secret else f" · {self._preset.title.upper()}"  # the name may be the answer
+        self.heading.setText(f"{what}{title}{count}")
         self._shown = self._asked_of(self._run) if self._run else ()
         if self._at != self.progress.next and 0 < self.progress.next < len(self._rows):
             self.went_on.emit(self._rows[self.progress.next][1])
         self._at = self.progress.next
         too_late, can_explain, waits = self._shown or (False, False, ("",) * len(self._rows))
         last = self._last_shown()
+        widest = max(map(self.fontMetrics().horizontalAdvance, MARKS.values()))
         for place, (mark, row) in enumerate(self._rows):
             passed = steps[place]
             mark.setText(MARKS[passed.mark])
+            mark.setFixedWidth(widest)  # so that no text moves for another mark
             tone = {"done": "good", "right": "good", "wrong": "bad"}.get(passed.mark, "dim")
             mark.setStyleSheet(f"color: {getattr(theme.colors, tone)};")
             current = place == self.progress.next

@@ -76,7 +76,12 @@ class OverlayLayer:
                 self._curves[place] = OverlayCurve(self._canvas, place)
             steps, values = overlaid.rows(self._column)
             self._curves[place].lay_out(self._canvas.places.here(steps, overlaid.clock), values, scale)
-        self.tags = [_end_tag(place, overlaid, self._column, self._canvas) for place, overlaid in shown.items()]
+
+        def leaves(value: float) -> bool:
+            """Return whether a value lies above the plot."""
+            return bool(transform.m22() * scale(np.array([value]))[0] + transform.dy() < 0)
+
+        self.tags = [_end_tag(place, each, self.columns, self._canvas, leaves) for place, each in shown.items()]
 
     def restyle(self) -> None:
         for curve in self._curves.values():
@@ -162,15 +167,23 @@ class OverlayCurve:
         self._path.setPath(pg.arrayToQPath(across, down, connect="finite") if finite.any() else QPainterPath())
 
 
-def _end_tag(place: int, overlaid: Overlaid, column: str, canvas: Canvas) -> Tag:
-    """Return the name of an overlay where its curve ends. One that ends in NaN or Inf says since when."""
-    steps, values = overlaid.rows(column)
+def _end_tag(
+    place: int, overlaid: Overlaid, columns: tuple[str, str], canvas: Canvas, leaves: Callable[[float], bool]
+) -> Tag:  # fmt: skip
+    """Return the name of an overlay where its curve ends. One that ends in NaN or Inf says since when; where the curve
+    leaves the plot, it says how high it came."""
+    (steps, values), told = overlaid.rows(columns[0]), overlaid.rows(columns[1])[1]
     finite = np.flatnonzero(np.isfinite(values))
     last = int(finite[-1]) if len(finite) else -1
     name, texts = NAMES[place], (NAMES[place],)
+    highest = float(values[finite].max()) if len(finite) else 0.0
+    high = number(float(told[np.isfinite(told)].max())) if len(finite) and leaves(highest) else ""
+    if high:
+        texts = (f"{name}: up to {high}", name)
     if last + 1 < len(values):
         broken, last = number(float(values[last + 1])), last + 1
         texts = (f"{name}: {broken} at step {int(steps[last]):,}", f"{name}: {broken}", name)
+        texts = (f"{texts[0]}, after {high}", *texts) if high else texts
     step = float(canvas.places.here(float(steps[last]), overlaid.clock)) if len(steps) else 0.0
     return Tag(step, texts, place, overlaid.title, slides=True)
 

@@ -7,7 +7,7 @@ from functools import partial
 
 from PySide6.QtWidgets import QMenu
 
-from gradstudio.core.knobs import format_value
+from gradstudio.core.knobs import value_text
 from gradstudio.core.text import one_line, shortened
 from gradstudio.gui.services.context import Context
 from gradstudio.session.simulator import Change
@@ -33,7 +33,7 @@ def fill(menu: QMenu, context: Context) -> None:
 
 def _add(menu: QMenu, what: str, change: Change, call: Callable[[], object]) -> None:
     told = ", ".join(
-        f"{name} {format_value(change.before[name])} → {format_value(value)}"
+        f"{name} {value_text(change.before[name])} → {value_text(value)}"
         for name, value in change.after.items()
         if name in change.before
     )

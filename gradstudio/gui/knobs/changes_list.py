@@ -5,7 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QGridLayout, QLabel, QVBoxLayout, QWidget
 
-from gradstudio.core.knobs import format_value
+from gradstudio.core.knobs import value_text
 from gradstudio.gui.knobs.essentials import label
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.plain_grounds import Rule
@@ -48,7 +48,7 @@ class ChangesList(QWidget):
             if place < len(listed):
                 number, event = listed[place]
                 name = label(run.experiment.find_knob(event.knob))
-                values = " → ".join(format_value(value) for value in (event.before, event.value))
+                values = " → ".join(value_text(value) for value in (event.before, event.value))
                 told.setText(f"{number} · {name} {values}")
                 step.setText(f"step {event.step:,}")
         self.setVisible(bool(listed))

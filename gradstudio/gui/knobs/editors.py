@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from fractions import Fraction
 
 from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QButtonGroup, QCheckBox, QFrame, QHBoxLayout, QLineEdit, QMenu, QPushButton, QWidget
 
 from gradstudio.core.experiment import Experiment
-from gradstudio.core.knobs import Knob, KnobError, Value, format_value
+from gradstudio.core.knobs import Knob, KnobError, Value, value_text
 from gradstudio.core.studio_file import SECTION
-from gradstudio.core.text import number
 from gradstudio.gui.knobs.knob_tooltip import knob_tooltip
-from gradstudio.gui.widgets.menu_arrow import ARROW
+from gradstudio.gui.widgets.menu_arrow import add_arrow
 from gradstudio.gui.widgets.roles import set_styled
 from gradstudio.gui.widgets.scroll_safe import SLIDER_STEPS, Combo, Slider
 
 FITTING = 6  # characters that a line has room for; one with more is wider
-LARGEST_DIVISOR = 1000  # of a number that is shown as a quotient
 SHORT_NAMES = {"per_tensor": "tensor", "agc": "AGC"}
 
 
@@ -104,12 +101,13 @@ class DeviceEditor(Editor):
         self.automatic = ""  # the device that `auto` stands for, once that is known
         self.head = self.button = QPushButton()
         self.button.setMenu(QMenu(self.button))
+        add_arrow(self.button)
         self.button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
 
     def set_value(self, value: Value) -> None:
         self.value = value
         more = f" ({self.automatic})" if value == "auto" and self.automatic else ""
-        self.button.setText(f"{value}{more} {ARROW}")
+        self.button.setText(f"{value}{more}")
 
 
 class SwitchEditor(Editor):
@@ -158,18 +156,11 @@ class LineEditor(Editor):
 
     def set_value(self, value: Value) -> None:
         self.value = value
-        text = self._text(value)
+        text = value_text(value)
         self._line.setText(text)
         self._line.setCursorPosition(0)
         set_styled(self._line, "long", "true" if len(text) > FITTING else None)
         self._mark(wrong=False)
-
-    def _text(self, value: Value) -> str:
-        if isinstance(value, float):
-            whole = f"{value:.0f}" if value == round(value) and abs(value) < 1e10 else ""
-            short = next((text for text in (whole or number(value, 6), f"{value:.12g}") if float(text) == value), "")
-            return short or _quotient(value) or repr(value)
-        return format_value(value)
 
     def _take(self) -> None:
         if not self._line.isModified():
@@ -182,7 +173,7 @@ class LineEditor(Editor):
         except KnobError:
             self._mark(wrong=True)
             point = " (with a decimal point, not a comma)" if "," in text else ""
-            self.wrong.emit(f"allowed: {self.knob.allowed}{point}; still in force: {format_value(self.value)}")
+            self.wrong.emit(f"allowed: {self.knob.allowed}{point}; still in force: {value_text(self.value)}")
             return
         before, self.value = self.value, value
         self.set_value(value)
@@ -229,7 +220,7 @@ class NumberEditor(LineEditor):
         value = round(raw) if self.knob.kind == "int" else float(f"{raw:.{2 if self.knob.logarithmic else 3}g}")
         if value != self.value:
             self.value = value
-            self._line.setText(self._text(value))
+            self._line.setText(value_text(value))
             self._mark(wrong=False)
             self.slid.emit(value, not self._slider.isSliderDown())
 
@@ -242,15 +233,6 @@ _EDITORS: dict[str, Callable[[Knob], Editor]] = {
     "text": LineEditor,
 }
 _SPECIAL: dict[str, Callable[[Knob], Editor]] = {"clipping.kind": SegmentsEditor, "run.device": DeviceEditor}
-
-
-def _quotient(value: float) -> str:
-    """Return a number as the quotient of two small ones, such as 1/3, whose digits would not fit; "" where it is
-    none."""
-    if not math.isfinite(value):
-        return ""
-    near = Fraction(value).limit_denominator(LARGEST_DIVISOR)
-    return f"{near.numerator}/{near.denominator}" if near.numerator / near.denominator == value else ""
 
 
 def editor_for(knob: Knob) -> Editor:

@@ -96,7 +96,9 @@ class KnobGroup(QWidget):
         self._body.setVisible(bool(shown))
         self.setVisible(bool(shown) if words else bool(able) and not folded)
         changed = sum(row.changed for row in able) if not self.head.open else 0
-        self.head.show_title(open=self.head.open or bool(words), note=f"{changed} changed" if changed else "")
+        notes = [f"{len(able)} that can act"] if self.title == "Mistakes" and not words else []
+        notes += [f"{changed} changed"] if changed else []
+        self.head.show_title(open=self.head.open or bool(words), note=", ".join(notes))
         return len(able)
 
 

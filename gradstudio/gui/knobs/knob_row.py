@@ -6,7 +6,7 @@ from PySide6.QtCore import QPoint, Qt, Signal
 from PySide6.QtWidgets import QApplication, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
 from gradstudio.core import mistakes
-from gradstudio.core.knobs import Knob, Value, format_value
+from gradstudio.core.knobs import Knob, Value, format_value, value_text
 from gradstudio.gui.knobs.editors import editor_for
 from gradstudio.gui.knobs.essentials import TYPED, label
 from gradstudio.gui.knobs.knob_tooltip import knob_tooltip
@@ -110,7 +110,7 @@ class KnobRow(QWidget):
             self.editor.set_value(requested[name])
         self._preset_value = simulator.preset.experiment[name]
         self.dot.setVisible(requested[name] != self._preset_value)
-        self.dot.setToolTip(f"Resets the knob to the preset's value, {format_value(self._preset_value)}")
+        self.dot.setToolTip(f"Resets the knob to the preset's value, {value_text(self._preset_value)}")
         applies = requested.applies(name)
         self.setEnabled(applies)
         fixed = simulator.started and not simulator.run.over and not self.knob.live
@@ -125,7 +125,7 @@ class KnobRow(QWidget):
         effect, a value that is not in force, and a hint."""
         name, requested, run = self.knob.name, simulator.requested, simulator.run
         text, grave = self._hint = hint(name, requested, run)
-        in_force = format_value(run.in_force[name])
+        in_force = value_text(run.in_force[name])
         if self._error:
             return self._error, "error"
         if not applies:
@@ -138,7 +138,7 @@ class KnobRow(QWidget):
         if simulator.started and run.in_force[name] != requested[name]:
             text = f"set to {in_force} by the timeline"
         elif self._before is not None:
-            return f"set at this step; {format_value(self._before)} before it", "waiting"
+            return f"set at this step; {value_text(self._before)} before it", "waiting"
         return text, "waiting" if grave else "note"
 
     def show_hint(self, simulator: Simulator) -> None:
@@ -187,10 +187,10 @@ class KnobRow(QWidget):
         menu = popups.context_menu(self)
         knob = self.knob
         menu.addAction(
-            f"Preset's value: {format_value(self._preset_value)}",
+            f"Preset's value: {value_text(self._preset_value)}",
             lambda: self.asked.emit(knob.name, self._preset_value),
         )
-        menu.addAction(f"Default: {format_value(knob.default)}", lambda: self.asked.emit(knob.name, knob.default))
+        menu.addAction(f"Default: {value_text(knob.default)}", lambda: self.asked.emit(knob.name, knob.default))
         menu.addSeparator()
         text = f"{knob.name}={format_value(self.editor.value)}"
         menu.addAction(f"Copy “{text}”", lambda: QApplication.clipboard().setText(text))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from gradstudio.core.knobs import Knob, format_value
+from gradstudio.core.knobs import Knob, value_text
 from gradstudio.core.text import strong
 
 
@@ -14,5 +14,5 @@ def knob_tooltip(knob: Knob, note: str = "") -> str:
     more = f"<p>{escape(note[0].upper() + note[1:])}.</p>" if note else ""
     return (
         f"<p>{strong(knob.name)}<br>{escape(knob.help)}</p>{more}<p>{escape(knob.allowed)}; default "
-        f"{escape(format_value(knob.default))}; {when}</p>"
+        f"{escape(value_text(knob.default))}; {when}</p>"
     )

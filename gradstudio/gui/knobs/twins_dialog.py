@@ -5,7 +5,7 @@ from __future__ import annotations
 from PySide6.QtWidgets import QComboBox, QDialogButtonBox, QFormLayout, QLabel, QLineEdit, QVBoxLayout
 
 from gradstudio.core.experiment import Experiment, differing
-from gradstudio.core.knobs import KnobError, format_value
+from gradstudio.core.knobs import KnobError, value_text
 from gradstudio.gui.knobs.editors import Editor, editor_for
 from gradstudio.gui.services.context import Context
 from gradstudio.gui.widgets.popups import TemporaryDialog
@@ -92,7 +92,7 @@ class TwinsDialog(TemporaryDialog):
         """Say what the twin will have, or why it cannot have this value."""
         assert self.editor is not None
         requested, name = self._context.simulator.requested, self.editor.knob.name
-        self.now.setText(f"The run keeps {format_value(requested[name])}.")
+        self.now.setText(f"The run keeps {value_text(requested[name])}.")
         try:
             twin = twin_experiment(requested, name, self.editor.value)
         except KnobError as fault:
@@ -118,5 +118,5 @@ def _told(run: Experiment, twin: Experiment, name: str) -> str:
         for knob, value in twin.items()
         if knob.name.startswith(section) and twin.applies(knob.name) and not run.applies(knob.name)
     }
-    values = ", ".join(f"{other.removeprefix(section)} = {format_value(value)}" for other, value in told.items())
+    values = ", ".join(f"{other.removeprefix(section)} = {value_text(value)}" for other, value in told.items())
     return f"The twin has {values}."

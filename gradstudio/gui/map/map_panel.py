@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QVBoxLay
 from gradstudio.gui.map.map_picture import MapPicture
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets import popups
-from gradstudio.gui.widgets.menu_arrow import ARROW
+from gradstudio.gui.widgets.menu_arrow import add_arrow
 from gradstudio.gui.widgets.page import Page
 from gradstudio.gui.widgets.plain_grounds import scrolled
 from gradstudio.gui.widgets.roles import role_label, set_role
@@ -60,11 +60,12 @@ class MapPanel(Page):
 
     def __init__(self) -> None:
         super().__init__()
-        self.new, self.open, self.export = QPushButton("New map…"), QPushButton("Open…"), QPushButton(f"Export {ARROW}")
+        self.new, self.open, self.export = QPushButton("New map…"), QPushButton("Open…"), QPushButton("Export")
         self.pause, self.go_on, self.cancel = QPushButton("Pause"), QPushButton("Go on"), QPushButton("Cancel")
         self.title, self.state = role_label("", "title"), role_label(ABOUT, "dim")
         self.bar, self.picture = LevelBar(), MapPicture()
         self.readout, self.place, self.words = QLabel(), QLabel(), QLabel()
+        add_arrow(self.export)
         self._why_not = ""
         self._explain()
         self._lay_out()
@@ -99,6 +100,8 @@ class MapPanel(Page):
         self.go_on.setVisible((going and paused) or unfinished)
         self.cancel.setVisible(going)
         self._buttons.setVisible(going or unfinished)
+        set_role(self.new, "" if going or unfinished else "primary")
+        set_role(self.go_on, "primary")
 
     def show_words(self, words: str) -> None:
         """Show what the map says, below its picture."""

@@ -13,6 +13,7 @@ from gradstudio.gui.plots.layers import LayersPlot
 from gradstudio.gui.plots.network_page import NetworkPage
 from gradstudio.gui.plots.plot_options import Chosen, Option
 from gradstudio.gui.theme import theme
+from gradstudio.gui.widgets.roles import role_label
 from gradstudio.session.record.run import Run
 
 TITLES: Mapping[str, str] = MappingProxyType({"network": "Network", "layers": "Layers × steps", "cliff": "Cliff"})
@@ -43,6 +44,9 @@ class LayerCard(QFrame):
         self._heads.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
         self._head = QHBoxLayout()
         self._head.setContentsMargins(6, 4, 12, 0)
+        self.title = role_label(TITLES["network"], "title")
+        self.title.setContentsMargins(4, 0, 0, 0)
+        self._head.addWidget(self.title)
         self._head.addWidget(self.tabs)
         self._head.addWidget(self._heads, 1)
         column = QVBoxLayout(self)
@@ -69,7 +73,9 @@ class LayerCard(QFrame):
 
     def refresh(self, run: Run) -> None:
         """Show the run on the page that is in sight; the heatmap is refreshed with the other plots."""
-        self.tabs.setVisible(bool(len(run.history)))  # before the first step there is nothing to choose from
+        begun = bool(len(run.history))  # before the first step there is nothing to choose from
+        self.tabs.setVisible(begun)
+        self.title.setVisible(not begun)
         if self.network.isVisible():
             self.network.refresh(run)
 

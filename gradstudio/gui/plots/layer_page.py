@@ -104,7 +104,7 @@ class LayerPage(QWidget):
 
     def _make_head(self) -> QFrame:
         head = QFrame()
-        self.back, self.before, self.after = QPushButton("‹ All plots"), QPushButton("▲"), QPushButton("▼")
+        self.back, self.before, self.after = QPushButton("‹ All plots"), QPushButton(), QPushButton()
         for button, name, tip, call in (
             (self.back, "Back to all plots", "Shows all plots again (Esc)", self.left.emit),
             (self.before, "Previous layer", "Shows the layer above (Up, Alt+Up)", lambda: self.turn(-1)),
@@ -137,8 +137,13 @@ class LayerPage(QWidget):
             label.setProperty("role", "dim")
             label.setWordWrap(label is self.outputs)
         self.outputs.hide()
-        theme.dress(head)
+        self._draw_icons()
+        theme.dress(head, self._draw_icons)
         return head
+
+    def _draw_icons(self) -> None:
+        self.before.setIcon(theme.icon("chevron_up", "accent"))
+        self.after.setIcon(theme.icon("chevron", "accent"))
 
     def _chosen(self, row: int) -> None:
         """Show the layer of a row of the choice; a line between two modules is none."""

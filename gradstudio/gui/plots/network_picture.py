@@ -192,7 +192,9 @@ class NetworkPicture(QWidget):
         painter.drawRoundedRect(box, 5, 5)
         letters = max(int(box.width() / (painter.fontMetrics().averageCharWidth() + 0.5)), 3)
         painter.setPen(theme.color("text"))
-        painter.drawText(box, Qt.AlignmentFlag.AlignCenter, short_name(name, letters))
+        lines = [short_name(part, letters - 1) for part in name.split("–")] if "–" in name else [name]
+        text = "–\n".join(short_name(each, letters) for each in lines)
+        painter.drawText(box, Qt.AlignmentFlag.AlignCenter, text)
 
     def _draw_forward(self, painter: QPainter, place: int) -> None:
         one, other = self._box(place), self._box(place + 1)

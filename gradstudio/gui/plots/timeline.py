@@ -9,7 +9,7 @@ import numpy as np
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QComboBox, QGraphicsRectItem, QPushButton
 
-from gradstudio.core.knobs import format_value
+from gradstudio.core.knobs import value_text
 from gradstudio.core.text import duration, number, plural, strong
 from gradstudio.gui.drawing.axes import Axis
 from gradstudio.gui.drawing.marks import Mark, Marks
@@ -190,7 +190,7 @@ class Timeline(StepPlot):
         places = self.steps.places
         here, near = places.of(step), 0.012 * (self.steps.right - self.steps.left)  # about as wide as a mark
         changes = [change for change in list(run.timeline) if abs(places.of(change.step) - here) <= near]
-        texts = [f"{change.knob} = {format_value(change.value)} since step {change.step:,}" for change in changes]
+        texts = [f"{change.knob} = {value_text(change.value)} since step {change.step:,}" for change in changes]
         diverged = run.first_nonfinite_step
         if diverged is not None and abs(places.of(diverged) - here) <= near:
             texts.append(f"diverged at step {diverged:,}")
@@ -201,7 +201,7 @@ class Timeline(StepPlot):
         told = [f"{plural(len(run.history), 'step', 'steps')} made, {plural(len(changes), 'change', 'changes')}."]
         if changes:
             last = changes[-1]
-            told.append(f"The last is {last.knob} = {format_value(last.value)} at step {last.step:,}.")
+            told.append(f"The last is {last.knob} = {value_text(last.value)} at step {last.step:,}.")
         if diverged is not None:
             told.append(f"It diverged at step {diverged:,}.")
         return " ".join(told)

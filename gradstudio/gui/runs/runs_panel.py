@@ -23,7 +23,7 @@ from gradstudio.gui.runs.run_search import SORTS, RunSearch
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets import popups
 from gradstudio.gui.widgets.list_keys import key
-from gradstudio.gui.widgets.menu_arrow import ARROW
+from gradstudio.gui.widgets.menu_arrow import add_arrow
 from gradstudio.gui.widgets.search_line import SearchLine
 from gradstudio.session.library.store import Entry
 from gradstudio.session.words import run_texts
@@ -55,7 +55,8 @@ class RunsPanel(QWidget):
         self.list, self.count = RunListView(self.model, self.rows, "Runs", ABOUT_KEYS, EMPTY), QLabel()
         self.empty = self.list.empty
         self.notes = NotesEditor()
-        self.saved = QPushButton(f"Saved {ARROW}")
+        self.saved = QPushButton("Saved")
+        add_arrow(self.saved)
         self._build_choices()
         self._build_list()
         self._build_buttons()

@@ -10,7 +10,7 @@ from PySide6.QtCore import QObject, Signal
 
 from gradstudio.core import presets, ranks_allowed
 from gradstudio.core.experiment import Experiment, parse_assignment
-from gradstudio.core.knobs import KnobError, Value, format_value
+from gradstudio.core.knobs import KnobError, Value, value_text
 from gradstudio.core.text import plural, storable
 from gradstudio.gui.services.message_bar import MessageBar
 from gradstudio.session import own_model
@@ -235,7 +235,7 @@ class SimulatorController(QObject):
         """Say which knobs were changed at the step that the run was set back to, and offer to go on without."""
         if not (found := changed_at(self._simulator.run, step)):
             return
-        told = " and ".join(f"{name} = {format_value(after)}" for name, (_, after) in found.items())
+        told = " and ".join(f"{name} = {value_text(after)}" for name, (_, after) in found.items())
         before = {name: value for name, (value, _) in found.items()}
         self._message.show_news(
             f"{told} {'was' if len(found) == 1 else 'were'} set at this step.",
@@ -283,9 +283,9 @@ class SimulatorController(QObject):
             self._message.show_error(str(fault))
         else:
             if others:
-                told = " and ".join(f"{other} = {format_value(new)}" for other, new in others.items())
+                told = " and ".join(f"{other} = {value_text(new)}" for other, new in others.items())
                 self._message.show_news(
-                    f"{name} = {format_value(value)} needs {told}, so "
+                    f"{name} = {value_text(value)} needs {told}, so "
                     f"{'that was' if len(others) == 1 else 'those were'} set too."
                 )
         self.knobs_changed.emit()
@@ -319,7 +319,7 @@ class SimulatorController(QObject):
         except KnobError as fault:
             self._message.show_error(str(fault))
         else:
-            told = " and ".join(f"{name} = {format_value(value)}" for name, value in values.items())
+            told = " and ".join(f"{name} = {value_text(value)}" for name, value in values.items())
             if not self._simulator.started:
                 self._message.show_news(f"Set: {told}.", action=("Run", self.run_or_pause), stay=LEFT_STAYS)
             elif self._simulator.run.over or self._simulator.waiting_for_restart:
@@ -343,7 +343,7 @@ class SimulatorController(QObject):
         undone = self._simulator.undo()
         self.knobs_changed.emit()
         if undone:
-            values = " and ".join(f"{name} = {format_value(value)} again" for name, value in undone.items())
+            values = " and ".join(f"{name} = {value_text(value)} again" for name, value in undone.items())
             self._message.show_news(f"Undone: {values}.")
         else:
             self._message.show_news("There is no knob change left to undo.")
@@ -355,7 +355,7 @@ class SimulatorController(QObject):
         redone = self._simulator.redo()
         self.knobs_changed.emit()
         if redone:
-            values = " and ".join(f"{name} = {format_value(value)}" for name, value in redone.items())
+            values = " and ".join(f"{name} = {value_text(value)}" for name, value in redone.items())
             self._message.show_news(f"Redone: {values}.")
         else:
             self._message.show_news("There is no undone knob change to redo.")

@@ -9,15 +9,14 @@ from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QMenu, QPushButton, QWidget
 
 from gradstudio.core.experiment import find_knob
-from gradstudio.core.knobs import Value, format_value
-from gradstudio.core.text import number
+from gradstudio.core.knobs import Value, value_text
 from gradstudio.gui.knobs.essentials import short_label
 from gradstudio.gui.services.simulator_controller import SimulatorController
 from gradstudio.gui.shell.speed_slider import SpeedSlider
 from gradstudio.gui.shell.state_pill import StatePill
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.change_watch import ChangeWatch
-from gradstudio.gui.widgets.menu_arrow import ARROW
+from gradstudio.gui.widgets.menu_arrow import add_arrow
 from gradstudio.gui.widgets.roles import set_role
 from gradstudio.session.running.worker import UNLIMITED
 from gradstudio.session.simulator import MORE_STEPS, Simulator
@@ -48,9 +47,10 @@ class TopBar(QWidget):
         self._show_speed(self.speed.speed)
         self.speed_label.setMinimumWidth(44)
         self.pill = StatePill()
-        self.preset, self.export = QPushButton(), QPushButton(f"Export {ARROW}")
+        self.preset, self.export = QPushButton(), QPushButton("Export")
         for button, name in ((self.preset, "Preset"), (self.export, "Export")):
             button.setMenu(QMenu(button))
+            add_arrow(button)
             button.setAccessibleName(name)
         self.preset.setToolTip("Lists the presets; a dot means that knobs differ from the loaded preset")
         self.export.setToolTip("Writes the run as a report, a script, an experiment or a table")
@@ -128,9 +128,9 @@ class TopBar(QWidget):
         named = name, self._mark, theme.zoom, self.preset.sizeHint().width()
         if named == self._named:
             return
-        self.preset.setText(f"{name}{MARK} {ARROW}")
+        self.preset.setText(f"{name}{MARK}")
         self.preset.setMinimumWidth(self.preset.sizeHint().width())  # so that nothing moves when the mark comes
-        self.preset.setText(f"{name}{self._mark} {ARROW}")
+        self.preset.setText(f"{name}{self._mark}")
         self._named = name, self._mark, theme.zoom, self.preset.sizeHint().width()
 
     def _show_speed(self, steps_per_second: float) -> None:
@@ -220,6 +220,5 @@ def _rewinding(healthy: int, changes: Mapping[str, tuple[Value, Value]]) -> str:
         return REWIND_TO.format(healthy)
     (name, (_, value)), *others = changes.items()
     called = short_label(find_knob(name))
-    written = number(value) if isinstance(value, float) else format_value(value)
-    told = (f"{called} = {written}", called) if not others else ()
+    told = (f"{called} = {value_text(value)}", called) if not others else ()
     return REWIND_WITHOUT.format(next((each for each in told if len(each) <= LONGEST_CHANGE), "change"))

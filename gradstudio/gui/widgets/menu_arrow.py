@@ -1,3 +1,8 @@
 """The sign on a button that opens a menu."""
 
-ARROW = "▼"
+from PySide6.QtWidgets import QPushButton
+
+
+def add_arrow(button: QPushButton) -> None:
+    """Show at the right end of a button that it opens a menu."""
+    button.setProperty("opens", "menu")

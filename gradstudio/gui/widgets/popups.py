@@ -20,10 +20,12 @@ from PySide6.QtWidgets import (
     QLineEdit,
     QMenu,
     QMessageBox,
+    QPushButton,
     QWidget,
 )
 
 from gradstudio.gui.theme import theme
+from gradstudio.gui.widgets.roles import set_role
 
 WIDE = (800, 480)  # px of a file dialog: its columns are not cut
 LOOK = 50  # ms between two looks whether a question of a closed dialog is answered
@@ -54,10 +56,12 @@ def _describe(dialog: QDialog) -> None:
     for box in boxes:
         for button in box.buttons():
             button.setIcon(QIcon())
+            goes_on = box.buttonRole(button) in accepting and len(box.buttons()) > 1
             if not button.accessibleDescription() and not button.toolTip():
-                goes_on = box.buttonRole(button) in accepting and len(box.buttons()) > 1
                 does = f"Goes on with what this dialog says: {dialog.windowTitle()}"
                 button.setAccessibleDescription(does if goes_on else "Closes this dialog, and changes nothing")
+            if goes_on and not any(other.isDefault() for other in box.findChildren(QPushButton) if other is not button):
+                set_role(button, "primary")
     for combo in dialog.findChildren(QComboBox):
         if (line := combo.lineEdit()) is not None:
             line.setAccessibleName(combo.accessibleName())

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from gradstudio.core.exam import LETTERS, Exam
 from gradstudio.core.experiment import parse_assignment
-from gradstudio.core.knobs import format_value
+from gradstudio.core.knobs import value_text
 from gradstudio.core.text import percent, plural
 from gradstudio.session.course.exam_making import KEPT
 from gradstudio.session.course.exam_taking import FIX, AnswerSheet
@@ -29,9 +29,9 @@ def solution(exam: Exam) -> Solution:
     broke = []
     for name, healed in map(parse_assignment, hidden.fix):
         later = [change for change in timeline if change.knob == name]
-        broke += [f"{name} = {format_value(change.value)} from step {change.step:,} on" for change in later]
+        broke += [f"{name} = {value_text(change.value)} from step {change.step:,} on" for change in later]
         if not later and experiment[name] != healed:
-            broke.append(f"{name} = {format_value(experiment[name])}")
+            broke.append(f"{name} = {value_text(experiment[name])}")
     reached = sorted(hidden.aims.values())
     fix = ", ".join(text.replace("=", " = ", 1) for text in hidden.fix)
     best = (

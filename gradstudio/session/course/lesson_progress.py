@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gradstudio.core.experiment import Experiment, differing, parse_assignment
-from gradstudio.core.knobs import format_value
+from gradstudio.core.knobs import value_text
 from gradstudio.core.lesson import LessonStep
 from gradstudio.core.presets import Preset, Promise
 from gradstudio.core.text import number
@@ -186,7 +186,7 @@ class Progress:
             return
         if all(run.in_force[name] == value for name, value in map(parse_assignment, promise.fix)):
             return
-        told = ", ".join(f"{name} = {format_value(value)}" for name, value in others.items())
+        told = ", ".join(f"{name} = {value_text(value)}" for name, value in others.items())
         for at in wanted:
             self.steps[at] = Passed("done", f"Another way heals it too: {told}.")
 

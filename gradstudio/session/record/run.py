@@ -19,7 +19,7 @@ from gradstudio.core.events import Change, Event
 from gradstudio.core.experiment import Experiment, differing
 from gradstudio.core.gauge_samples import Sample
 from gradstudio.core.history import History
-from gradstudio.core.knobs import Value, format_value
+from gradstudio.core.knobs import Value, value_text
 from gradstudio.core.presets import Preset
 from gradstudio.core.provenance import Provenance
 from gradstudio.core.rule_thresholds import all_rules, rules_of_a_script
@@ -136,7 +136,7 @@ class Run:
         net = differing(self.at_fork or self.in_force, self.in_force)
         told = {change.knob: change.value for change in self.asked if change in self.timeline}
         told |= {knob: value for knob, value in net.items() if (knob, value) not in planned}
-        return ", ".join(f"{knob} = {format_value(value)}" for knob, value in told.items()) or "no change"
+        return ", ".join(f"{knob} = {value_text(value)}" for knob, value in told.items()) or "no change"
 
     def owner(self, step: int) -> str:
         """Return the id of the oldest run that stood in the same state before that step."""
@@ -156,7 +156,7 @@ class Run:
         told = []
         for change in list(self.timeline):
             before = values.get(change.knob, self.experiment[change.knob])
-            text = f"{change.knob} {format_value(before)} → {format_value(change.value)}"
+            text = f"{change.knob} {value_text(before)} → {value_text(change.value)}"
             told.append(Event(change.step, "knob_changed", text, change.knob, before, change.value))
             values[change.knob] = change.value
         return told

@@ -16,7 +16,7 @@ from gradstudio.core.events import Change, Event, Kind
 from gradstudio.core.experiment import Experiment, find_knob
 from gradstudio.core.gauge_samples import Sample, kept
 from gradstudio.core.history import ALIKE, History, Layer, Row, loss_broke
-from gradstudio.core.knobs import Value, format_value
+from gradstudio.core.knobs import Value, value_text
 from gradstudio.core.loop_calls import in_words
 from gradstudio.core.older_meanings import differences
 from gradstudio.core.provenance import Provenance
@@ -206,7 +206,7 @@ class RunWriter:
         if value != (earlier[-1] if earlier else run.experiment[name]):
             timeline.append(Change(step, name, value))
         self._values.update(in_force=in_force, timeline=timeline)
-        text = f"{find_knob(name).name} {format_value(before)} → {format_value(value)}"
+        text = f"{find_knob(name).name} {value_text(before)} → {value_text(value)}"
         self._values["events"].append(Event(step, "knob_changed", text, name, before, value))
 
     def refuse(self, name: str, value: Value, why: str) -> None:

@@ -10,7 +10,7 @@ from gradstudio.core import ranks_allowed
 from gradstudio.core.adjusted_knobs import with_adjustments
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import History
-from gradstudio.core.knobs import Knob, KnobError, Value, format_value
+from gradstudio.core.knobs import Knob, KnobError, Value, value_text
 from gradstudio.core.presets import Preset
 from gradstudio.session.record.run import Run
 
@@ -35,14 +35,14 @@ def twin_experiment(experiment: Experiment, name: str, value: Value) -> Experime
     for each in (experiment, wanted):
         ranks_allowed.check_alone(each, "there are no twins")
     if wanted == experiment:
-        raise KnobError(f"{name} is {format_value(value)} already; twins need another value")
+        raise KnobError(f"{name} is {value_text(value)} already; twins need another value")
     return wanted
 
 
 def twin_of(preset: Preset, experiment: Experiment, name: str, value: Value) -> Run:
     """Return the twin of a run of this experiment; KnobError where there is none."""
     wanted = twin_experiment(experiment, name, value)
-    return Run(preset, wanted, preset.timeline, name=f"{preset.title}: {name} = {format_value(wanted[name])}")
+    return Run(preset, wanted, preset.timeline, name=f"{preset.title}: {name} = {value_text(wanted[name])}")
 
 
 def another_value(knob: Knob, now: Value) -> Value:

@@ -452,7 +452,9 @@ def _rises(first: np.ndarray, last: np.ndarray) -> bool:
 
 
 def headline(trials: Trials) -> str:
-    """Return how many of the fixes held, in words."""
+    """Return how many of the fixes healed the run, in words. One that learns nothing, or gets worse, has not."""
     held = [trial for trial in trials.ranked if trial.outcome == "held" and trial.remedy]
+    healed = sum(trial.learns and not trial.useless for trial in held)
     count = sum(trial.outcome is not None for trial in trials.trials if trial.remedy)
-    return f"{plural(len(held), 'fix', 'fixes')} of {count} held"
+    others = f", {len(held) - healed} only survive" if len(held) > healed else ""
+    return f"{plural(healed, 'fix', 'fixes')} of {count} healed the run{others}"

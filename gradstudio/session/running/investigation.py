@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gradstudio.core.history import History
-from gradstudio.core.knobs import format_value
+from gradstudio.core.knobs import value_text
 from gradstudio.core.provenance import PHASES, Provenance
 from gradstudio.core.text import listed, number, plural
 from gradstudio.session.record import branches
@@ -114,7 +114,7 @@ def led_up(run: Run, found: Provenance) -> str:
     if recent:
         change = recent[-1]
         parts.append(
-            f"{plural(step - change.step, 'step', 'steps')} before, {change.knob} became {format_value(change.value)}."
+            f"{plural(step - change.step, 'step', 'steps')} before, {change.knob} became {value_text(change.value)}."
         )
     return " ".join(parts)
 

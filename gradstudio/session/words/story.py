@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from gradstudio.core.knobs import format_value
+from gradstudio.core.knobs import value_text
 from gradstudio.core.task_measures import has_test_set, measure
 from gradstudio.core.text import number, one_line, percent, plural
 from gradstudio.session.record.ranked_findings import ranked
@@ -65,7 +65,7 @@ def _setup(run: Run) -> str:
     by_hand = "" if knobs.loss.kind == "auto" else f", under a loss written by hand ({knobs.loss.kind})"
     return (
         f"{network[0].upper()}{network[1:]} was trained on {names.task(knobs)} with "
-        f"{names.OPTIMIZERS[knobs.optimizer.kind]} at a learning rate of {format_value(knobs.optimizer.lr)}{by_hand}, "
+        f"{names.OPTIMIZERS[knobs.optimizer.kind]} at a learning rate of {value_text(knobs.optimizer.lr)}{by_hand}, "
         f"in {knobs.precision.dtype}{where}, with "
         f"seed {knobs.run.seed}."
     )
@@ -96,7 +96,7 @@ def _changes(run: Run) -> str:
     if not changes:
         return ""
     told = [
-        f"{event.knob} changed from {format_value(event.before)} to {format_value(event.value)} at step {event.step}"
+        f"{event.knob} changed from {value_text(event.before)} to {value_text(event.value)} at step {event.step}"
         for event in changes[:3]
     ]
     more = f", and {len(changes) - 3} more changes were made" if len(changes) > 3 else ""
