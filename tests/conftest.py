@@ -62,7 +62,6 @@ def own_user_data(monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = _HOME / f"data-{next(_numbers)}"
     monkeypatch.setenv("XDG_DATA_HOME", str(folder))
     monkeypatch.setenv("GRADSTUDIO_LIBRARY", "")  # for commands that set it, and for whoever has it set
-    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)  # a test before may have begun multiprocessing, which sets it
     return folder
 
 

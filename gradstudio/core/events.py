@@ -32,7 +32,8 @@ MOST_CHANGES = 10_000  # of a run: their file stays below the size that is read,
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An event at `step`; `knob`, `before` and `value` are set only where a knob changed."""
+    """An event at `step`; `knob`, `before` and `value` are set only where a knob changed; `value` also
+    where the learning rate got a factor."""
 
     step: int
     kind: Kind

@@ -12,15 +12,31 @@ from pathlib import Path
 
 from gradstudio.core import files, python_process
 
+if sys.platform == "win32":
+    from multiprocessing.context import SpawnContext as _Beginning
+    from multiprocessing.context import SpawnProcess as _Begun
+else:
+    from multiprocessing.context import ForkServerContext as _Beginning
+    from multiprocessing.context import ForkServerProcess as _Begun
+
 _LONGEST = 85  # characters of a folder in which a socket can have its name
+
+
+class Process(_Begun):  # pyright: ignore[reportGeneralTypeIssues]  # of one platform or the other
+    """A process that finds nothing in the current folder."""
+
+    def start(self) -> None:
+        with python_process.current_folder_kept_out():
+            super().start()
+
+
+class _Context(_Beginning):  # pyright: ignore[reportGeneralTypeIssues]
+    Process = Process
 
 
 def context(imports: Sequence[str]) -> BaseContext:
     """Return what begins processes, and set what their server imports once, if it does not run yet."""
-    import multiprocessing
-
-    python_process.keep_current_folder_out()
-    found = multiprocessing.get_context("spawn" if sys.platform == "win32" else "forkserver")
+    found = _Context()
     if sys.platform != "win32":
         _use_own_folder()
         found.set_forkserver_preload(list(imports))
@@ -47,9 +63,11 @@ def start() -> None:
     if sys.platform != "win32":
         from multiprocessing import forkserver, resource_tracker
 
-        resource_tracker.ensure_running()  # which lets Ctrl+C through again at its end
+        with python_process.current_folder_kept_out():
+            resource_tracker.ensure_running()  # which lets Ctrl+C through again at its end
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # a process that is started inherits this
         try:
-            forkserver.ensure_running()
+            with python_process.current_folder_kept_out():
+                forkserver.ensure_running()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)

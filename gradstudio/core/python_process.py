@@ -5,7 +5,13 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+_SAFE = "PYTHONSAFEPATH"
+_starting = threading.RLock()
 
 # The package of this very program, but nothing else of its folder before what the system has.
 _BEGIN = """import sys
@@ -21,7 +27,14 @@ def command(code: str, *arguments: str) -> list[str]:
     return [sys.executable, "-P", "-c", _BEGIN + code, str(package), *arguments]
 
 
-def keep_current_folder_out() -> None:
-    """Let no Python that multiprocessing starts from now on look into the current folder: neither its servers nor its
-    trackers, which it may start again at any time and whose command line is its own."""
-    os.environ["PYTHONSAFEPATH"] = "1"
+@contextmanager
+def current_folder_kept_out() -> Iterator[None]:
+    """Let no Python that multiprocessing starts meanwhile look into the current folder: neither a process nor its
+    servers and trackers, whose command line is its own."""
+    with _starting:
+        before = os.environ.get(_SAFE)
+        os.environ[_SAFE] = "1"
+        try:
+            yield
+        finally:
+            os.environ.pop(_SAFE) if before is None else os.environ.update({_SAFE: before})

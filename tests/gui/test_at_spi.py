@@ -141,7 +141,7 @@ def test_a_screen_reader_finds_every_widget_named_and_each_plot_told(
     for page in PAGES:
         assert window.ask(page) == page
         seen = walk.ask("walk")
-        assert len(seen) > 25
+        assert len(seen) > 30
         for thing in seen:
             told = thing["role"] in TEXTS or thing["description"].strip()
             if not thing["name"].strip() or not told:

@@ -18,7 +18,7 @@ from pytestqt.qtbot import QtBot
 from waiting import ENDLESS, LONG
 
 from gradstudio.core.experiment import Experiment
-from gradstudio.core.knobs import format_value
+from gradstudio.core.knobs import value_text
 from gradstudio.core.presets import Preset
 from gradstudio.gui.branches.branch_list import BranchList, Member
 from gradstudio.gui.drawing.overlay import MOST, Overlays
@@ -154,7 +154,7 @@ def test_one_that_stands_and_one_that_broke_say_where(qtbot: QtBot, make_window:
     )
     window.controls.set_knob("optimizer.lr", 1e6)
     qtbot.waitUntil(lambda: row(window, run).words.line == "standing at step 12: press Run", timeout=LONG)
-    assert row(window, run).words.title == f"optimizer.lr = {format_value(1e6)}"
+    assert row(window, run).words.title == f"optimizer.lr = {value_text(1e6)}"
     to_the_end(qtbot, window)
     words = row(window, run).words
     assert (
@@ -211,7 +211,10 @@ def test_going_away_stops_what_goes_and_offers_it(qtbot: QtBot, make_window: Cal
     assert row(window, run).words.outcome == ("running", "accent")
     choose(window, first)
     qtbot.mouseClick(window.side.branches.go, LEFT)
-    assert window.simulator.run is first and "“no change” was stopped after" in window.message.text.text()
+    assert (
+        window.simulator.run is first
+        and "“same knobs, again from step 20” was stopped after" in window.message.text.text()
+    )
     qtbot.mouseClick(window.message.action, LEFT)
     assert window.simulator.run is run
     qtbot.waitUntil(lambda: row(window, run).words.outcome[0] == "stopped", timeout=LONG)

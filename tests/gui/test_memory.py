@@ -13,9 +13,10 @@ from pytestqt.qtbot import QtBot
 from waiting import LONG, PATIENCE, settle
 
 from gradstudio.core.experiment import Experiment
-from gradstudio.core.footprint import MB, PARTS
+from gradstudio.core.footprint import MB, PARTS, Cure, Footprint
 from gradstudio.core.knobs import format_value
 from gradstudio.gui.memory import memory_controller
+from gradstudio.gui.memory.memory_panel import MemoryPanel
 from gradstudio.gui.theme import theme
 from gradstudio.gui.window import Window
 from gradstudio.session.footprint import estimator, texts
@@ -137,6 +138,16 @@ def test_the_page_shows_what_the_command_says_and_a_cure_is_one_change(
     assert not any(each.isVisible() for each in window.side.memory.rows)
     window.controls.undo()
     assert as_set(window, *names) == ["512", "1"]
+
+
+def test_what_saves_next_to_nothing_is_not_offered(qtbot: QtBot) -> None:
+    panel, parts = MemoryPanel(), dict.fromkeys(PARTS, 41_500)
+    qtbot.addWidget(panel)
+    whole = Footprint(249_000, "backward", "aten.mm", parts, parts, 0, (249_000,), (2,), (0,), ("aten.mm",), 1)
+    for peak, offered in ((245_000, False), (200_000, True)):
+        cure = Cure({"model.checkpointing": True}, peak, same_gradient=True, work=1.35)
+        panel.show_footprint(whole, 0, (cure,), complete=True)
+        assert panel.rows[0].isVisibleTo(panel) == offered and ("less than 10 %" in panel.cures.text.text()) != offered
 
 
 def test_the_message_of_a_refused_run_has_a_way_out_and_then_the_restart(

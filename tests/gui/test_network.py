@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,6 +17,8 @@ from gradstudio.core.history import LAYER_METRICS, History, Layer
 from gradstudio.core.provenance import Provenance
 from gradstudio.gui.drawing.network_blocks import Birth, DecadeScale, along_time, birth_of, blocks_of, flows
 from gradstudio.gui.drawing.row_groups import Group
+from gradstudio.gui.exam.exam_plots import ExamPlots
+from gradstudio.gui.plots.layers import LayersPlot
 from gradstudio.gui.window import Window
 
 
@@ -91,6 +94,19 @@ def test_a_birth_is_in_the_block_of_its_module(
     blocks = blocks_of(names, 9)
     assert birth_of(born, 5, blocks, names) == birth_of(born, 6, blocks, names) == found
     assert birth_of(born, 4, blocks, names) is None
+
+
+def test_an_exam_does_not_frame_where_a_nan_was_born(qtbot: QtBot, stepped: Window) -> None:
+    run, exam = stepped.simulator.run, ExamPlots()
+    qtbot.addWidget(exam)
+    layers = (run.history.layers[0].name,)
+    born = Provenance(1, "forward", "", "aten.log.default", "", 0, 1, None, layers, ())
+    run = replace(run, provenance=born)
+    shown = exam.plots[-1]
+    assert isinstance(shown, LayersPlot)
+    for plot, framed in ((stepped.plots.layers, True), (shown, False)):
+        plot.refresh(run, 1.0)
+        assert plot.is_framed == framed
 
 
 @pytest.fixture

@@ -244,6 +244,9 @@ def test_a_run_of_another_program_is_followed_and_asked(qtbot: QtBot, window: Wi
     RunWriter(live).set_status("paused")
     qtbot.waitUntil(lambda: run.status == "paused", timeout=LONG)
     assert window.message.shown == "the program that trains has paused, as it was asked to." and len(told()) == 1
+    RunWriter(live).note("notice", "slower from here on", value=0.25)
+    qtbot.waitUntil(lambda: not told(), timeout=LONG)
+    assert window.message.shown == "the program that trains has another learning rate now, as it was asked to."
     controls.run_or_pause()
     controls.stop()
     qtbot.waitUntil(lambda: heard[2:] == [Request("resume"), Request("stop")], timeout=LONG)

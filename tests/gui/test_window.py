@@ -276,7 +276,7 @@ def test_a_message_stays_over_the_foot_of_the_plots(qtbot: QtBot, window: Window
     )
 
     def lies_there() -> bool:
-        bar, under = window.message.geometry(), window.plots.scale_and_rate.geometry()
+        bar, under = window.message.geometry(), window.plots.layer_card.geometry()
         return (bar.left(), bar.right(), bar.bottom()) == (under.left(), under.right(), under.bottom()) and _whole(
             window
         )
@@ -621,6 +621,14 @@ def test_the_newest_part_of_the_diagnosis_is_in_view_and_nothing_above_is_cut(qt
         assert at_the_end or not any(text.y() < bar.value() < text.y() + text.height() for text in texts), place
 
 
+def test_a_page_that_is_shown_right_after_a_preset_was_opened_stays(window: Window) -> None:
+    window.controls.open_preset("rate-too-high")
+    assert window.side.page == "lesson"
+    window.columns.show_page("runs")
+    window.refresh(whole=True)
+    assert window.side.page == "runs"
+
+
 def test_a_run_that_breaks_turns_from_a_lesson_that_nobody_does(
     qtbot: QtBot, make_window: Callable[..., Window]
 ) -> None:
@@ -699,3 +707,19 @@ def test_knobs_that_are_shown_again_are_as_wide_as_they_were(qtbot: QtBot, windo
     window.columns.toggle_knobs()
     qtbot.waitUntil(lambda: window.columns.sizes()[0] > 0, timeout=LONG)
     assert window.columns.sizes()[0] == before > LEAST[0]
+
+
+def test_text_of_twice_the_size_has_room(qtbot: QtBot, window: Window) -> None:
+    window.resize(1440, 900)
+    theme.set_zoom(2.0)
+    assert theme.zoom == 2.0
+    qtbot.waitUntil(lambda: theme.settled and not window.knobs.isVisible())
+    assert window.side.x() + window.side.width() <= window.width()
+    assert window.plots.width() > window.width() / 2
+    assert window.top.pill.width() > window.top.pill.fontMetrics().horizontalAdvance("Ready: press Run")
+    window.commands.commands["knobs"].call()
+    assert window.knobs.isVisible() and not window.side.isVisible()
+    window.commands.commands["page_diagnosis"].call()
+    assert window.side.isVisible() and not window.knobs.isVisible()
+    theme.set_zoom(1.0)
+    qtbot.waitUntil(lambda: theme.settled and window.knobs.isVisible())

@@ -195,7 +195,9 @@ def title(run: Run) -> str:
 def _auto(run: Run) -> str:
     """Return what changed where the branch begins."""
     changed = run.what_changed
-    return f"standing at step {run.parent_step:,}" if changed == "no change" and _stands(run) else changed
+    if changed != "no change":
+        return changed
+    return f"{'standing at' if _stands(run) else 'same knobs, again from'} step {run.parent_step:,}"
 
 
 def _stands(run: Run) -> bool:

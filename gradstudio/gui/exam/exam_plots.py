@@ -35,9 +35,10 @@ class ExamPlots(QWidget):
             LossPlot(self.steps, cursor, source, overlays := Overlays()),
             GradientNormPlot(self.steps, cursor, source, overlays),
             scale := ScalePlot(self.steps, cursor, source),
-            LayersPlot(self.steps, cursor),
+            layers := LayersPlot(self.steps, cursor),
         )
         self.scale = scale
+        layers.frames_birth = False  # which would be the answer
         scale.hide()  # until a run has one
         self._overlays = overlays
         column = QVBoxLayout(self)

@@ -29,7 +29,7 @@ LONGEST_NAME = 24  # letters
 WAITING = "Measured at the next step of the run."
 ABSENT = "No gauge was measured in this run."
 SOME_ABSENT = "The other gauges were not measured in this run."
-MEASURE = "Rewinds to the last healthy step, where every gauge is measured while the run stands"
+MEASURE = "Rewinds a run that diverged to its last healthy step, any other to its last one, and measures there"
 
 
 class GaugeCard(QFrame):

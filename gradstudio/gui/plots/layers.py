@@ -47,6 +47,7 @@ class LayersPlot(HeatmapPlot):
     names, units, meanings = NAMES, UNITS, LAYER_METRICS
     shares: ClassVar[frozenset[str]] = frozenset(("zero_share", "nonfinite_share"))
     choice_name = "Metric of the layers"
+    frames_birth = True  # whether it shows where the first NaN was born
 
     layer_asked = Signal(int)  # whose page a person wants to see: its place in forward order
 
@@ -63,6 +64,11 @@ class LayersPlot(HeatmapPlot):
     @property
     def shown_metric(self) -> str:
         return self.shown
+
+    @property
+    def is_framed(self) -> bool:
+        """Whether the layers where the first NaN was born are framed."""
+        return not self._lit.path().isEmpty()
 
     def give_head(self) -> QWidget:
         """Return the head without its title, for a card around the plot, which has a title of its own."""
@@ -94,7 +100,8 @@ class LayersPlot(HeatmapPlot):
     def _frame_provenance(self, run: Run) -> None:
         """Draw a frame around the layers where the first NaN was born."""
         path, names = QPainterPath(), [layer.name for layer in run.history.layers]
-        rows = [names.index(name) for name in (run.provenance.layers if run.provenance else ()) if name in names]
+        born_in = run.provenance.layers if run.provenance and self.frames_birth else ()
+        rows = [names.index(name) for name in born_in if name in names]
         if rows:
             left, right = (self.steps.places.of(step - 0.5) for step in (0, len(run.history)))
             path.addRect(left, min(rows), right - left, max(rows) + 1 - min(rows))

@@ -143,7 +143,8 @@ class NetworkPicture(QWidget):
             self._draw_forward(painter, place)
         for place, name in enumerate((shown.head, *shown.names, shown.foot)):
             self._draw_box(painter, place, name, shown)
-        draw_legend(painter, self.width(), self.height(), shown.levels)
+        if self._has_legend:
+            draw_legend(painter, self.width(), self.height(), shown.levels)
 
     def _draw_gradients(self, painter: QPainter, shown: NetworkState) -> None:
         """Draw the edge that leads back into each block, which is the gradient of that block, and its number."""
@@ -177,7 +178,7 @@ class NetworkPicture(QWidget):
         wide = min((self.width() - 20 - gap * (count - 1)) / count, 104 * zoom)
         gap = min((self.width() - 20 - wide * count) / max(count - 1, 1), 2.2 * gap)
         left = (self.width() - count * wide - (count - 1) * gap) / 2
-        room = self.height() - 2.4 * line
+        room = self.height() - (2.4 if self._has_legend else 1.2) * line
         high = min(room - 4, HIGHEST * zoom)
         top = 2 + (room - high) / 2
         self._laid = [QRectF(left + place * (wide + gap), top, wide, high) for place in range(count)]
@@ -233,6 +234,11 @@ class NetworkPicture(QWidget):
         painter.setPen(Qt.PenStyle.NoPen)
         painter.setBrush(QBrush(glow))
         painter.drawEllipse(QPointF(x, y), size, size)
+
+    @property
+    def _has_legend(self) -> bool:
+        """Whether there is room for the key, too."""
+        return self.height() > 5 * self.fontMetrics().height()
 
     # ---- reading
 

@@ -33,6 +33,7 @@ class _Request(NamedTuple):
     """A request that is not obeyed yet; `events`: number of those that the run had then."""
 
     word: Word
+    factor: float
     events: int
     task: Task
 
@@ -102,7 +103,7 @@ class LiveRun(QObject):
             return
         words = f"Asked {_name(run)} {_ASKED[word]}: it obeys at its next step"
         task = self._context.tasks.begin(words, can_cancel=False)
-        self._asked.append(_Request(word, len(run.events), task))
+        self._asked.append(_Request(word, factor, len(run.events), task))
         self._context.library.ask(lambda library: library.request(run.id, word, factor), failed=self._refused)
 
     def _refused(self, why: str) -> None:
@@ -114,7 +115,7 @@ class LiveRun(QObject):
         for asked in list(self._asked):
             done = {
                 "pause": run.status == "paused", "resume": run.status == "running", "stop": run.over,
-                "rate": any("learning rate" in event.text for event in run.events[asked.events :]),
+                "rate": any(event.value == asked.factor for event in run.events[asked.events :]),
             }[asked.word]  # fmt: skip
             if done:
                 self._context.message.show_news(f"{_name(run)} {_OBEYED[asked.word]}, as it was asked to.")

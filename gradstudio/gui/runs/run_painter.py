@@ -9,7 +9,7 @@ from PySide6.QtCore import QAbstractItemModel, QEvent, QModelIndex, QPersistentM
 from PySide6.QtGui import QColor, QFont, QFontMetrics, QKeyEvent, QMouseEvent, QPainter, QPen
 from PySide6.QtWidgets import QStyle, QStyledItemDelegate, QStyleOptionViewItem
 
-from gradstudio.gui.drawing.overlay import LETTERS, color
+from gradstudio.gui.drawing.overlay import LETTERS, MOST, NAMES, color
 from gradstudio.gui.runs.run_list import RunList
 from gradstudio.gui.theme import theme
 from gradstudio.session.words import run_texts
@@ -66,7 +66,10 @@ class RunPainter(QStyledItemDelegate):
             painter.drawRect(QRectF(rect).adjusted(0.5, 0.5, -0.5, -1.5))
         inner = rect.adjusted(self._indent(index), 0, 0, 0)
         self._paint_mark(painter, inner, index)
-        self._paint_words(painter, inner.adjusted(LEFT, SPARE, -12, -SPARE), self._words(index), current)
+        words, slot = self._words(index), index.data(RunList.SLOT)
+        if slot is not None and slot >= MOST:  # what the letter in the box stands for
+            words = words._replace(line=f"{NAMES[slot]} · {words.line}", short=f"{NAMES[slot]} · {words.short}")
+        self._paint_words(painter, inner.adjusted(LEFT, SPARE, -12, -SPARE), words, current)
         painter.restore()
 
     def editorEvent(self, event: QEvent, model: QAbstractItemModel, option: QStyleOptionViewItem, index: Index) -> bool:

@@ -27,7 +27,7 @@ from gradstudio.gui.widgets import popups
 from gradstudio.gui.widgets.roles import role_label
 
 MOST_SHOWN = 60  # choices that are listed; nobody reads more, and each costs time
-SIZE = (680, 480)  # px at normal text
+SIZE = (840, 480)  # px at normal text
 MARGIN = 60  # px of the window that stay in sight above it
 LONGEST = 200  # characters of what is searched for
 _LIST_KEYS = {Qt.Key.Key_Up, Qt.Key.Key_Down, Qt.Key.Key_PageUp, Qt.Key.Key_PageDown}
@@ -102,7 +102,7 @@ class CommandPalette(popups.TemporaryDialog):
         self.list = QTreeWidget()
         self.list.setAccessibleName("What was found")
         self.list.setAccessibleDescription("Enter or a click carries out the chosen line")
-        self.list.setColumnCount(3)
+        self.list.setColumnCount(4)
         self.list.setHeaderHidden(True)
         self.list.setRootIsDecorated(False)
         self.list.setUniformRowHeights(True)
@@ -111,8 +111,9 @@ class CommandPalette(popups.TemporaryDialog):
         self.list.setTextElideMode(Qt.TextElideMode.ElideMiddle)
         header = self.list.header()
         header.setStretchLastSection(False)
-        for column, mode in enumerate((QHeaderView.ResizeMode.Stretch, *[QHeaderView.ResizeMode.ResizeToContents] * 2)):
-            header.setSectionResizeMode(column, mode)
+        header.setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
+        header.setSectionResizeMode(1, QHeaderView.ResizeMode.Stretch)
+        header.setMaximumSectionSize(round(SIZE[0] / 2 * theme.zoom))
         self.nothing: QLabel = role_label("Nothing has all of these words: try fewer.", "dim")
         column = QVBoxLayout(self)
         column.setContentsMargins(10, 10, 10, 10)
@@ -153,10 +154,10 @@ class CommandPalette(popups.TemporaryDialog):
         self._shown = found(self._in_order(), self.line.text())[:MOST_SHOWN]
         self.list.clear()
         for choice in self._shown:
-            item = QTreeWidgetItem([choice.label, choice.keys, choice.kind])
+            item = QTreeWidgetItem([choice.label, choice.about, choice.keys, choice.kind])
             item.setToolTip(0, choice.about or choice.label)
             item.setData(0, Qt.ItemDataRole.AccessibleTextRole, ", ".join(filter(None, (choice.label, choice.kind))))
-            for column in range(3):
+            for column in range(4):
                 if column or not choice.possible:
                     item.setForeground(column, theme.color("dim"))
             self.list.addTopLevelItem(item)

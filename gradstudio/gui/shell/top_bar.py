@@ -23,6 +23,7 @@ from gradstudio.session.simulator import MORE_STEPS, Simulator
 
 REWIND, REWIND_TO, REWIND_WITHOUT = "Rewind…", "Rewind to {:,}", "Rewind without {}"
 ROOMY = 1360  # px of the bar from which on there is room for the word "speed"
+CRAMPED = 900  # px of the bar below which the speed and the menus give way too
 TIGHT = 1200  # px of the bar below which the name of the preset gives way to the state of the run
 LONGEST_TITLE = 26  # characters of a preset's title
 MARK = " •"  # behind the name of a preset from which knobs differ
@@ -45,7 +46,6 @@ class TopBar(QWidget):
         self.speed.speed_changed.connect(self._show_speed)
         self.speed_label = QLabel()
         self._show_speed(self.speed.speed)
-        self.speed_label.setMinimumWidth(44)
         self.pill = StatePill()
         self.preset, self.export = QPushButton(), QPushButton("Export")
         for button, name in ((self.preset, "Preset"), (self.export, "Export")):
@@ -160,9 +160,7 @@ class TopBar(QWidget):
     def show_state_alone(self, alone: bool) -> None:
         """Show only the state of the run and the buttons that go on from there, or everything."""
         self._alone = alone
-        for part in (self.step, self.speed, self.speed_label, self.preset):
-            part.setVisible(not alone)
-        self._show_controls()
+        self.step.setVisible(not alone)
         self._make_room()
 
     def _show_controls(self) -> None:
@@ -174,15 +172,26 @@ class TopBar(QWidget):
             (self.rewind, self._over),
         ):
             button.setVisible(shown if self._alone else self._begun or button is self.play)
-        self.export.setVisible(self._begun and not self._alone)
+        self.export.setVisible(self._begun and not self._alone and not self._is_cramped)
+        policy = self.export.sizePolicy()
+        policy.setRetainSizeWhenHidden(not self._is_cramped)
+        self.export.setSizePolicy(policy)
 
     @property
     def _is_tight(self) -> bool:
         return self.width() < TIGHT * theme.zoom
 
+    @property
+    def _is_cramped(self) -> bool:
+        return self.width() < CRAMPED * theme.zoom
+
     def _make_room(self) -> None:
         """Leave the room to the state of the run where there is little. The menus have what is not shown then."""
         self._speed_title.setVisible(self.width() >= ROOMY * theme.zoom and not self._alone)
+        self.speed_label.setMinimumWidth(round(44 * theme.zoom))
+        for part in (self.speed, self.speed_label, self.preset):
+            part.setVisible(not self._is_cramped and not self._alone)
+        self._show_controls()
         self._name_preset()
 
     def keep_widths(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QSettings
-from PySide6.QtGui import QPaintEvent
+from PySide6.QtGui import QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import QSplitter, QSplitterHandle, QWidget
 
 from gradstudio.gui.shell.middle import Middle
@@ -36,6 +36,7 @@ class Columns(QSplitter):
         self._knobs = knobs
         self._page: Page = "diagnosis"  # of the right column at first
         self._large: Page | None = None  # in the middle at first
+        self._squeezed_out = False  # whether the knobs were hidden for want of room
         self.middle = Middle()
         self.setHandleWidth(1)
         self.setChildrenCollapsible(False)
@@ -64,11 +65,15 @@ class Columns(QSplitter):
 
     def toggle_knobs(self, *, only_show: bool = False) -> None:
         self._knobs.setVisible(only_show or not self._knobs.isVisible())
+        if self._knobs.isVisible() and not self._roomy:
+            self._right.hide()
 
     def toggle_page(self, page: Page, *, only_show: bool = False) -> None:
         """Show a page; where it is on view already, the plots in its place, or no right column, unless `only_show`."""
         if not self.shows(page):
             self._right.setVisible(page not in LARGE or self._right.isVisible())
+            if self._right.isVisible() and not self._roomy:
+                self._knobs.hide()
             self.show_page(page)
         elif only_show:
             return
@@ -145,9 +150,26 @@ class Columns(QSplitter):
         self.setSizes(list(WIDTHS))
 
     def fit(self) -> None:
-        """Give the outer columns the room that their texts need."""
+        """Give the outer columns the room that their texts need. Where there is none for both, the knobs leave."""
         for place, least in ((0, LEAST[0]), (2, LEAST[2])):
             self._at(place).setMinimumWidth(round(least * theme.zoom))
+        both = not self._knobs.isHidden() and not self._at(2).isHidden()
+        if both and not self._roomy:
+            self._squeezed_out = True
+            self._knobs.hide()
+        elif self._squeezed_out and self._roomy:
+            self._squeezed_out = False
+            self._knobs.show()
+
+    @property
+    def _roomy(self) -> bool:
+        """Whether there is room for three columns."""
+        return self.width() >= sum(LEAST) * theme.zoom
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        if theme.zoom > 1:
+            self.fit()
 
     def restore(self) -> None:
         """Show the columns as the last window left them."""

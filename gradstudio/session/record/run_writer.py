@@ -123,7 +123,7 @@ class RunWriter:
                 self.note("finished", "finished")
         self._values["status"] = status
 
-    def note(self, kind: Kind, text: str, step: int | None = None) -> None:
+    def note(self, kind: Kind, text: str, step: int | None = None, value: Value | None = None) -> None:
         """Add an event, at the next step if no other is named. Of a kind that steps bring about by themselves, the
         first MOST_ALIKE are kept: a run of a hundred million steps may have as many."""
         if kind in _BY_STEPS:
@@ -134,7 +134,7 @@ class RunWriter:
             self._counts[kind] += 1
             if self._counts[kind] == MOST_ALIKE:
                 text += "; later ones are not listed"
-        self._values["events"].append(Event(len(self.run.history) if step is None else step, kind, text))
+        self._values["events"].append(Event(len(self.run.history) if step is None else step, kind, text, value=value))
 
     def catch_up(self, later: Run) -> None:
         """Take over what a later reading of the same run has; the rows that are there stay."""

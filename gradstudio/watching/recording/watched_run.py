@@ -250,13 +250,14 @@ class WatchedRun:
         remote.stop_if_due()
         if remote.factor != self._factor:
             self._factor = remote.factor
-            self._note(f"learning rate × {number(remote.factor)} from here on, as was asked for")
+            told = f"learning rate × {number(remote.factor)} from here on, as was asked for"
+            self._note(told, remote.factor)
         remote.before_step(optimizer)
 
-    def _note(self, text: str) -> None:
+    def _note(self, text: str, factor: float | None = None) -> None:
         with self._recording:
             self.gather()
-            self._writer.note("notice", text)
+            self._writer.note("notice", text, value=factor)
 
     def take(self, made: MeasuredStep | Row) -> None:
         """Record the row of a step, one of each `every`: at once where it has news, else with the next ones, or when
