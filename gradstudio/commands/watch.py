@@ -17,7 +17,7 @@ from gradstudio.commands.options import LibraryFile, library_file
 from gradstudio.commands.terminal import WrongRequest
 
 STARTUP = Path(__file__).parents[1] / "watching" / "startup"
-POLICIES = ("explain", "raise", "ignore")
+POLICIES = ("explain", "raise", "skip", "ignore")
 HELP = """Run a training script unchanged and watch it: gradstudio watch [options] SCRIPT [ARGS ...].
 
 Every optimizer that it makes is a run in the library. Options come before the script; what follows is its own."""
@@ -33,11 +33,15 @@ def watch(
         str,
         typer.Option(
             "--on-nonfinite",
-            metavar="explain|raise|ignore",
-            help="What to do at the first NaN or Inf; raise ends the script.",
+            metavar="explain|raise|skip|ignore",
+            help="What to do at a NaN or Inf; raise ends the script before the update, skip leaves the update out.",
         ),
     ] = "explain",
     every: Annotated[int, typer.Option(metavar="N", min=1, help="Record one of every N steps.")] = 1,
+    updates: Annotated[
+        bool,
+        typer.Option("--updates/--no-updates", help="Measure updates, for which the weights are kept once more."),
+    ] = True,
     as_json: Annotated[
         bool, typer.Option("--json", help="Write one JSON object for each run at the end, into the file --out.")
     ] = False,
@@ -57,7 +61,8 @@ def watch(
     order = {
         "target": module or os.path.abspath(arguments[0]), "arguments": arguments if module else arguments[1:],
         "as_module": bool(module), "name": name, "library": os.path.abspath(library_file(library)),
-        "on_nonfinite": on_nonfinite, "every": every, "out": os.path.abspath(out) if out else "", "quiet": quiet,
+        "on_nonfinite": on_nonfinite, "every": every, "updates": updates, "quiet": quiet,
+        "out": os.path.abspath(out) if out else "",
     }  # fmt: skip
     _become([sys.executable, *(["-m", module] if module else []), *arguments], json.dumps(order), own)
 

@@ -18,8 +18,9 @@ from gradstudio.watching import tracebacks
 from gradstudio.watching.hearing.guard import say
 from gradstudio.watching.recording.closing_lines import tell
 from gradstudio.watching.recording.watched_run import Script
+from gradstudio.watching.steps.watch_options import OnNonfinite, Options
 from gradstudio.watching.watched import begin as begin_watching
-from gradstudio.watching.watcher import OnNonfinite, Watcher
+from gradstudio.watching.watcher import Watcher
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class Order:
     every: int
     out: str
     quiet: bool
+    updates: bool = True
 
     @classmethod
     def read(cls, text: str) -> Order:
@@ -49,8 +51,9 @@ def begin(text: str) -> Callable[[], None]:
     order = Order.read(text)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the script may have made errors of them
-        script = Script(_path(order), order.arguments, order.name, order.every)
-        watcher = begin_watching(Path(order.library), script, True, order.on_nonfinite)
+        script = Script(_path(order), order.arguments, order.name)
+        options = Options(order.on_nonfinite, order.every, order.updates)
+        watcher = begin_watching(Path(order.library), script, True, options)
     tracebacks.keep_clean()
     return partial(_end, watcher, order)
 

@@ -15,7 +15,8 @@ from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.session.record.ranked_findings import ranked
 from gradstudio.watching.hearing.guard import say
 from gradstudio.watching.recording.watched_run import Script, WatchedRun, running_script
-from gradstudio.watching.watcher import OnNonfinite, Watcher
+from gradstudio.watching.steps.watch_options import OnNonfinite, Options
+from gradstudio.watching.watcher import Watcher
 
 if TYPE_CHECKING:
     from gradstudio.watching.steps.heard_steps import Observer
@@ -67,19 +68,22 @@ def watch(
     name: str | None = None,
     library: str | os.PathLike[str] | None = None,
     on_nonfinite: OnNonfinite = "explain",
+    every: int = 1,
+    updates: bool = True,
 ) -> Watched:
     """Watch the training of a model from here on; write it into the run library as it goes. Without `optimizer`, every
     optimizer that trains the model is watched, and updates by hand. Loss scalers are heard by themselves: `scaler` is
-    there for calls that read better with it. `on_nonfinite`: what to do once a number is no longer finite."""
+    there for calls that read better with it. `on_nonfinite`: what to do once a number is no longer finite: explain it,
+    raise FloatingPointError before the update, skip the update, or ignore it. One of `every` steps becomes a row.
+    Without `updates` their size is not measured, and no copy of the weights is kept for that."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"gradstudio.watch wants a torch.nn.Module first, not {type(model).__name__}")
     if optimizer is not None and not isinstance(optimizer, Optimizer):
         raise TypeError(f"optimizer must be a torch.optim.Optimizer, not {type(optimizer).__name__}")
-    if on_nonfinite not in ("explain", "raise", "ignore"):
-        raise ValueError(f"on_nonfinite = {on_nonfinite!r} is not allowed; allowed: explain, raise, ignore")
+    options = Options(on_nonfinite, every, updates)
     try:
-        watcher = the_watcher(Path(library) if library is not None else None, on_nonfinite)
-        return Watched(watcher, watcher.watch(model, optimizer, name or ""))
+        watcher = the_watcher(Path(library) if library is not None else None)
+        return Watched(watcher, watcher.watch(model, optimizer, name or "", options))
     except Exception as fault:
         say(f"not watched: {type(fault).__name__}: {fault}")
         return Watched(None, None)
@@ -90,16 +94,16 @@ def current() -> Watcher | None:
     return _watcher
 
 
-def the_watcher(library: Path | None, on_nonfinite: OnNonfinite) -> Watcher:
+def the_watcher(library: Path | None) -> Watcher:
     """Return the watcher of this process, and make it where there is none."""
     global _watcher
     if _watcher is None or _watcher.closed:
-        _watcher = begin(library or files.user_library(), running_script(), False, on_nonfinite)
+        _watcher = begin(library or files.user_library(), running_script(), False)
     return _watcher
 
 
-def begin(library: Path, script: Script, every_optimizer: bool, on_nonfinite: OnNonfinite) -> Watcher:
+def begin(library: Path, script: Script, every_optimizer: bool, options: Options | None = None) -> Watcher:
     """Watch this process from here on, and return what watches it."""
     global _watcher
-    _watcher = Watcher(library, script, every_optimizer=every_optimizer, on_nonfinite=on_nonfinite)
+    _watcher = Watcher(library, script, every_optimizer=every_optimizer, options=options)
     return _watcher

@@ -11,6 +11,7 @@ import weakref
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from gradstudio.watching.hearing.hooks import Hooks, Roots
 from gradstudio.watching.hearing.leaves import reached
 from gradstudio.watching.measuring.parameters import prepare
 from gradstudio.watching.recording.birth_lines import (
-    OnNonfinite,
+    NO_UPDATE,
     act,
     birth_lines,
     skipped_lines,
@@ -44,6 +45,7 @@ from gradstudio.watching.recording.watched_run import Script, WatchedRun
 from gradstudio.watching.script import model_layers
 from gradstudio.watching.steps.heard_steps import Observer
 from gradstudio.watching.steps.measured_step import MeasuredStep
+from gradstudio.watching.steps.watch_options import Options
 
 INTERVAL = 0.8  # seconds between two writings, so that at most a second is lost
 LONGEST_NAME = 60  # characters of a run's title before a line
@@ -54,19 +56,18 @@ PATIENCE = 20.0  # seconds that the end of the script may wait for another progr
 class Watcher:
     """Hears the whole process. `every_optimizer`: watches each one that is made, whatever model it trains."""
 
-    def __init__(
-        self, library: Path, script: Script, *, every_optimizer: bool, on_nonfinite: OnNonfinite = "explain"
-    ) -> None:
+    def __init__(self, library: Path, script: Script, *, every_optimizer: bool, options: Options | None = None) -> None:
+        """`options` are those of what nobody names."""
         prepare()
         with suppress(ImportError):
             compressor()  # not in the midst of the training, where the script may have a module of that name
         self.script, self.library = script, library
-        self.on_nonfinite: OnNonfinite = on_nonfinite
+        self._options = options or Options(every=script.every)
         self.runs: list[WatchedRun] = []
         self.closed = False
         self.has_written = False  # whether the library has all of the runs, once closed
         self._every_optimizer = every_optimizer
-        self._models: list[weakref.ref[nn.Module]] = []  # those of which every optimizer is watched
+        self._models: list[tuple[weakref.ref[nn.Module], Options]] = []  # those of which every optimizer is watched
         self._observers: list[Observer] = []
         self._running: dict[Observer, WatchedRun] = {}
         self._searches: Counter[int] = Counter()  # for what a thread trains that another has made, by thread
@@ -87,13 +88,20 @@ class Watcher:
 
     # ---- what is watched
 
-    def watch(self, model: nn.Module | None, optimizer: Optimizer | None, name: str = "") -> Observer:
+    def watch(
+        self,
+        model: nn.Module | None,
+        optimizer: Optimizer | None,
+        name: str = "",
+        options: Options | None = None,
+    ) -> Observer:
         """Watch an optimizer, or each one that comes to train this model."""
+        options = options or self._options
         if optimizer is not None and (known := self._observer_of(optimizer)) is not None:
             return known
         if optimizer is None and model is not None:
-            self._models.append(weakref.ref(model))
-        observer = Observer(self, optimizer, model, self._guard, name, every=self.script.every)
+            self._models.append((weakref.ref(model), options))
+        observer = Observer(self, optimizer, model, self._guard, name, options=options)
         observer.find_models()
         if optimizer is not None and not self._making:  # schedulers that were made before the watch was asked for
             observer.schedules += map(weakref.ref, model_layers.schedules_of(optimizer))
@@ -117,13 +125,14 @@ class Watcher:
         """Return the observer of an optimizer that nobody named. It is the one of the model that it trains, where that
         has no optimizer yet."""
         held = {id(tensor) for group in optimizer.param_groups for tensor in group["params"]}
-        for model in (found() for found in self._models):  # of which some have a length of 0, or none
+        for found, options in self._models:
+            model = found()  # of which some have a length of 0, or none
             if model is not None and any(id(tensor) in held for tensor in model.parameters()):
                 waiting = next((each for each in self._observers if each.waits_for(model)), None)
                 if waiting is not None:
                     waiting.adopt(optimizer)
                     return waiting
-                return self.watch(model, optimizer)
+                return self.watch(model, optimizer, options=options)
         return self.watch(None, optimizer) if self._every_optimizer else None
 
     def _present(self) -> list[Observer]:
@@ -221,7 +230,7 @@ class Watcher:
         if around := model_layers.modules_with(found):
             observer = self.watch(around[0], None)
         else:
-            observer = Observer(self, None, None, self._guard, tensors=found)
+            observer = Observer(self, None, None, self._guard, tensors=found, options=self._options)
             self._observers.append(observer)
         self._tried.append(weakref.ref(observer))
 
@@ -303,7 +312,7 @@ class Watcher:
     def begin(self, observer: Observer, known: tuple[Layer, ...]) -> None:
         if (before := self._running.pop(observer, None)) is not None:
             before.end("finished", "other parameters are trained from here on; they are a run of their own")
-        self._running[observer] = WatchedRun(self.script, known, observer)
+        self._running[observer] = WatchedRun(replace(self.script, every=observer.options.every), known, observer)
 
     def refuse(self, observer: Observer, why: str) -> None:
         """Hear that the parameters of one observer cannot be measured; all others are watched."""
@@ -318,8 +327,14 @@ class Watcher:
         found = self._running[observer]
         spared = found.spared
         self._record(found, observer, made)
-        if self.on_nonfinite == "ignore":
+        policy = observer.options.on_nonfinite
+        if policy == "ignore":
             return found.has_diverged
+        if made.left_out and found.left_out == 1:
+            for line in (*self._lines(found, made.step, made.row()), NO_UPDATE):
+                say(line)
+        if made.left_out and not found.has_diverged:
+            return False
         if found.spared and not spared:
             said = (
                 "the loss scaler skipped that update, and the training goes on; later such steps are events of the run"
@@ -328,12 +343,18 @@ class Watcher:
         if (row := found.news) is None:
             return found.has_diverged
         was_held = row is not made and row is not found.told_late  # and told then, if it was the first of its kind
-        if self.on_nonfinite == "raise" or (found.has_diverged and not was_held) or bool(found.spared) is was_held:
+        if policy == "raise" or (found.has_diverged and not was_held) or bool(found.spared) is was_held:
             try:
-                act(self._lines(found, row.step, row if isinstance(row, Row) else row.row()), self.on_nonfinite, say)
+                act(self._lines(found, row.step, row if isinstance(row, Row) else row.row()), policy, say)
             except FloatingPointError as fault:
                 raise Stop(fault) from None
         return found.has_diverged
+
+    def stop_before(self, observer: Observer, row: Row) -> None:
+        """Raise in the script, before the update, what this row tells: the gradient or the loss is not finite."""
+        found = self._running[observer]
+        self._record(found, observer, row)
+        raise Stop(FloatingPointError("\n".join([*self._lines(found, row.step, row), NO_UPDATE])))
 
     def stopped_short(self, observer: Observer, step: int, row: Row | None) -> None:
         """Hear that the script ended after a forward pass that is not finite. It cannot be stopped any more."""
@@ -343,14 +364,14 @@ class Watcher:
         else:
             self._record(found, observer, row)
         before = found.run.first_nonfinite_step if found.run is not None else None
-        if self.on_nonfinite != "ignore" and before in (None, step):
+        if observer.options.on_nonfinite != "ignore" and before in (None, step):
             act(self._lines(found, step, row), "explain", say)
 
     def pass_over(self, observer: Observer, skipped: PassedOver) -> None:
         """Hear that the script has passed over a batch that was not finite. The first one is told in full."""
         found = self._running[observer]
         found.pass_over(skipped)
-        if found.passed_over == 1 and self.on_nonfinite != "ignore":
+        if found.passed_over == 1 and observer.options.on_nonfinite != "ignore":
             head, *lines = skipped_lines(skipped, observer.next_step)
             for line in (self._named(found, head), *lines):
                 say(line)
@@ -383,9 +404,9 @@ class Watcher:
             lines = unknown_lines(unknown or "no pass of a model was seen", step, row)
         of_weights = BEFORE_THE_LOSS in unknown and OF_ANOTHER not in unknown
         of_weights = of_weights if provenance is None else provenance.phase == "update"
-        if of_weights and found.run is not None and self.script.every == 1:
+        if of_weights and found.run is not None and found.observer.options.every == 1:
             lines += update_lines(found.run.history, step)
-        if self.script.every > 1 and found.run is not None and found.run.first_nonfinite_step is not None:
+        if found.observer.options.every > 1 and found.run is not None and found.run.first_nonfinite_step is not None:
             lines[0] += f"; step {found.run.first_nonfinite_step:,} of the run, which counts rows"
         lines[0] = self._named(found, lines[0])
         return lines
@@ -436,7 +457,11 @@ class Watcher:
         found = self._running.pop(observer, None)
         if found is not None:
             found.end(status, message)
-            if (made := found.told_late) is not None and made is found.news and self.on_nonfinite != "ignore":
+            if (
+                (made := found.told_late) is not None
+                and made is found.news
+                and observer.options.on_nonfinite != "ignore"
+            ):
                 act(self._lines(found, made.step, made.row()), "explain", say)
         self._observers = [other for other in self._observers if other is not observer]
 

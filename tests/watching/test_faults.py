@@ -98,7 +98,7 @@ def test_a_process_that_was_forked_off_is_not_watched(watch: Watch) -> None:
     [
         ({"model": 3}, "wants a torch.nn.Module"),
         ({"optimizer": 3}, "must be a torch.optim.Optimizer"),
-        ({"on_nonfinite": "stop"}, "allowed: explain, raise, ignore"),
+        ({"on_nonfinite": "stop"}, "allowed: explain, raise, skip, ignore"),
     ],
 )
 def test_a_wrong_call_says_what_is_allowed(watch: Watch, given: dict[str, Any], fault: str) -> None:

@@ -259,7 +259,7 @@ def test_a_module_of_a_package_that_imports_torch_and_fails_keeps_its_traceback_
         ([], "nothing to watch"),
         (["no-such.py"], "no script no-such.py"),
         (["a" * 300], "no script aaa"),  # a name that no file can have
-        (["--on-nonfinite", "stop", "train.py"], "allowed: explain, raise, ignore"),
+        (["--on-nonfinite", "stop", "train.py"], "allowed: explain, raise, skip, ignore"),
         (["--json", "train.py"], "--json and --out FILE go together"),
     ],
 )

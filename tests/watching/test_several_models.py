@@ -28,7 +28,7 @@ BROKEN = 2  # the step at which a value is planted
 @pytest.fixture
 def watcher(tmp_path: Path) -> Iterator[Watcher]:
     torch.manual_seed(0)
-    watcher = watched.begin(tmp_path / "runs.db", Script(None), True, "explain")
+    watcher = watched.begin(tmp_path / "runs.db", Script(None), True)
     yield watcher
     watcher.close("finished", "")
 

@@ -24,12 +24,13 @@ from gradstudio.core.unknown import is_known
 from gradstudio.engine.torch_internals import parts
 from gradstudio.watching import watched
 from gradstudio.watching.recording.watched_run import Script
+from gradstudio.watching.steps.watch_options import Options
 from gradstudio.watching.watcher import Watcher
 
 
 @pytest.fixture
 def watcher(tmp_path: Path) -> Iterator[Watcher]:
-    watcher = watched.begin(tmp_path / "runs.db", Script(None), True, "explain")
+    watcher = watched.begin(tmp_path / "runs.db", Script(None), True)
     yield watcher
     watcher.close("finished", "")
 
@@ -56,7 +57,7 @@ def test_a_model_that_is_updated_by_hand(watcher: Watcher) -> None:
 
 def test_what_the_watch_tries_of_torch_by_itself_is_no_training_of_the_script(tmp_path: Path) -> None:
     parts.forget()
-    watcher = watched.begin(tmp_path / "runs.db", Script(None), True, "explain")
+    watcher = watched.begin(tmp_path / "runs.db", Script(None), True)
     model, beside = small_net(), small_net(1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for step in range(4):
@@ -168,7 +169,7 @@ def test_a_pass_under_autocast_that_a_script_gives_up_at_is_made_again_once(watc
 def test_a_model_that_is_gone_ends_no_script(
     tmp_path: Path, in_script: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    watcher = watched.begin(tmp_path / "runs.db", Script(None), True, "raise")
+    watcher = watched.begin(tmp_path / "runs.db", Script(None), True, Options("raise"))
     model = small_net()
     for step in range(3):
         model.zero_grad()
@@ -377,7 +378,7 @@ def test_rows_between_which_steps_are_passed_by_are_those_of_every_step(tmp_path
         model = small_net()
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
         script = Script(None, every=every)
-        one = Watcher(tmp_path / f"{every}.db", script, every_optimizer=True, on_nonfinite="ignore")
+        one = Watcher(tmp_path / f"{every}.db", script, every_optimizer=True, options=Options("ignore", every))
         for step in range(12):
             optimizer.zero_grad()
             for _ in range(2):

@@ -322,7 +322,8 @@ class RunWriter:
             text = f"accumulated gradient and large batch differ by {number(row.joined_difference, 2)} (relative norm)"
             self.note("compared", text, row.step)
         if row.skipped:
-            why = f"loss is {number(row.loss)}" if loss_broke(row.loss) else f"overflow at scale {row.scale:g}"
+            overflow = f"overflow at scale {row.scale:g}" if row.scale != 1 else "the gradient is not finite"
+            why = f"loss is {number(row.loss)}" if loss_broke(row.loss) else overflow
             self.note("step_skipped", f"{why}: update skipped", row.step)
 
 

@@ -88,11 +88,12 @@ class DeviceParameters(Parameters):
             with torch.no_grad():
                 tensor_lists.copy_(self._kept, weights)
 
-    def keep_weights_and_norm(self) -> float:
-        return self.keep_weights_and_norm_later()()
+    def keep_weights_and_norm(self, *, keep: bool = True) -> float:
+        return self.keep_weights_and_norm_later(keep=keep)()
 
-    def keep_weights_and_norm_later(self) -> Callable[[], float]:
-        self.keep_weights()
+    def keep_weights_and_norm_later(self, *, keep: bool = True) -> Callable[[], float]:
+        if keep:
+            self.keep_weights()
         squares = OnItsWay(self._table.gradient(self._readable_gradients())[0])
         return lambda: math.sqrt(squares.arrived().sum())
 

@@ -86,7 +86,8 @@ class Parameters:
         self.sizes = layout.sizes
         self._numels: list[int] = layout.sizes.tolist()
         self._starts = layout.starts
-        self._before = np.zeros(layout.length, np.float32)  # the weights before the update
+        self._length = layout.length
+        self._before = np.empty(0, np.float32)  # the weights before the update, once they are kept
         self._at: dict[str, tuple[list[int], np.ndarray]] = dict.fromkeys(("weight", "gradient"), ([], np.empty(0)))
         self._has_kept = False  # whether the weights could be read before the update
         self._nowhere = np.zeros(len(self.sizes), np.int64)
@@ -147,15 +148,16 @@ class Parameters:
         """Copy the weights, before an update."""
         scattered.copy(self._kept_weights(), self._starts, self.sizes, self._before)
 
-    def keep_weights_and_norm(self) -> float:
-        """Copy the weights, before an update, and return the L2 norm of all gradients as they are now."""
-        weights, gradients = self._kept_weights(), self._gradients()
+    def keep_weights_and_norm(self, *, keep: bool = True) -> float:
+        """Copy the weights, before an update, where they are to be kept, and return the L2 norm of all gradients as
+        they are now."""
+        weights, gradients = self._kept_weights() if keep else self._nowhere, self._gradients()
         return scattered.copy_and_norm(weights, gradients, self._starts, self.sizes, self._before)
 
-    def keep_weights_and_norm_later(self) -> Callable[[], float]:
+    def keep_weights_and_norm_later(self, *, keep: bool = True) -> Callable[[], float]:
         """Do what `keep_weights_and_norm` does. Return a function that returns the norm, and waits for it if need
         be."""
-        norm = self.keep_weights_and_norm()
+        norm = self.keep_weights_and_norm(keep=keep)
         return lambda: norm
 
     def measure_change_later(self, layers: np.ndarray) -> Callable[[], Change]:
@@ -167,6 +169,8 @@ class Parameters:
     def _kept_weights(self) -> np.ndarray:
         weights = self._weights()
         self._has_kept = weights is not None
+        if not self._before.size:
+            self._before = np.zeros(self._length, np.float32)
         return self._nowhere if weights is None else weights
 
     def let_go(self) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Literal
 
 from gradstudio.core.history import History, Row
 from gradstudio.core.provenance import Provenance, is_node, operation_of
@@ -13,8 +12,8 @@ from gradstudio.core.unknown import is_known
 from gradstudio.watching.births.loss_code import BEFORE_THE_LOSS
 from gradstudio.watching.births.passed_over import PassedOver
 from gradstudio.watching.births.step_births import MADE_BY_THE_SCRIPT
+from gradstudio.watching.steps.watch_options import OnNonfinite
 
-OnNonfinite = Literal["explain", "raise", "ignore"]
 LONGEST = 160  # letters of a line
 
 _PHASES = {
@@ -116,11 +115,14 @@ def update_lines(history: History, step: int) -> list[str]:
     return [f"  so       the update of step {before:,} made them: its gradient, and the weights before it, were finite"]
 
 
+NO_UPDATE = "  so       no update was made of it: weights and optimizer are as they were before this step"
+
+
 def act(lines: Sequence[str], on_nonfinite: OnNonfinite, say: Callable[[str], None]) -> None:
     """Say the lines and go on, or raise a FloatingPointError that has them, or do nothing."""
     if on_nonfinite == "raise":
         raise FloatingPointError("\n".join(lines))
-    if on_nonfinite == "explain":
+    if on_nonfinite in ("explain", "skip"):
         for line in lines:
             say(line)
 

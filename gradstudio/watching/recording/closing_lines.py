@@ -56,6 +56,8 @@ def _tell_of(found: WatchedRun) -> None:
         say(f"  {plural(found.passed_over, 'batch', 'batches')} not finite, skipped by the script without an update")
     if found.spared:
         say(f"  {plural(found.spared, 'batch', 'batches')} not finite, skipped by the loss scaler without an update")
+    if found.left_out:
+        say(f"  {plural(found.left_out, 'update', 'updates')} left out, as the gradient was not finite")
     for finding in ranked(found.run)[:1]:
         say(f"  {finding.severity}: {finding.title}, {finding.when}. {finding.evidence}")
         if finding.remedies and OF_ANOTHER not in found.unknown:  # whose run says what heals that one

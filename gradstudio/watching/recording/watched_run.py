@@ -95,6 +95,7 @@ class WatchedRun:
         self.unknown = ""  # why it is not known, a sentence
         self.remote = Remote()
         self.passed_over = 0  # batches that were not finite and that the script went on without
+        self.left_out = 0  # updates that the watch kept from the weights, as it was asked to
         self.spared = 0  # steps whose loss was not finite, and from which a loss scaler kept the weights
         self.birth = self._birth = self._held_birth = _NO_BIRTH  # of the latest row, of the next one, of what is held
         self._held: list[MeasuredStep] = []
@@ -271,6 +272,7 @@ class WatchedRun:
         if self._suspect is not None and not broke:  # else the loss or the gradient tells of it
             self._diverge_in_weights(self._suspect)
         self._suspect = None
+        self.left_out += isinstance(made, MeasuredStep) and made.left_out
         if broke and not self.has_diverged and isinstance(made, MeasuredStep) and self._may_be_harmless(made):
             self._hold(made)
             return
@@ -332,7 +334,7 @@ class WatchedRun:
         """Record the rows that are held as harmless: the training goes on."""
         assert self._run is not None
         held, self._held = self._held, []
-        self.spared += len(held)
+        self.spared += sum(not made.left_out for made in held)
         with self._recording:
             self.gather()
             step = len(self._run.history)
@@ -350,7 +352,8 @@ class WatchedRun:
             else f"where it was born is not known: {unknown or 'nobody searched for it'}"
         )
         spoils = f"; its buffer {spoiled} holds NaN" * bool(spoiled)
-        return brief(f"a batch was skipped by the loss scaler: {told}; no update was made{spoils}; {born}", LONGEST)
+        by = "watch, as on_nonfinite='skip' asks" if held[0].left_out else "loss scaler"
+        return brief(f"a batch was skipped by the {by}: {told}; no update was made{spoils}; {born}", LONGEST)
 
     def _spoiled_buffer(self) -> str:
         """Return the name of a buffer of the model that holds NaN, as a running mean does after a batch with one; ""

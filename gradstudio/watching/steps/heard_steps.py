@@ -23,7 +23,7 @@ from gradstudio.core.history import LAYER_METRICS, LOOK_EVERY, Layer, Row, loss_
 from gradstudio.core.provenance import Provenance, ProvenanceUnknown
 from gradstudio.core.unknown import UNKNOWN, is_known
 from gradstudio.watching.births.passed_over import PassedOver
-from gradstudio.watching.births.step_births import MADE_BY_THE_SCRIPT, Births
+from gradstudio.watching.births.step_births import MADE_BY_THE_SCRIPT, MOST_SEARCHES, Births
 from gradstudio.watching.hearing.guard import say
 from gradstudio.watching.hearing.heard_loop import NEAR, HeardLoop
 from gradstudio.watching.hearing.hooks import Roots
@@ -33,7 +33,9 @@ from gradstudio.watching.measuring.parameters import NOT_MEASURED, Change, Gradi
 from gradstudio.watching.script import model_layers
 from gradstudio.watching.script.source_lines import is_own
 from gradstudio.watching.steps.measured_step import MeasuredStep
+from gradstudio.watching.steps.open_step import OpenStep
 from gradstudio.watching.steps.script_facts import SettingsReader, loss_of, rate_of
+from gradstudio.watching.steps.watch_options import Options
 
 
 class Sink(Protocol):
@@ -42,10 +44,14 @@ class Sink(Protocol):
     def begin(self, observer: Observer, known: tuple[Layer, ...]) -> None: ...
     def refuse(self, observer: Observer, why: str) -> None: ...
     def take(self, observer: Observer, made: MeasuredStep) -> bool: ...
+    def stop_before(self, observer: Observer, row: Row) -> None: ...
     def explain(self, observer: Observer, provenance: Provenance | None, unknown: str) -> None: ...
     def stopped_short(self, observer: Observer, step: int, row: Row | None) -> None: ...
     def pass_over(self, observer: Observer, skipped: PassedOver) -> None: ...
     def play(self, one: Observer, other: Observer) -> None: ...
+
+
+_DEFAULT = Options()
 
 
 class Observer:
@@ -60,11 +66,11 @@ class Observer:
         guard: Callable[[Any], Any],
         name: str = "",
         tensors: Sequence[Tensor] = (),
-        every: int = 1,
+        options: Options = _DEFAULT,
     ) -> None:
         """`guard` wraps a function that torch calls in a step. `tensors` are what is trained where there is neither an
-        optimizer nor a model. One of `every` steps is measured in full, and each that is not finite."""
-        self._every = every
+        optimizer nor a model. One of `options.every` steps is measured in full, and each that is not finite."""
+        self.options = options
         self._sink, self.name, self._tensors = sink, name, list(tensors)
         self._model_is_given = model is not None
         self._guard, self._guarded_ready = guard, guard(self.make_ready)
@@ -82,54 +88,37 @@ class Observer:
         self._seen: list[Tensor] = []  # all that were held by then
         self._seen_trained: list[bool] = []  # which of them were trained
         self._seen_sizes: list[int] = []
-        self._was_as_seen = False  # whether they were so at the first backward pass of the step
         self._refused: tuple[int, ...] | None = None  # of those that cannot be measured
         self.clipping = ("none", 0.0)
         self.autocast = AutocastHeard()
         self._rows = 0
-        self._rate: float = UNKNOWN  # before the step; without an optimizer it stays so
         self._scaled_step_rows = 0
         self._in_scaler = False
         self._loop, self._settings = HeardLoop(), SettingsReader()
         self.schedules: list[weakref.ref[LRScheduler]] = []
         self._epochs: list[int | None] = []  # of the schedules, at the latest backward pass
         self._clock = time.perf_counter()
-        self._passed: list[PassedOver] = []  # since the step before
-        self._zero_marks: list[int] = []  # of gradients that the latest backward pass gave, where all of them are 0
         self._layer_names: list[str] = []  # of the parameters
-        self._has_thrown = False  # whether gradients were thrown away since the step before
+        self._searches = 0  # for the birth of what gradients hold; of a step that is left out, the run goes on
         self._passes_over = False  # whether the script has been seen to go on after such a batch
         self._undelivered: Callable[[], None] | None = None  # gives the row of the latest step
-        self._anew()
+        self._marks: list[int] | None = None  # of the gradients before the backward pass that is at work
+        self._step = OpenStep()
 
     def _anew(self) -> None:
-        """Begin a new step."""
-        self._born: Provenance | None = None  # of the step's loss
-        self._born_before: Provenance | None = None  # before the latest backward pass
-        self._is_empty = False  # whether the step is made without any gradient
-        self._were_finite = False  # whether thrown gradients were all finite, and the script has put others there
-        self._used: Observer | None = None  # the one whose optimizer has stepped since the backward pass
-        self._losses: float = 0.0
-        self.micro_batches = 0
-        self.scale = 1.0
-        self._gradient: Gradient | None = None
-        self._untouched: set[int] | None = None  # places of the parameters that no pass wrote a gradient for, if known
-        self._weights_of_pass: list[int] = []  # marks of the weights at a backward pass that is not finite
-        self._ready = False
-        self._is_evaluated_again = False  # whether the update has made further backward passes, as LBFGS does
-        self._is_passed_by = False  # whether the step becomes no row, as far as is known
-        self._heard = ("none", 0.0)
-        self._norm_by_hand: float = UNKNOWN  # of gradients that were clipped before an update by hand
-        # Gradients that no backward pass was heard of, before they were clipped, and their marks after that; none after
-        # a clip by value, whose end is not heard.
-        self._unclipped: Gradient | None = None
-        self._marks_of_clip: list[int] | None = None
+        """Begin the step anew."""
+        self._step = self._step.anew()
 
     # ---- which parameters
 
     @property
     def has_rows(self) -> bool:
         return self._rows > 0
+
+    @property
+    def micro_batches(self) -> int:
+        """Backward passes of the step so far."""
+        return self._step.micro_batches
 
     @property
     def next_step(self) -> int:
@@ -194,7 +183,9 @@ class Observer:
     @property
     def _has_more_to_tell(self) -> bool:
         """Whether something was heard since the latest row."""
-        heard = bool(self.micro_batches or self._gradient is not None or self._passed or self._undelivered)
+        heard = bool(
+            self._step.micro_batches or self._step.gradient is not None or self._step.passed_over or self._undelivered
+        )
         return heard or self.births.has_heard
 
     def settle(self) -> bool:
@@ -285,8 +276,8 @@ class Observer:
         """Return whether parameters have come to be trained beside those that were, as where a layer is unfrozen, or
         in place of them all, or some have other sizes."""
         assert self._trained is not None
-        self._was_as_seen = self._are_as_seen()
-        if self._was_as_seen:
+        self._step.was_as_seen = self._are_as_seen()
+        if self._step.was_as_seen:
             return False
         if self.parameters.are_resized:
             return True
@@ -312,26 +303,26 @@ class Observer:
 
     def before_backward(self, roots: Roots) -> None:
         self.deliver()
-        self._marks: list[int] | None = None
-        if self._ready:  # a further evaluation within a step, as LBFGS makes: the row describes the first
-            self._is_evaluated_again = True
+        self._marks = None
+        if self._step.is_ready:  # a further evaluation within a step, as LBFGS makes: the row describes the first
+            self._step.is_evaluated_again = True
             return
-        if self._gradient is not None and self._optimizer() is None:
+        if self._step.gradient is not None and self._optimizer() is None:
             self._step_by_hand()
         if self._trained is None:
             self._clock = time.perf_counter()
             if not self.bind():
                 return
-        elif not self.micro_batches and self._has_grown():
+        elif not self._step.micro_batches and self._has_grown():
             self.bind()
         self._marks = self.parameters.marks()
         if not self._are_as_given(self._marks) and self.parameters.all_gone(self._marks):
-            if self.micro_batches or self._heard[0] != "none":  # else nothing was heard since the step before
+            if self._step.micro_batches or self._step.clip[0] != "none":  # else nothing was heard since the step before
                 broke_weights = self._throw_away()
                 self._anew()
-                self._born = broke_weights
+                self._step.born = broke_weights
             self.parameters.let_go()
-            self.scale = 1.0
+            self._step.scale = 1.0
             self._loop.zeroed()
         else:
             self._loop.found(self._marks)
@@ -340,26 +331,26 @@ class Observer:
         found = self.births.before_backward(
             roots.tensors, scaled=roots.scale != 1, losses=roots.unscaled, number=roots.loss
         )
-        self._born_before, self._born = self._born, self._born or found
+        self._step.born_before, self._step.born = self._step.born, self._step.born or found
 
     def _are_as_given(self, marks: list[int]) -> bool:
         """Return whether the gradients are 0 because the backward pass before, of the same step, gave such, rather than
         because the script has set them to 0."""
-        return self.micro_batches > 0 and marks == self._zero_marks
+        return self._step.micro_batches > 0 and marks == self._step.zero_marks
 
     def _throw_away(self) -> Provenance | None:
         """Hear that the script has thrown gradients away that no update was made with. Return where they were born if
         it has moved the weights by them itself, as for a step that looks ahead, and they are not finite."""
-        if not self.micro_batches or self._ready:
+        if not self._step.micro_batches or self._step.is_ready:
             return None
-        self._has_thrown = True
-        if self._used is not None:
-            self._sink.play(self, self._used)
-        if self._is_broken and self._used is None:
-            found, moved = self._thrown_away(), self.parameters.weight_marks() != self._weights_of_pass
+        self._step.has_thrown = True
+        if self._step.used is not None:
+            self._sink.play(self, self._step.used)
+        if self._is_broken and self._step.used is None:
+            found, moved = self._thrown_away(), self.parameters.weight_marks() != self._step.weights_of_pass
             if moved:
                 return found.provenance
-            self._passed.append(found)
+            self._step.passed_over.append(found)
         else:
             self.births.begin_anew()
         return None
@@ -368,50 +359,52 @@ class Observer:
     def _is_broken(self) -> bool:
         """Whether the loss or the gradients of the step so far are not finite. An overflow of scaled gradients is no
         fault."""
-        broken = self._gradient is not None and self._gradient.nonfinite > 0 and not self._is_scaled()
-        return broken or loss_broke(self._losses)
+        broken = self._step.gradient is not None and self._step.gradient.nonfinite > 0 and not self._is_scaled()
+        return broken or loss_broke(self._step.losses)
 
     def _thrown_away(self) -> PassedOver:
-        if self._born is not None:
+        if self._step.born is not None:
             self.births.begin_anew()
-            return PassedOver(self._losses, self._born, "", after_backward=True)
-        return PassedOver(self._losses, *self.births.thrown_away(), after_backward=True)
+            return PassedOver(self._step.losses, self._step.born, "", after_backward=True)
+        return PassedOver(self._step.losses, *self.births.thrown_away(), after_backward=True)
 
     def used_elsewhere(self, by: Observer) -> None:
         """Hear that the optimizer of another observer makes a step: the gradients here may be no more than what its
         backward pass left."""
-        self._used = by
+        self._step.used = by
 
     def after_backward(self, roots: Roots) -> bool:
         """Measure what a backward pass gave. Return whether it was one of these parameters."""
         if self._marks is None or self._trained is None:
-            return self._ready
+            return self._step.is_ready
         if not self.parameters.have_moved(self._marks):  # the loss of another model
-            self._born = self._born_before
+            self._step.born = self._step.born_before
             self.births.of_another()
-            return self._ready
-        self.autocast.passed(roots.tensors, self._device, first=not self.micro_batches)
-        if self.micro_batches and roots.scale != self.scale:
-            self.scale = UNKNOWN  # the gradients are sums of such with different scales
+            return self._step.is_ready
+        step = self._step
+        self.autocast.passed(roots.tensors, self._device, first=not step.micro_batches)
+        if step.micro_batches and roots.scale != step.scale:
+            step.scale = UNKNOWN  # the gradients are sums of such with different scales
         else:
-            self.scale = roots.scale
-        self.micro_batches += 1
-        if self._losses == self._losses or is_known(self._losses):  # a call less for all but NaN
-            self._losses += loss_of(roots)
-        self._is_passed_by = bool(self._rows % self._every) and self._optimizer() is not None and self.scale == 1
-        if self._is_passed_by:
-            self._gradient = self.parameters.glance_at_gradient()
-            self._is_passed_by = not self._gradient.nonfinite and not loss_broke(self._losses)
-        if not self._is_passed_by:
-            self._gradient = self.parameters.measure_gradient(self.scale)
-        if (self._rows + self._every) % (self._every * LOOK_EVERY) == 0:  # the rules look at the row of this step
+            step.scale = roots.scale
+        step.micro_batches += 1
+        if step.losses == step.losses or is_known(step.losses):  # a call less for all but NaN
+            step.losses += loss_of(roots)
+        step.is_passed_by = bool(self._rows % self.options.every) and self._optimizer() is not None and step.scale == 1
+        if step.is_passed_by:
+            step.gradient = self.parameters.glance_at_gradient()
+            step.is_passed_by = not step.gradient.nonfinite and not loss_broke(step.losses)
+        if not step.is_passed_by:
+            step.gradient = self.parameters.measure_gradient(step.scale)
+        every = self.options.every
+        if (self._rows + every) % (every * LOOK_EVERY) == 0:  # the rules look at the row of this step
             self._look_for_unused(self._marks)
-        self._used = None
-        self._zero_marks = [] if self._gradient is None or self._gradient.norm else self.parameters.marks()
-        if self._gradient is not None and not self._gradient.nonfinite and not loss_broke(self._losses):
+        step.used = None
+        step.zero_marks = [] if step.gradient is None or step.gradient.norm else self.parameters.marks()
+        if step.gradient is not None and not step.gradient.nonfinite and not loss_broke(step.losses):
             self.births.all_finite()
         elif self._is_broken:
-            self._weights_of_pass = self.parameters.weight_marks()
+            step.weights_of_pass = self.parameters.weight_marks()
         if self._optimizer() is None:
             self.parameters.keep_weights()
         return True
@@ -419,60 +412,63 @@ class Observer:
     def _look_for_unused(self, before: list[int]) -> None:
         """Keep which gradients a backward pass has left as they were. `before` are their marks before it."""
         untouched = self.parameters.unmoved(before)
-        self._untouched = untouched if self._untouched is None else self._untouched & untouched
+        self._step.untouched = untouched if self._step.untouched is None else self._step.untouched & untouched
 
     def clipped(self, kind: str, limit: float) -> None:
-        self._heard = (kind, limit)
+        self._step.clip = (kind, limit)
         if self.optimizer is not None:
-            is_early = self.micro_batches == 0
+            is_early = self._step.micro_batches == 0
             gone = is_early and self.parameters.all_gone()
             after_forward = self.births.waits_for_gradient if is_early else None
-            self._loop.clipped(limit, self.micro_batches, gone=gone, after_forward=after_forward)
-            if self._has_thrown:
+            self._loop.clipped(limit, self._step.micro_batches, gone=gone, after_forward=after_forward)
+            if self._step.has_thrown:
                 self._forget_replaced()
-            if self._gradient is None and not gone:
+            if self._step.gradient is None and not gone:
                 self._measure_unclipped(kind)
 
     def _measure_unclipped(self, kind: str) -> None:
         """Measure gradients that no backward pass was heard of, unless this is one more clip of the same step."""
-        if self._unclipped is None or (kind == "norm" and self.parameters.marks() != self._marks_of_clip):
-            self._unclipped = self.parameters.measure_gradient()
-        self._marks_of_clip = None
+        step = self._step
+        if step.unclipped is None or (kind == "norm" and self.parameters.marks() != step.marks_of_clip):
+            step.unclipped = self.parameters.measure_gradient()
+        step.marks_of_clip = None
 
     def after_clipping(self) -> None:
         """Hear that gradients were clipped by their norm. Without an optimizer nothing else is heard before the
         update."""
-        if self.optimizer is None and self._gradient is not None:
-            self._norm_by_hand = self.parameters.keep_weights_and_norm()
-        if self._unclipped is not None:
-            self._marks_of_clip = self.parameters.marks()
+        if self.optimizer is None and self._step.gradient is not None:
+            self._step.norm_by_hand = self.parameters.keep_weights_and_norm()
+        if self._step.unclipped is not None:
+            self._step.marks_of_clip = self.parameters.marks()
 
     def was_clipped(self, kind: str, limit: float, gradients: set[int]) -> None:
         """Hear of a clip before there was this observer."""
         if self.has_any(gradients):
-            self._heard = kind, limit
+            self._step.clip = kind, limit
 
     def _forget_replaced(self) -> None:
         """Forget the gradients that were measured where the script, which has thrown gradients away, has put others
         there that are made of them."""
-        if self._gradient is not None and not self.parameters.gradients_are_there:
-            self._were_finite = not (self._is_broken or self._passed)
-            self._passed = [each for each in self._passed if not each.after_backward]  # no batch was skipped
-            self._gradient, self._losses, self.micro_batches = None, UNKNOWN, 0
+        step = self._step
+        if step.gradient is not None and not self.parameters.gradients_are_there:
+            step.were_finite = not (self._is_broken or step.passed_over)
+            step.passed_over = [each for each in step.passed_over if not each.after_backward]  # no batch was skipped
+            step.gradient, step.losses, step.micro_batches = None, UNKNOWN, 0
 
     def _look_at_schedules(self) -> None:
         """See whether a scheduler has moved since the backward pass before."""
         now = [getattr(found, "last_epoch", None) for each in self.schedules if (found := each()) is not None]
-        if self.micro_batches and now != self._epochs:
-            self._loop.scheduled(self.micro_batches)
+        if self._step.micro_batches and now != self._epochs:
+            self._loop.scheduled(self._step.micro_batches)
         self._epochs = now
 
     def before_step(self, arguments: Any, named: Any) -> Any:
         """Hear that the optimizer steps. Return other arguments where it brings its own backward passes."""
         self.deliver()
-        if self._ready and not self._is_evaluated_again and self.parameters.gradients_are_there:
+        is_within = bool(self._step.left_out) or (self._step.is_ready and self.parameters.gradients_are_there)
+        if is_within and not self._step.is_evaluated_again:
             return None  # within the step of a class that calls the step of the class above
-        if self._ready:  # the step before ended with an exception
+        if self._step.is_ready:  # the step before ended with an exception
             self._anew()
         closure = named.get("closure") if "closure" in named else arguments[1] if len(arguments) > 1 else None
         of_its_own = isinstance(closure, (nn.Module, type))  # what the step of somebody's optimizer takes
@@ -492,53 +488,86 @@ class Observer:
 
     def make_ready(self) -> None:
         """Measure the gradient that the optimizer gets, and keep the weights, once before an update."""
-        if self._ready:
+        if self._step.is_ready:
             return
-        if self._has_thrown:
+        if self._step.has_thrown:
             self._forget_replaced()
-        heard, clip = (self._losses, self.micro_batches, self.scale), self._heard
-        if not (self.micro_batches and self._was_as_seen) and not self.bind():
+        heard, clip = (self._step.losses, self._step.micro_batches, self._step.scale), self._step.clip
+        if not (self._step.micro_batches and self._step.was_as_seen) and not self.bind():
             return
-        self._ready, optimizer = True, self._optimizer()
+        self._step.is_ready, optimizer = True, self._optimizer()
+        step = self._step
         if optimizer is not None:
-            self._rate = rate_of(optimizer.param_groups[0])  # which the step itself may change
-        if self._gradient is None:  # nothing was heard of a backward pass, or it was one for more parameters than these
-            self._heard = clip
-            self._gradient = self._gradient_without_pass()
-            self._losses, self.micro_batches, self.scale = heard if heard[1] else (UNKNOWN, 0, self.scale)
-            self._is_empty = self.parameters.have_no_gradients()
+            step.rate = rate_of(optimizer.param_groups[0])  # which the step itself may change
+        if step.gradient is None:  # nothing was heard of a backward pass, or it was one for more parameters than these
+            step.clip = clip
+            step.gradient = self._gradient_without_pass()
+            step.losses, step.micro_batches, step.scale = heard if heard[1] else (UNKNOWN, 0, step.scale)
+            step.is_empty = self.parameters.have_no_gradients()
             if not heard[1]:
                 self.autocast.stepped_alone(self._device)
-        if self._is_passed_by:
-            self._clipped_norm, self._factor = _unknown, 1.0
+        if step.is_passed_by:
             return
-        self._clipped_norm = self.parameters.keep_weights_and_norm_later()
+        step.clipped_norm = self.parameters.keep_weights_and_norm_later(keep=self.options.updates)
         factor = getattr(optimizer, "grad_scale", None)  # a fused optimizer divides the scale out by itself
-        self._factor = 1.0 if factor is None else float(factor)
-        if self._gradient.nonfinite and self._were_finite:
+        step.factor = 1.0 if factor is None else float(factor)
+        if step.gradient.nonfinite and step.were_finite:
             self._sink.explain(self, None, MADE_BY_THE_SCRIPT)
-        elif self._gradient.nonfinite and not self._is_scaled():
-            self._sink.explain(self, self.births.explain(), self.births.unknown)
+        elif step.gradient.nonfinite and not self._is_scaled():
+            self._searches += 1
+            if self._searches <= MOST_SEARCHES:
+                self._sink.explain(self, self.births.explain(), self.births.unknown)
+        if self.options.spares_weights and optimizer is not None and not self._is_scaled():
+            self._spare_weights()
+
+    def _spare_weights(self) -> None:
+        """Stop the script, or leave its update out, as it was asked for, before what is not finite reaches the weights
+        and the state of the optimizer."""
+        step = self._step
+        if not self._is_broken:
+            if math.isfinite(step.clipped_norm()):
+                return
+            step.gradient = self.parameters.measure_gradient()  # the script has spoiled it since the backward pass
+            self._sink.explain(self, None, MADE_BY_THE_SCRIPT)
+        if self.options.on_nonfinite == "skip":
+            if not math.isfinite(step.clipped_norm()):  # else the script has mended it
+                step.leave_out(self.parameters.tensors)
+            return
+        if step.born is not None or loss_broke(step.losses):
+            self._sink.explain(self, step.born, self.births.why_unknown)
+        self._tell_passed_over(finite=False)
+        row = self._row_without_update(PassedOver(step.losses, None, "", after_backward=True))
+        self._rows += 1
+        self.births.clear()
+        self._step = OpenStep()
+        self._sink.stop_before(self, row)
 
     def _gradient_without_pass(self) -> Gradient:
         """Return gradients that no backward pass was heard of, as they were before they were clipped. Their norms are
         unknown where that was not heard, or where they have changed since."""
-        if self._heard[0] == "none":
+        step = self._step
+        if step.clip[0] == "none":
             return self.parameters.measure_gradient()
-        if self._unclipped is not None and self._marks_of_clip in (None, self.parameters.marks()):
-            return self._unclipped
+        if step.unclipped is not None and step.marks_of_clip in (None, self.parameters.marks()):
+            return step.unclipped
         return self.parameters.measure_gradient(UNKNOWN)
 
     def _is_scaled(self) -> bool:
-        return self.scale != 1
+        return self._step.scale != 1
 
     def after_step(self) -> None:
-        gradient = self._gradient
-        if self._is_empty and gradient is not None and not self.parameters.measure_change(gradient.layers).norm:
+        gradient = self._step.gradient
+        if self._step.is_empty and gradient is not None and not self._has_moved(gradient):
             self._anew()  # as Lightning has it for a batch that is skipped: nothing moves without a gradient
-        elif self._ready:
+        elif self._step.left_out:
+            self._finish(skipped=True)
+        elif self._step.is_ready:
             skips = getattr(self._optimizer(), "found_inf", None)
             self._finish(skipped=skips is not None and bool(float(skips)))
+
+    def _has_moved(self, gradient: Gradient) -> bool:
+        """Return whether the update has changed a weight, as far as that is measured."""
+        return self.options.updates and bool(self.parameters.measure_change(gradient.layers).norm)
 
     def before_scaled_step(self) -> None:
         self._scaled_step_rows, self._in_scaler = self._rows, True
@@ -552,12 +581,12 @@ class Observer:
 
     def _step_by_hand(self) -> None:
         """Make a row of an update without an optimizer, if there was one."""
-        assert self._gradient is not None
-        change = self.parameters.measure_change(self._gradient.layers)
+        assert self._step.gradient is not None
+        change = self.parameters.measure_change(self._step.gradient.layers)
         if change.norm > 0 or math.isnan(change.norm):
-            norm = self._gradient.norm if self._heard[0] == "none" else self._norm_by_hand
-            self._clipped_norm, self._factor = lambda: norm, 1.0
-            self._ready = True
+            norm = self._step.gradient.norm if self._step.clip[0] == "none" else self._step.norm_by_hand
+            self._step.clipped_norm, self._step.factor = lambda: norm, 1.0
+            self._step.is_ready = True
             self._finish(skipped=False)
 
     def close(self) -> None:
@@ -567,7 +596,7 @@ class Observer:
 
     def _last(self) -> None:
         self.deliver()
-        if self._optimizer is _nobody and self._trained is not None and self._gradient is not None:
+        if self._optimizer is _nobody and self._trained is not None and self._step.gradient is not None:
             self._step_by_hand()
             self.deliver()
         ended = self.births.at_the_end()
@@ -579,8 +608,8 @@ class Observer:
             self.births.clear()
         elif (
             self._optimizer is not _nobody
-            and self.micro_batches
-            and not (self._ready or self._used is not None)
+            and self._step.micro_batches
+            and not (self._step.is_ready or self._step.used is not None)
             and self._is_broken
         ):
             self._stop_short(self._thrown_away())
@@ -597,48 +626,59 @@ class Observer:
 
     def _row_without_update(self, ended: PassedOver) -> Row:
         """Return the row of a pass after which the script ended: little more than its loss is known."""
-        gradient = self._gradient if ended.after_backward else None
+        gradient = self._step.gradient if ended.after_backward else None
         norm, nonfinite = (UNKNOWN, 0) if gradient is None else (gradient.norm, gradient.nonfinite)
         return Row(
             step=self._rows, loss=ended.loss, grad_norm=norm, clipped_norm=UNKNOWN, clip_coef=UNKNOWN, lr=UNKNOWN,
-            scale=self.scale, skipped=False, nonfinite=nonfinite, update_ratio=UNKNOWN, weight_norm=UNKNOWN,
+            scale=self._step.scale, skipped=False, nonfinite=nonfinite, update_ratio=UNKNOWN, weight_norm=UNKNOWN,
             accuracy=UNKNOWN, step_seconds=time.perf_counter() - self._clock,
-            layers=np.full((len(LAYER_METRICS), len(self.parameters.tensors)), UNKNOWN),
+            layers=self._layers_without_update(gradient),
             settings=self._settings.read(
                 self.optimizer, self.clipping,
                 self.autocast.dtype if ended.after_backward else self.autocast.of_next_pass, self.parameters.tensors,
             ),
         )  # fmt: skip
 
+    def _layers_without_update(self, gradient: Gradient | None) -> np.ndarray:
+        if gradient is None or not gradient.layers.size:
+            return np.full((len(LAYER_METRICS), len(self.parameters.tensors)), UNKNOWN)
+        gradient.layers[1:3] = UNKNOWN
+        return gradient.layers
+
     # ---- the row
 
     def _finish(self, *, skipped: bool) -> None:
         """Give what was measured of the step that has just been made."""
-        gradient = self._gradient
+        step = self._step
+        gradient = step.gradient
         assert gradient is not None
-        change = _not_measured if self._is_passed_by else self.parameters.measure_change_later(gradient.layers)
-        clipped, factor, is_evaluated_again = self._clipped_norm, self._factor, self._is_evaluated_again
+        gradient.layers[1:3] = UNKNOWN
+        is_kept = not step.is_passed_by and (self.options.updates or self._optimizer() is None)
+        change = self.parameters.measure_change_later(gradient.layers) if is_kept else _not_measured
+        clipped, factor, is_evaluated_again = step.clipped_norm, step.factor, step.is_evaluated_again
         self.parameters.let_go()
         now = time.perf_counter()
         seconds, self._clock = now - self._clock, now
         optimizer = self._optimizer()
-        self.clipping = self._heard
+        self.clipping = step.clip
         loop = None if optimizer is None else self._loop.stepped(
-            self.micro_batches, scale=self.scale, around=self.scale != 1 and self._around_the_scaler(gradient),
+            step.micro_batches, scale=step.scale, around=step.scale != 1 and self._around_the_scaler(gradient),
             skipped=skipped,
             left=self.parameters.marks() if self._loop.wants_marks else None,
         )  # fmt: skip
         made = MeasuredStep(
-            self._rows, self._losses, gradient, NOT_MEASURED, UNKNOWN, self._heard[0],
-            self._rate, self.scale, skipped, seconds, optimizer is None, loop,
+            self._rows, step.losses, gradient, NOT_MEASURED, UNKNOWN, step.clip[0],
+            step.rate, step.scale, skipped, seconds, optimizer is None, loop,
             self._settings.read(optimizer, self.clipping, self.autocast.dtype, self.parameters.tensors),
-            None if self._untouched is None else tuple(self._layer_names[place] for place in sorted(self._untouched)),
+            None if step.untouched is None
+            else tuple(self._layer_names[place] for place in sorted(step.untouched)),
+            bool(step.left_out),
         )  # fmt: skip
-        if self._passed or self.births.suspects:
+        if step.passed_over or self.births.suspects:
             self._tell_passed_over(finite=not made.went_nonfinite)
         self._rows += 1
-        if self._born is not None or loss_broke(self._losses):
-            self._sink.explain(self, self._born, self.births.why_unknown)
+        if step.born is not None or loss_broke(step.losses):
+            self._sink.explain(self, step.born, self.births.why_unknown)
 
         def give() -> None:
             found = change()
@@ -653,11 +693,8 @@ class Observer:
         else:
             give()
         self.births.clear()
-        self._ready, self._gradient, self._untouched, self._is_evaluated_again = False, None, None, False
-        self._losses, self.micro_batches, self._heard, self._born = 0.0, 0, ("none", 0.0), None
-        self._norm_by_hand, self._is_empty, self._is_passed_by = UNKNOWN, False, False
-        self._unclipped = None
-        self._has_thrown = self._were_finite = False
+        step.put_back()
+        self._step = OpenStep()
 
     def deliver(self) -> None:
         """Give the row of the latest step, where a GPU was still working its figures out. By the next backward pass it
@@ -668,25 +705,22 @@ class Observer:
 
     def _tell_passed_over(self, *, finite: bool) -> None:
         """Tell of the batches that the script has passed over since the step before."""
+        step = self._step
         if not finite:  # what was thrown away before a step that is made all the same was no batch to skip
-            self._passed = [each for each in self._passed if not each.after_backward]
+            step.passed_over = [each for each in step.passed_over if not each.after_backward]
         if self.births.suspects:
-            self._passed += self.births.passed_over(finite=finite)
-        for each in self._passed:
+            step.passed_over += self.births.passed_over(finite=finite)
+        for each in step.passed_over:
             self._passes_over = True
             self._sink.pass_over(self, each)
-        self._passed.clear()
+        step.passed_over = []
 
     def _around_the_scaler(self, gradient: Gradient) -> bool:
         """Return whether the optimizer got a gradient that still carries the loss scale."""
-        if self.scale <= 1 / NEAR or self._in_scaler:
+        step = self._step
+        if step.scale <= 1 / NEAR or self._in_scaler:
             return False
-        return 0 < NEAR * self.scale * gradient.norm <= self._clipped_norm() / self._factor < math.inf
-
-
-def _unknown() -> float:
-    """Stands for a norm that nobody measures."""
-    return UNKNOWN
+        return 0 < NEAR * step.scale * gradient.norm <= step.clipped_norm() / step.factor < math.inf
 
 
 def _not_measured() -> Change:

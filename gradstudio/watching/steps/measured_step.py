@@ -34,6 +34,7 @@ class MeasuredStep(NamedTuple):
     loop: Loop | None
     settings: Settings
     unused: tuple[str, ...] | None = None  # parameters that got no gradient; None: nobody looked
+    left_out: bool = False  # whether the watch kept the update from the weights, as it was asked to
 
     @property
     def is_finite(self) -> bool:
@@ -48,8 +49,8 @@ class MeasuredStep(NamedTuple):
 
     @property
     def spares_weights(self) -> bool:
-        """Whether a loss scaler has kept sound weights from a loss that is not finite."""
-        return self.skipped and math.isfinite(self.change.weight_norm)
+        """Whether sound weights were kept from a loss that is not finite, by a loss scaler or by the watch."""
+        return self.left_out or (self.skipped and math.isfinite(self.change.weight_norm))
 
     @property
     def broke_weights(self) -> bool:
