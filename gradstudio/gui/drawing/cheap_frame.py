@@ -9,6 +9,7 @@ Qt paints items of its own, which the training thread does not notice:
   (curve.py);
 - the heatmap is painted from the memory that its new columns are written to (heatmap_image.py);
 - axes and overlaid curves are pictures that are drawn anew only when they change (axes.py, overlay_curves.py);
+- the network is drawn five times a second, and only its gradients anew (gui/plots/network_picture.py);
 - a plot is drawn only when its new rows are a pixel wide (gui/plots/step_plot.py).
 """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 from PySide6.QtCore import QPointF, QRectF, Qt
 from PySide6.QtGui import QBrush, QColor, QLinearGradient, QPainter, QPen, QPolygonF
@@ -14,6 +15,7 @@ from gradstudio.gui.theme import theme
 THINNEST, THICKEST = 1.5, 17.0  # px of a backward edge at the ends of the scale
 LIGHT = ("#3b6fb6", "#5aa0a8", "#b79a3b", "#d9792b", "#b02a12")  # from the smallest gradient to the largest
 DARK = ("#6f9fe8", "#63c2c6", "#e0c45c", "#ff9f57", "#ff6a4d")
+SHADES = 255  # between the ends of the scale
 STATES: dict[State, str] = {"zero": "exactly 0", "nonfinite": "NaN, Inf", "unknown": "not measured"}
 
 
@@ -35,15 +37,14 @@ def draw_edge(
             painter.drawEllipse(QPointF((start.x() + end.x()) / 2, start.y()), 3.2, 3.2)
         return
     painter.setPen(Qt.PenStyle.NoPen)
-    painter.setBrush(QBrush(color))
-    shaft = QRectF(start.x() + tip, start.y() - wide / 2, max(long - tip, 0), wide)
-    head = max(wide * 0.95, 3.5)
-    arrow = QPolygonF([start, QPointF(shaft.left(), start.y() - head), QPointF(shaft.left(), start.y() + head)])
-    painter.drawRect(shaft)
-    painter.drawPolygon(arrow)
+    painter.setBrush(color)
+    left, right, y, high, head = start.x() + tip, end.x(), start.y(), wide / 2, max(wide * 0.95, 3.5)
+    above = [QPointF(left, y - head), QPointF(left, y - high), QPointF(right, y - high)]
+    below = [QPointF(right, y + high), QPointF(left, y + high), QPointF(left, y + head)]
+    painter.drawPolygon(QPolygonF([start, *above, *below]))
     if flow.state == "nonfinite":  # hatched, not by its colour alone
         painter.setBrush(QBrush(theme.color("plot"), Qt.BrushStyle.BDiagPattern))
-        painter.drawRect(shaft)
+        painter.drawRect(QRectF(left, y - high, right - left, wide))
 
 
 def edge_color(flow: Flow, levels: tuple[int, int]) -> QColor:
@@ -52,8 +53,13 @@ def edge_color(flow: Flow, levels: tuple[int, int]) -> QColor:
         return theme.color("bad")
     if flow.state in ("zero", "unknown"):
         return theme.color("text" if flow.state == "zero" else "dim")
-    colors = DARK if theme.dark else LIGHT
-    place = _place(flow.norm, levels) * (len(colors) - 1)
+    return _on_ramp(round(SHADES * _place(flow.norm, levels)), theme.dark)
+
+
+@lru_cache(maxsize=2 * SHADES)
+def _on_ramp(shade: int, dark: bool) -> QColor:
+    colors = DARK if dark else LIGHT
+    place = shade / SHADES * (len(colors) - 1)
     one, other = QColor(colors[int(place)]), QColor(colors[min(int(place) + 1, len(colors) - 1)])
     part = place - int(place)
     return QColor.fromRgbF(

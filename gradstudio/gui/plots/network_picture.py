@@ -155,14 +155,15 @@ class NetworkPicture(QWidget):
             y = box.top() + 0.66 * box.height()
             draw_edge(painter, QPointF(box.right() + 2, y), QPointF(after.left() - 2, y), flow, shown.levels)
         born = None if shown.birth is None else shown.birth.block + 1
+        dim, bad, line = theme.color("dim"), theme.color("bad"), painter.fontMetrics().height()
         for place, box in enumerate(boxes):
-            below = QRectF(box.left() - 14, box.bottom() + 1, box.width() + 28, painter.fontMetrics().height())
+            below = QRectF(box.left() - 14, box.bottom() + 1, box.width() + 28, line)
             if place == born:
-                painter.setPen(theme.color("bad"))
+                painter.setPen(bad)
                 painter.drawText(below, Qt.AlignmentFlag.AlignCenter, f"× {shown.what} born")
             elif 0 < place <= len(shown.flows):
                 flow = shown.flows[place - 1]
-                painter.setPen(theme.color("bad" if flow.state == "nonfinite" else "dim"))
+                painter.setPen(bad if flow.state == "nonfinite" else dim)
                 painter.drawText(below, Qt.AlignmentFlag.AlignCenter, _label(flow))
 
     def _box(self, place: int) -> QRectF:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QTextDocument
+from PySide6.QtGui import QFont, QTextDocument
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QSizePolicy
 
 
@@ -26,10 +28,7 @@ class PlotHeader(QHBoxLayout):
 
     def fits(self, text: str) -> bool:
         """Return whether there is room for a rich text."""
-        document = QTextDocument()
-        document.setDefaultFont(self.legend.font())
-        document.setHtml(text)
-        return document.idealWidth() <= self.legend.width()
+        return _width(text, self.legend.font().toString()) <= self.legend.width()
 
     def first_that_fits(self, *texts: str) -> str:
         """Return the first of these rich texts that there is room for; else the last, which is the shortest."""
@@ -40,3 +39,13 @@ class PlotHeader(QHBoxLayout):
         self.legend.setText(" &nbsp;".join(filter(None, (text, more))))
         if text and more and self.legend.sizeHint().width() > self.legend.width():
             self.legend.setText(text)
+
+
+@lru_cache(maxsize=64)  # most legends stay what they are
+def _width(text: str, font: str) -> float:
+    """Return the width of a rich text in a font, given as Qt writes it."""
+    named, document = QFont(), QTextDocument()
+    named.fromString(font)
+    document.setDefaultFont(named)
+    document.setHtml(text)
+    return document.idealWidth()
