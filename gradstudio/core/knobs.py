@@ -204,12 +204,13 @@ def format_value(value: object) -> str:
 
 
 def value_text(value: object) -> str:
-    """Return a value as a person reads it, in its shortest exact form: 30, 1e-5, 1/3."""
+    """Return a value as a person reads it, in its shortest exact form: 30, 1e5, 1/3."""
     if not isinstance(value, float):
         return format_value(value)
-    whole = f"{value:.0f}" if abs(value) < 1e10 and value == round(value) else ""
-    short = next((text for text in (whole or number(value, 6), f"{value:.12g}") if float(text) == value), "")
-    return short or _quotient(value) or repr(value)
+    for ways in ((number(value, 6), f"{value:.0f}"), (f"{value:.12g}",)):
+        if exact := [text for text in ways if float(text) == value]:
+            return min(exact, key=lambda text: (len(text), "e" in text))
+    return _quotient(value) or repr(value)
 
 
 def _quotient(value: float) -> str:

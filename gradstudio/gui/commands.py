@@ -113,6 +113,13 @@ def table(
     )  # fmt: skip
     devices = (Dynamic(lambda menu: device_menu.fill(menu, context, machine)),)
     quit_ = Command("quit", "Quit", context.parent.close, StandardKey.Quit)
+
+    def in_sight() -> bool:
+        hidden = not plots().isVisible()
+        show_plots()
+        context.close_large()
+        return hidden
+
     menus: Menus = {
         "&File": (*presets[:2], *_recent(context), None, *export, None, *_course(context), None, quit_),
         "&Edit": edit,
@@ -127,7 +134,7 @@ def table(
         ),
         "&View": (
             *_plots(plots),
-            *_layer(plots),
+            *_layer(plots, in_sight),
             None,
             Submenu("Theme and text size", _look()),
             None,
@@ -360,12 +367,17 @@ def _plots(plots: Callable[[], PlotStack]) -> tuple[Command, ...]:
     )
 
 
-def _layer(plots: Callable[[], PlotStack]) -> tuple[Command, ...]:
+def _layer(plots: Callable[[], PlotStack], in_sight: Callable[[], bool]) -> tuple[Command, ...]:
+    """`in_sight` shows the plots, and returns whether something else hid them."""
+
+    def on_view(call: Callable[[], object]) -> Callable[[], object]:
+        return lambda: None if in_sight() and not plots().layer_page.isHidden() else call()
+
     return (
         Command(
             "layer",
             "Show layer",
-            lambda: plots().toggle_layer(),
+            on_view(lambda: plots().toggle_layer()),
             "Ctrl+7",
             "Shows what is measured of one layer, and its weights, gradient and update at a step",
             checked=lambda: plots().layer_page.isVisible(),
@@ -373,12 +385,16 @@ def _layer(plots: Callable[[], PlotStack]) -> tuple[Command, ...]:
         Command(
             "previous_layer",
             "Previous layer",
-            lambda: plots().turn_layer(-1),
+            on_view(lambda: plots().turn_layer(-1)),
             "Alt+Up",
             "Shows the page of the layer above",
         ),
         Command(
-            "next_layer", "Next layer", lambda: plots().turn_layer(1), "Alt+Down", "Shows the page of the layer below"
+            "next_layer",
+            "Next layer",
+            on_view(lambda: plots().turn_layer(1)),
+            "Alt+Down",
+            "Shows the page of the layer below",
         ),
     )
 

@@ -179,3 +179,14 @@ def test_of_a_line_of_parts_whole_ones_are_left_out(qtbot: QtBot) -> None:
     ):  # fmt: skip
         label.resize(width, 20)
         assert label.text() == text and label.accessibleName().endswith("std 4.63e20")
+
+
+def test_its_command_leaves_a_large_page_that_hides_it(trained: Window) -> None:
+    show = trained.commands.commands["layer"].call
+    show()
+    trained.columns.show_page("map")
+    assert not trained.plots.layer_page.isVisible()
+    show()
+    assert trained.plots.layer_page.isVisible() and not trained.side.map.isVisible()
+    show()
+    assert not trained.plots.layer_page.isVisible() and trained.plots.isVisible()

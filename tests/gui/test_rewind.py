@@ -173,7 +173,7 @@ def test_a_run_that_broke_offers_its_last_healthy_step_by_itself(
     assert not window.findings.provenance.isVisible() and window.simulator.run.first_nonfinite_step is None
     if changed == healthy:  # the change is in force again, which the form and the message bar say
         assert window.knobs.rows["optimizer.lr"].note.text() == "set at this step; 0.05 before it"
-        assert window.message.shown == "optimizer.lr = 1000000 was set at this step."
+        assert window.message.shown == "optimizer.lr = 1e6 was set at this step."
         qtbot.mouseClick(window.message.action, LEFT)
         qtbot.waitUntil(lambda: window.simulator.run.in_force.optimizer.lr == 0.05, timeout=LONG)
 

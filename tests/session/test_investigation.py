@@ -70,7 +70,7 @@ def test_a_run_that_did_not_break_has_none() -> None:
 
 def test_a_change_of_a_knob_shortly_before_is_told() -> None:
     run = trained(small((Change(20, "optimizer.lr", 1e6),), model__activation="leaky_relu", model__depth=3))
-    assert run.provenance is not None and "optimizer.lr became 1000000" in run.provenance.led_up
+    assert run.provenance is not None and "optimizer.lr became 1e6" in run.provenance.led_up
     healthy = last_healthy_step(run)
     assert healthy is not None and healthy <= 21
 

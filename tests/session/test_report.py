@@ -213,7 +213,7 @@ def test_every_section_is_there_and_says_what_happened(diverged: Run, diverged_p
     for title in ("What happened", "Findings", "Curves", "Timeline", "Knobs", "Environment", "How to repeat it"):
         assert title in page.text
     assert f"step {diverged.first_nonfinite_step}" in page.text
-    assert "optimizer.lr 5 → 1000000" in page.text
+    assert "optimizer.lr 5 → 1e6" in page.text
     assert "NaN" in page.text or "Inf" in page.text
     for finding in ranked(diverged):
         assert " ".join(finding.evidence.split()) in page.text

@@ -180,7 +180,8 @@ class FiguresBar(QWidget):
         values = {
             "step": f"{count - 1:,}", "loss": number(row["loss"]), "|g|": norms,
             "clipped": f"{number(100 * share_clipped(run, count), 2)} %",
-            "scale": _scale(row["scale"]), "skipped": f"{skipped:,}", "non-finite": f"{nonfinite:,}",
+            "scale": _scale(row["scale"]) if row["scale"] != 1 or _scales(run) else NOTHING,
+            "skipped": f"{skipped:,}", "non-finite": f"{nonfinite:,}",
         }  # fmt: skip
         if run.status != "running":
             return values
@@ -202,9 +203,12 @@ class FiguresBar(QWidget):
         return skipped, nonfinite
 
 
+def _scales(run: Run) -> bool:
+    precision = run.in_force.precision
+    return precision.dtype == "fp16" and precision.scaling != "none"
+
+
 def _scale(scale: float) -> str:
-    """Return a loss scale, as a power of two where it is one, or a dash where there is none."""
-    if scale == 1:
-        return NOTHING
+    """Return a loss scale, as a power of two where it is one."""
     mantissa, exponent = math.frexp(scale)
     return power(2, exponent - 1) if mantissa == 0.5 else number(scale)

@@ -8,6 +8,7 @@ import contextlib
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.knobs import Knob, KnobError, Value
 from gradstudio.core.presets import MapProposal, Preset
+from gradstudio.core.text import number
 from gradstudio.session.map import map_plan
 from gradstudio.session.map.journal import Stored
 from gradstudio.session.map.place import differing, job_of
@@ -63,7 +64,7 @@ def axis_text(experiment: Experiment, name: str) -> str:
     """Return a range of a knob around its present value, written as the option of `gradstudio map`."""
     knob, now = experiment.find_knob(name), experiment[name]
     low, high, log = _range(knob, now)
-    return f"{name}={low:g}:{high:g}{':log' if log else ''}"
+    return f"{name}={number(low, 6)}:{number(high, 6)}{':log' if log else ''}"
 
 
 def _range(knob: Knob, now: Value) -> tuple[float, float, bool]:
