@@ -437,6 +437,16 @@ def test_saved_preset_is_found_again(own_user_data: Path) -> None:
     )
 
 
+def test_a_broken_preset_does_not_keep_the_others_from_being_read_ahead() -> None:
+    path = presets.save_user_preset(Preset(id="x", title="Mine", experiment=Experiment()))
+    path.with_name("broken.toml").write_text("title =")
+    path.with_name("a-folder.toml").mkdir()
+    presets.read_ahead()
+    assert presets.read(path) is presets.read(path)
+    with pytest.raises(PresetError):
+        presets.read(path.with_name("broken.toml"))
+
+
 @pytest.mark.parametrize("title", ["", "  ", "...", "/", "_"])
 def test_a_title_without_a_letter_is_no_name(title: str) -> None:
     with pytest.raises(PresetError, match="no name for a preset"):
