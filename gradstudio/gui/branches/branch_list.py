@@ -194,10 +194,8 @@ def title(run: Run) -> str:
 
 def _auto(run: Run) -> str:
     """Return what changed where the branch begins."""
-    changed = run.what_changed
-    if changed != "no change":
-        return changed
-    return f"{'standing at' if _stands(run) else 'same knobs, again from'} step {run.parent_step:,}"
+    stands = run.what_changed == "no change" and _stands(run)
+    return f"standing at step {run.parent_step:,}" if stands else run.told_apart
 
 
 def _stands(run: Run) -> bool:

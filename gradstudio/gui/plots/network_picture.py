@@ -194,8 +194,9 @@ class NetworkPicture(QWidget):
         painter.drawRoundedRect(box, 5, 5)
         letters = max(int(box.width() / (painter.fontMetrics().averageCharWidth() + 0.5)), 3)
         painter.setPen(theme.color("text"))
-        lines = [short_name(part, letters - 1) for part in name.split("–")] if "–" in name else [name]
-        text = "–\n".join(short_name(each, letters) for each in lines)
+        text = short_name(name, letters)
+        if "…" in text and "–" in name:  # each end in a line of its own, rather than one that nobody can read
+            text = "–\n".join(short_name(part, letters - 1) for part in name.split("–"))
         painter.drawText(box, Qt.AlignmentFlag.AlignCenter, text)
 
     def _draw_forward(self, painter: QPainter, place: int) -> None:

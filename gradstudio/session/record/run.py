@@ -121,7 +121,7 @@ class Run:
     @property
     def title(self) -> str:
         """The name, or the preset's title, with what a branch changed; at most LONGEST_TITLE characters."""
-        title = self.name or (f"{self.preset.title}: {self.what_changed}" if self.parent else self.preset.title)
+        title = self.name or (f"{self.preset.title}: {self.told_apart}" if self.parent else self.preset.title)
         return shortened(title, LONGEST_TITLE)
 
     @property
@@ -137,6 +137,12 @@ class Run:
         told = {change.knob: change.value for change in self.asked if change in self.timeline}
         told |= {knob: value for knob, value in net.items() if (knob, value) not in planned}
         return ", ".join(f"{knob} = {value_text(value)}" for knob, value in told.items()) or "no change"
+
+    @property
+    def told_apart(self) -> str:
+        """What a branch without a name is called."""
+        changed = self.what_changed
+        return changed if changed != "no change" else f"same knobs, again from step {self.parent_step:,}"
 
     def owner(self, step: int) -> str:
         """Return the id of the oldest run that stood in the same state before that step."""
