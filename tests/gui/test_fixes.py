@@ -100,6 +100,9 @@ def test_what_was_tried_is_told_best_first_with_its_curve(qtbot: QtBot, broken: 
     )
     assert live.apply.isVisible() and restart.apply.isVisible() and not unchanged.apply.isVisible()
     assert panel.progress.text() == "2 fixes of 2 healed the run"
+    restart.trial.useless = True
+    panel.refresh()
+    assert panel.progress.text() == "1 fix of 2 healed the run, 1 only survives"
     assert not window.findings.state.try_fixes.isVisible()  # what comes of them is known
 
 

@@ -456,5 +456,5 @@ def headline(trials: Trials) -> str:
     held = [trial for trial in trials.ranked if trial.outcome == "held" and trial.remedy]
     healed = sum(trial.learns and not trial.useless for trial in held)
     count = sum(trial.outcome is not None for trial in trials.trials if trial.remedy)
-    others = f", {len(held) - healed} only survive" if len(held) > healed else ""
+    others = f", {plural(len(held) - healed, 'only survives', 'only survive')}" if len(held) > healed else ""
     return f"{plural(healed, 'fix', 'fixes')} of {count} healed the run{others}"
