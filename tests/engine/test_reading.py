@@ -247,10 +247,11 @@ def test_every_clipping_rule_gives_the_same_bits_on_a_device(build):
             assert torch.equal(one.flat.gradients.view(torch.int32), other.flat.gradients.view(torch.int32))
 
 
-@pytest.mark.parametrize("piece", [1, 5, 4096])
+@pytest.mark.parametrize(("piece", "window"), [(1, 1), (5, 40), (5, 1000), (4096, 1), (4096, 10000)])
 @pytest.mark.parametrize("size", [1e-30, 1.0, 1e30])
-def test_they_measure_what_the_gauges_of_the_host_measure(monkeypatch, piece, size):
+def test_they_measure_what_the_gauges_of_the_host_measure(monkeypatch, piece, window, size):
     monkeypatch.setattr(on_device, "PIECE", piece)
+    monkeypatch.setattr(on_device, "WINDOW", window)
     layout = Layout([1, 16, 33, 100, 7])
     made = torch.Generator().manual_seed(1)
     flat, change = torch.zeros(layout.length), torch.zeros(2, layout.length)
