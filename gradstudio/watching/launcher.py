@@ -82,6 +82,6 @@ def _end(watcher: Watcher, order: Order) -> None:
             say(f"error: {order.out}: {files.reason(fault)}")
     if order.quiet:
         return
-    if not watcher.runs:
+    if not (watcher.runs or watcher.refused):
         say("no training was seen: no weights were updated after a backward pass in this process")
     tell(watcher.runs, watcher.library, written=watcher.has_written)

@@ -39,8 +39,10 @@ class Watched:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What the rules say so far, causes first."""
+        """What the rules say so far, causes first; or why the parameters cannot be measured."""
         found = self._found()
+        if self._observer is not None and self._observer.refused:
+            return (_not_watched(self._observer.refused),)
         return tuple(ranked(found.run)) if found is not None and found.run is not None else ()
 
     def close(self) -> None:
@@ -58,6 +60,12 @@ class Watched:
 
     def _found(self) -> WatchedRun | None:
         return next(reversed(self.watched_runs), None)
+
+
+def _not_watched(why: str) -> Finding:
+    """Return what stands for the findings of a training that is refused."""
+    meaning = "Nothing is known of this training: that there are no other findings says nothing about it."
+    return Finding("not_watched", "warning", "Not watched", 0, 0, (), why, meaning, ())
 
 
 def watch(

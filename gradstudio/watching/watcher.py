@@ -64,6 +64,7 @@ class Watcher:
         self.script, self.library = script, library
         self._options = options or Options(every=script.every)
         self.runs: list[WatchedRun] = []
+        self.refused: list[str] = []  # why parameters cannot be measured
         self.closed = False
         self.has_written = False  # whether the library has all of the runs, once closed
         self._every_optimizer = every_optimizer
@@ -318,6 +319,7 @@ class Watcher:
         """Hear that the parameters of one observer cannot be measured; all others are watched."""
         if (before := self._running.pop(observer, None)) is not None:
             before.end("finished", f"watched no more: {why}")
+        self.refused.append(why)
         names = " and ".join(type(model).__name__ for model in observer.models) or "a model"
         say(f"{names} {'are' if len(observer.models) > 1 else 'is'} not watched: {why}")
 

@@ -21,9 +21,10 @@ from gradstudio.engine.passes.flat import Layout
 from gradstudio.engine.torch_internals import parts
 from gradstudio.engine.torch_internals.autograd_nodes import version_of
 from gradstudio.engine.torch_internals.plain_floats import are_plain_floats
-from gradstudio.session.library.store import MOST_LAYERS
 from gradstudio.watching.measuring.host_copies import HostCopies
 from gradstudio.watching.measuring.waiting_rows import Spare
+
+MOST_TENSORS = 100_000
 
 
 class NotMeasurable(Exception):
@@ -78,10 +79,8 @@ class Parameters:
                 raise NotMeasurable("A parameter is not a real number.")
             if _lacks_memory(tensor):
                 raise NotMeasurable(f"A parameter has no memory of its own ({type(tensor).__name__}).")
-        if len(self.tensors) > MOST_LAYERS:
-            raise NotMeasurable(
-                f"The model has {len(self.tensors):,} tensors; a run has at most {MOST_LAYERS:,} layers."
-            )
+        if len(self.tensors) > MOST_TENSORS:
+            raise NotMeasurable(f"The model has {len(self.tensors):,} tensors; at most {MOST_TENSORS:,} are measured.")
         layout = Layout([tensor.numel() for tensor in self.tensors])
         self.sizes = layout.sizes
         self._numels: list[int] = layout.sizes.tolist()

@@ -198,7 +198,7 @@ class WatchedRun:
         shown = [f"{key}={group[key]}" for key in ("lr", "momentum", "betas", "weight_decay") if group.get(key)]
         kind = " and ".join(type(model).__name__ for model in observer.called) or "not found"
         facts = [
-            ("model", f"{kind}, {numbers} in {plural(len(self._layers), 'tensor', 'tensors')}"),
+            ("model", f"{kind}, {numbers} in {plural(len(observer.layers), 'tensor', 'tensors')}"),
             ("optimizer", f"{type(optimizer).__name__}({', '.join(shown)})" if optimizer else "none: updates by hand"),
             ("precision", settings.dtype + _scale_in_words(row.scale)),
             ("clipping", f"{settings.clipping} {settings.limit:g}" if settings.clipping != "none" else "none heard"),
@@ -322,7 +322,7 @@ class WatchedRun:
             return
         observer = self.observer
         name = type(observer.optimizer).__name__ if observer.optimizer is not None else ""
-        found = born_in_update(made, name, self._layers, observer.parameters.tensors)
+        found = born_in_update(made, name, observer.layers, observer.parameters.tensors)
         if found is None or not math.isfinite(self.run.history.value("weight_norm", 0)):
             return  # mended by now, or there from the beginning, and the script's own doing
         self.birth, self.news, self.told_late = (found, ""), made, made

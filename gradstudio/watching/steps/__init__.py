@@ -1,3 +1,3 @@
 """What is heard, put together to the steps of one optimizer, with the settings that they are made with.
-May use core, engine, watching/hearing, watching/script, watching/measuring and watching/births.
+May use core, engine, session, watching/hearing, watching/script, watching/measuring and watching/births.
 """

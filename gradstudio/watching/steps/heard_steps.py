@@ -22,6 +22,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from gradstudio.core.history import LAYER_METRICS, LOOK_EVERY, Layer, Row, loss_broke
 from gradstudio.core.provenance import Provenance, ProvenanceUnknown
 from gradstudio.core.unknown import UNKNOWN, is_known
+from gradstudio.session.library.store import MOST_LAYERS
 from gradstudio.watching.births.passed_over import PassedOver
 from gradstudio.watching.births.step_births import MADE_BY_THE_SCRIPT, MOST_SEARCHES, Births
 from gradstudio.watching.hearing.guard import say
@@ -31,6 +32,7 @@ from gradstudio.watching.hearing.number_format import AutocastHeard
 from gradstudio.watching.measuring.device_parameters import parameters_of
 from gradstudio.watching.measuring.parameters import NOT_MEASURED, Change, Gradient, NotMeasurable, Parameters, sizes
 from gradstudio.watching.script import model_layers
+from gradstudio.watching.script.module_layers import ModuleLayers
 from gradstudio.watching.script.source_lines import is_own
 from gradstudio.watching.steps.measured_step import MeasuredStep
 from gradstudio.watching.steps.open_step import OpenStep
@@ -98,7 +100,9 @@ class Observer:
         self.schedules: list[weakref.ref[LRScheduler]] = []
         self._epochs: list[int | None] = []  # of the schedules, at the latest backward pass
         self._clock = time.perf_counter()
-        self._layer_names: list[str] = []  # of the parameters
+        self.layers: tuple[Layer, ...] = ()  # each parameter
+        self._shown: ModuleLayers | None = None  # how they are shown, where they are too many
+        self.refused = ""  # why the parameters cannot be measured, a sentence
         self._searches = 0  # for the birth of what gradients hold; of a step that is left out, the run goes on
         self._passes_over = False  # whether the script has been seen to go on after such a batch
         self._undelivered: Callable[[], None] | None = None  # gives the row of the latest step
@@ -236,8 +240,7 @@ class Observer:
         model = model_layers.together(models) if models else None
         ordered = model_layers.in_forward_order(model, list(dict.fromkeys(trained)))
         names = model_layers.names(model, optimizer)
-        self._layer_names = [names.get(id(tensor), f"parameter{place}") for place, tensor in enumerate(ordered)]
-        named = list(zip(self._layer_names, ordered, strict=True))
+        named = [(names.get(id(tensor), f"parameter{place}"), tensor) for place, tensor in enumerate(ordered)]
         self.deliver()
         self._let_go()
         try:
@@ -245,12 +248,15 @@ class Observer:
         except NotMeasurable as fault:
             self._trained, self._refused = None, ids
             self._see([])
-            self._sink.refuse(self, str(fault))
+            self.refused = str(fault)
+            self._sink.refuse(self, self.refused)
             return False
         self._see(held)
         self._device = ordered[0].device.type
         self._trained, self._rows, self._loop = ids, 0, HeardLoop()
-        self._sink.begin(self, model_layers.described(model, named))
+        self.layers = model_layers.described(model, named)
+        self._shown = ModuleLayers(self.layers, MOST_LAYERS) if len(self.layers) > MOST_LAYERS else None
+        self._sink.begin(self, self.layers if self._shown is None else self._shown.layers)
         self.births.has_told = False
         self._anew()
         return True
@@ -641,9 +647,11 @@ class Observer:
 
     def _layers_without_update(self, gradient: Gradient | None) -> np.ndarray:
         if gradient is None or not gradient.layers.size:
-            return np.full((len(LAYER_METRICS), len(self.parameters.tensors)), UNKNOWN)
+            return np.full(
+                (len(LAYER_METRICS), len(self.layers if self._shown is None else self._shown.layers)), UNKNOWN
+            )
         gradient.layers[1:3] = UNKNOWN
-        return gradient.layers
+        return gradient.layers if self._shown is None else self._shown.together(gradient.layers)
 
     # ---- the row
 
@@ -670,8 +678,7 @@ class Observer:
             self._rows, step.losses, gradient, NOT_MEASURED, UNKNOWN, step.clip[0],
             step.rate, step.scale, skipped, seconds, optimizer is None, loop,
             self._settings.read(optimizer, self.clipping, self.autocast.dtype, self.parameters.tensors),
-            None if step.untouched is None
-            else tuple(self._layer_names[place] for place in sorted(step.untouched)),
+            None if step.untouched is None else self._named(step.untouched),
             bool(step.left_out),
         )  # fmt: skip
         if step.passed_over or self.births.suspects:
@@ -685,6 +692,9 @@ class Observer:
             if is_evaluated_again:
                 found = found._replace(along_gradient=UNKNOWN)  # the gradients are those of the latest pass
             whole = made._replace(change=found, clipped_norm=clipped() / factor)
+            if self._shown is not None and gradient.layers.size:
+                shown = self._shown.together(gradient.layers)
+                whole = whole._replace(gradient=gradient._replace(layers=shown))
             self.births.has_told = self._sink.take(self, whole)
 
         self.deliver()
@@ -695,6 +705,12 @@ class Observer:
         self.births.clear()
         step.put_back()
         self._step = OpenStep()
+
+    def _named(self, places: set[int]) -> tuple[str, ...]:
+        """Return the layers at these places."""
+        if self._shown is not None:
+            return self._shown.all_of(places)
+        return tuple(self.layers[place].name for place in sorted(places))
 
     def deliver(self) -> None:
         """Give the row of the latest step, where a GPU was still working its figures out. By the next backward pass it

@@ -1,0 +1,55 @@
+"""Layers of a model with more tensors than a run shows: the tensors of a module are one layer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from gradstudio.core.history import Layer
+
+
+class ModuleLayers:
+    """Which tensors are shown as one. `layers` are what is shown: at most so many, in forward order."""
+
+    def __init__(self, tensors: Sequence[Layer], most: int) -> None:
+        names = _shown_as([layer.name for layer in tensors], most)
+        place = {name: index for index, name in enumerate(dict.fromkeys(names))}
+        self._place = np.array([place[name] for name in names])
+        self._sizes = np.array([layer.size for layer in tensors], float)
+        self._whole = np.maximum(np.bincount(self._place, self._sizes), 1)
+        largest: dict[str, Layer] = {}
+        for name, layer in zip(names, tensors, strict=True):
+            largest[name] = max(largest.get(name, layer), layer, key=lambda each: each.size)
+        self.layers = tuple(Layer(name, largest[name].role, int(self._whole[place[name]])) for name in place)
+
+    def together(self, figures: np.ndarray) -> np.ndarray:
+        """Return figures of each tensor, (metrics, tensors) in the order of LAYER_METRICS, as those of each layer."""
+        gradient, weight, ratio, largest, zeros, broken = figures.astype(float)
+        with np.errstate(all="ignore"):  # NaN, and weights of 0
+            norms, weights, moves = (self._root(part) for part in (gradient, weight, ratio * weight))
+            ratios = np.where(moves == 0, 0.0, moves / weights)
+        most = np.full(len(self.layers), -np.inf)
+        np.maximum.at(most, self._place, largest)  # which keeps NaN
+        shares = [np.bincount(self._place, part * self._sizes) / self._whole for part in (zeros, broken)]
+        return np.stack([norms, weights, ratios, most, *shares]).astype(np.float32)
+
+    def _root(self, norms: np.ndarray) -> np.ndarray:
+        return np.sqrt(np.bincount(self._place, norms**2))
+
+    def all_of(self, tensors: set[int]) -> tuple[str, ...]:
+        """Return the layers all of whose tensors are among these places."""
+        of_each = np.bincount(self._place)
+        found = np.bincount(self._place[sorted(tensors)], minlength=len(of_each)) if tensors else np.zeros(len(of_each))
+        return tuple(layer.name for layer, is_whole in zip(self.layers, found == of_each, strict=True) if is_whole)
+
+
+def _shown_as(names: Sequence[str], most: int) -> list[str]:
+    """Return the layer of each tensor: its module, or one around that, or else a stretch of tensors in their order."""
+    parts = [name.split(".") for name in names]
+    for depth in range(max(map(len, parts)) - 1, 0, -1):
+        found = [".".join(part[: max(1, min(depth, len(part) - 1))]) for part in parts]
+        if len(set(found)) <= most:
+            return found
+    each = -(-len(names) // most)
+    return [f"{names[first]} and {each - 1:,} more" for place in range(len(names)) for first in [place // each * each]]
