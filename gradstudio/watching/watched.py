@@ -53,10 +53,12 @@ class Watched:
     @property
     def watched_runs(self) -> list[WatchedRun]:
         """Every run of this training: other parameters that come to be trained begin a new one."""
-        if self._observer is not None:
-            self._observer.deliver()
-        runs = self._watcher.runs if self._watcher is not None else []
-        return [run for run in runs if run.observer is self._observer]
+        if self._watcher is None or self._observer is None:
+            return []
+        self._watcher.join()
+        observer = self._observer.joined or self._observer
+        observer.deliver()
+        return [run for run in self._watcher.runs if run.observer is observer]
 
     def _found(self) -> WatchedRun | None:
         return next(reversed(self.watched_runs), None)

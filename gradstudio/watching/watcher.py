@@ -74,6 +74,7 @@ class Watcher:
         self._searches: Counter[int] = Counter()  # for what a thread trains that another has made, by thread
         self._making = False  # whether an optimizer has just been made, of which no scheduler can be there
         self._passes = 0  # backward passes
+        self._in_pass = False  # whether a backward pass is at work
         self._unclaimed = False  # whether nobody observes what the latest backward pass reached
         self._tried: list[weakref.ref[Observer]] = []  # observers of what searches have found
         # the latest clip of gradients that nobody observes, which are ids
@@ -111,6 +112,7 @@ class Watcher:
 
     def leave(self, observer: Observer) -> None:
         """Watch this one no more; its run is over."""
+        observer = observer.joined or observer
         observer.close()
         self._end(observer)
         if not self._observers and not self._every_optimizer:
@@ -118,7 +120,7 @@ class Watcher:
 
     def _observer_of(self, optimizer: Optimizer) -> Observer | None:
         for observer in self._observers:  # a generator takes three times as long
-            if observer.optimizer is optimizer:
+            if observer.has(optimizer):
                 return observer
         return None
 
@@ -153,6 +155,8 @@ class Watcher:
         self._making = False
 
     def before_backward(self, roots: Roots) -> None:
+        self._in_pass = True
+        self.join()
         if (alone := self._alone()) is not None:
             alone.before_backward(roots)
             return
@@ -163,6 +167,7 @@ class Watcher:
             observer.before_backward(roots)
 
     def after_backward(self, roots: Roots) -> None:
+        self._in_pass = False
         if (alone := self._alone()) is not None:
             self._passes += 1
             if alone.after_backward(roots):
@@ -179,6 +184,43 @@ class Watcher:
                 observer.latest = self._passes
                 if not observer.claimed:
                     self._claim(observer)
+        self.join()
+
+    # ---- several optimizers of one model
+
+    def may_join(self, observer: Observer, *, alone: bool = False) -> bool:
+        """Return whether another optimizer may come to step after the same backward pass for the first time, as its
+        gradients came of the same passes; `alone`: or has done so."""
+        of = observer.first_of
+        return any(
+            other is not observer and other.thread == observer.thread and other.optimizer is not None
+            and (
+                (not other.has_rows and (self._in_pass or (other.latest, other.micro_batches) == of))
+                or (not alone and other.waits_to_join and other.first_of == of)
+            )
+            for other in self._observers
+        )  # fmt: skip
+
+    def join(self) -> None:
+        """Take the optimizers for one that have stepped after the same backward pass, for the first time, and train one
+        model."""
+        waiting = [each for each in self._observers if each.waits_to_join]
+        if len(waiting) < 2:
+            return
+        first = waiting[0]
+        members = [
+            each
+            for each in waiting
+            if (each.first_of, each.thread, each.options) == (first.first_of, first.thread, first.options)
+        ]
+        if len(members) < 2 or not model_layers.modules_with([tensor for each in members for tensor in each.held()]):
+            return
+        whole = Observer(self, None, None, self._guard, first.name, options=first.options)
+        self._observers[self._observers.index(first)] = whole
+        self._observers = [each for each in self._observers if each not in members]
+        for each in members:
+            del self._running[each]
+        whole.take_over(members)
 
     def _alone(self) -> Observer | None:
         """Return the only observer, where nothing but its own training is going on: mostly, and quickly."""
@@ -242,18 +284,22 @@ class Watcher:
             if self._unheard_clip is not None:
                 observer.was_clipped(*self._unheard_clip)
                 self._unheard_clip = None
-        if not observer.claimed or (observer.thread != threading.get_ident() and not observer.micro_batches):
+        if self._in_pass:  # it steps within the backward pass, on a GPU in a thread of torch's
+            observer.latest = self._passes + 1
+        elif not observer.claimed or (observer.thread != threading.get_ident() and not observer.micro_batches):
             self._claim(observer)  # a thread that makes the steps alone, of passes of another, does not claim it
         if (found := self._running.get(observer)) is not None and found.remote.has_asked:
             observer.deliver()
             found.before_step(optimizer)
-        return observer.before_step(arguments, named)
+        return observer.before_step(optimizer, arguments, named)
 
     def after_step(self, optimizer: Optimizer, arguments: Any, named: Any) -> None:
         if (observer := self._observer_of(optimizer)) is not None:
-            observer.after_step()
+            observer.after_step(optimizer)
             if len(self._observers) > 1:
                 self._use(observer)
+                if not self._in_pass and not self.may_join(observer, alone=True):
+                    self.join()
             if (found := self._running.get(observer)) is not None and found.remote.has_asked:
                 observer.deliver()
                 found.remote.after_step(optimizer)
@@ -270,7 +316,7 @@ class Watcher:
 
     def after_scaled_step(self, optimizer: Optimizer) -> None:
         if (observer := self._observer_of(optimizer)) is not None:
-            observer.after_scaled_step()
+            observer.after_scaled_step(optimizer)
 
     def clipped(self, kind: str, limit: float, gradients: Sequence[Tensor], parameters: Sequence[Tensor]) -> None:
         clipped, is_heard = set(map(id, gradients or parameters)), False  # one clip may be of several optimizers
@@ -434,6 +480,7 @@ class Watcher:
         """End all runs and write what is left of them. Done at the exit by itself."""
         if self.closed or os.getpid() != self._process:
             return
+        self._guard(self.join)()
         self._hooks.remove()
         fault = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
         if status is None:

@@ -37,6 +37,7 @@ from gradstudio.watching.recording.birth_lines import place_and_cause
 from gradstudio.watching.recording.broken_update import born_in_update
 from gradstudio.watching.recording.remote import Remote
 from gradstudio.watching.script.script_names import module_called, name_of
+from gradstudio.watching.steps.joined import kind_of, main_of, members_of
 from gradstudio.watching.steps.measured_step import MeasuredStep
 from gradstudio.watching.steps.script_facts import experiment_of, rate_of
 
@@ -156,7 +157,7 @@ class WatchedRun:
         observer, script = self.observer, self._script
         assert row.settings is not None
         optimizer = observer.optimizer
-        experiment = experiment_of(row.settings, optimizer, observer.micro_batches, row.scale)
+        experiment = experiment_of(row.settings, main_of(optimizer), observer.micro_batches, row.scale)
         self._called = name_of(_of_all(observer)), name_of(optimizer)
         preset = Preset(id=script.stem, title=self._title(titles), experiment=experiment)
         source = WatchedScript(
@@ -194,12 +195,11 @@ class WatchedRun:
         assert settings is not None
         optimizer = observer.optimizer
         numbers = plural(sum(layer.size for layer in self._layers), "number", "numbers")
-        group = optimizer.param_groups[0] if optimizer is not None else {}
-        shown = [f"{key}={group[key]}" for key in ("lr", "momentum", "betas", "weight_decay") if group.get(key)]
+        kinds = dict.fromkeys(map(_with_knobs, members_of(optimizer)))
         kind = " and ".join(type(model).__name__ for model in observer.called) or "not found"
         facts = [
             ("model", f"{kind}, {numbers} in {plural(len(observer.layers), 'tensor', 'tensors')}"),
-            ("optimizer", f"{type(optimizer).__name__}({', '.join(shown)})" if optimizer else "none: updates by hand"),
+            ("optimizer", " and ".join(kinds) or "none: updates by hand"),
             ("precision", settings.dtype + _scale_in_words(row.scale)),
             ("clipping", f"{settings.clipping} {settings.limit:g}" if settings.clipping != "none" else "none heard"),
         ]  # fmt: skip
@@ -321,8 +321,7 @@ class WatchedRun:
         if self.run is None or self.has_diverged:
             return
         observer = self.observer
-        name = type(observer.optimizer).__name__ if observer.optimizer is not None else ""
-        found = born_in_update(made, name, observer.layers, observer.parameters.tensors)
+        found = born_in_update(made, kind_of(observer.optimizer), observer.layers, observer.parameters.tensors)
         if found is None or not math.isfinite(self.run.history.value("weight_norm", 0)):
             return  # mended by now, or there from the beginning, and the script's own doing
         self.birth, self.news, self.told_late = (found, ""), made, made
@@ -451,6 +450,13 @@ def _of_all(observer: Observer) -> nn.Module | None:
         return None
     own = {id(tensor) for tensor in models[0].parameters()}
     return models[0] if own.issuperset(map(id, observer.parameters.tensors)) else None
+
+
+def _with_knobs(optimizer: Optimizer) -> str:
+    """Return 'SGD(lr=0.1)'."""
+    group = optimizer.param_groups[0]
+    shown = [f"{key}={group[key]}" for key in ("lr", "momentum", "betas", "weight_decay") if group.get(key)]
+    return f"{type(optimizer).__name__}({', '.join(shown)})"
 
 
 def _scale_in_words(scale: float) -> str:

@@ -34,6 +34,7 @@ from gradstudio.watching.measuring.parameters import NOT_MEASURED, Change, Gradi
 from gradstudio.watching.script import model_layers
 from gradstudio.watching.script.module_layers import ModuleLayers
 from gradstudio.watching.script.source_lines import is_own
+from gradstudio.watching.steps.joined import JoinedOptimizers, Parts, main_of, members_of, together
 from gradstudio.watching.steps.measured_step import MeasuredStep
 from gradstudio.watching.steps.open_step import OpenStep
 from gradstudio.watching.steps.script_facts import SettingsReader, loss_of, rate_of
@@ -51,6 +52,7 @@ class Sink(Protocol):
     def stopped_short(self, observer: Observer, step: int, row: Row | None) -> None: ...
     def pass_over(self, observer: Observer, skipped: PassedOver) -> None: ...
     def play(self, one: Observer, other: Observer) -> None: ...
+    def may_join(self, observer: Observer) -> bool: ...
 
 
 _DEFAULT = Options()
@@ -78,7 +80,7 @@ class Observer:
         self._guard, self._guarded_ready = guard, guard(self.make_ready)
         self._guarded_last = guard(self._last)
         # weak, as a script may make a hundred models, one after the other
-        self._optimizer = weakref.ref(optimizer, self._on_gone) if optimizer is not None else _nobody
+        self._optimizer: Callable[[], Any] = _nobody if optimizer is None else weakref.ref(optimizer, self._on_gone)
         self._models = [weakref.ref(model, self._on_gone)] if model is not None else []
         self.thread = threading.get_ident()  # the one that trains it, and alone may look at its gradients
         self.claimed = False  # whether it has trained; until then it may come to train in another thread
@@ -94,7 +96,7 @@ class Observer:
         self.clipping = ("none", 0.0)
         self.autocast = AutocastHeard()
         self._rows = 0
-        self._scaled_step_rows = 0
+        self._stepped_in_scaler = False  # whether the optimizer has, in the scaler's step
         self._in_scaler = False
         self._loop, self._settings = HeardLoop(), SettingsReader()
         self.schedules: list[weakref.ref[LRScheduler]] = []
@@ -105,7 +107,11 @@ class Observer:
         self.refused = ""  # why the parameters cannot be measured, a sentence
         self._searches = 0  # for the birth of what gradients hold; of a step that is left out, the run goes on
         self._passes_over = False  # whether the script has been seen to go on after such a batch
-        self._undelivered: Callable[[], None] | None = None  # gives the row of the latest step
+        self._undelivered: Callable[[], MeasuredStep] | None = None  # gives the latest step, where it is not told yet
+        self.joined: Observer | None = None  # the one that has taken over, with other optimizers of the same model
+        self.first_of = 0, 0  # number of the backward pass of the first step, and how many it had
+        self._roots: Roots | None = None  # of the backward pass that is at work
+        self._parts: Parts | None = None  # of optimizers that step within the backward pass
         self._marks: list[int] | None = None  # of the gradients before the backward pass that is at work
         self._step = OpenStep()
 
@@ -152,8 +158,48 @@ class Observer:
             self.births = Births(*found, guard=self._guard)
 
     @property
-    def optimizer(self) -> Optimizer | None:
+    def optimizer(self) -> Any:
+        """The optimizer, or several that are taken for one; None where there is none, or none any more."""
         return self._optimizer()
+
+    def has(self, optimizer: Optimizer) -> bool:
+        """Return whether this is the optimizer, or one of several."""
+        found = self._optimizer()
+        return found is optimizer or (isinstance(found, JoinedOptimizers) and found.has(optimizer))
+
+    @property
+    def waits_to_join(self) -> bool:
+        """Whether its first step is made and not told yet."""
+        return self._rows == 1 and self._undelivered is not None and self.first_of[1] > 0
+
+    def take_over(self, members: Sequence[Observer]) -> None:
+        """Observe the optimizers of several others from here on, as one, and tell of their first step."""
+        first = members[0]
+        optimizers = [each for member in members for each in members_of(member.optimizer)]
+        joined = JoinedOptimizers(optimizers, lambda: self._on_gone(self._optimizer))
+        self._optimizer = joined.alive
+        self._stepped_in_scaler, self._in_scaler = True, first._in_scaler
+        self.thread, self.claimed, self.latest = first.thread, True, max(each.latest for each in members)
+        self.autocast, self._clock = first.autocast, first._clock
+        self.schedules = [each for member in members for each in member.schedules]
+        steps = [(member.parameters.tensors, member._first()) for member in members]
+        for member in members:
+            member.births.remove()
+            member._let_go()
+            member.joined = self
+        if not self.bind():
+            return
+        place = {id(tensor): index for index, tensor in enumerate(self.parameters.tensors)}
+        layers = np.zeros((len(LAYER_METRICS), len(place)), np.float32)
+        for tensors, made in steps:
+            layers[:, [place[id(tensor)] for tensor in tensors]] = made.gradient.layers
+        self._rows = 1
+        self._sink.take(self, self._as_shown(together([made for _, made in steps], layers)))
+
+    def _first(self) -> MeasuredStep:
+        give, self._undelivered = self._undelivered, None
+        assert give is not None
+        return give()
 
     @property
     def models(self) -> list[nn.Module]:
@@ -287,9 +333,9 @@ class Observer:
             return False
         if self.parameters.are_resized:
             return True
-        if (optimizer := self.optimizer) is None:
+        if self.optimizer is None:
             return False
-        held = model_layers.of_optimizer(optimizer)
+        held = self.held()
         now = [id(tensor) for tensor in held if tensor.requires_grad]
         before = set(self._trained)
         return bool(now) and (set(now) > before or before.isdisjoint(map(id, held)))
@@ -309,7 +355,9 @@ class Observer:
 
     def before_backward(self, roots: Roots) -> None:
         self.deliver()
-        self._marks = None
+        self._marks, self._roots = None, roots
+        if self._step.is_ready and self._is_joined:
+            self._finish(skipped=self._was_skipped())  # not all of them have stepped
         if self._step.is_ready:  # a further evaluation within a step, as LBFGS makes: the row describes the first
             self._step.is_evaluated_again = True
             return
@@ -381,6 +429,10 @@ class Observer:
 
     def after_backward(self, roots: Roots) -> bool:
         """Measure what a backward pass gave. Return whether it was one of these parameters."""
+        self._roots = None
+        if self._parts is not None and (whole := self._parts.whole()) is not None:
+            self._finish_parts(roots, *whole)
+            return True
         if self._marks is None or self._trained is None:
             return self._step.is_ready
         if not self.parameters.have_moved(self._marks):  # the loss of another model
@@ -468,8 +520,11 @@ class Observer:
             self._loop.scheduled(self._step.micro_batches)
         self._epochs = now
 
-    def before_step(self, arguments: Any, named: Any) -> Any:
+    def before_step(self, optimizer: Optimizer, arguments: Any, named: Any) -> Any:
         """Hear that the optimizer steps. Return other arguments where it brings its own backward passes."""
+        if self._is_joined:
+            self._before_one_of_several(optimizer)
+            return None
         self.deliver()
         is_within = bool(self._step.left_out) or (self._step.is_ready and self.parameters.gradients_are_there)
         if is_within and not self._step.is_evaluated_again:
@@ -498,10 +553,13 @@ class Observer:
             return
         if self._step.has_thrown:
             self._forget_replaced()
+        if self._roots is not None and not self._step.micro_batches:  # it steps within the backward pass
+            self._step.losses, self._step.micro_batches = loss_of(self._roots), 1
+            self._step.scale = self._roots.scale
         heard, clip = (self._step.losses, self._step.micro_batches, self._step.scale), self._step.clip
         if not (self._step.micro_batches and self._step.was_as_seen) and not self.bind():
             return
-        self._step.is_ready, optimizer = True, self._optimizer()
+        self._step.is_ready, optimizer = True, main_of(self._optimizer())
         step = self._step
         if optimizer is not None:
             step.rate = rate_of(optimizer.param_groups[0])  # which the step itself may change
@@ -561,29 +619,75 @@ class Observer:
     def _is_scaled(self) -> bool:
         return self._step.scale != 1
 
-    def after_step(self) -> None:
+    @property
+    def _is_joined(self) -> bool:
+        return isinstance(self._optimizer(), JoinedOptimizers)
+
+    def _before_one_of_several(self, optimizer: Optimizer) -> None:
+        """Hear that one of the optimizers steps, after the backward pass or within it."""
+        if self._roots is not None:
+            self.deliver()
+            if self._parts is None:
+                self._parts = Parts(self.optimizer.members, self.parameters.tensors, updates=self.options.updates)
+            self._step.gradient = self._parts.before(optimizer)
+            if self._step.gradient.nonfinite:
+                self._sink.explain(self, self.births.explain(), self.births.unknown)
+            self._step.rate = rate_of(self.optimizer.param_groups[0])
+            return
+        if self._step.is_ready and id(optimizer) in self.optimizer.skipped:
+            self._finish(skipped=self._was_skipped())  # it steps again, without the others
+        if not self._step.is_ready:
+            self.deliver()
+            self.make_ready()
+
+    def _was_skipped(self) -> bool:
+        """Return whether an update of the step was skipped."""
+        skipped: dict[int, bool] = self.optimizer.skipped
+        return any(skipped.values()) or bool(self._step.left_out)
+
+    def _finish_parts(self, roots: Roots, gradient: Gradient, change: Change, clipped: float) -> None:
+        """Make the row of a step within the backward pass."""
+        self.autocast.passed(roots.tensors, self._device, first=True)
+        step = self._step
+        step.losses, step.micro_batches, step.scale = loss_of(roots), 1, roots.scale
+        step.gradient, step.clipped_norm = gradient, lambda: clipped
+        if not gradient.nonfinite and not loss_broke(step.losses):
+            self.births.all_finite()
+        self._finish(skipped=False, change=lambda: change)
+
+    def after_step(self, optimizer: Optimizer) -> None:
+        self._stepped_in_scaler = True
+        if self._is_joined:
+            if self._parts is not None and self._parts.after(optimizer):
+                return
+            skips = getattr(optimizer, "found_inf", None)
+            if self._step.is_ready and self.optimizer.stepped(
+                optimizer, skipped=skips is not None and bool(float(skips))
+            ):
+                self._finish(skipped=self._was_skipped())
+            return
         gradient = self._step.gradient
         if self._step.is_empty and gradient is not None and not self._has_moved(gradient):
             self._anew()  # as Lightning has it for a batch that is skipped: nothing moves without a gradient
         elif self._step.left_out:
             self._finish(skipped=True)
         elif self._step.is_ready:
-            skips = getattr(self._optimizer(), "found_inf", None)
-            self._finish(skipped=skips is not None and bool(float(skips)))
+            self._finish(skipped=_found_inf(self._optimizer()))
 
     def _has_moved(self, gradient: Gradient) -> bool:
         """Return whether the update has changed a weight, as far as that is measured."""
         return self.options.updates and bool(self.parameters.measure_change(gradient.layers).norm)
 
     def before_scaled_step(self) -> None:
-        self._scaled_step_rows, self._in_scaler = self._rows, True
+        self._stepped_in_scaler, self._in_scaler = False, True
 
-    def after_scaled_step(self) -> None:
+    def after_scaled_step(self, optimizer: Optimizer) -> None:
         """Hear the end of a scaler's step. Where no step of the optimizer came of it, it was skipped."""
         self._in_scaler = False
-        if self._rows == self._scaled_step_rows and self._trained is not None:
+        if not self._stepped_in_scaler and self._trained is not None:
             self.make_ready()
-            self._finish(skipped=True)
+            if not self._is_joined or self.optimizer.stepped(optimizer, skipped=True):
+                self._finish(skipped=True)
 
     def _step_by_hand(self) -> None:
         """Make a row of an update without an optimizer, if there was one."""
@@ -601,6 +705,8 @@ class Observer:
         self.births.remove()
 
     def _last(self) -> None:
+        if self._is_joined and self._step.is_ready:
+            self._finish(skipped=self._was_skipped())
         self.deliver()
         if self._optimizer is _nobody and self._trained is not None and self._step.gradient is not None:
             self._step_by_hand()
@@ -640,7 +746,7 @@ class Observer:
             accuracy=UNKNOWN, step_seconds=time.perf_counter() - self._clock,
             layers=self._layers_without_update(gradient),
             settings=self._settings.read(
-                self.optimizer, self.clipping,
+                main_of(self.optimizer), self.clipping,
                 self.autocast.dtype if ended.after_backward else self.autocast.of_next_pass, self.parameters.tensors,
             ),
         )  # fmt: skip
@@ -655,14 +761,16 @@ class Observer:
 
     # ---- the row
 
-    def _finish(self, *, skipped: bool) -> None:
+    def _finish(self, *, skipped: bool, change: Callable[[], Change] | None = None) -> None:
         """Give what was measured of the step that has just been made."""
         step = self._step
         gradient = step.gradient
         assert gradient is not None
-        gradient.layers[1:3] = UNKNOWN
-        is_kept = not step.is_passed_by and (self.options.updates or self._optimizer() is None)
-        change = self.parameters.measure_change_later(gradient.layers) if is_kept else _not_measured
+        if change is None:
+            gradient.layers[1:3] = UNKNOWN
+            is_kept = not step.is_passed_by and (self.options.updates or self._optimizer() is None)
+            change = self.parameters.measure_change_later(gradient.layers) if is_kept else _not_measured
+        measured = change
         clipped, factor, is_evaluated_again = step.clipped_norm, step.factor, step.is_evaluated_again
         self.parameters.let_go()
         now = time.perf_counter()
@@ -677,7 +785,7 @@ class Observer:
         made = MeasuredStep(
             self._rows, step.losses, gradient, NOT_MEASURED, UNKNOWN, step.clip[0],
             step.rate, step.scale, skipped, seconds, optimizer is None, loop,
-            self._settings.read(optimizer, self.clipping, self.autocast.dtype, self.parameters.tensors),
+            self._settings.read(main_of(optimizer), self.clipping, self.autocast.dtype, self.parameters.tensors),
             None if step.untouched is None else self._named(step.untouched),
             bool(step.left_out),
         )  # fmt: skip
@@ -687,21 +795,23 @@ class Observer:
         if step.born is not None or loss_broke(step.losses):
             self._sink.explain(self, step.born, self.births.why_unknown)
 
-        def give() -> None:
-            found = change()
+        def give() -> MeasuredStep:
+            found = measured()
             if is_evaluated_again:
                 found = found._replace(along_gradient=UNKNOWN)  # the gradients are those of the latest pass
-            whole = made._replace(change=found, clipped_norm=clipped() / factor)
-            if self._shown is not None and gradient.layers.size:
-                shown = self._shown.together(gradient.layers)
-                whole = whole._replace(gradient=gradient._replace(layers=shown))
-            self.births.has_told = self._sink.take(self, whole)
+            return made._replace(change=found, clipped_norm=clipped() / factor)
 
         self.deliver()
-        if self.parameters.answers_later and self._rows > 1 and not made.brings_news:
-            self._undelivered = give
+        self._undelivered = give
+        self.first_of = self.latest, step.micro_batches
+        if self._rows == 1:
+            waits = not made.went_nonfinite and optimizer is not None and self._sink.may_join(self)
         else:
-            give()
+            waits = self.parameters.answers_later and not made.brings_news
+        if not waits:
+            self.deliver()
+        if isinstance(optimizer, JoinedOptimizers):
+            optimizer.skipped.clear()
         self.births.clear()
         step.put_back()
         self._step = OpenStep()
@@ -717,7 +827,12 @@ class Observer:
         has, so that the script does not wait for them."""
         give, self._undelivered = self._undelivered, None
         if give is not None:
-            give()
+            self.births.has_told = self._sink.take(self, self._as_shown(give()))
+
+    def _as_shown(self, made: MeasuredStep) -> MeasuredStep:
+        if self._shown is None or not made.gradient.layers.size:
+            return made
+        return made._replace(gradient=made.gradient._replace(layers=self._shown.together(made.gradient.layers)))
 
     def _tell_passed_over(self, *, finite: bool) -> None:
         """Tell of the batches that the script has passed over since the step before."""
@@ -737,6 +852,12 @@ class Observer:
         if step.scale <= 1 / NEAR or self._in_scaler:
             return False
         return 0 < NEAR * step.scale * gradient.norm <= step.clipped_norm() / step.factor < math.inf
+
+
+def _found_inf(optimizer: Any) -> bool:
+    """Return whether a fused optimizer has skipped its update by itself."""
+    skips = getattr(optimizer, "found_inf", None)
+    return skips is not None and bool(float(skips))
 
 
 def _not_measured() -> Change:

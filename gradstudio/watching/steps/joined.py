@@ -1,0 +1,147 @@
+"""Several optimizers of one model, taken for one: they step after the same backward pass, such as Muon and AdamW, or
+within it, each as soon as the gradients of its own parameters are there."""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+from torch.optim import Optimizer
+
+from gradstudio.core.history import LAYER_METRICS
+from gradstudio.core.unknown import UNKNOWN, is_known
+from gradstudio.watching.measuring.device_parameters import parameters_of
+from gradstudio.watching.measuring.parameters import NOT_MEASURED, Change, Gradient, Parameters
+from gradstudio.watching.script import model_layers
+from gradstudio.watching.steps.measured_step import MeasuredStep
+
+
+class JoinedOptimizers:
+    """Has the groups of all, those of the one with the most parameters first. `gone` is called once all are gone."""
+
+    def __init__(self, members: Sequence[Optimizer], gone: Callable[[], None]) -> None:
+        by_size = sorted(members, key=lambda each: -sum(map(Tensor.numel, model_layers.of_optimizer(each))))
+        self._gone = gone
+        self._members = [weakref.ref(each, self._one_gone) for each in by_size]
+        self._ids = {id(each): reference for each, reference in zip(by_size, self._members, strict=True)}
+        self.skipped: dict[int, bool] = {}  # of those that have stepped, whether their update was skipped
+
+    def _one_gone(self, _: object) -> None:
+        if not self.members:
+            self._gone()
+
+    @property
+    def members(self) -> list[Optimizer]:
+        return [found for each in self._members if (found := each()) is not None]
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        return [group for each in self.members for group in each.param_groups]
+
+    def alive(self) -> JoinedOptimizers | None:
+        """Return itself while one of them is there, as a weak reference does."""
+        return self if self.members else None
+
+    def has(self, optimizer: Optimizer) -> bool:
+        return (found := self._ids.get(id(optimizer))) is not None and found() is optimizer
+
+    def stepped(self, optimizer: Optimizer, *, skipped: bool) -> bool:
+        """Hear that one has made its step. Return whether all have."""
+        self.skipped[id(optimizer)] = skipped
+        return all(id(each) in self.skipped for each in self.members)
+
+
+def main_of(optimizer: Optimizer | JoinedOptimizers | None) -> Optimizer | None:
+    """Return the one of several that has the most parameters."""
+    return next(iter(optimizer.members), None) if isinstance(optimizer, JoinedOptimizers) else optimizer
+
+
+def members_of(optimizer: Optimizer | JoinedOptimizers | None) -> list[Optimizer]:
+    if isinstance(optimizer, JoinedOptimizers):
+        return optimizer.members
+    return [] if optimizer is None else [optimizer]
+
+
+def kind_of(optimizer: Optimizer | JoinedOptimizers | None) -> str:
+    """Return the name of its class; 'Muon and AdamW' for several, "" for none."""
+    return " and ".join(dict.fromkeys(type(each).__name__ for each in members_of(optimizer)))
+
+
+class Parts:
+    """What each of several optimizers has got and done within one backward pass."""
+
+    def __init__(self, optimizers: Sequence[Optimizer], tensors: Sequence[Tensor], *, updates: bool) -> None:
+        place = {id(tensor): index for index, tensor in enumerate(tensors)}
+        self._of: dict[int, tuple[Parameters, list[int]]] = {}
+        for each in optimizers:
+            own = [tensor for tensor in model_layers.of_optimizer(each) if id(tensor) in place]
+            self._of[id(each)] = parameters_of(own), [place[id(tensor)] for tensor in own]
+        self._updates, self._count = updates, len(tensors)
+        self._got: dict[int, tuple[Gradient, float]] = {}
+        self._done: dict[int, Change] = {}
+
+    def before(self, optimizer: Optimizer) -> Gradient:
+        """Measure what an optimizer gets, and keep its weights."""
+        parameters, _ = self._of[id(optimizer)]
+        gradient = parameters.measure_gradient()
+        self._got[id(optimizer)] = gradient, parameters.keep_weights_and_norm(keep=self._updates)
+        return gradient
+
+    def after(self, optimizer: Optimizer) -> bool:
+        """Measure what it has done. Return whether it has begun within this pass."""
+        if (got := self._got.get(id(optimizer))) is None:
+            return False
+        parameters, _ = self._of[id(optimizer)]
+        got[0].layers[1:3] = UNKNOWN
+        self._done[id(optimizer)] = parameters.measure_change(got[0].layers) if self._updates else NOT_MEASURED
+        parameters.let_go()
+        return True
+
+    def whole(self) -> tuple[Gradient, Change, float] | None:
+        """Return the gradient, the change and the norm after clipping of all that have stepped; None for none. The next
+        pass begins."""
+        if not self._done:
+            return None
+        layers = np.zeros((len(LAYER_METRICS), self._count), np.float32)
+        for key in self._done:
+            layers[:, self._of[key][1]] = self._got[key][0].layers
+        got = [self._got[key] for key in self._done]
+        found = _gradient([each for each, _ in got], layers), _change([*self._done.values()]), _root(n for _, n in got)
+        self._got.clear()
+        self._done.clear()
+        return found
+
+
+def together(made: Sequence[MeasuredStep], layers: np.ndarray) -> MeasuredStep:
+    """Return steps that were made after one backward pass as one; `layers` are those of all."""
+    first = made[0]
+    unused = [each.unused for each in made]
+    return first._replace(
+        gradient=_gradient([each.gradient for each in made], layers),
+        change=_change([each.change for each in made]),
+        clipped_norm=_root(each.clipped_norm for each in made),
+        skipped=any(each.skipped for each in made),
+        left_out=any(each.left_out for each in made),
+        unused=None if None in unused else tuple(name for names in unused for name in names or ()),
+    )
+
+
+def _gradient(parts: Sequence[Gradient], layers: np.ndarray) -> Gradient:
+    return Gradient(_root(part.norm for part in parts), sum(part.nonfinite for part in parts), layers)
+
+
+def _change(parts: Sequence[Change]) -> Change:
+    return Change(
+        _root(part.weight_norm for part in parts), _root(part.norm for part in parts),
+        sum(part.along_gradient for part in parts) if all(is_known(part.along_gradient) for part in parts) else UNKNOWN,
+    )  # fmt: skip
+
+
+def _root(norms: Any) -> float:
+    """Return the norm of a whole by those of its parts; UNKNOWN where one is."""
+    squares = [norm * norm if is_known(norm) else UNKNOWN for norm in norms]
+    return math.sqrt(sum(squares)) if all(map(is_known, squares)) else UNKNOWN
