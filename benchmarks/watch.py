@@ -27,9 +27,17 @@ STARTS, ROUNDS, SECONDS = 9, 21, 0.25
 WARM = 60  # steps before the first round; the first row of a watched run takes longest
 
 CASES: dict[str, tuple[list[str], float]] = {
-    "MLP-20, SGD": ([*MLP, "clipping.kind=none", "optimizer.kind=sgd", "optimizer.lr=0.001"], 1.15),
-    "MLP-20, AdamW, clipped": ([*MLP, "clipping.kind=norm", "optimizer.kind=adamw", "optimizer.lr=0.0001"], 1.15),
-    "transformer-4": ([*OF_STUDIO["transformer-4"][0], "clipping.kind=none"], 1.02),
+    "MLP-20, SGD": ([*MLP, "clipping.kind=none", "optimizer.kind=sgd", "optimizer.lr=0.001"], 1.5),
+    "MLP-20, AdamW, clipped": ([*MLP, "clipping.kind=norm", "optimizer.kind=adamw", "optimizer.lr=0.0001"], 1.5),
+    "transformer-4": ([*OF_STUDIO["transformer-4"][0], "clipping.kind=none"], 1.03),
+}
+SMALL_ON_CUDA = 1.15
+# On CUDA alone: the size, whether it is compiled, and the largest ratio.
+GPTS: dict[str, tuple[str, bool, float]] = {
+    "GPT 10M": ("10M", False, 1.10),
+    "GPT 124M": ("124M", False, 1.03),
+    "GPT 124M, compiled": ("124M", True, 1.05),
+    "GPT 350M": ("350M", False, 1.03),
 }
 OURS = "gradstudio.watch"
 
@@ -101,19 +109,28 @@ TOOLS: dict[str, tuple[str, Callable[..., Callable[[], None]]]] = {
 
 
 def child(tool: str, case: str, device: str) -> None:
-    """Make as many steps as each line of stdin says, and answer with the seconds that one took."""
+    """Make as many steps as each line of stdin says, and answer with the seconds that one took; for 0 with the largest
+    memory of the device, in bytes a weight."""
+    from benchmarks import gpt
     from benchmarks.plain import plain_loop
 
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # what tools print is no answer
-    names = plain_loop(Experiment().with_texts([*CASES[case][0], f"run.device={device}"]))
+    if case in GPTS:
+        names = gpt.loop(GPTS[case][0], device, GPTS[case][1])
+    else:
+        names = plain_loop(Experiment().with_texts([*CASES[case][0], f"run.device={device}"]))
     timed = seconds_of if device == "cpu" else seconds_on_cuda
     names["torch"].use_deterministic_algorithms(False)  # as hardly any loop has it
     step = TOOLS[tool][1](names["model"], names["optimizer"], names["one_step"])
     for _ in range(WARM):
         step()
     for line in sys.stdin:
-        print(timed(step, int(line)), file=answers)
+        if calls := int(line):
+            print(timed(step, calls), file=answers)
+        else:
+            weights = sum(each.numel() for each in names["model"].parameters())
+            print(names["torch"].cuda.max_memory_allocated() / weights, file=answers)
     os._exit(0)  # none of the tools tidies up
 
 
@@ -131,8 +148,8 @@ class _Process:
             cwd=self._folder.name, env=os.environ | {"PYTHONPATH": path, "WANDB_MODE": "offline"},
         )  # fmt: skip
 
-    def seconds(self, steps: int) -> float:
-        """What a step takes, as the child measures it."""
+    def answer(self, steps: int) -> float:
+        """What a step takes, as the child measures it; for 0 the largest memory of the device, in bytes a weight."""
         assert self._process.stdin and self._process.stdout
         print(steps, file=self._process.stdin)
         if not (answer := self._process.stdout.readline()):
@@ -153,8 +170,9 @@ def figures() -> Iterator[Figure]:
     for package in sorted({package for package, _ in TOOLS.values() if not _installed(package)}):
         yield Figure(f"{package}", float("nan"), note="not measured: it is not installed here")
     if _has_cuda():
-        for case in CASES:
-            yield from _of_case(case, None, "cuda:0", ["bare", OURS])
+        most = dict.fromkeys(CASES, SMALL_ON_CUDA) | {case: ratio for case, (_, _, ratio) in GPTS.items()}
+        for case, ratio in most.items():
+            yield from _of_case(case, ratio, "cuda:0", ["bare", OURS])
 
 
 def _has_cuda() -> bool:
@@ -167,10 +185,13 @@ def _installed(package: str) -> bool:
     return importlib.util.find_spec(package) is not None
 
 
-def _of_case(case: str, most: float | None, device: str, tools: list[str]) -> Iterator[Figure]:
+def _of_case(case: str, most: float, device: str, tools: list[str]) -> Iterator[Figure]:
     starts = [_start(case, device, tools)]
     starts += [_start(case, device, ["bare", OURS]) for _ in range(STARTS - 1)]
     bare = statistics.median(each["bare"] for each in starts)
+    if device != "cpu":
+        more = statistics.median(each[f"memory of {OURS}"] - each["memory of bare"] for each in starts)
+        yield Figure(f"memory beside it, {case}, on CUDA", more, "bytes a weight", most=4.1 if case in GPTS else None)
     for tool in tools[1:]:
         ratios = sorted(each[tool] for each in starts if tool in each)
         ratio = statistics.median(ratios)
@@ -182,11 +203,13 @@ def _of_case(case: str, most: float | None, device: str, tools: list[str]) -> It
 
 
 def _start(case: str, device: str, tools: list[str]) -> dict[str, float]:
-    """Start a process of each and return the median ratio of each to the bare loop; of that, its seconds a step."""
+    """Start a process of each and return the median ratio of each to the bare loop; of that, its seconds a step. On
+    CUDA also the largest memory of each, in bytes a weight."""
     processes = {tool: _Process(tool, case, device) for tool in tools}
-    calls = {tool: max(1, round(SECONDS / process.seconds(5))) for tool, process in processes.items()}
-    rounds = [{tool: processes[tool].seconds(calls[tool]) for tool in tools} for _ in range(ROUNDS)]
+    calls = {tool: max(1, round(SECONDS / process.answer(5))) for tool, process in processes.items()}
+    rounds = [{tool: processes[tool].answer(calls[tool]) for tool in tools} for _ in range(ROUNDS)]
+    memory = {f"memory of {tool}": process.answer(0) for tool, process in processes.items() if device != "cpu"}
     for process in processes.values():
         process.close()
     ratios = {tool: statistics.median(each[tool] / each["bare"] for each in rounds) for tool in tools}
-    return ratios | {"bare": statistics.median(each["bare"] for each in rounds)}
+    return memory | ratios | {"bare": statistics.median(each["bare"] for each in rounds)}
