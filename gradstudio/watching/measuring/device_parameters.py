@@ -19,7 +19,6 @@ from gradstudio.engine.gauges.every_step import ratio
 from gradstudio.engine.torch_internals import tensor_lists
 from gradstudio.watching.hearing.guard import say
 from gradstudio.watching.measuring.parameters import (
-    NO_LAYERS,
     NOT_MEASURED,
     Change,
     Gradient,
@@ -65,7 +64,13 @@ class DeviceParameters(Parameters):
         return bool(zeros.cpu().numpy().sum() == self.sizes.sum())
 
     def measure_gradient(self, scale: float = 1.0) -> Gradient:
-        figures = self._table.gradient(self._readable_gradients()).cpu().numpy()
+        return self.measure_gradient_later(scale)()
+
+    def measure_gradient_later(self, scale: float = 1.0) -> Callable[[], Gradient]:
+        figures = OnItsWay(self._table.gradient(self._readable_gradients()))
+        return lambda: self._gradient_of(figures.arrived(), scale)
+
+    def _gradient_of(self, figures: np.ndarray, scale: float) -> Gradient:
         squares, largest, zeros, nan, inf = figures
         layers = self._layers.take()
         with np.errstate(all="ignore"):  # a loss scale can fall to 0
@@ -74,10 +79,6 @@ class DeviceParameters(Parameters):
             layers[4], layers[5] = zeros / self._entries, (nan + inf) / self._entries
             norm = float(np.divide(math.sqrt(squares.sum()), scale))
         return Gradient(norm if scale == scale else UNKNOWN, int((nan + inf).sum()), layers)
-
-    def glance_at_gradient(self) -> Gradient:
-        found = self.measure_gradient()
-        return found if found.nonfinite else Gradient(found.norm, 0, NO_LAYERS)
 
     def keep_weights(self) -> None:
         weights = self._readable_weights()

@@ -137,6 +137,12 @@ class Parameters:
         norm, broken = scattered.measure(self._gradients(), self.sizes, scale, layers)
         return Gradient(norm if scale == scale else UNKNOWN, broken, layers)
 
+    def measure_gradient_later(self, scale: float = 1.0) -> Callable[[], Gradient]:
+        """Do what `measure_gradient` does. Return a function that returns the figures, and waits for them if need
+        be."""
+        found = self.measure_gradient(scale)
+        return lambda: found
+
     def glance_at_gradient(self) -> Gradient:
         """Return the norm of gradients that are finite, and nothing of their layers; others are measured in full."""
         gradients = self._gradients()

@@ -355,6 +355,7 @@ class Observer:
 
     def before_backward(self, roots: Roots) -> None:
         self.deliver()
+        self._read()
         self._marks, self._roots = None, roots
         if self._step.is_ready and self._is_joined:
             self._finish(skipped=self._was_skipped())  # not all of them have stepped
@@ -448,24 +449,47 @@ class Observer:
         step.micro_batches += 1
         if step.losses == step.losses or is_known(step.losses):  # a call less for all but NaN
             step.losses += loss_of(roots)
-        step.is_passed_by = bool(self._rows % self.options.every) and self._optimizer() is not None and step.scale == 1
-        if step.is_passed_by:
+        may_pass_by = bool(self._rows % self.options.every) and self._optimizer() is not None and step.scale == 1
+        if self.parameters.answers_later and self._optimizer() is not None:
+            figures = self.parameters.measure_gradient_later(step.scale)
+            marks = self.parameters.marks(), self.parameters.weight_marks()
+            step.unread = lambda: self._take_figures(figures(), *marks, may_pass_by=may_pass_by)
+        elif may_pass_by:
             step.gradient = self.parameters.glance_at_gradient()
-            step.is_passed_by = not step.gradient.nonfinite and not loss_broke(step.losses)
-        if not step.is_passed_by:
+            if step.gradient.nonfinite or loss_broke(step.losses):
+                may_pass_by, step.gradient = False, self.parameters.measure_gradient(step.scale)
+        else:
             step.gradient = self.parameters.measure_gradient(step.scale)
         every = self.options.every
         if (self._rows + every) % (every * LOOK_EVERY) == 0:  # the rules look at the row of this step
             self._look_for_unused(self._marks)
         step.used = None
-        step.zero_marks = [] if step.gradient is None or step.gradient.norm else self.parameters.marks()
-        if step.gradient is not None and not step.gradient.nonfinite and not loss_broke(step.losses):
-            self.births.all_finite()
-        elif self._is_broken:
-            step.weights_of_pass = self.parameters.weight_marks()
+        if step.unread is None and step.gradient is not None:
+            self._take_figures(step.gradient, None, None, may_pass_by=may_pass_by)
         if self._optimizer() is None:
             self.parameters.keep_weights()
         return True
+
+    def _take_figures(
+        self, gradient: Gradient, marks: list[int] | None, weights: list[int] | None, *, may_pass_by: bool
+    ) -> None:
+        """Take what was measured of the latest backward pass. `marks` are those of gradients and weights right after
+        it, None for those of now."""
+        step = self._step
+        step.gradient = gradient
+        is_finite = not gradient.nonfinite and not loss_broke(step.losses)
+        step.is_passed_by = may_pass_by and is_finite
+        step.zero_marks = [] if gradient.norm else self.parameters.marks() if marks is None else marks
+        if is_finite:
+            self.births.all_finite()
+        elif self._is_broken:
+            step.weights_of_pass = self.parameters.weight_marks() if weights is None else weights
+
+    def _read(self) -> None:
+        """Wait for the figures of the latest backward pass, if a GPU is still at work on them."""
+        read, self._step.unread = self._step.unread, None
+        if read is not None:
+            read()
 
     def _look_for_unused(self, before: list[int]) -> None:
         """Keep which gradients a backward pass has left as they were. `before` are their marks before it."""
@@ -481,7 +505,7 @@ class Observer:
             self._loop.clipped(limit, self._step.micro_batches, gone=gone, after_forward=after_forward)
             if self._step.has_thrown:
                 self._forget_replaced()
-            if self._step.gradient is None and not gone:
+            if self._step.gradient is None and self._step.unread is None and not gone:
                 self._measure_unclipped(kind)
 
     def _measure_unclipped(self, kind: str) -> None:
@@ -507,6 +531,7 @@ class Observer:
     def _forget_replaced(self) -> None:
         """Forget the gradients that were measured where the script, which has thrown gradients away, has put others
         there that are made of them."""
+        self._read()
         step = self._step
         if step.gradient is not None and not self.parameters.gradients_are_there:
             step.were_finite = not (self._is_broken or step.passed_over)
@@ -553,6 +578,8 @@ class Observer:
             return
         if self._step.has_thrown:
             self._forget_replaced()
+        if self._step.has_thrown or not self._step.was_as_seen or self._rows % self.options.every:
+            self._read()  # else only once more is on its way
         if self._roots is not None and not self._step.micro_batches:  # it steps within the backward pass
             self._step.losses, self._step.micro_batches = loss_of(self._roots), 1
             self._step.scale = self._roots.scale
@@ -563,7 +590,9 @@ class Observer:
         step = self._step
         if optimizer is not None:
             step.rate = rate_of(optimizer.param_groups[0])  # which the step itself may change
-        if step.gradient is None:  # nothing was heard of a backward pass, or it was one for more parameters than these
+        if (
+            step.gradient is None and step.unread is None
+        ):  # nothing was heard of a backward pass, or it was one for more parameters than these
             step.clip = clip
             step.gradient = self._gradient_without_pass()
             step.losses, step.micro_batches, step.scale = heard if heard[1] else (UNKNOWN, 0, step.scale)
@@ -573,6 +602,8 @@ class Observer:
         if step.is_passed_by:
             return
         step.clipped_norm = self.parameters.keep_weights_and_norm_later(keep=self.options.updates)
+        self._read()
+        assert step.gradient is not None
         factor = getattr(optimizer, "grad_scale", None)  # a fused optimizer divides the scale out by itself
         step.factor = 1.0 if factor is None else float(factor)
         if step.gradient.nonfinite and step.were_finite:
@@ -705,6 +736,7 @@ class Observer:
         self.births.remove()
 
     def _last(self) -> None:
+        self._read()
         if self._is_joined and self._step.is_ready:
             self._finish(skipped=self._was_skipped())
         self.deliver()

@@ -35,6 +35,7 @@ class OpenStep:
     born: Provenance | None = None  # of the step's loss
     born_before: Provenance | None = None  # before the latest backward pass
     gradient: Gradient | None = None
+    unread: Callable[[], None] | None = None  # takes the figures of the latest backward pass, on which a GPU works
     zero_marks: list[int] = field(default_factory=list)  # of gradients that the latest pass gave, where all are 0
     untouched: set[int] | None = None  # places of the parameters that no pass wrote a gradient for, if known
     weights_of_pass: list[int] = field(default_factory=list)  # marks at a backward pass that is not finite
