@@ -110,3 +110,27 @@ def test_the_rows_are_those_of_the_host(monkeypatch: pytest.MonkeyPatch, tmp_pat
     ]
     assert births[0] == births[1]
     assert list(device.findings) == list(host.findings)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+def test_a_watched_step_makes_no_call_that_waits_for_the_gpu(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3)).cuda()
+    optimizer = torch.optim.AdamW(model.parameters(), 0.01)
+    one = gradstudio.watch(model, optimizer, library=tmp_path / "runs.db")
+    inputs, labels = torch.randn(8, 6, device="cuda"), torch.randint(3, (8,), device="cuda")
+    try:
+        for step in range(8):
+            if step == 4:  # what is asked once has been asked by then
+                torch.cuda.set_sync_debug_mode("error")
+            optimizer.zero_grad()
+            F.cross_entropy(model(inputs), labels).backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+            optimizer.step()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    watcher = watched.current()
+    assert watcher is not None and not watcher.closed
+    one.close()
+    (found,) = one.watched_runs
+    assert found.run is not None and len(found.run.history) == 8
+    watcher.close("finished", "")

@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -25,6 +26,8 @@ MOST_NODES = 10_000  # of autograd's graph that are looked at
 
 BEFORE_THE_LOSS = " before the loss"  # in a sentence that says what a weight held by then
 OF_ANOTHER = "a weight of another model"  # in a sentence that says why a birth is unknown
+_HELD = "gradstudio saved"  # of a node: what autograd has saved for it
+MOST_HELD = 40  # operations of loss code; longer code is looked at before the backward pass
 BEGAN = "the backward pass began at"  # a source where no line of the operation is known
 
 # The operations that autograd saves the inputs of, to be computed again.
@@ -161,6 +164,43 @@ def _is_broken(tensor: Tensor) -> bool:
 def comes_from(tensor: Tensor, kept: KeptPass, mark: str) -> bool:
     """Return whether a tensor was computed from a pass of the model."""
     return any(node.metadata.get(mark) is kept for node in _nodes([tensor.grad_fn], mark))
+
+
+@dataclass
+class _Held:
+    """What autograd has saved for a node, while the births of several optimizers hold it."""
+
+    saved: dict[str, Tensor]
+    holders: int = 0
+
+
+def hold(roots: Sequence[Tensor], mark: str) -> list[Any] | None:
+    """Keep what autograd has saved of the loss code beyond the backward pass, until `let_go`. Return its nodes; None
+    where it is long."""
+    try:
+        found = _nodes([root.grad_fn for root in roots], mark, MOST_HELD)
+    except ProvenanceUnknown:
+        return None
+    nodes = [node for node in found if mark not in node.metadata and not _is_leaf(node)]
+    for node in nodes:
+        if (held := node.metadata.get(_HELD)) is None:
+            held = node.metadata[_HELD] = _Held(_saved(node))
+        held.holders += 1
+    return nodes
+
+
+def let_go(nodes: Sequence[Any]) -> None:
+    for node in nodes:
+        if (held := node.metadata.get(_HELD)) is not None:
+            held.holders -= 1
+            if not held.holders:
+                del node.metadata[_HELD]
+
+
+def begins_at() -> str:
+    """Return the source of a backward pass that begins now."""
+    frame = source_lines.calling_frame()
+    return "" if frame is None else f"{BEGAN} {source_lines.Place(frame.f_code.co_filename, frame.f_lineno).text}"
 
 
 def born_in(roots: Sequence[Tensor], mark: str, model: ModelLike) -> Provenance | None:
@@ -342,7 +382,7 @@ def _is_whole_power(node: Any) -> bool:
     return isinstance(exponent, (int, float)) and exponent >= 1
 
 
-def _nodes(roots: Sequence[Any], mark: str) -> list[Any]:
+def _nodes(roots: Sequence[Any], mark: str, most: int = MOST_NODES) -> list[Any]:
     """Return the graph behind the roots, inputs first, as far as the outputs of the model, which are in it too."""
     found: dict[Any, None] = {}
     waiting = [(node, False) for node in roots if node is not None]
@@ -356,14 +396,16 @@ def _nodes(roots: Sequence[Any], mark: str) -> list[Any]:
             waiting.append((node, True))
             if mark not in node.metadata:
                 waiting += [(following, False) for following, _ in node.next_functions if following is not None]
-        if len(seen) > MOST_NODES:
-            raise ProvenanceUnknown(f"the loss code has more than {MOST_NODES:,} operations")
+        if len(seen) > most:
+            raise ProvenanceUnknown(f"the loss code has more than {most:,} operations")
     return list(found)
 
 
 def _saved(node: Any) -> dict[str, Tensor]:
     """Return the tensors that autograd has saved for a node; nothing after the backward pass has freed them."""
     found: dict[str, Tensor] = {}
+    if (held := node.metadata.get(_HELD)) is not None:
+        return held.saved
     for name in dir(node):
         if name.startswith("_saved_"):
             try:
@@ -491,4 +533,4 @@ def _source(operations: Sequence[str], model: ModelLike) -> str:
         lines = {place for place in lines if place.line <= frame.f_lineno or place.line not in beside}
     if len(lines) == 1:
         return lines.pop().text
-    return f"{BEGAN} {source_lines.Place(file, frame.f_lineno).text}" if frame is not None else ""
+    return begins_at()

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -64,6 +64,7 @@ class Births:
         # Passes that were not finite and had no gradient by then; `passed_over` is to judge them.
         self.suspects: dict[KeptPass, PassedOver] = {}
         self._losses = Losses()
+        self._unseen: list[_Unseen] = []
         self._searches = 0  # for what the script has passed over
         self.has_told = False  # whether the run has gone non-finite: what a later step says is no birth
         self._told = self._busy = False
@@ -107,10 +108,12 @@ class Births:
         scaled: bool = False,
         losses: Sequence[Tensor | None] = (),
         number: float | None = None,
+        later: bool = False,
     ) -> Provenance | None:
         """Hear that a backward pass begins. Where its loss is not finite, return where that was born; None else, or
         where it is unknown. The Inf of a loss that a scaler has `scaled` may be that of the scale; `losses` are what it
-        was given, None where that is not known. `number` is the loss itself, where that was read already."""
+        was given, None where that is not known. `number` is the loss itself, where that was read already;
+        `later`: `look_at_losses` is called before the update, so that nothing waits for the loss here."""
         if self._busy:
             return None
         if self._is_detached:
@@ -126,25 +129,47 @@ class Births:
                 self._roots.append(node)
         if number is not None and math.isfinite(number):
             return None
-        given = losses or (None,) * len(roots)
-        broken = (
-            not is_finite(loss) if loss is not None else _is_nan(root) if scaled else not is_finite(root)
-            for root, loss in zip(roots, given, strict=False)
-        )
-        if self._told or self.has_told or not any(broken) or self._searches >= MOST_SEARCHES:
+        unseen = _Unseen(tuple(roots), scaled, tuple(losses))
+        if later and (held := loss_code.hold(roots, self.mark)) is not None:
+            self._unseen.append(unseen._replace(place=self._micro_batch(roots), held=held, began=loss_code.begins_at()))
+            return None
+        return self._of_unseen(unseen)
+
+    def look_at_losses(self, number: float) -> Provenance | None:
+        """Do what `before_backward` does of passes that were heard there for `later`. `number` is their loss."""
+        found: Provenance | None = None
+        for unseen in self._unseen:
+            if not math.isfinite(number):
+                found = found or self._of_unseen(unseen)
+                if found is not None and found.source.startswith(loss_code.BEGAN):
+                    found = replace(found, source=unseen.began)
+        self._let_go_of_unseen(0)
+        return found
+
+    def _let_go_of_unseen(self, first: int) -> None:
+        for unseen in self._unseen[first:]:
+            loss_code.let_go(unseen.held)
+        del self._unseen[first:]
+
+    def _of_unseen(self, unseen: _Unseen) -> Provenance | None:
+        if self._told or self.has_told or not unseen.is_broken or self._searches >= MOST_SEARCHES:
             return None
         self._searches += 1
-        found = self._search(lambda: self._of_the_loss(roots))
-        return found and self._with_micro_batch(found, roots)
-
-    def _with_micro_batch(self, found: Provenance, roots: Sequence[Tensor]) -> Provenance:
-        """Tell which micro-batch of the step the loss is of, where so far each backward pass was that of one forward
-        pass, and this one is of a pass that none has gone through yet."""
-        passes, place = self._finite[0] + len(self._back), self._finite[1] + self._before[0]
-        again = any(_has_gradient(kept) for kept in loss_code.passes_before(roots, self.mark))
-        if passes != place or again:
+        place = self._micro_batch(unseen.roots) if unseen.place is None else unseen.place
+        found = self._search(lambda: self._of_the_loss(unseen.roots))
+        if found is None or place < 0:
             return found
         return replace(found, micro_batch=place, micro_batches=max(self._usual, place + 1))
+
+    def _micro_batch(self, roots: Sequence[Tensor]) -> int:
+        """Return which micro-batch of the step the loss is of, where so far each backward pass was that of one forward
+        pass, and this one is of a pass that none has gone through yet; -1 else."""
+        passes, place = self._finite[0] + len(self._back), self._finite[1] + self._before[0]
+        try:
+            again = any(_has_gradient(kept) for kept in loss_code.passes_before(roots, self.mark))
+        except ProvenanceUnknown:
+            return -1
+        return place if passes == place and not again else -1
 
     @property
     def why_unknown(self) -> str:
@@ -240,6 +265,7 @@ class Births:
             self._hear_back()
         place, self._told, self.unknown = self._before
         del self._roots[place:]
+        self._let_go_of_unseen(max(0, len(self._unseen) - 1))
 
     def _look_back(self) -> None:
         """Look at the pass before, to which no gradient has come back by now: the script may have seen its loss."""
@@ -287,6 +313,7 @@ class Births:
         self.suspects.clear()
         self._finite, self._latest = (0, 0), None
         self._told, self.unknown = False, ""
+        self._let_go_of_unseen(0)
 
     def remove(self) -> None:
         """Take the hooks off the models, and forget the step."""
@@ -458,6 +485,25 @@ class Births:
     def _all(self) -> ModelLike:
         """Return all models as one."""
         return model_layers.together(self.models)
+
+
+class _Unseen(NamedTuple):
+    """A backward pass of which nobody has looked whether its loss is finite. `held` are nodes of its loss code."""
+
+    roots: tuple[Tensor, ...]
+    scaled: bool
+    losses: tuple[Tensor | None, ...]
+    place: int | None = None  # which micro-batch it is, -1 where that is not known; None: it is to be found now
+    held: Sequence[Any] = ()
+    began: str = ""  # the line of the script
+
+    @property
+    def is_broken(self) -> bool:
+        given = self.losses or (None,) * len(self.roots)
+        return any(
+            not is_finite(loss) if loss is not None else _is_nan(root) if self.scaled else not is_finite(root)
+            for root, loss in zip(self.roots, given, strict=False)
+        )
 
 
 def _either(model: nn.Module | Sequence[nn.Module]) -> Sequence[nn.Module]:

@@ -176,7 +176,7 @@ class OnItsWay:
     """Figures that a device is still working out, and sends to the host. Nothing waits until they are asked for."""
 
     def __init__(self, figures: Tensor) -> None:
-        self._figures = figures.to("cpu", non_blocking=True)
+        self._figures = figures.to("cpu", non_blocking=True, copy=True)
         self._event = torch.cuda.Event() if figures.is_cuda else None
         if self._event is not None:
             self._event.record(torch.cuda.current_stream(figures.device))
@@ -185,7 +185,8 @@ class OnItsWay:
         """Wait for the figures and return them."""
         if self._event is not None:
             self._event.synchronize()
-        return self._figures.numpy()
+        found = self._figures
+        return (found if found.dtype in (torch.float32, torch.float64) else found.float()).numpy()
 
 
 @cache

@@ -37,7 +37,7 @@ from gradstudio.watching.script.source_lines import is_own
 from gradstudio.watching.steps.joined import JoinedOptimizers, Parts, main_of, members_of, together
 from gradstudio.watching.steps.measured_step import MeasuredStep
 from gradstudio.watching.steps.open_step import OpenStep
-from gradstudio.watching.steps.script_facts import SettingsReader, loss_of, rate_of
+from gradstudio.watching.steps.script_facts import SettingsReader, loss_later, loss_of, rate_of
 from gradstudio.watching.steps.watch_options import Options
 
 
@@ -383,9 +383,11 @@ class Observer:
             self._loop.found(self._marks)
         if self.schedules:
             self._look_at_schedules()
+        later = self._reads_later
         found = self.births.before_backward(
-            roots.tensors, scaled=roots.scale != 1, losses=roots.unscaled, number=roots.loss
-        )
+            roots.tensors, scaled=roots.scale != 1, losses=roots.unscaled,
+            number=None if later else roots.loss, later=later,
+        )  # fmt: skip
         self._step.born_before, self._step.born = self._step.born, self._step.born or found
 
     def _are_as_given(self, marks: list[int]) -> bool:
@@ -447,13 +449,21 @@ class Observer:
         else:
             step.scale = roots.scale
         step.micro_batches += 1
-        if step.losses == step.losses or is_known(step.losses):  # a call less for all but NaN
-            step.losses += loss_of(roots)
+        if not self._reads_later:
+            self._take_loss(loss_of(roots))
         may_pass_by = bool(self._rows % self.options.every) and self._optimizer() is not None and step.scale == 1
-        if self.parameters.answers_later and self._optimizer() is not None:
-            figures = self.parameters.measure_gradient_later(step.scale)
+        if self._reads_later:
+            figures, loss = self.parameters.measure_gradient_later(step.scale), loss_later(roots)
             marks = self.parameters.marks(), self.parameters.weight_marks()
-            step.unread = lambda: self._take_figures(figures(), *marks, may_pass_by=may_pass_by)
+
+            def read() -> None:
+                found = loss()
+                self._take_loss(found)
+                born = self.births.look_at_losses(found)
+                step.born = step.born or born
+                self._take_figures(figures(), *marks, may_pass_by=may_pass_by)
+
+            step.unread = read
         elif may_pass_by:
             step.gradient = self.parameters.glance_at_gradient()
             if step.gradient.nonfinite or loss_broke(step.losses):
@@ -469,6 +479,16 @@ class Observer:
         if self._optimizer() is None:
             self.parameters.keep_weights()
         return True
+
+    @property
+    def _reads_later(self) -> bool:
+        """Whether the figures of a backward pass are read just before the update, as a GPU is still at work on them."""
+        return self.parameters.answers_later and self._optimizer() is not None
+
+    def _take_loss(self, loss: float) -> None:
+        step = self._step
+        if step.losses == step.losses or is_known(step.losses):  # a call less for all but NaN
+            step.losses += loss
 
     def _take_figures(
         self, gradient: Gradient, marks: list[int] | None, weights: list[int] | None, *, may_pass_by: bool

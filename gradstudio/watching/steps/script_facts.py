@@ -4,7 +4,8 @@ knobs, the number format."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from gradstudio.core.history import Settings
 from gradstudio.core.knobs import KnobError, Value
 from gradstudio.core.unknown import UNKNOWN, is_known
 from gradstudio.watching.hearing.hooks import Roots
+from gradstudio.watching.measuring.device_parameters import OnItsWay
 
 _DTYPES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16", torch.float64: "fp64"}
 
@@ -35,6 +37,21 @@ def loss_of(roots: Roots) -> float:
         loss = root.item() / roots.scale if unscaled is None else unscaled.item()
         total += loss * (1.0 if gradient is None else gradient.item())
     return total
+
+
+def loss_later(roots: Roots) -> Callable[[], float]:
+    """Do what `loss_of` does. Return a function that returns the loss, and waits for it if need be."""
+    several = (*roots.tensors, *roots.gradients, *roots.unscaled)
+    copies = [each if each is None or each.numel() != 1 else OnItsWay(each.detach().reshape(1)) for each in several]
+
+    def read() -> float:
+        there: list[Any] = [torch.from_numpy(each.arrived()) if isinstance(each, OnItsWay) else each for each in copies]
+        count = len(roots.tensors)
+        parts = (tuple(there[first : first + count]) for first in (0, count, 2 * count))
+        tensors, gradients, unscaled = parts
+        return loss_of(replace(roots, tensors=tensors, gradients=gradients, unscaled=unscaled))
+
+    return read
 
 
 def rate_of(group: Mapping[str, Any]) -> float:
