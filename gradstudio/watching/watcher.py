@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.history import Layer, Row
 from gradstudio.core.provenance import Provenance
 from gradstudio.core.text import one_line, shortened
@@ -430,6 +431,20 @@ class Watcher:
         runs = [found for each in (one, other) if (found := self._running.get(each)) is not None and found.has_begun]
         for found in runs if len(runs) == 2 else ():
             found.plays_against()
+
+    def find(self, observer: Observer, finding: Finding) -> None:
+        """Hear of a fault that no row tells of."""
+        if (found := self._running.get(observer)) is not None:
+            found.find(finding)
+            if not found.has_begun and finding.rule == "nothing_moves":
+                say(f"{finding.severity}: {finding.title}. {finding.evidence}")  # there may never be a row
+                say(f"  try: {finding.remedies[0]}")
+
+    def held_by_all(self) -> set[int] | None:
+        """Return the ids of the parameters that any optimizer holds; None where not every optimizer is watched."""
+        if not self._every_optimizer:
+            return None
+        return {id(tensor) for each in self._observers if each.optimizer is not None for tensor in each.held()}
 
     def _record(self, found: WatchedRun, observer: Observer, made: MeasuredStep | Row) -> None:
         if not found.has_begun:

@@ -15,6 +15,7 @@ import torch
 from gradstudio.core.diagnosis import cause_ranking, mechanism
 from gradstudio.core.diagnosis.diagnosis import Diagnosis
 from gradstudio.core.diagnosis.finding import NAMES, OF_THE_STUDIO, Finding, Severity
+from gradstudio.core.diagnosis.heard_faults import HEARD
 from gradstudio.core.diagnosis.median import median, told_median
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.experiment import Experiment
@@ -1528,7 +1529,7 @@ def test_a_look_reads_no_more_of_a_long_run_than_of_a_short_one(rule: str, monke
 
 
 def test_every_rule_has_its_place() -> None:
-    assert sorted(cause_ranking.ORDER) == sorted(NAMES)
+    assert sorted(cause_ranking.ORDER) == sorted([*NAMES, *HEARD])
 
 
 def test_a_loss_that_falls_at_the_accuracy_of_guessing_is_said_at_the_end() -> None:

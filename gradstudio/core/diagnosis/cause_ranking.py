@@ -18,6 +18,8 @@ from gradstudio.core.provenance import Provenance
 # became of the units, how large a step is, and only then what the loss does. A loss or gradient that is not finite is
 # the end of most of these; where it is born in the loss itself, none of the others has fired.
 ORDER = (
+    "activation_twice", "probabilities_for_logs", "shapes_broadcast", "evaluation_mode", "spoiled_buffer",
+    "spoiled_state", "nothing_moves", "without_optimizer", "frozen_parameters", "undivided_sum",
     "ranks_alike", "uneven_shares", "reduced_too_often", "rank_ran_out", "nan_on_a_rank", "ranks_apart",
     "clip_before_reduction",
     "accumulation_mismatch", "clip_on_scaled_gradients", "clip_without_effect", "loop_order",
@@ -56,7 +58,13 @@ _UNITS = ("saturated_activation", "dead_units")  # what large updates and gradie
 _OF_THE_LOOP = ("accumulation_mismatch", "clip_on_scaled_gradients", "clip_without_effect", "loop_order")
 # The work of ranks is wasted, their gradient a little off, or one leaves the others: nothing brings it, and it brings
 # nothing else that is found.
-_ALONE = ("ranks_alike", "reduced_too_often", "uneven_shares", "rank_ran_out")
+_ALONE = ("ranks_alike", "reduced_too_often", "uneven_shares", "rank_ran_out", "spoiled_buffer", "spoiled_state")
+# What a watch hears of the loss and the loop explains that a run learns little, and no NaN.
+_OF_THE_SCRIPT = ("activation_twice", "probabilities_for_logs", "shapes_broadcast", "evaluation_mode", "nothing_moves")
+_LEARNS_LITTLE = (
+    "vanishing_gradient", "signal_lost", "dead_units", "gradient_of_zero", "update_ratio_low", "loss_oscillating",
+    "loss_not_decreasing", "unused_layers",
+)  # fmt: skip
 # How the model is written, and not what happened to it.
 _EXPLAINED_BY_NOTHING = ("unused_layers",)
 # They tell no mechanism, so they stand behind an explosion.
@@ -97,6 +105,7 @@ def ordered(findings: Iterable[Finding], provenance: Provenance | None = None) -
             and other.rule not in explained
             and place[other.rule] > place[finding.rule]
             and finding.rule not in _ALONE
+            and (finding.rule not in _OF_THE_SCRIPT or other.rule in _LEARNS_LITTLE)
             and other.rule not in _EXPLAINED_BY_NOTHING
             and not _was_over(other, finding)
             and not (finding.rule == "exploding_gradient" and _was_before(other.rule, finding.rule, first))

@@ -39,8 +39,8 @@ class GradientOfZero(Looking):
             return
         had = history.layer_metric("grad_norm", self._seen).any(0)
         without = history.unused[-1][1] if history.unused else ()
-        had |= [layer.name in without for layer in history.layers]
-        self._had = tuple(had | np.array(self._had, bool)) if self._had else tuple(had)
+        had = had | np.array([layer.name in without for layer in history.layers], bool)
+        self._had = tuple((had | np.array(self._had, bool) if self._had else had).tolist())
         self._seen = len(history)
         names = tuple(layer.name for layer, once in zip(history.layers, self._had, strict=True) if not once)
         if not names or len(history) < self.after or len(names) == len(history.layers):

@@ -9,6 +9,7 @@ import numpy as np
 from gradstudio.core.diagnosis import cause_ranking
 from gradstudio.core.diagnosis.birth_remedies import of_birth, of_update
 from gradstudio.core.diagnosis.finding import Finding
+from gradstudio.core.diagnosis.heard_faults import HEARD
 from gradstudio.core.diagnosis.median import median
 from gradstudio.core.diagnosis.offered_remedies import fitting
 from gradstudio.core.diagnosis.remedies_as_code import as_code
@@ -38,6 +39,8 @@ def in_order(run: Run) -> list[Finding]:
 
 def _with_remedies(finding: Finding, run: Run) -> Finding:
     """Return the finding with the remedies that fit: knobs to set, or code to change in a script that was watched."""
+    if finding.rule in HEARD:
+        return finding
     found = _with_birth(fitting(finding, run.in_force, run.provenance), run)
     if run.watched is None:
         return found

@@ -506,6 +506,12 @@ def _provenance(
     )  # fmt: skip
 
 
+def line_of(operations: Sequence[str], model: ModelLike) -> str:
+    """Return the line of the script that calls one of the operations; "" where there is not exactly one."""
+    found = _source(operations, model)
+    return "" if found.startswith(BEGAN) else found
+
+
 def _source_in_model(operations: Sequence[str], model: ModelLike) -> str:
     """Return the line of the model's code that calls one of the operations, "" where there is not exactly one."""
     classes = {type(module) for module in model.modules()}

@@ -64,15 +64,17 @@ class HeardLoop:
         self._scheduled.add(micro_batches)
 
     def stepped(
-        self, micro_batches: int, *, scale: float, around: bool, skipped: bool, left: list[int] | None
+        self, micro_batches: int, *, scale: float, around: bool, skipped: bool, left: list[int] | None, lost: int = 0
     ) -> Loop | None:
         """Hear that the step is made: of the gradient of so many micro-batches, with a loss scale, `around` its scaler
-        or not, with those marks of the gradients after it. Return the calls where they are to be judged."""
-        heard = self._kept or self._clipped or self._clipped_late or self._clipped_early or self._scheduled
+        or not, with those marks of the gradients after it. `lost`: so many passes before them
+        were thrown away. Return the calls where they are to be judged."""
+        heard = lost or self._kept or self._clipped or self._clipped_late or self._clipped_early or self._scheduled
         if micro_batches == 1 and not (around or heard or self._before or self._told):  # as of nearly every step
             self._left, self._first = left, True
             return None
-        wrong = self._wrong(micro_batches, around=around)
+        wrong = self._wrong(micro_batches, around=around, lost=lost)
+        micro_batches += lost
         if not (wrong or self._before or self._told or self._clips or self._scheduled):
             self._left, self._first, self._kept = left, True, False
             self._clipped = self._clipped_late = self._clipped_early = False
@@ -90,7 +92,7 @@ class HeardLoop:
         loop = Loop((), micro_batches, clips, "none" if scale == 1 else "static", False, heard=True)
         return loop._replace(calls=_calls(loop, again, after_forward))
 
-    def _wrong(self, micro_batches: int, *, around: bool) -> frozenset[str]:
+    def _wrong(self, micro_batches: int, *, around: bool, lost: int) -> frozenset[str]:
         """Return what is wrong with the step that is being made."""
         found: list[str] = []
         if self._kept:
@@ -99,6 +101,8 @@ class HeardLoop:
             found += ["late clip"] * self._clipped_late + ["early clip"] * self._clipped_early
         if around:
             found.append("around")
+        if lost:
+            found.append("zero inside")
         if micro_batches > 1 and self._scheduled >= set(range(1, micro_batches)):
             found.append("schedule")
         if micro_batches > 1 and self._clips >= set(range(1, micro_batches + 1)):
@@ -126,6 +130,9 @@ def _calls(loop: Loop, wrong: frozenset[str], after_forward: bool | None) -> tup
         calls.insert(2 if after_forward else 1, "clip")
         if after_forward is None:
             calls = [call for call in calls if call != "forward"]
+    if "zero inside" in wrong:
+        first = "forward" if "forward" in calls else "backward"
+        calls = [each for call in calls[1:] for each in (("zero_grad", call) if call == first else (call,))]
     if "zero_grad" in wrong:
         calls.remove("zero_grad")
     return tuple(calls)

@@ -21,6 +21,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 import gradstudio
+from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.history import Layer, Row
 from gradstudio.core.presets import Preset
 from gradstudio.core.provenance import Provenance
@@ -105,6 +106,7 @@ class WatchedRun:
         self.told_late: MeasuredStep | None = None  # the step that turned out to have done so once the next was made
         self._plays = False  # whether it was told that another training plays against it
         self._waiting: list[PassedOver] = []  # those before the first row
+        self._found: list[Finding] = []  # those before the first row
         self.has_begun = False
         self._steps = 0
         self._steps_before_stop = 0  # until another program asked to stop
@@ -172,6 +174,8 @@ class WatchedRun:
             self._writer.explain(self.provenance)
         for skipped in self._waiting:
             self._note_passed_over(skipped)
+        for finding in self._found:
+            self._writer.find(finding)
         return self._run
 
     def _title(self, titles: Counter[str]) -> str:
@@ -259,6 +263,15 @@ class WatchedRun:
         with self._recording:
             self.gather()
             self._writer.note("notice", text, value=factor)
+
+    def find(self, finding: Finding) -> None:
+        """Keep a finding that no row tells of."""
+        if self._run is None:
+            self._found.append(finding)
+            return
+        with self._recording:
+            self.gather()
+            self._writer.find(finding)
 
     def take(self, made: MeasuredStep | Row) -> None:
         """Record the row of a step, one of each `every`: at once where it has news, else with the next ones, or when

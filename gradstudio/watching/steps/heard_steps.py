@@ -19,6 +19,7 @@ from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.history import LAYER_METRICS, LOOK_EVERY, Layer, Row, loss_broke
 from gradstudio.core.provenance import Provenance, ProvenanceUnknown
 from gradstudio.core.unknown import UNKNOWN, is_known
@@ -38,6 +39,7 @@ from gradstudio.watching.steps.joined import JoinedOptimizers, Parts, main_of, m
 from gradstudio.watching.steps.measured_step import MeasuredStep
 from gradstudio.watching.steps.open_step import OpenStep
 from gradstudio.watching.steps.script_facts import SettingsReader, loss_later, loss_of, rate_of
+from gradstudio.watching.steps.training_look import TrainingLook
 from gradstudio.watching.steps.watch_options import Options
 
 
@@ -53,6 +55,8 @@ class Sink(Protocol):
     def pass_over(self, observer: Observer, skipped: PassedOver) -> None: ...
     def play(self, one: Observer, other: Observer) -> None: ...
     def may_join(self, observer: Observer) -> bool: ...
+    def find(self, observer: Observer, finding: Finding) -> None: ...
+    def held_by_all(self) -> set[int] | None: ...
 
 
 _DEFAULT = Options()
@@ -114,6 +118,14 @@ class Observer:
         self._parts: Parts | None = None  # of optimizers that step within the backward pass
         self._marks: list[int] | None = None  # of the gradients before the backward pass that is at work
         self._step = OpenStep()
+        self._training = TrainingLook(self, self._find)
+
+    def _find(self, finding: Finding) -> None:
+        self._sink.find(self, finding)
+
+    def held_by_all(self) -> set[int] | None:
+        """Return the ids of what any optimizer of the process holds; None where not all of them are watched."""
+        return self._sink.held_by_all()
 
     def _anew(self) -> None:
         """Begin the step anew."""
@@ -299,7 +311,9 @@ class Observer:
             return False
         self._see(held)
         self._device = ordered[0].device.type
+        self._training.end()
         self._trained, self._rows, self._loop = ids, 0, HeardLoop()
+        self._training.begin()
         self.layers = model_layers.described(model, named)
         self._shown = ModuleLayers(self.layers, MOST_LAYERS) if len(self.layers) > MOST_LAYERS else None
         self._sink.begin(self, self.layers if self._shown is None else self._shown.layers)
@@ -371,6 +385,7 @@ class Observer:
         elif not self._step.micro_batches and self._has_grown():
             self.bind()
         self._marks = self.parameters.marks()
+        self._training.before_backward(roots)
         if not self._are_as_given(self._marks) and self.parameters.all_gone(self._marks):
             if self._step.micro_batches or self._step.clip[0] != "none":  # else nothing was heard since the step before
                 broke_weights = self._throw_away()
@@ -401,6 +416,7 @@ class Observer:
         if not self._step.micro_batches or self._step.is_ready:
             return None
         self._step.has_thrown = True
+        self._training.thrown_away(finite=not self._is_broken and self._step.used is None)
         if self._step.used is not None:
             self._sink.play(self, self._step.used)
         if self._is_broken and self._step.used is None:
@@ -474,6 +490,7 @@ class Observer:
         if (self._rows + every) % (every * LOOK_EVERY) == 0:  # the rules look at the row of this step
             self._look_for_unused(self._marks)
         step.used = None
+        self._training.after_backward()
         if step.unread is None and step.gradient is not None:
             self._take_figures(step.gradient, None, None, may_pass_by=may_pass_by)
         if self._optimizer() is None:
@@ -554,6 +571,7 @@ class Observer:
         self._read()
         step = self._step
         if step.gradient is not None and not self.parameters.gradients_are_there:
+            self._training.forget_thrown()
             step.were_finite = not (self._is_broken or step.passed_over)
             step.passed_over = [each for each in step.passed_over if not each.after_backward]  # no batch was skipped
             step.gradient, step.losses, step.micro_batches = None, UNKNOWN, 0
@@ -719,6 +737,7 @@ class Observer:
             return
         gradient = self._step.gradient
         if self._step.is_empty and gradient is not None and not self._has_moved(gradient):
+            self._training.moved_nothing()
             self._anew()  # as Lightning has it for a batch that is skipped: nothing moves without a gradient
         elif self._step.left_out:
             self._finish(skipped=True)
@@ -763,6 +782,8 @@ class Observer:
         if self._optimizer is _nobody and self._trained is not None and self._step.gradient is not None:
             self._step_by_hand()
             self.deliver()
+        if self._trained is not None:
+            self._training.end()
         ended = self.births.at_the_end()
         if self._trained is None and (ended is None or not self.bind()):
             return
@@ -832,6 +853,7 @@ class Observer:
         loop = None if optimizer is None else self._loop.stepped(
             step.micro_batches, scale=step.scale, around=step.scale != 1 and self._around_the_scaler(gradient),
             skipped=skipped,
+            lost=self._training.stepped(step.micro_batches, gradient.norm, is_clipped=step.clip[0] != "none"),
             left=self.parameters.marks() if self._loop.wants_marks else None,
         )  # fmt: skip
         made = MeasuredStep(

@@ -1,0 +1,90 @@
+"""Findings of a watch that no row tells of: it reads them off the loop, the modules and autograd's graph. Their
+remedies are lines of code."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from gradstudio.core.diagnosis.finding import Finding, Severity
+
+
+class _Fault(NamedTuple):
+    severity: Severity
+    title: str
+    meaning: str
+    remedies: tuple[str, ...] = ()
+
+
+# By rule. `{}` in a remedy is what the watch knows: the name of the optimizer, of a module, or a number.
+_FAULTS: dict[str, _Fault] = {
+    "activation_twice": _Fault(
+        "warning", "The loss has this activation already",
+        "The loss takes scores and applies that function itself, so it sees them squeezed into 0 to 1 twice: it cannot "
+        "fall to 0, and its gradients are small.",
+        ("the scores themselves in the loss, without `{}` before it; take it only where the model predicts",),
+    ),
+    "probabilities_for_logs": _Fault(
+        "warning", "The loss takes logarithms, and gets probabilities",
+        "`nll_loss` is minus the value that it is given for the right class, so it falls below 0 and has no logarithm.",
+        ("`F.log_softmax(scores, dim)` in place of `{}` before `nll_loss`, or `F.cross_entropy(scores, target)`",),
+    ),
+    "shapes_broadcast": _Fault(
+        "warning", "Outputs and targets of two shapes",
+        "Each output is compared with every target of the batch, so the model learns to give the mean of the targets.",
+        ("`output.squeeze(-1)`, or `target.unsqueeze(-1)`, so that both have one shape before they are compared",),
+    ),
+    "nothing_moves": _Fault(
+        "warning", "The steps of this optimizer move nothing",
+        "Its parameters are frozen, cut off from the loss, or no longer those of the model.",
+        ("`{} = torch.optim....(model.parameters(), ...)` again, after layers were replaced, frozen or thawed",),
+    ),
+    "without_optimizer": _Fault(
+        "info", "Gradients for parameters that no optimizer holds",
+        "Nothing trains them. If they should be trained, the optimizer has to get them; if not, nothing is wrong, but "
+        "their gradients cost time and memory.",
+        ("`{}.add_param_group({{'params': ...}})` with them, or `requires_grad_(False)` where they are not trained",),
+    ),
+    "frozen_parameters": _Fault(
+        "info", "Frozen parameters in the optimizer",
+        "They have `requires_grad=False` to the end and were not trained. If they should have been thawed, the code "
+        "that thaws them did not reach them; if not, nothing is wrong.",
+        ("`for p in module.parameters(): p.requires_grad_(True)` without a condition, where they are to be trained",),
+    ),
+    "evaluation_mode": _Fault(
+        "warning", "Parts in evaluation mode while they are trained",
+        "There a dropout drops nothing, and a batch norm takes its running statistics and no longer updates them. "
+        "`eval()` was called on these parts, as for a validation, and `train()` was not called on them after it.",
+        ("`{}.train()` after each validation, before the next training pass",),
+    ),
+    "undivided_sum": _Fault(
+        "info", "Gradients of several batches are added up, and not divided",
+        "The update is that of a mean loss and a learning rate as many times as large. If they are losses of several "
+        "tasks, nothing is wrong.",
+        ("`(loss / {}).backward()`",),
+    ),
+    "spoiled_buffer": _Fault(
+        "critical", "A buffer of the model is not finite",
+        "A running mean or variance never loses a NaN or Inf: in evaluation the model gives NaN from there on, though "
+        "its training goes on, as that takes the statistics of each batch.",
+        ("`{}.reset_running_stats()` once no batch holds what is not finite or overflows there",),
+    ),
+    "spoiled_state": _Fault(
+        "warning", "The state of the optimizer is not finite",
+        "A running mean of squares at Inf stays there, and what is divided by it is 0: these weights do not move any "
+        "more, though they are finite. A mean at NaN makes the next update NaN.",
+        ("`{}.state.clear()` once the gradients are finite, and no step with a gradient that is not",),
+    ),
+}  # fmt: skip
+HEARD = frozenset(_FAULTS)
+
+
+def heard_fault(
+    rule: str, evidence: str, first: int, last: int, *, known: str = "", layers: tuple[str, ...] = (),
+    severity: Severity | None = None,
+) -> Finding:  # fmt: skip
+    """Return the finding of a rule. `known` fills its remedies; `severity`: another than is usual for it."""
+    fault = _FAULTS[rule]
+    remedies = tuple(line.format(known or "...") for line in fault.remedies)
+    return Finding(
+        rule, severity or fault.severity, fault.title, first, last, layers, evidence, fault.meaning, remedies
+    )

@@ -1,0 +1,310 @@
+"""What is wrong with a training though its numbers are sound: steps that move nothing, parameters that nothing trains,
+parts in evaluation mode, gradients that are thrown away or added up undivided, a loss that gets the wrong thing. All of
+it is read off, and none of it measured; most of it is looked at now and then."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.dropout import _DropoutNd
+
+from gradstudio.core.diagnosis.finding import Finding, Severity
+from gradstudio.core.diagnosis.heard_faults import heard_fault
+from gradstudio.core.history import LOOK_EVERY
+from gradstudio.core.text import plural
+from gradstudio.engine.operation_watcher import values_of
+from gradstudio.watching.births import loss_code
+from gradstudio.watching.births.loss_graph import faults_of, in_words, is_undivided_mean
+from gradstudio.watching.births.step_births import Births
+from gradstudio.watching.hearing.hooks import Roots
+from gradstudio.watching.hearing.leaves import nodes_before
+from gradstudio.watching.measuring.parameters import Parameters
+from gradstudio.watching.script import model_layers
+from gradstudio.watching.script.script_names import name_of
+from gradstudio.watching.steps.joined import main_of, members_of
+from gradstudio.watching.steps.watch_options import Options
+
+AGAIN = 3  # steps in a row of which the same is seen before it is told
+_SEVERAL = 3  # backward passes of a step: two may be two losses, or one pass that only measures
+_LARGE = 1e15  # norm from which on the square of an entry may be beyond float32
+_AT = 3  # step whose backward pass is asked which parameters it reaches
+
+
+class Observed(Protocol):
+    """What is asked of an observer."""
+
+    parameters: Parameters
+    births: Births
+    options: Options
+
+    @property
+    def optimizer(self) -> Any: ...
+    @property
+    def models(self) -> list[nn.Module]: ...
+    @property
+    def next_step(self) -> int: ...
+    @property
+    def has_rows(self) -> bool: ...
+    def held(self) -> list[Tensor]: ...
+    def held_by_all(self) -> set[int] | None: ...
+    def trains_any(self, tensors: set[int]) -> bool: ...
+
+
+class TrainingLook:
+    """Looks at the training of one observer; `find` takes what it finds."""
+
+    def __init__(self, observer: Observed, find: Callable[[Finding], None]) -> None:
+        self._observer, self._find = observer, find
+        self._empty = 0  # steps in a row that moved nothing
+        self._passes = 0  # backward passes of the process since the first of them
+        self._wants_leaves = False  # whether the next backward pass is asked for what it reaches
+        self._unheld: tuple[str, ...] = ()
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin with a run."""
+        self._told: set[str] = set()
+        self._was_training: set[int] = set()  # modules
+        self._in_evaluation: set[int] = set()  # those at the latest look that were in training mode before
+        self._modal: list[weakref.ref[nn.Module]] | None = None  # parts that compute something else in evaluation mode
+        self._since_evaluation = 0
+        self._was_large = False  # whether the optimizer's state may not be finite
+        self._means = 0  # backward passes of the step from a mean that nobody divided
+        self._undivided = 0  # steps in a row with nothing else
+        self._lost = 0  # backward passes since the step before whose gradients were thrown away
+        self._loses: bool | None = None  # whether that is a fault, where it was looked at; None: it was never so
+        self._marks: list[int] = []  # of the weights at the latest backward pass
+        self._given: list[int] = []  # marks of the gradients that it gave
+
+    @property
+    def _step(self) -> int:
+        """Row of the run that comes next."""
+        return self._observer.next_step // self._observer.options.every
+
+    def _tell(
+        self, rule: str, evidence: str, first: int | None = None, *, known: str = "", layers: tuple[str, ...] = (),
+        severity: Severity | None = None,
+    ) -> None:  # fmt: skip
+        first = self._step if first is None else min(first, self._step)
+        self._told.add(rule)
+        self._find(heard_fault(rule, evidence, first, self._step, known=known, layers=layers, severity=severity))
+
+    @property
+    def _optimizer_name(self) -> str:
+        return name_of(main_of(self._observer.optimizer)).rpartition(".")[2] or "optimizer"
+
+    # ---- backward passes
+
+    def before_backward(self, roots: Roots) -> None:
+        """Look at what a backward pass begins from."""
+        observer = self._observer
+        self._passes += 1
+        if self._wants_leaves:
+            self._wants_leaves = False
+            self._unheld = self._unheld_names(roots.tensors)
+        if self._loses:
+            self._loses = self._is_a_new_pass(roots)
+        if observer.next_step < AGAIN:
+            losses = [loss for loss in roots.unscaled if loss is not None] or roots.tensors
+            self._means += len(losses) == 1 and is_undivided_mean(losses[0])
+        if observer.next_step == 0:
+            self._look_at_loss(roots)
+        if observer.next_step == _AT and observer.optimizer is not None and "without_optimizer" not in self._told:
+            self._told.add("without_optimizer")
+            if names := self._unheld_names(roots.tensors):
+                told = f"A backward pass brings gradients to {in_words(names)}, which no optimizer holds."
+                self._tell("without_optimizer", told, known=self._optimizer_name, layers=names)
+
+    def _look_at_loss(self, roots: Roots) -> None:
+        for fault in faults_of(roots.tensors):
+            if fault.rule not in self._told:
+                models = self._observer.models
+                model = model_layers.together(models) if models else nn.Module()
+                source = loss_code.line_of([fault.operation], model)
+                where = f", at {source}" if source else ""
+                self._tell(fault.rule, f"{fault.evidence}{where}.", known=fault.known)
+
+    def _unheld_names(self, roots: Sequence[Tensor]) -> tuple[str, ...]:
+        """Return the parameters that a backward pass reaches and that no optimizer of the process holds; while this one
+        moves something, those of a module that has its parameters too."""
+        held = self._observer.held_by_all()
+        if held is None:
+            return ()
+        leaves = [getattr(node, "variable", None) for node in nodes_before(root.grad_fn for root in roots)]
+        found = [leaf for leaf in leaves if isinstance(leaf, nn.Parameter) and id(leaf) not in held]
+        beside = [] if self._empty else self._observer.held()
+        if not found or not (around := model_layers.modules_with([*found, *beside])):
+            return ()
+        variable, ids = name_of(around[0]), set(map(id, found))
+        return tuple(f"{variable}.{own}".strip(".") for own, leaf in around[0].named_parameters() if id(leaf) in ids)
+
+    # ---- gradients that are thrown away
+
+    def thrown_away(self, *, finite: bool) -> None:
+        """Hear that the gradients of a backward pass are thrown away before the next one."""
+        observer = self._observer
+        if self._loses is False or not finite:
+            return
+        moved = bool(self._marks) and observer.parameters.weight_marks() != self._marks
+        if moved or observer.births.waits_for_gradient is not True:
+            self._loses = False  # a step that looks ahead, or several losses of one pass
+            return
+        self._loses, self._lost = True, self._lost + 1
+
+    def after_backward(self) -> None:
+        """Keep what weights and gradients are after a backward pass."""
+        parameters, step = self._observer.parameters, self._observer.next_step
+        if step < AGAIN:
+            self._given = parameters.marks()
+        if self._loses is not False and (self._loses or step < LOOK_EVERY):
+            self._marks = parameters.weight_marks()
+
+    def _is_a_new_pass(self, roots: Roots) -> bool:
+        """Return whether a loss is of the trained parameters alone: one that reaches others too, or the inputs of an
+        attack, may be there for those."""
+        held = {id(tensor) for tensor in self._observer.held()}
+        leaves = (getattr(node, "variable", None) for node in nodes_before(root.grad_fn for root in roots.tensors))
+        return all(leaf is None or id(leaf) in held for leaf in leaves)
+
+    def forget_thrown(self) -> None:
+        """Hear that the script has made gradients of those that it threw away, or that another optimizer used them."""
+        self._loses, self._lost = False, 0
+
+    # ---- steps
+
+    def stepped(self, micro_batches: int, norm: float, *, is_clipped: bool) -> int:
+        """Hear that a step is made of so many backward passes, with a gradient of this norm; `is_clipped`: it was heard
+        what changed their gradients. Return how many more passes were thrown away though the step needed them."""
+        observer = self._observer
+        self._was_large = self._was_large or not norm < _LARGE
+        if observer.next_step < AGAIN:
+            alike = micro_batches >= _SEVERAL and self._means == micro_batches
+            alike = alike and (is_clipped or observer.parameters.marks() == self._given)
+            self._undivided = self._undivided + 1 if alike else 0
+            if self._undivided == AGAIN:
+                told = f"Each step adds up the gradients of {micro_batches} backward passes, each of a mean loss."
+                self._tell("undivided_sum", told, 0, known=str(micro_batches))
+        self._means = self._empty = self._passes = 0
+        if observer.next_step == 0 or (observer.next_step + 1) % (observer.options.every * LOOK_EVERY) == 0:
+            self._look_at_modes()
+        lost, self._lost = self._lost, 0
+        return lost if self._loses and lost + 1 >= _SEVERAL else 0
+
+    def moved_nothing(self) -> None:
+        """Hear that the optimizer was called and none of its parameters had a gradient."""
+        self._empty += 1
+        self._wants_leaves = self._empty == LOOK_EVERY - 1
+        if self._empty < LOOK_EVERY or self._passes < self._empty:
+            return
+        held = self._observer.held()
+        told = (
+            f"The latest {plural(self._empty, 'call', 'calls')} of `{self._optimizer_name}.step()` moved nothing: none "
+            f"of its {plural(len(held), 'tensor', 'tensors')} had a gradient, though backward passes went on."
+        )
+        if frozen := sum(not tensor.requires_grad for tensor in held):
+            told += f" {frozen:,} of them have `requires_grad=False`."
+        if self._unheld:
+            told += f" The gradients arrived in {in_words(self._unheld)}, which no optimizer holds."
+        self._tell("nothing_moves", told, self._step - 1, known=self._optimizer_name, layers=self._unheld)
+
+    def _look_at_modes(self) -> None:
+        """See which parts are in evaluation mode that were in training mode before, at two looks one after the
+        other."""
+        if self._modal is None:
+            parts = [part for model in self._observer.models for part in model.modules()]
+            self._modal = [weakref.ref(part) for part in parts if isinstance(part, (_NormBase, _DropoutNd))]
+        parts = [part for each in self._modal if (part := each()) is not None and _differs_in_evaluation(part)]
+        now = {id(part) for part in parts if not part.training} & self._was_training
+        self._was_training.update(id(part) for part in parts if part.training)
+        again = now & self._in_evaluation
+        if not again:
+            self._since_evaluation = self._step
+        elif "evaluation_mode" not in self._told or len(again) != len(self._in_evaluation):
+            names = [name for name, part in self._parts() if id(part) in again]
+            told = (
+                f"{len(again):,} of {plural(len(parts), 'dropout or batch norm', 'dropouts and batch norms')} "
+                f"{'is' if len(again) == 1 else 'are'} in evaluation mode in the steps since "
+                f"{self._since_evaluation:,} or shortly before, after training mode: {in_words(names)}."
+            )
+            self._tell("evaluation_mode", told, self._since_evaluation, known=_root(names))
+        self._in_evaluation = now
+
+    def _parts(self) -> Iterator[tuple[str, nn.Module]]:
+        models = self._observer.models
+        for model, called in zip(models, model_layers.names_of(models), strict=True):
+            variable = name_of(model) or called
+            for name, part in model.named_modules():
+                yield f"{variable}.{name}".strip("."), part
+
+    # ---- the end
+
+    def end(self) -> None:
+        """Look at what a run leaves behind."""
+        observer = self._observer
+        if not observer.has_rows:
+            return
+        held = observer.held()
+        frozen = [each for each in held if not each.requires_grad and not observer.trains_any({id(each)})]
+        if frozen and observer.optimizer is not None:
+            names = model_layers.names(_together(observer.models), observer.optimizer)
+            known = tuple(names[id(tensor)] for tensor in frozen)
+            told = (
+                f"{len(frozen):,} of the {len(held):,} tensors that `{self._optimizer_name}` holds have "
+                f"`requires_grad=False` at the end and were not trained: {in_words(known)}."
+            )
+            self._tell("frozen_parameters", told, 0)
+        if self._was_large:
+            self._look_at_state()
+        for name, part in self._parts():
+            for own, buffer in part.named_buffers(recurse=False):
+                if buffer.is_floating_point() and (values := values_of(buffer)).nan + values.inf and _keeps(part):
+                    told = f"The buffer {name}.{own} holds {values.broken} at the end."
+                    self._tell("spoiled_buffer", told, self._step - 1, known=name)
+                    return
+
+    def _look_at_state(self) -> None:
+        """Look at the state of the optimizer, which has seen a gradient that was not finite, or whose square is not."""
+        optimizer = self._observer.optimizer
+        names = model_layers.names(_together(self._observer.models), optimizer)
+        states = [each for one in members_of(optimizer) for each in one.state.items()]
+        for tensor, state in states:
+            for what, value in state.items() if isinstance(state, dict) else ():
+                if not (isinstance(value, Tensor) and value.is_floating_point()) or not tensor.isfinite().all():
+                    continue
+                if not (values := values_of(value)).finite:
+                    told = (
+                        f"{what} of {names.get(id(tensor), 'a parameter')} holds {values.broken}, while the parameter "
+                    )
+                    self._tell("spoiled_state", f"{told}itself is finite.", self._step - 1, known=self._optimizer_name)
+                    return
+
+
+def _together(models: Sequence[nn.Module]) -> Any:
+    return model_layers.together(models) if models else None
+
+
+def _differs_in_evaluation(part: nn.Module) -> bool:
+    """Return whether a module computes something else in evaluation mode, and is trained or drops what is."""
+    if isinstance(part, _DropoutNd):
+        return part.p > 0
+    return _keeps(part) and any(weight.requires_grad for weight in part.parameters(recurse=False))
+
+
+def _keeps(part: nn.Module) -> bool:
+    """Return whether a module keeps running statistics."""
+    return isinstance(part, _NormBase) and part.track_running_stats
+
+
+def _root(names: Sequence[str]) -> str:
+    """Return the part of the model that all of these are in: `model.image` of `model.image.net.1`."""
+    parts = [name.split(".")[:-1] for name in names]
+    shared: list[str] = []
+    for level in zip(*parts, strict=False):
+        if len(set(level)) > 1 or level[0].isdigit():
+            break
+        shared.append(level[0])
+    return ".".join(shared) or "model"

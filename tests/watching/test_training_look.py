@@ -1,0 +1,245 @@
+"""What is wrong with a training though its numbers are sound is told; what only looks like it is not. Each fault is
+mended by the line that is offered, which is its healthy twin here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.optim import SGD, Adam
+
+from gradstudio.core.diagnosis.finding import Finding
+from gradstudio.core.diagnosis.heard_faults import HEARD
+from gradstudio.session.record.ranked_findings import in_order
+from gradstudio.watching import watched
+from tests.watching.conftest import runs_of, small_net
+
+STEPS = 60
+Watch = Callable[..., Any]
+
+
+def told(one: Any) -> dict[str, Finding]:
+    """What was found of every run, at its end."""
+    one.close()
+    return {found.rule: found for run in runs_of(one) for found in in_order(run) if found.rule in HEARD}
+
+
+def trained(watch: Watch, model: nn.Module, loss_of: Callable[[], Tensor], steps: int = 3) -> dict[str, Finding]:
+    optimizer = SGD(model.parameters(), lr=0.01)
+    one = watch(model, optimizer)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss_of().backward()
+        optimizer.step()
+    return told(one)
+
+
+def x() -> Tensor:
+    return torch.randn(16, 6)
+
+
+@pytest.mark.parametrize(("spoiled", "mended", "rule", "said"), [
+    (lambda z: functional.binary_cross_entropy_with_logits(z.sigmoid(), torch.ones(16, 1)),
+     lambda z: functional.binary_cross_entropy_with_logits(z, torch.ones(16, 1)), "activation_twice", "of a sigmoid"),
+    (lambda z: functional.cross_entropy(z.expand(-1, 3).softmax(-1), torch.zeros(16, dtype=torch.long)),
+     lambda z: functional.cross_entropy(z.expand(-1, 3), torch.zeros(16, dtype=torch.long)), "activation_twice", "cross_entropy"),
+    (lambda z: functional.nll_loss(z.expand(-1, 3).softmax(-1), torch.zeros(16, dtype=torch.long)),
+     lambda z: functional.nll_loss(z.expand(-1, 3).log_softmax(-1), torch.zeros(16, dtype=torch.long)), "probabilities_for_logs", "nll_loss"),
+    (lambda z: ((z - torch.zeros(16)) ** 2).mean(), lambda z: ((z.squeeze(-1) - torch.zeros(16)) ** 2).mean(), "shapes_broadcast", "(16, 1)"),
+    (lambda z: functional.mse_loss(z, torch.zeros(16)), lambda z: functional.mse_loss(z.squeeze(-1), torch.zeros(16)),
+     "shapes_broadcast", "(16, 16)"),
+])  # fmt: skip
+@pytest.mark.filterwarnings("ignore:Using a target size")
+def test_a_loss_that_gets_the_wrong_thing_is_named(
+    watch: Watch, spoiled: Callable[[Tensor], Tensor], mended: Callable[[Tensor], Tensor], rule: str, said: str
+) -> None:
+    model = small_net()
+    found = trained(watch, model, lambda: spoiled(model(x())))
+    assert set(found) == {rule} and said in found[rule].evidence and found[rule].remedies
+    assert not trained(watch, small_net(), lambda: mended(model(x())))
+
+
+@pytest.mark.parametrize("loss", [
+    lambda z: (z - z.T).square().mean(),  # all pairs are meant
+    lambda z: (z.squeeze(-1).unsqueeze(1) - torch.zeros(16)).square().mean(),
+    lambda z: functional.kl_div(z.expand(-1, 3).log_softmax(-1), torch.full((16, 3), 0.3), reduction="sum"),
+    lambda z: functional.binary_cross_entropy(z.sigmoid(), torch.ones(16, 1)),
+    lambda z: functional.mse_loss(z.sigmoid(), torch.ones(16, 1)),
+])  # fmt: skip
+def test_a_loss_that_is_right_is_left_alone(watch: Watch, loss: Callable[[Tensor], Tensor]) -> None:
+    model = small_net()
+    assert not trained(watch, model, lambda: loss(model(x())))
+
+
+@pytest.mark.parametrize("back", [True, False])
+def test_parts_that_stay_in_evaluation_mode_are_named(watch: Watch, back: bool) -> None:
+    model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Dropout(0.1), nn.Linear(8, 1))
+    optimizer = SGD(model.parameters(), lr=0.01)
+    one = watch(model, optimizer)
+    for step in range(STEPS):
+        if step == 5:
+            model.eval()
+            model.train(back)
+        optimizer.zero_grad()
+        model(x()).square().mean().backward()
+        optimizer.step()
+    found = told(one)
+    assert ("evaluation_mode" in found) is not back
+    if not back:
+        assert "model.1 and model.2" in found["evaluation_mode"].evidence
+        assert found["evaluation_mode"].remedies[0].startswith("`model.train()`")
+
+
+def test_batch_norms_that_were_never_in_training_mode_are_meant_to_be(watch: Watch) -> None:
+    model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 1)).eval()
+    assert not trained(watch, model, lambda: model(x()).square().mean(), STEPS)
+
+
+def test_steps_that_move_nothing_are_named(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
+    model, late = small_net(), nn.Linear(1, 1)
+    optimizer = Adam(model.parameters(), lr=0.01)
+    one = watch(model, optimizer)
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        out = model(x()) if step < 5 else late(model(x()).detach())
+        out.square().mean().backward()
+        optimizer.step()
+    found = told(one)["nothing_moves"]
+    assert f"latest {STEPS - 5} calls of `optimizer.step()` moved nothing" in found.evidence
+
+
+def test_a_few_steps_without_gradients_are_no_fault(watch: Watch) -> None:
+    model = small_net()
+    optimizer = Adam(model.parameters(), lr=0.01)
+    one = watch(model, optimizer)
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        if step % 3:
+            model(x()).square().mean().backward()
+        optimizer.step()
+    assert not told(one)
+
+
+@pytest.mark.parametrize(("thawed", "count"), [(False, 2), (True, 0)])
+def test_what_stays_frozen_to_the_end_is_noted(watch: Watch, thawed: bool, count: int) -> None:
+    model = small_net()
+    model[0].requires_grad_(False)
+    optimizer = SGD(model.parameters(), lr=0.01)
+    one = watch(model, optimizer)
+    for step in range(STEPS):
+        if thawed and step == 20:
+            model[0].requires_grad_(True)
+        optimizer.zero_grad()
+        model(x()).square().mean().backward()
+        optimizer.step()
+    found = told(one).get("frozen_parameters")
+    assert (found is not None) is bool(count)
+    assert found is None or (found.severity == "info" and "2 of the 4 tensors" in found.evidence)
+
+
+def accumulated(model: nn.Module, optimizer: Any, kind: str) -> None:
+    optimizer.zero_grad()
+    for _ in range(4):
+        if kind == "cleared":
+            optimizer.zero_grad()
+        inputs = x().requires_grad_(kind == "attack")
+        if kind == "attack":
+            optimizer.zero_grad()
+        loss = model(inputs).square().mean()
+        (loss / 4 if kind == "divided" else loss).backward()
+    if kind == "by hand":
+        for weight in model.parameters():
+            weight.grad.div_(4)
+    optimizer.step()
+
+
+@pytest.mark.parametrize(("kind", "rules"), [
+    ("cleared", {"loop_order"}), ("added", {"undivided_sum"}), ("divided", set()), ("by hand", set()), ("attack", set()),
+])  # fmt: skip
+def test_micro_batches_are_added_up_and_divided(watch: Watch, kind: str, rules: set[str]) -> None:
+    model = small_net()
+    optimizer = SGD(model.parameters(), lr=0.01)
+    one = watch(model, optimizer)
+    for _ in range(6):
+        accumulated(model, optimizer, kind)
+    one.close()
+    found = {each.rule: each for each in in_order(runs_of(one)[0])}
+    assert set(found) == rules
+    if kind == "cleared":
+        assert found["loop_order"].evidence.startswith("Called: 4 × (zero_grad, forward, backward), step. Right: ")
+        assert "right after `optimizer.step()`" in found["loop_order"].remedies[0]
+
+
+def test_a_step_that_looks_ahead_throws_nothing_away(watch: Watch) -> None:
+    """As of sharpness-aware minimization that is written by hand."""
+    model = small_net()
+    optimizer = SGD(model.parameters(), lr=0.01)
+    one = watch(model, optimizer)
+    for _ in range(6):
+        model(x()).square().mean().backward()
+        with torch.no_grad():
+            for weight in model.parameters():
+                weight.add_(weight.grad, alpha=0.01)
+        optimizer.zero_grad()
+        model(x()).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    one.close()
+    assert not [each for each in in_order(runs_of(one)[0]) if each.rule == "loop_order"]
+
+
+def test_a_running_mean_that_is_spoiled_is_named(watch: Watch) -> None:
+    model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 1))
+    optimizer = SGD(model.parameters(), lr=0.01)
+    one = watch(model, optimizer)
+    for step in range(8):
+        with torch.no_grad():
+            model(x() * (float("inf") if step == 3 else 1.0))  # a pass that nothing is trained with
+        optimizer.zero_grad()
+        model(x()).square().mean().backward()
+        optimizer.step()
+    found = told(one)["spoiled_buffer"]
+    assert found.severity == "critical" and "model.1.running_mean holds" in found.evidence
+    assert found.remedies[0].startswith("`model.1.reset_running_stats()`")
+    model[1].reset_running_stats()
+    assert model.eval()(x()).isfinite().all()
+
+
+def test_a_mean_of_squares_at_infinity_is_named_though_all_weights_are_finite(watch: Watch) -> None:
+    model = small_net()
+    optimizer = Adam(model.parameters(), lr=0.01)
+    one = watch(model, optimizer)
+    for step in range(6):
+        optimizer.zero_grad()
+        (model(x()).square().mean() * (1e25 if step == 3 else 1.0)).backward()
+        optimizer.step()
+    found = told(one)["spoiled_state"]
+    assert "exp_avg_sq of 0.weight holds" in found.evidence and found.remedies[0].startswith(
+        "`optimizer.state.clear()`"
+    )
+    before = model[2].weight.detach().clone()
+    model(x()).square().mean().backward()
+    optimizer.step()
+    assert torch.equal(model[2].weight, before), "nothing moves"
+    optimizer.state.clear()
+    optimizer.step()
+    assert not torch.equal(model[2].weight, before)
+
+
+def test_parameters_that_no_optimizer_holds_are_noted_where_all_optimizers_are_watched(watch: Watch) -> None:
+    model = small_net()
+    optimizer = SGD(model[2].parameters(), lr=0.01)
+    one = watch(model, optimizer)
+    watcher = watched.current()
+    assert watcher is not None
+    watcher._every_optimizer = True
+    for _ in range(6):
+        optimizer.zero_grad()
+        model(x()).square().mean().backward()
+        optimizer.step()
+    found = told(one)["without_optimizer"]
+    assert found.severity == "info" and found.layers == ("model.0.weight", "model.0.bias")
