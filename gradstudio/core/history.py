@@ -62,6 +62,7 @@ class Settings(NamedTuple):
     beta1: float = 0.0  # of Adam and AdamW
     beta2: float = 0.0  # of them, and alpha of RMSprop; 0 in the RMSprop rows of older versions
     weight_decay: float | None = None
+    rho: float = 0.0  # of sharpness-aware minimization, 0 without it
 
 
 class Accumulated(NamedTuple):

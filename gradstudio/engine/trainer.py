@@ -516,4 +516,5 @@ def settings(knobs: Experiment) -> Settings:
     )
     kind, decay = knobs.optimizer.kind, float(knobs.optimizer.weight_decay)
     beta2 = optimizers.ALPHA if kind == "rmsprop" else beta2
-    return Settings(knobs.clipping.kind, limit, knobs.precision.dtype, kind, momentum, beta1, beta2, decay)
+    rho = knobs.optimizer.sam_rho
+    return Settings(knobs.clipping.kind, limit, knobs.precision.dtype, kind, momentum, beta1, beta2, decay, rho)

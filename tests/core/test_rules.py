@@ -592,6 +592,8 @@ def raised(losses: Iterable[float], to: float = 1.0) -> list[Row]:
 FIRES: dict[str, tuple[list[Row], str]] = {
     "rate_raised": (raised([*fall(100), *[2.9] * 150]), "critical"),
     "momentum_high": (rows(STANDING, settings=DECAYED._replace(weight_decay=0.0, momentum=1.0)), "critical"),
+    "betas_crossed": (rows(STANDING, settings=Settings("none", 0.0, "fp32", "adam", 0.0, 0.99, 0.5)), "critical"),
+    "perturbation_large": (rows(STANDING, settings=Settings("none", 0.0, "fp32", "sgd", rho=5.0)), "critical"),
     "updates_after_spike": (remembered([2.3 - step / 1000 for step in range(300)], "adam"), "warning"),
     "weight_decay_high": (shrinking(rows(STANDING, settings=DECAYED)), "critical"),
     "loss_not_decreasing": (rows(STANDING), "warning"),
@@ -683,6 +685,12 @@ SILENT: dict[str, tuple[str, list[Row]]] = {
         "momentum_high",
         rows(fall(300), settings=DECAYED._replace(weight_decay=0.0, momentum=1.0)),
     ),
+    "usual betas": ("betas_crossed", rows(STANDING, settings=Settings("none", 0.0, "fp32", "adam", 0.0, 0.9, 0.95))),
+    "crossed betas in a run that learns": (
+        "betas_crossed",
+        rows(fall(300), settings=Settings("none", 0.0, "fp32", "adam", 0.0, 0.99, 0.5)),
+    ),
+    "a usual rho": ("perturbation_large", rows(STANDING, settings=Settings("none", 0.0, "fp32", "sgd", rho=0.05))),
     "a usual momentum": ("momentum_high", rows(STANDING, settings=DECAYED._replace(weight_decay=0.0, momentum=0.99))),
     "a spike that SGD forgets": ("updates_after_spike", remembered(STANDING, "sgd")),
     "a gradient after gradients of 0": (

@@ -25,7 +25,8 @@ ORDER = (
     "accumulation_mismatch", "clip_on_scaled_gradients", "clip_without_effect", "loop_order",
     "fp16_overflow", "scale_collapse", "fp16_underflow", "gradient_of_zero",
     "gradient_noise", "poor_initialization", "batch_norm_of_two",
-    "weight_decay_high", "momentum_high", "rate_raised", "saturated_activation", "dead_units",
+    "weight_decay_high", "momentum_high", "betas_crossed", "perturbation_large", "rate_raised",
+    "saturated_activation", "dead_units",
     "clipping_always", "vanishing_gradient", "signal_lost",
     "update_ratio_high", "exploding_gradient", "clip_overflow",
     "clipping_never", "nonfinite_weights", "nonfinite_loss", "nonfinite_gradient",
@@ -36,7 +37,8 @@ ORDER = (
 _EXACT = (
     "nan_on_a_rank", "ranks_apart", "clip_before_reduction",
     "accumulation_mismatch", "clip_on_scaled_gradients", "clip_without_effect", "loop_order", "fp16_overflow",
-    "gradient_noise", "weight_decay_high", "momentum_high", "rate_raised", "clipping_always", "clip_overflow",
+    "gradient_noise", "weight_decay_high", "momentum_high", "betas_crossed", "perturbation_large", "rate_raised",
+    "clipping_always", "clip_overflow",
     "updates_after_spike", "exploding_gradient", "nonfinite_loss",
     "nonfinite_gradient", "nonfinite_weights", "loss_spike",
 )  # fmt: skip

@@ -49,8 +49,8 @@ class Finding:
 NAMES = (
     "nonfinite_loss", "nonfinite_gradient", "nonfinite_weights", "exploding_gradient", "vanishing_gradient",
     "loss_not_decreasing", "loss_oscillating", "loss_spike",
-    "dead_units", "saturated_activation", "weight_decay_high", "momentum_high", "rate_raised", "update_ratio_high",
-    "update_ratio_low", "updates_after_spike", "poor_initialization", "batch_norm_of_two", "gradient_noise",
+    "dead_units", "saturated_activation", "weight_decay_high", "momentum_high", "betas_crossed", "perturbation_large",
+    "rate_raised", "update_ratio_high", "update_ratio_low", "updates_after_spike", "poor_initialization", "batch_norm_of_two", "gradient_noise",
     "clipping_always", "clipping_never", "clip_overflow",
     "fp16_underflow", "fp16_overflow", "scale_collapse", "accumulation_mismatch", "clip_without_effect",
     "clip_on_scaled_gradients", "loop_order", "signal_lost", "test_gap", "accuracy_lost", "nothing_learned",
@@ -62,5 +62,6 @@ NAMES = (
 OF_THE_STUDIO = (
     "saturated_activation", "batch_norm_of_two", "accumulation_mismatch", "test_gap", "accuracy_lost",
     "nothing_learned", "reduced_too_often", "ranks_apart", "nan_on_a_rank", "clip_before_reduction", "ranks_alike",
+    "perturbation_large",
     "uneven_shares", "rank_ran_out",
 )  # fmt: skip

@@ -85,4 +85,7 @@ def _line(remedy: str, optimizer: str) -> str:
         for name, value in given.items()
         if not (name == "clipping.kind" and limited)  # the call with the limit says both
     ]
+    if {"optimizer.beta1", "optimizer.beta2"} <= given.keys():
+        both = f"`betas=({format_value(given['optimizer.beta1'])}, {format_value(given['optimizer.beta2'])})`"
+        return f"{both} in `torch.optim.{optimizer}(...)`"
     return " and ".join(line.replace("{optimizer}", optimizer) for line in lines) if all(lines) else ""

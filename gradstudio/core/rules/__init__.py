@@ -12,6 +12,7 @@ from gradstudio.core.diagnosis.rule import Rule
 from gradstudio.core.rules.accumulation_mismatch import AccumulationMismatch
 from gradstudio.core.rules.accuracy_lost import AccuracyLost
 from gradstudio.core.rules.batch_norm_of_two import BatchNormOfTwo
+from gradstudio.core.rules.betas_crossed import BetasCrossed
 from gradstudio.core.rules.clip_before_reduction import ClipBeforeReduction
 from gradstudio.core.rules.clip_on_scaled_gradients import ClipOnScaledGradients
 from gradstudio.core.rules.clip_overflow import ClipOverflow
@@ -32,6 +33,7 @@ from gradstudio.core.rules.momentum_high import MomentumHigh
 from gradstudio.core.rules.nan_on_a_rank import NanOnARank
 from gradstudio.core.rules.nonfinite import NonfiniteGradient, NonfiniteLoss, NonfiniteWeights
 from gradstudio.core.rules.nothing_learned import NothingLearned
+from gradstudio.core.rules.perturbation_large import PerturbationLarge
 from gradstudio.core.rules.poor_initialization import PoorInitialization
 from gradstudio.core.rules.rank_ran_out import RankRanOut
 from gradstudio.core.rules.ranks_alike import RanksAlike
@@ -57,7 +59,8 @@ def makers() -> dict[str, Callable[..., Rule]]:
     made = (
         NonfiniteLoss, NonfiniteGradient, NonfiniteWeights, ExplodingGradient, VanishingGradient,
         LossNotDecreasing, LossOscillating, LossSpike, DeadUnits,
-        SaturatedActivation, WeightDecayHigh, MomentumHigh, RateRaised, UpdateRatioHigh, UpdateRatioLow,
+        SaturatedActivation, WeightDecayHigh, MomentumHigh, BetasCrossed, PerturbationLarge, RateRaised,
+        UpdateRatioHigh, UpdateRatioLow,
         UpdatesAfterSpike, PoorInitialization, BatchNormOfTwo, GradientNoise, ClippingAlways, ClippingNever,
         ClipOverflow,
         Fp16Underflow, Fp16Overflow,
