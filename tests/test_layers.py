@@ -77,6 +77,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("measuring",),
         ("births",),
         ("steps",),
+        ("ranks",),
         ("recording",),
         ("watcher",),
         ("watched",),

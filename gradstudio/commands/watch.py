@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ from gradstudio.commands.options import LibraryFile, library_file
 from gradstudio.commands.terminal import WrongRequest
 
 STARTUP = Path(__file__).parents[1] / "watching" / "startup"
+LAUNCHERS = ("torch.distributed.run", "torch.distributed.launch")  # they start the processes that train
 POLICIES = ("explain", "raise", "skip", "ignore")
 HELP = """Run a training script unchanged and watch it: gradstudio watch [options] SCRIPT [ARGS ...].
 
@@ -53,6 +55,8 @@ def watch(
         raise WrongRequest("nothing to watch; allowed: gradstudio watch [options] SCRIPT [ARGS ...], or -m MODULE")
     if on_nonfinite not in POLICIES:
         raise WrongRequest(f"--on-nonfinite {on_nonfinite[:60]} is not allowed; allowed: {', '.join(POLICIES)}")
+    if module in LAUNCHERS or (not module and os.path.basename(arguments[0]) == "torchrun"):
+        raise WrongRequest(_through_torchrun(arguments if module else arguments[1:]))
     if as_json != (out is not None):
         raise WrongRequest("--json and --out FILE go together: stdout belongs to the script")
     if not module and not os.path.isfile(arguments[0]):  # also of a name that no file can have
@@ -65,6 +69,14 @@ def watch(
         "out": os.path.abspath(out) if out else "",
     }  # fmt: skip
     _become([sys.executable, *(["-m", module] if module else []), *arguments], json.dumps(order), own)
+
+
+def _through_torchrun(arguments: list[str]) -> str:
+    """Return what to type where a launcher was to be watched, which trains nothing itself."""
+    place = next((place for place, word in enumerate(arguments) if word.endswith(".py")), len(arguments))
+    script = arguments[place:] or ["SCRIPT"]
+    words = shlex.join(["torchrun", *arguments[:place], "--no-python", "gradstudio", "watch", *script])
+    return f"a launcher trains nothing itself; type: {words}"
 
 
 def _become(command: list[str], order: str, own: Mapping[str, str]) -> NoReturn:

@@ -24,6 +24,7 @@ COLUMNS: dict[str, str] = {
     "all_reduces": "calls that averaged gradients over the ranks; this and the next two UNKNOWN without ranks",
     "reduced_bytes": "bytes of gradients that these calls averaged",
     "rank_drift": "largest distance of a rank's weights from those of rank 0 / their norm, every 20 steps",
+    "loss_spread": "largest loss of a rank - least one; UNKNOWN but for watched scripts that train on several ranks",
 }
 
 LAYER_METRICS: dict[str, str] = {

@@ -25,7 +25,7 @@ BLOCK = 4096  # rows
 LOOK_EVERY = 20  # steps between two looks of most rules
 SAMPLE_EVERY = 120  # steps between two samples of the activations; one costs the time of 0.2 to 1.1 steps
 
-OLDER = (13, 17)  # numbers of columns that rows of older versions have
+OLDER = (13, 17, 20)  # numbers of columns that rows of older versions have
 
 _COLUMN = {name: index for index, name in enumerate(COLUMNS)}
 _LAYER_METRIC = {name: index for index, name in enumerate(LAYER_METRICS)}
@@ -123,6 +123,7 @@ class Row:
     all_reduces: float = UNKNOWN
     reduced_bytes: float = UNKNOWN
     rank_drift: float = UNKNOWN
+    loss_spread: float = UNKNOWN
     ranks: np.ndarray | None = None  # (ranks, 6): see RankRows
     unused: tuple[str, ...] | None = None  # layers to which no backward pass brought a gradient; None: nobody looked
     harmless: bool = False  # a loss that is not finite, after which the training was seen to go on with sound weights

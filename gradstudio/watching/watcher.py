@@ -32,11 +32,16 @@ from gradstudio.watching.births.passed_over import PassedOver
 from gradstudio.watching.hearing.guard import Stop, guarded, say
 from gradstudio.watching.hearing.hooks import Hooks, Roots
 from gradstudio.watching.hearing.leaves import reached
+from gradstudio.watching.hearing.rank_place import here
 from gradstudio.watching.measuring.parameters import prepare
+from gradstudio.watching.ranks.inner_optimizers import is_within
+from gradstudio.watching.ranks.joined_run import Sender
+from gradstudio.watching.ranks.party import Party
 from gradstudio.watching.recording.birth_lines import (
     NO_UPDATE,
     act,
     birth_lines,
+    place_and_cause,
     skipped_lines,
     unknown_lines,
     update_lines,
@@ -51,6 +56,7 @@ from gradstudio.watching.steps.watch_options import Options
 INTERVAL = 0.8  # seconds between two writings, so that at most a second is lost
 LONGEST_NAME = 60  # characters of a run's title before a line
 FRUITLESS = 8  # searches for trained weights that came to nothing, after which no more are made
+PATIENCE_FOR_RANKS = 2.0  # seconds that a step which is to raise may wait for what other ranks know of it
 PATIENCE = 20.0  # seconds that the end of the script may wait for another program that holds the library
 
 
@@ -84,6 +90,7 @@ class Watcher:
         self._naming = threading.Lock()  # two threads may begin their runs at once, with titles of their own
         self._titles: Counter[str] = Counter()  # of all runs
         self._writer = LibraryWriter(library, in_sight=False, interval=INTERVAL)
+        self._party = Party(self._tell_of_several, self._keep)
         self._guard = guarded(self.give_up)
         self._hooks = Hooks(self, self.give_up)
         self._hooks.install()
@@ -128,6 +135,8 @@ class Watcher:
     def _adopted(self, optimizer: Optimizer) -> Observer | None:
         """Return the observer of an optimizer that nobody named. It is the one of the model that it trains, where that
         has no optimizer yet."""
+        if is_within(optimizer, (each.optimizer for each in self._observers)):
+            return None
         held = {id(tensor) for group in optimizer.param_groups for tensor in group["params"]}
         for found, options in self._models:
             model = found()  # of which some have a length of 0, or none
@@ -376,6 +385,8 @@ class Watcher:
         found = self._running[observer]
         spared = found.spared
         self._record(found, observer, made)
+        if found.joined is not None:
+            return found.has_diverged  # rank 0 tells of it once the figures of all ranks are there
         policy = observer.options.on_nonfinite
         if policy == "ignore":
             return found.has_diverged
@@ -403,7 +414,14 @@ class Watcher:
         """Raise in the script, before the update, what this row tells: the gradient or the loss is not finite."""
         found = self._running[observer]
         self._record(found, observer, row)
+        if found.joined is not None:
+            found.joined.settle(PATIENCE_FOR_RANKS)
         raise Stop(FloatingPointError("\n".join([*self._lines(found, row.step, row), NO_UPDATE])))
+
+    def _tell_of_several(self, found: WatchedRun, row: MeasuredStep | Row) -> None:
+        """Tell of a row of all ranks."""
+        if found.news is not None and found.has_diverged and found.observer.options.on_nonfinite == "explain":
+            act(self._lines(found, row.step, row if isinstance(row, Row) else row.row()), "explain", say)
 
     def stopped_short(self, observer: Observer, step: int, row: Row | None) -> None:
         """Hear that the script ended after a forward pass that is not finite. It cannot be stopped any more."""
@@ -412,6 +430,8 @@ class Watcher:
             found.keep_birth()
         else:
             self._record(found, observer, row)
+        if found.joined is not None:
+            return
         before = found.run.first_nonfinite_step if found.run is not None else None
         if observer.options.on_nonfinite != "ignore" and before in (None, step):
             act(self._lines(found, step, row), "explain", say)
@@ -420,6 +440,10 @@ class Watcher:
         """Hear that the script has passed over a batch that was not finite. The first one is told in full."""
         found = self._running[observer]
         found.pass_over(skipped)
+        if isinstance(found.joined, Sender):
+            born = skipped.provenance
+            found.joined.skip(skipped.event(place_and_cause(born) if born is not None else ""))
+            return
         if found.passed_over == 1 and observer.options.on_nonfinite != "ignore":
             head, *lines = skipped_lines(skipped, observer.next_step)
             for line in (self._named(found, head), *lines):
@@ -450,10 +474,21 @@ class Watcher:
         if not found.has_begun:
             row = made if isinstance(made, Row) else made.row()
             with self._naming:
-                begun = found.begin(row, self._titles)
+                found.begin(row, self._titles)
                 self.runs.append(found)
-            self._writer.follow(begun, hear=found.hear, gather=found.gather)
-        found.take(made)
+            if (place := here()) is not None:
+                found.joined = self._party.join(found, place, observer.share(place.ranks))
+            if found.joined is None or found.joined.is_recorded:
+                self._keep(found)
+        if found.joined is not None:
+            found.joined.take(made)
+        else:
+            found.take(made)
+
+    def _keep(self, found: WatchedRun) -> None:
+        """Write a run into the library from here on."""
+        if found.run is not None:
+            self._writer.follow(found.run, hear=found.hear, gather=found.gather)
 
     def explain(self, observer: Observer, provenance: Provenance | None, unknown: str) -> None:
         self._running[observer].explain(provenance, unknown)
@@ -511,6 +546,7 @@ class Watcher:
         atexit.unregister(self.close)
         for observer in list(self._observers):
             self._end(observer, status, message)
+        self._party.close()
         self.has_written = self._writer.close(PATIENCE)
         if not self.has_written:
             say(self._writer.problem or "the run library was not written to its end")
@@ -520,6 +556,8 @@ class Watcher:
     def _end(self, observer: Observer, status: Status = "finished", message: str = "") -> None:
         found = self._running.pop(observer, None)
         if found is not None:
+            if found.joined is not None:
+                found.joined.close()
             found.end(status, message)
             if (
                 (made := found.told_late) is not None

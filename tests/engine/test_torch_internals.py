@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed.distributed_c10d
 import torch.utils._python_dispatch  # so that its names can be taken away
 import torch.utils.flop_counter
 
@@ -207,6 +208,9 @@ WAYS: dict[str, list[Take]] = {
     "torch._C._functorch.peek_interpreter_stack": [
         gone(torch._C._functorch, "peek_interpreter_stack"),
         gives(torch._C._functorch, "peek_interpreter_stack", lambda: None),
+    ],
+    "torch.distributed.distributed_c10d._get_default_store": [
+        gone(torch.distributed.distributed_c10d, "_get_default_store")
     ],
     "torch.nn.utils.clip_grad": [unwrapping("_clip_grads_with_norm_"), unwrapping("clip_grad_value_")],
     "torch.segment_reduce": [gone(torch, "segment_reduce"), raises(torch, "segment_reduce")],

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.diagnosis.rule import Looking
 from gradstudio.core.history import History
@@ -29,7 +31,7 @@ class NanOnARank(Looking):
         broken, sound = np.flatnonzero(~np.isfinite(norms)), np.flatnonzero(np.isfinite(norms))
         if not len(broken) or not len(sound):
             return
-        ranks = "rank " + str(broken[0]) if len(broken) == 1 else "ranks " + listed(broken.tolist())
+        ranks = _named(broken.tolist())
         self.tell(
             history, "critical", f"NaN or Inf on {ranks}",
             f"At step {step:,}, before the gradients were averaged, that of {ranks} was not finite, and that of rank "
@@ -38,3 +40,25 @@ class NanOnARank(Looking):
                 f"batch that {ranks} had.",
             ("problem.nan_every=0",), first=step,
         )  # fmt: skip
+
+
+def of_losses(step: int, broken: Sequence[int], losses: Mapping[int, float]) -> Finding:
+    """Return the finding of a watched script in which these ranks brought the value. `losses` are those of the first of
+    them and of one that was sound; none where the losses of all ranks were finite."""
+    ranks, one = _named(broken), broken[0]
+    told = [f"that of rank {rank} was {number(loss)}" for rank, loss in losses.items() if rank != one]
+    evidence = (
+        f"At step {step:,} the loss of rank {one} was {number(losses[one])}, and {told[0]}."
+        if told
+        else f"At step {step:,} it was made in the passes of {ranks}, and the losses of all ranks were finite."
+    )
+    return Finding(
+        NanOnARank.rule, "critical", f"NaN or Inf on {ranks}", step, step, (), evidence,
+        "Once gradients are reduced those of all ranks have it, and after the next update the weights. Look at the "
+            f"batch that {ranks} had.",
+        (),
+    )  # fmt: skip
+
+
+def _named(ranks: Sequence[int]) -> str:
+    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {listed(list(ranks))}"

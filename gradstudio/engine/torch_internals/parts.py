@@ -11,6 +11,7 @@ from gradstudio.engine.torch_internals import (
     memory_and_work,
     plain_floats,
     plain_optimizers,
+    process_groups,
     scripts,
     seen_operations,
     tensor_lists,
@@ -29,6 +30,7 @@ _FILES = (
     compiled_frames,
     device_kernels,
     function_transforms,
+    process_groups,
 )
 INTERNALS = tuple(part for file in _FILES for part in vars(file).values() if isinstance(part, Internal))
 

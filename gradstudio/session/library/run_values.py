@@ -40,7 +40,7 @@ GROWING: dict[str, tuple[Callable[[Run], Sequence[Any]], Callable[[Any], list[An
 WHOLE: dict[str, Callable[[Run], Sequence[Any]]] = {
     "finding": lambda run: [_values(finding) for finding in list(run.findings.values())],
     "change": lambda run: [_values(change) for change in list(run.timeline)],
-    "provenance": lambda run: [_written(run.provenance)] if run.provenance else [],
+    "provenance": lambda run: [provenance_values(run.provenance)] if run.provenance else [],
     "watched": lambda run: [_values(run.watched)] if run.watched else [],
     "asked": lambda run: [_values(change) for change in run.asked],
     "at_fork": lambda run: [list(pair) for pair in differing(run.experiment, run.at_fork or run.experiment).items()],
@@ -85,7 +85,7 @@ def run_from(
     """Return the run that was written. KeyError, ValueError or TypeError where somebody changed what was written."""
     _take_notes(history, entries)
     findings = [_finding(values) for values in entries.get("finding", [])]
-    provenances = [_provenance(found) for found in entries.get("provenance", [])]
+    provenances = [provenance_of(found) for found in entries.get("provenance", [])]
     experiment = presets.parse(row["experiment"], Path(row["id"])).experiment
     line = conforming(
         _Line(
@@ -211,11 +211,13 @@ def _watched(entries: Sequence[list[Any]]) -> WatchedScript | None:
     return conforming(WatchedScript(script, tuple(arguments), sha256, every, pairs))
 
 
-def _written(provenance: Provenance) -> dict[str, Any]:
+def provenance_values(provenance: Provenance) -> dict[str, Any]:
+    """Return a provenance as values that JSON has."""
     return vars(provenance) | {"chain": [vars(made) for made in provenance.chain]}
 
 
-def _provenance(found: dict[str, Any]) -> Provenance:
+def provenance_of(found: dict[str, Any]) -> Provenance:
+    """Return the provenance that was written so."""
     chain = tuple(conforming(Operation(**made)) for made in found["chain"])
     growth = tuple((str(place), float(value)) for place, value in found["growth"])
     lists = {"layers": tuple(found["layers"]), "ranks": tuple(found.get("ranks", ()))}

@@ -52,7 +52,7 @@ def _with_remedies(finding: Finding, run: Run) -> Finding:
     variables = {name: facts[f"{name} variable"] for name in ("model", "optimizer") if f"{name} variable" in facts}
     called = variables.get("optimizer", "optimizer") if optimizer else ""
     lines = as_code((*loop, *_usable(found, run)), optimizer, scaled=scaled, variables=variables)
-    if finding.rule.startswith("nonfinite") and run.provenance is not None:
+    if finding.rule.startswith(("nonfinite", "nan_on")) and run.provenance is not None:
         before = run.provenance.step - (0 if run.provenance.is_of_update else 1)
         gradient = run.history.value("clipped_norm", before) if 0 <= before < len(run.history) else UNKNOWN
         eps = run.in_force.optimizer.eps if optimizer in _DIVIDE else UNKNOWN
@@ -68,7 +68,12 @@ def _with_birth(finding: Finding, run: Run) -> Finding:
     born = run.provenance
     if finding.rule != "nan_on_a_rank" or born is None or born.rank is None or born.step != finding.first_step:
         return finding
-    how = "came with the data" if born.came_with_data else f"was made in the {PHASES[born.phase]}, in {born.short_name}"
+    given = "came with what the model was given" if born.operation == "input" else ""
+    how = (
+        "came with the data"
+        if born.came_with_data
+        else given or f"was made in the {PHASES[born.phase]}, in {born.short_name}"
+    )
     return replace(finding, evidence=f"{finding.evidence} On rank {born.rank} it {how}: {born.cause}.")
 
 

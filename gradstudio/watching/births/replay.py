@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 
 from gradstudio.core.provenance import ProvenanceUnknown
 from gradstudio.engine.operation_watcher import Watcher, values_of
@@ -38,6 +38,8 @@ class Replayed(NamedTuple):
 
 def replay(model: nn.Module, kept: KeptPass) -> Replayed:
     """Make a pass again. ProvenanceUnknown where it cannot be told to be the same pass."""
+    if _needs_other_ranks(model):
+        raise ProvenanceUnknown("a pass of the model takes all ranks, so one of them cannot make it again")
     if kept.inputs_changed:
         raise ProvenanceUnknown("an input of the model was changed in place after the forward pass")
     if kept.training != model.training:
@@ -55,6 +57,17 @@ def replay(model: nn.Module, kept: KeptPass) -> Replayed:
             found = _gradients(roots, [*parameters, *leaves])
             broken = [watcher.maker(gradient) for gradient in found if not values_of(gradient).finite]
     return Replayed(watcher, min((sink for sink in broken if sink >= 0), default=None))
+
+
+_OF_SEVERAL_RANKS = {"FSDP", "FSDPModule", "FullyShardedDataParallel", "SyncBatchNorm"}
+
+
+def _needs_other_ranks(model: nn.Module) -> bool:
+    """Return whether a forward pass makes calls that every rank has to make, or may."""
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return False
+    kinds = {kind.__name__ for module in model.modules() for kind in type(module).__mro__}
+    return not kinds.isdisjoint(_OF_SEVERAL_RANKS) or any(hasattr(each, "to_local") for each in model.parameters())
 
 
 def _place(node: Any) -> source_lines.Place | None:

@@ -211,6 +211,13 @@ class Births:
         return self._latest is not None or bool(self.suspects or self._back)
 
     @property
+    def came_back(self) -> bool:
+        """Whether the latest backward pass, or one before it that was not finite, came back to the model."""
+        if self._heard:
+            self._hear_back()
+        return bool(self._back)
+
+    @property
     def waits_for_gradient(self) -> bool | None:
         """Whether a pass was heard to which no gradient has come back; None where none ever was, as of a model that is
         called by its parts."""

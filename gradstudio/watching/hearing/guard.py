@@ -9,7 +9,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from functools import wraps
+from functools import cache, wraps
 from typing import Any, NamedTuple
 
 _forks = 0  # times that this process was forked off the one before it
@@ -36,6 +36,12 @@ def say(text: str) -> None:
     """Print a line on stderr; stdout belongs to the script."""
     with contextlib.suppress(OSError, ValueError, AttributeError):  # nobody listens
         print(f"gradstudio: {text}", file=sys.stderr if _stderr is None else _stderr, flush=True)
+
+
+@cache
+def say_once(text: str) -> None:
+    """Print a line that is told once in a process."""
+    say(text)
 
 
 _replaying: set[int] = set()  # threads that make a pass of the script again

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cache
 from operator import attrgetter
 from typing import Any
 
@@ -17,7 +16,7 @@ from gradstudio.core.unknown import UNKNOWN
 from gradstudio.engine.gauges.device_table import FORMATS, PlainTable, table_of
 from gradstudio.engine.gauges.every_step import ratio
 from gradstudio.engine.torch_internals import tensor_lists
-from gradstudio.watching.hearing.guard import say
+from gradstudio.watching.hearing.guard import say_once
 from gradstudio.watching.measuring.parameters import (
     NOT_MEASURED,
     Change,
@@ -25,6 +24,7 @@ from gradstudio.watching.measuring.parameters import (
     Parameters,
     pointer_of,
 )
+from gradstudio.watching.measuring.parted_parameters import are_parted, parted
 
 SLOWER = "Triton cannot measure on this GPU: a watched step takes some milliseconds longer; the figures are the same."
 MEASURED_THERE = ("cuda",)  # kinds of devices; ROCm calls itself so too
@@ -37,9 +37,9 @@ def parameters_of(tensors: Sequence[Tensor]) -> Parameters:
     NotMeasurable."""
     on_device = all(tensor.layout is torch.strided and tensor.dtype in FORMATS for tensor in tensors)
     devices = {tensor.device for tensor in tensors}
-    if on_device and len(devices) == 1 and devices.pop().type in MEASURED_THERE:
-        return DeviceParameters(tensors)
-    return Parameters(tensors)
+    there = on_device and len(devices) == 1 and devices.pop().type in MEASURED_THERE
+    kind = DeviceParameters if there else Parameters
+    return parted(kind, tensors) if are_parted(tensors) else kind(tensors)
 
 
 class DeviceParameters(Parameters):
@@ -51,7 +51,7 @@ class DeviceParameters(Parameters):
         super().__init__(tensors)
         self._table = table_of(self.tensors)
         if isinstance(self._table, PlainTable) and self.tensors[0].is_cuda:
-            _say_once(SLOWER)
+            say_once(SLOWER)
         self._formats, self._strides = list(map(_FORMAT, self.tensors)), list(map(Tensor.stride, self.tensors))
         self._are_dense = all(_dense(tensor) is tensor for tensor in self.tensors)
         self._kept: list[Tensor] = []  # the weights before the update
@@ -187,11 +187,6 @@ class OnItsWay:
             self._event.synchronize()
         found = self._figures
         return (found if found.dtype in (torch.float32, torch.float64) else found.float()).numpy()
-
-
-@cache
-def _say_once(text: str) -> None:
-    say(text)
 
 
 def _dense(tensor: Tensor) -> Tensor:

@@ -68,13 +68,12 @@ class Parameters:
     """Measures parameters and their gradients. Tensors that are not float32, contiguous and on the host are copied
     first."""
 
+    may_wait = False  # whether gradients may be kept elsewhere until the last backward pass of a step
     answers_later = False  # whether figures are still being worked out when a step has been made
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         self.tensors = list(tensors)
         for tensor in self.tensors:
-            if type(tensor).__name__ == "DTensor" or hasattr(tensor, "to_local"):
-                raise NotMeasurable("The parameters are shared out among processes (DTensor).")
             if not tensor.is_floating_point():
                 raise NotMeasurable("A parameter is not a real number.")
             if _lacks_memory(tensor):
@@ -95,6 +94,11 @@ class Parameters:
         self._held: list[Tensor | None] = []  # the gradients that were measured last
         self._held_at: list[int] = []  # where they lie themselves, also those that are copied
         self._copies = {what: HostCopies(self._numels) for what in self._at}
+
+    @property
+    def given(self) -> list[Tensor]:
+        """The parameters as the script has them."""
+        return self.tensors
 
     def marks(self) -> list[int]:
         """Return a number for each gradient that changes whenever torch writes to it; -1 for one that is not there."""

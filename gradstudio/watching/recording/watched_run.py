@@ -22,6 +22,7 @@ from torch.optim import Optimizer
 
 import gradstudio
 from gradstudio.core.diagnosis.finding import Finding
+from gradstudio.core.events import Kind
 from gradstudio.core.history import Layer, Row
 from gradstudio.core.presets import Preset
 from gradstudio.core.provenance import Provenance
@@ -33,6 +34,7 @@ from gradstudio.session.record.run import Run, Status
 from gradstudio.session.record.run_writer import RunWriter
 from gradstudio.session.record.watched_script import WatchedScript
 from gradstudio.watching.births.passed_over import LONGEST, PassedOver
+from gradstudio.watching.hearing.rank_place import here
 from gradstudio.watching.measuring.waiting_rows import most_waiting
 from gradstudio.watching.recording.birth_lines import place_and_cause
 from gradstudio.watching.recording.broken_update import born_in_update
@@ -43,6 +45,7 @@ from gradstudio.watching.steps.measured_step import MeasuredStep
 from gradstudio.watching.steps.script_facts import experiment_of, rate_of
 
 if TYPE_CHECKING:
+    from gradstudio.watching.ranks.joined_run import Collector, Sender
     from gradstudio.watching.steps.heard_steps import Observer
 
 LONGEST_ID = 40  # characters of the script's name in the id of a run
@@ -86,7 +89,7 @@ class WatchedRun:
     """Makes the run with its first row: only then is known what can be read off."""
 
     def __init__(self, script: Script, layers: tuple[Layer, ...], observer: Observer) -> None:
-        self._script, self._layers, self.observer = script, layers, observer
+        self._script, self.layers, self.observer = script, layers, observer
         stamp = time.strftime("%Y%m%d-%H%M%S")
         self.id = f"{script.stem}-{stamp}-{secrets.token_hex(4)}"
         self._run: Run | None = None
@@ -112,6 +115,14 @@ class WatchedRun:
         self._steps_before_stop = 0  # until another program asked to stop
         self._at_once = False  # whether the next row is recorded without the ones behind it
         self._factor = 1.0  # on the learning rate, by request
+        self.joined: Sender | Collector | None = None  # where other ranks make this run too
+        self._place = here()
+        self._blame: Finding | None = None  # of ranks, for the next row that is not finite
+
+    @property
+    def recorded_as(self) -> str:
+        """The id of the run in the library: of several ranks, that of rank 0."""
+        return (self.joined.run if self.joined is not None else "") or self.id
 
     @property
     def run(self) -> Run | None:
@@ -168,7 +179,7 @@ class WatchedRun:
         )  # fmt: skip
         self._run, self.has_begun = Run(preset, experiment, id=self.id, watched=source), True
         self._writer = RunWriter(self._run)
-        self._writer.begin(self._layers, self._environment())
+        self._writer.begin(self.layers, self._environment())
         self._writer.set_status("running")
         if self.provenance is not None:  # of the very first pass
             self._writer.explain(self.provenance)
@@ -198,7 +209,7 @@ class WatchedRun:
         observer, settings = self.observer, row.settings
         assert settings is not None
         optimizer = observer.optimizer
-        numbers = plural(sum(layer.size for layer in self._layers), "number", "numbers")
+        numbers = plural(sum(layer.size for layer in self.layers), "number", "numbers")
         kinds = dict.fromkeys(map(_with_knobs, members_of(optimizer)))
         kind = " and ".join(type(model).__name__ for model in observer.called) or "not found"
         facts = [
@@ -214,6 +225,7 @@ class WatchedRun:
         if len(set(rates)) > 1 and all(map(is_known, rates)):
             told = f"{number(min(rates))} to {number(max(rates))} in {len(rates)} groups of parameters"
             facts.append(("learning rates", f"{told}; the curve shows the rate of the first"))
+        facts += self._place.facts if self._place is not None else []
         if observer.micro_batches > 1:
             facts.append(("accumulation", f"{observer.micro_batches} backward passes a step"))
         return facts
@@ -233,6 +245,9 @@ class WatchedRun:
     def hear(self, request: Request) -> None:
         """Take what another program asks, in the thread that writes the library."""
         if self._run is None or self._run.over:
+            return
+        if request.word == "rate" and self._place is not None:
+            self._note("the learning rate stays, as the other ranks would not know of another")
             return
         if request.word == "stop":
             self._steps_before_stop = self._steps
@@ -259,10 +274,10 @@ class WatchedRun:
             self._note(told, remote.factor)
         remote.before_step(optimizer)
 
-    def _note(self, text: str, factor: float | None = None) -> None:
+    def _note(self, text: str, factor: float | None = None, kind: Kind = "notice") -> None:
         with self._recording:
             self.gather()
-            self._writer.note("notice", text, value=factor)
+            self._writer.note(kind, text, value=factor)
 
     def find(self, finding: Finding) -> None:
         """Keep a finding that no row tells of."""
@@ -304,6 +319,9 @@ class WatchedRun:
             self.gather()
             if self.has_diverged and not before:
                 self.news = made
+                if self._blame is not None:
+                    step = self._run.first_nonfinite_step or 0
+                    self._writer.find(replace(self._blame, first_step=step, last_step=step))
 
     @property
     def has_diverged(self) -> bool:
@@ -397,6 +415,19 @@ class WatchedRun:
         ):
             self._keep((found, ""))
             self._writer.diverge_in_weights()
+
+    def note(self, text: str, kind: Kind = "notice") -> None:
+        """Note what is known of other ranks."""
+        self._note(text, kind=kind)
+
+    def take_birth(self) -> Birth:
+        """Return what was heard of the birth in the step that is being made, and forget it."""
+        found, self._birth = self._birth, _NO_BIRTH
+        return found
+
+    def blame(self, birth: Birth, finding: Finding | None) -> None:
+        """Hear where a value was born that is not finite in the next row, and which ranks brought it."""
+        self._birth, self._blame = birth, finding
 
     def explain(self, provenance: Provenance | None, unknown: str) -> None:
         """Hear where the first value was born that is not finite in the step that is being made, or why that is

@@ -26,12 +26,15 @@ from gradstudio.core.unknown import UNKNOWN, is_known
 from gradstudio.session.library.store import MOST_LAYERS
 from gradstudio.watching.births.passed_over import PassedOver
 from gradstudio.watching.births.step_births import MADE_BY_THE_SCRIPT, MOST_SEARCHES, Births
-from gradstudio.watching.hearing.guard import say
+from gradstudio.watching.hearing.guard import say, say_once
 from gradstudio.watching.hearing.heard_loop import NEAR, HeardLoop
 from gradstudio.watching.hearing.hooks import Roots
 from gradstudio.watching.hearing.number_format import AutocastHeard
+from gradstudio.watching.hearing.rank_place import here
+from gradstudio.watching.measuring.after_step import AfterStep
 from gradstudio.watching.measuring.device_parameters import parameters_of
 from gradstudio.watching.measuring.parameters import NOT_MEASURED, Change, Gradient, NotMeasurable, Parameters, sizes
+from gradstudio.watching.measuring.parted_parameters import share_of
 from gradstudio.watching.script import model_layers
 from gradstudio.watching.script.module_layers import ModuleLayers
 from gradstudio.watching.script.source_lines import is_own
@@ -118,6 +121,7 @@ class Observer:
         self._parts: Parts | None = None  # of optimizers that step within the backward pass
         self._marks: list[int] | None = None  # of the gradients before the backward pass that is at work
         self._step = OpenStep()
+        self._after_step: AfterStep | None = None  # of a training of several processes
         self._training = TrainingLook(self, self._find)
 
     def _find(self, finding: Finding) -> None:
@@ -194,19 +198,17 @@ class Observer:
         self.thread, self.claimed, self.latest = first.thread, True, max(each.latest for each in members)
         self.autocast, self._clock = first.autocast, first._clock
         self.schedules = [each for member in members for each in member.schedules]
-        steps = [(member.parameters.tensors, member._first()) for member in members]
+        steps = [(member.parameters.given, member._first()) for member in members]
         for member in members:
             member.births.remove()
             member._let_go()
             member.joined = self
         if not self.bind():
             return
-        place = {id(tensor): index for index, tensor in enumerate(self.parameters.tensors)}
-        layers = np.zeros((len(LAYER_METRICS), len(place)), np.float32)
-        for tensors, made in steps:
-            layers[:, [place[id(tensor)] for tensor in tensors]] = made.gradient.layers
+        place = {id(tensor): index for index, tensor in enumerate(self.parameters.given)}
+        places = [[place[id(tensor)] for tensor in tensors] for tensors, _ in steps]
         self._rows = 1
-        self._sink.take(self, self._as_shown(together([made for _, made in steps], layers)))
+        self._sink.take(self, self._as_shown(together([made for _, made in steps], places)))
 
     def _first(self) -> MeasuredStep:
         give, self._undelivered = self._undelivered, None
@@ -314,6 +316,7 @@ class Observer:
         self._training.end()
         self._trained, self._rows, self._loop = ids, 0, HeardLoop()
         self._training.begin()
+        self._after_step = AfterStep() if here() is not None else None
         self.layers = model_layers.described(model, named)
         self._shown = ModuleLayers(self.layers, MOST_LAYERS) if len(self.layers) > MOST_LAYERS else None
         self._sink.begin(self, self.layers if self._shown is None else self._shown.layers)
@@ -357,7 +360,7 @@ class Observer:
     def has_any(self, gradients: set[int]) -> bool:
         """Return whether one of these is the gradient of one of the parameters. They are ids of tensors that live."""
         if self._trained is not None:
-            return any(id(tensor.grad) in gradients for tensor in self.parameters.tensors)
+            return any(id(tensor.grad) in gradients for tensor in self.parameters.given)
         # no backward pass was heard of them, as where the script puts gradients there itself
         return self.optimizer is not None and any(id(each.grad) in gradients for each in self.held()) and self.bind()
 
@@ -454,7 +457,8 @@ class Observer:
             return True
         if self._marks is None or self._trained is None:
             return self._step.is_ready
-        if not self.parameters.have_moved(self._marks):  # the loss of another model
+        moved = self.parameters.have_moved(self._marks) or (self.parameters.may_wait and self.births.came_back)
+        if not moved:  # the loss of another model
             self._step.born = self._step.born_before
             self.births.of_another()
             return self._step.is_ready
@@ -663,6 +667,9 @@ class Observer:
             step.gradient = self.parameters.measure_gradient()  # the script has spoiled it since the backward pass
             self._sink.explain(self, None, MADE_BY_THE_SCRIPT)
         if self.options.on_nonfinite == "skip":
+            if self._after_step is not None:
+                say_once("an update is not skipped where several ranks train, as the others may make it")
+                return
             if not math.isfinite(step.clipped_norm()):  # else the script has mended it
                 step.leave_out(self.parameters.tensors)
             return
@@ -697,7 +704,7 @@ class Observer:
         if self._roots is not None:
             self.deliver()
             if self._parts is None:
-                self._parts = Parts(self.optimizer.members, self.parameters.tensors, updates=self.options.updates)
+                self._parts = Parts(self.optimizer.members, self.parameters.given, updates=self.options.updates)
             self._step.gradient = self._parts.before(optimizer)
             if self._step.gradient.nonfinite:
                 self._sink.explain(self, self.births.explain(), self.births.unknown)
@@ -839,6 +846,9 @@ class Observer:
         step = self._step
         gradient = step.gradient
         assert gradient is not None
+        after = None
+        if self._after_step is not None and change is None and not (skipped or step.is_passed_by):
+            after = self._after_step.look(self.parameters, step.clipped_norm, step.factor)
         if change is None:
             gradient.layers[1:3] = UNKNOWN
             is_kept = not step.is_passed_by and (self.options.updates or self._optimizer() is None)
@@ -862,6 +872,7 @@ class Observer:
             self._settings.read(main_of(optimizer), self.clipping, self.autocast.dtype, self.parameters.tensors),
             None if step.untouched is None else self._named(step.untouched),
             bool(step.left_out),
+            after,
         )  # fmt: skip
         if step.passed_over or self.births.suspects:
             self._tell_passed_over(finite=not made.went_nonfinite)
@@ -906,7 +917,15 @@ class Observer:
     def _as_shown(self, made: MeasuredStep) -> MeasuredStep:
         if self._shown is None or not made.gradient.layers.size:
             return made
-        return made._replace(gradient=made.gradient._replace(layers=self._shown.together(made.gradient.layers)))
+        shown, after = made.gradient._replace(layers=self._shown.together(made.gradient.layers)), made.after
+        if after is not None:
+            after = after._replace(layers=self._shown.together(after.layers))
+        return made._replace(gradient=shown, after=after)
+
+    def share(self, ranks: int) -> dict[str, list[int]]:
+        """Return which part of each layer this rank has, of so many."""
+        together = None if self._shown is None else self._shown.grouped
+        return share_of(self.parameters, ranks, together)
 
     def _tell_passed_over(self, *, finite: bool) -> None:
         """Tell of the batches that the script has passed over since the step before."""

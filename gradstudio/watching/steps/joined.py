@@ -116,12 +116,20 @@ class Parts:
         return found
 
 
-def together(made: Sequence[MeasuredStep], layers: np.ndarray) -> MeasuredStep:
-    """Return steps that were made after one backward pass as one; `layers` are those of all."""
+def together(made: Sequence[MeasuredStep], places: Sequence[Sequence[int]]) -> MeasuredStep:
+    """Return steps that were made after one backward pass as one; `places` are those of the layers of each."""
+
+    def of_all(parts: Sequence[Gradient]) -> Gradient:
+        layers = np.zeros((len(LAYER_METRICS), sum(map(len, places))), np.float32)
+        for part, own in zip(parts, places, strict=True):
+            layers[:, own] = part.layers
+        return _gradient(parts, layers)
+
     first = made[0]
-    unused = [each.unused for each in made]
+    unused, after = [each.unused for each in made], [each.after for each in made if each.after is not None]
     return first._replace(
-        gradient=_gradient([each.gradient for each in made], layers),
+        gradient=of_all([each.gradient for each in made]),
+        after=of_all(after) if len(after) == len(made) else None,
         change=_change([each.change for each in made]),
         clipped_norm=_root(each.clipped_norm for each in made),
         skipped=any(each.skipped for each in made),

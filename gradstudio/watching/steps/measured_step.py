@@ -35,6 +35,8 @@ class MeasuredStep(NamedTuple):
     settings: Settings
     unused: tuple[str, ...] | None = None  # parameters that got no gradient; None: nobody looked
     left_out: bool = False  # whether the watch kept the update from the weights, as it was asked to
+    after: Gradient | None = None  # as the optimizer's step has left it, where somebody looked
+    spread: float = UNKNOWN  # between the losses of several ranks
 
     @property
     def is_finite(self) -> bool:
@@ -75,6 +77,7 @@ class MeasuredStep(NamedTuple):
             change.update_ratio, change.weight_norm, UNKNOWN, self.seconds, UNKNOWN, UNKNOWN,
             1.0 if coef == 1 or self.clipping == "norm" else UNKNOWN,
             UNKNOWN if no_cosine else cosine(-change.along_gradient, clipped, change.norm),
+            UNKNOWN, UNKNOWN, UNKNOWN, self.spread,
         )  # fmt: skip
 
     def row(self) -> Row:

@@ -1,0 +1,28 @@
+"""Whether an optimizer reduces gradients among the ranks in its own step: they are looked at once more behind it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from gradstudio.watching.measuring.parameters import Gradient, Parameters
+
+ENOUGH = 8  # steps in a row that left the gradients as they were, after which nobody looks any more
+ROUNDING = 1e-6
+
+
+class AfterStep:
+    """Looks at the gradients of one optimizer after its step."""
+
+    def __init__(self) -> None:
+        self._unchanged = 0
+
+    def look(self, parameters: Parameters, before: Callable[[], float], factor: float) -> Gradient | None:
+        """Return the gradients as the step has left them; None where they are gone, or are known to stay as they were.
+        `before`: their norm when the optimizer got them. They carry the factor."""
+        if self._unchanged >= ENOUGH:
+            return None
+        found, norm = parameters.measure_gradient(factor), before() / factor
+        is_same = abs(found.norm - norm) <= ROUNDING * norm or (math.isnan(found.norm) and math.isnan(norm))
+        self._unchanged = self._unchanged + 1 if is_same else 0
+        return found if found.norm or not norm else None

@@ -1,0 +1,128 @@
+"""Parameters that are parted among processes, as by FSDP2 or tensor parallelism: each process measures the part that it
+has, where it lies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gradstudio.core.unknown import UNKNOWN
+from gradstudio.watching.measuring.parameters import Change, Gradient, Parameters
+
+
+def are_parted(tensors: Sequence[Tensor]) -> bool:
+    """Return whether any of these is a DTensor, of which this process may have no more than a part."""
+    return any(_is_parted(tensor) for tensor in tensors)
+
+
+def parted(kind: type[Parameters], tensors: Sequence[Tensor]) -> Parameters:
+    """Return what measures the parts of these that are in this process, in the way of `kind`."""
+    return type(f"Parted{kind.__name__}", (_Parted, kind), {})(tensors)
+
+
+def share_of(
+    parameters: Parameters, ranks: int, grouped: Callable[[list[int]], list[list[int]]] | None = None
+) -> dict[str, list[int]]:
+    """Return of each layer how many entries this rank has, whether the ranks have parts of it, and whether the part of
+    this one counts: of several ranks that have the same, one does. Where that is not known, as of a part that belongs
+    to some of the ranks alone, the number is -1. `grouped` makes layers of the parameters; without it, each is one."""
+    found: dict[str, list[int]] = {"sizes": parameters.sizes.tolist(), "parted": [], "counted": []}
+    for place, tensor in enumerate(parameters.given):
+        placements: Any = getattr(tensor, "placements", ())
+        is_parted = any(each.is_shard() for each in placements)
+        mesh: Any = getattr(tensor, "device_mesh", None)
+        at = mesh.get_coordinate() if mesh is not None else None
+        if is_parted and (mesh is None or at is None or mesh.mesh.numel() != ranks):
+            found["sizes"][place] = -1
+        copies = [each.is_replicate() and where > 0 for each, where in zip(placements, at or (), strict=False)]
+        found["parted"].append(int(is_parted))
+        found["counted"].append(int(not any(copies)))
+    if grouped is None:
+        return found
+    sizes, parted, counted = (grouped(values) for values in found.values())
+    alike = [len({*zip(one, other, strict=True)}) == 1 for one, other in zip(parted, counted, strict=True)]
+    whole = [sum(each) if same and min(each) >= 0 else -1 for each, same in zip(sizes, alike, strict=True)]
+    return {"sizes": whole, "parted": [max(each) for each in parted], "counted": [max(each) for each in counted]}
+
+
+class _Parted(Parameters):
+    """Measures stand-ins: plain tensors that are this process' parts of the parameters, with its parts of the
+    gradients."""
+
+    may_wait = True
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        self._whole = list(tensors)
+        super().__init__([_stand_in(tensor) for tensor in tensors])
+        self._refresh()
+
+    @property
+    def given(self) -> list[Tensor]:
+        return self._whole
+
+    def _refresh(self) -> bool:
+        """Let the stand-ins be where the parameters and their gradients are now. Return whether the gradients are
+        parted as their parameters are."""
+        are_alike = True
+        with torch.no_grad():
+            for tensor, stand_in in zip(self._whole, self.tensors, strict=True):
+                now, gradient = _local(tensor), tensor.grad
+                if now.data_ptr() != stand_in.data_ptr() and now.shape == stand_in.shape:
+                    stand_in.data = now
+                if gradient is not None:
+                    is_alike = getattr(gradient, "placements", ()) == getattr(tensor, "placements", ())
+                    gradient = _local(gradient)
+                    if gradient.shape != stand_in.shape or gradient.dtype != stand_in.dtype:
+                        is_alike, gradient = False, None
+                    are_alike = are_alike and is_alike
+                stand_in.grad = gradient
+        return are_alike
+
+    def marks(self) -> list[int]:
+        self._refresh()
+        return super().marks()
+
+    def weight_marks(self) -> list[int]:
+        self._refresh()
+        return super().weight_marks()
+
+    def all_gone(self, marks: list[int] | None = None) -> bool:
+        self._refresh()
+        return super().all_gone(marks)
+
+    def measure_gradient(self, scale: float = 1.0) -> Gradient:
+        return super().measure_gradient(scale if self._refresh() else UNKNOWN)
+
+    def glance_at_gradient(self) -> Gradient:
+        return self.measure_gradient()  # whether all of it is finite, no rank knows alone
+
+    def keep_weights(self) -> None:
+        self._refresh()
+        super().keep_weights()
+
+    def keep_weights_and_norm_later(self, *, keep: bool = True) -> Callable[[], float]:
+        alike, norm = self._refresh(), super().keep_weights_and_norm_later(keep=keep)
+        return norm if alike else lambda: UNKNOWN
+
+    def measure_change_later(self, layers: np.ndarray) -> Callable[[], Change]:
+        self._refresh()
+        return super().measure_change_later(layers)
+
+
+def _is_parted(tensor: Tensor) -> bool:
+    return hasattr(tensor, "to_local") and hasattr(tensor, "placements")
+
+
+def _local(tensor: Any) -> Tensor:
+    """Return the part of a tensor that is in this process. Nothing is sent for it. Without autograd alone."""
+    found = tensor.to_local() if _is_parted(tensor) else tensor
+    return found.wait() if hasattr(found, "wait") else found  # it may be on its way
+
+
+def _stand_in(tensor: Tensor) -> Tensor:
+    with torch.no_grad():
+        return _local(tensor).detach()

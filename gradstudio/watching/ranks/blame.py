@@ -1,0 +1,36 @@
+"""Which rank brought the first NaN or Inf of a run that several make together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+from gradstudio.core.diagnosis.finding import Finding
+from gradstudio.core.provenance import Provenance
+from gradstudio.core.rules.nan_on_a_rank import of_losses
+from gradstudio.core.unknown import is_known
+
+Birth = tuple[Provenance | None, str]
+
+
+def blamed(step: int, losses: Mapping[int, float], births: Mapping[int, Birth]) -> tuple[Birth, Finding | None]:
+    """Return where the value was born, or why that is unknown, and the finding that names the ranks which brought it:
+    those whose own loss is not finite; where all are finite, those that have found it in their own passes. No finding
+    where it is all of them, or none."""
+    broken = [rank for rank, loss in losses.items() if is_known(loss) and not math.isfinite(loss)]
+    of_loss = bool(broken)
+    broken = broken or [rank for rank, (found, _) in births.items() if found is not None]
+    for rank in broken:
+        found, _ = births.get(rank, (None, ""))
+        if found is not None:
+            birth: Birth = replace(found, rank=rank, ranks=tuple(broken)), ""
+            break
+    else:
+        rank = broken[0] if broken else 0
+        why = births.get(rank, (None, ""))[1]
+        birth = None, f"on rank {rank}: {why}" if why and broken else why
+    sound = [rank for rank in losses if rank not in broken]
+    if not broken or not sound:
+        return birth, None
+    return birth, of_losses(step, broken, {rank: losses[rank] for rank in (broken[0], sound[0])} if of_loss else {})

@@ -1,0 +1,313 @@
+"""One run of a training that several processes make together. Rank 0 records it, with the figures of all ranks; the
+others send theirs. A rank that is gone is told in one line, and keeps nobody waiting."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, Protocol
+
+import numpy as np
+
+from gradstudio.core.diagnosis.finding import Finding
+from gradstudio.core.events import Kind
+from gradstudio.core.history import Layer, Row
+from gradstudio.core.provenance import Provenance
+from gradstudio.core.text import listed, number
+from gradstudio.core.unknown import is_known
+from gradstudio.session.library.run_values import provenance_of, provenance_values
+from gradstudio.watching.hearing.guard import say
+from gradstudio.watching.hearing.rank_place import Place
+from gradstudio.watching.ranks.blame import blamed
+from gradstudio.watching.ranks.mail import Mail
+from gradstudio.watching.ranks.merging import Shares, merged
+from gradstudio.watching.ranks.rank_letters import Figures, Letter
+from gradstudio.watching.steps.measured_step import MeasuredStep
+
+COMES_WITHIN = 60.0  # seconds until the other ranks must have begun, too
+SILENT = 20.0  # seconds without a letter, after which a rank is gone: it writes one at every round
+AT_THE_END = 5.0  # seconds that rank 0 waits for the last letters
+Birth = tuple[Provenance | None, str]
+_NO_BIRTH: Birth = None, ""
+
+
+class Joinable(Protocol):
+    """A run of this process that other ranks make too."""
+
+    id: str
+    layers: tuple[Layer, ...]
+
+    @property
+    def has_diverged(self) -> bool: ...
+    def take(self, made: MeasuredStep | Row) -> None: ...
+    def take_birth(self) -> Birth: ...
+    def explain(self, provenance: Provenance | None, unknown: str) -> None: ...
+    def blame(self, birth: Birth, finding: Finding | None) -> None: ...
+    def note(self, text: str, kind: Kind = "notice") -> None: ...
+
+
+class Sender:
+    """The run on another rank than 0: its figures are sent. Its own run stays in memory, and is recorded here only
+    where rank 0 has none of the same parameters."""
+
+    def __init__(
+        self, mail: Mail, place: Place, card: dict[str, Any], found: Joinable, keep: Callable[[], object]
+    ) -> None:
+        """`keep` records the run here."""
+        self._mail, self._place, self._card, self._found, self._keep = mail, place, card, found, keep
+        self._letter, self._writing = Letter(), threading.Lock()
+        self._began = time.monotonic()
+        self._is_alone = self._is_joined = False
+        self._run = ""  # the id of the run that rank 0 records
+        mail.show(place.rank, card)
+
+    @property
+    def run(self) -> str:
+        """The id of the run that rank 0 records; "" where that is not known yet."""
+        with suppress(RuntimeError, OSError):
+            self._look_for_rank_0()
+        return self._run
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether the run of this rank is in the library by itself."""
+        return self._is_alone
+
+    def take(self, made: MeasuredStep | Row) -> None:
+        """Send what was measured of a step with the next letter."""
+        figures = Figures.of(made, with_layers=any(self._card["parted"]))
+        birth = self._found.take_birth()
+        self._found.explain(*birth)
+        self._found.take(made)
+        with self._writing:
+            self._letter.steps.append(figures)
+            if birth != _NO_BIRTH:
+                found, unknown = birth
+                self._letter.births[figures.step] = provenance_values(found) if found is not None else None, unknown
+
+    def skip(self, told: str) -> None:
+        """Send what is told of a batch that the script has skipped."""
+        with self._writing:
+            self._letter.skipped.append(told)
+
+    def settle(self, _seconds: float) -> None:
+        """Send what is there at once."""
+        self.go_round()
+
+    def go_round(self) -> None:
+        """Send a letter, also an empty one. Called by the postman."""
+        try:
+            self._look_for_rank_0()
+            if not self._is_alone:
+                self._send()
+        except (RuntimeError, OSError):  # rank 0 has ended, and the store with it
+            self._go_alone()
+
+    def _look_for_rank_0(self) -> None:
+        if self._is_alone or self._is_joined:
+            return
+        card = self._mail.card(0)
+        if card is None and time.monotonic() - self._began < COMES_WITHIN:
+            return
+        if card is not None and card["layers"] == self._card["layers"]:
+            self._is_joined, self._run = True, card["run"]
+        else:
+            self._go_alone()
+
+    def _go_alone(self) -> None:
+        """Record the run here, unless rank 0 does."""
+        if not (self._is_joined or self._is_alone):
+            self._is_alone = True
+            self._keep()
+
+    def _send(self, *, over: bool = False) -> None:
+        with self._writing:
+            letter, self._letter = self._letter, Letter()
+        letter.over = over
+        self._mail.send(self._place.rank, letter.written())
+
+    def close(self) -> None:
+        """Send what is left."""
+        try:
+            self._look_for_rank_0()
+            if self._is_joined:
+                self._send(over=True)
+        except (RuntimeError, OSError):
+            pass
+        self._go_alone()
+
+
+class Collector:
+    """The run on rank 0: a step is recorded once the figures of all ranks are there."""
+
+    is_recorded = True
+
+    def __init__(
+        self,
+        mail: Mail,
+        place: Place,
+        card: dict[str, Any],
+        found: Joinable,
+        told: Callable[[MeasuredStep | Row], object],
+    ) -> None:
+        """`found` is the run that is recorded; `told` is called with each of its steps once it is."""
+        self._mail, self._place, self._card, self._found, self._told = mail, place, card, found, told
+        self._own: deque[tuple[MeasuredStep | Row, Birth]] = deque()
+        self._boxes = {rank: _Box() for rank in range(1, place.ranks)}
+        self._collecting = threading.RLock()
+        self.run = found.id
+        self._cards: dict[int, dict[str, Any]] = {0: card}
+        self._is_closing = self._has_lost = self._has_told = False
+        mail.show(0, card)
+
+    def take(self, made: MeasuredStep | Row) -> None:
+        """Record a step as soon as the other ranks' figures of it are there."""
+        self._own.append((made, self._found.take_birth()))
+
+    def go_round(self) -> None:
+        """Read letters, and record what is whole. Called by the postman."""
+        with self._collecting:
+            try:
+                for rank, box in self._boxes.items():
+                    if box.is_open:
+                        self._look_into(rank, box)
+            except (RuntimeError, OSError) as fault:
+                for rank in [rank for rank, box in self._boxes.items() if box.is_open]:
+                    self._lose(rank, f"cannot be reached any more: {' '.join(str(fault).split())[:100]}")
+            self._record()
+
+    def settle(self, seconds: float) -> None:
+        """Record every step of this rank, and wait at most so long for the other ranks' figures."""
+        until = time.monotonic() + seconds
+        while True:
+            with self._collecting:
+                self.go_round()
+                waits = self._own and any(box.is_open for box in self._boxes.values())
+                if not waits or time.monotonic() >= until:
+                    break
+            time.sleep(0.02)
+        with self._collecting:
+            while self._own:
+                self._record_next()
+
+    def close(self) -> None:
+        """Record what is left."""
+        self._is_closing = True
+        self.settle(AT_THE_END)
+        if missing := [rank for rank in self._boxes if rank not in self._cards and not self._has_lost]:
+            ranks = f"rank {missing[0]} was" if len(missing) == 1 else f"ranks {listed(missing)} were"
+            self._found.note(f"{ranks} not heard: loss and gradient are those of the others")
+
+    # ---- letters
+
+    def _look_into(self, rank: int, box: _Box) -> None:
+        if rank not in self._cards:
+            if (card := self._mail.card(rank)) is not None:
+                self._meet(rank, box, card)
+            elif box.silence > COMES_WITHIN:
+                self._lose(rank, "has not begun to train what rank 0 does, or is not watched")
+            return
+        while (text := self._mail.receive(rank)) is not None:
+            box.take(Letter.read(text))
+            while box.skipped:
+                self._found.note(f"rank {rank}: {box.skipped.popleft()}", "nan_batch")
+        if box.is_open and box.silence > SILENT:
+            self._lose(rank, f"has sent nothing for {SILENT:g} s")
+
+    def _meet(self, rank: int, box: _Box, card: dict[str, Any]) -> None:
+        if card["layers"] != self._card["layers"]:
+            self._lose(rank, "trains other parameters, as a run of its own")
+            return
+        self._cards[rank] = card
+        box.heard = time.monotonic()
+        local = f", local rank {card['local_rank']}" if card["local_rank"] else ""
+        self._found.note(f"rank {rank} trains on {card['host']}, process {card['process']}{local}")
+
+    def _lose(self, rank: int, why: str) -> None:
+        """Go on without a rank."""
+        self._boxes[rank].is_open, self._has_lost = False, True
+        if not self._is_closing:
+            told = f"rank {rank} {why}: its figures are missing from here on"
+            say(told)
+            self._found.note(told)
+
+    # ---- rows
+
+    def _record(self) -> None:
+        while self._own and all(box.has(self._own[0][0].step) for box in self._boxes.values()):
+            self._record_next()
+
+    def _record_next(self) -> None:
+        own, birth = self._own.popleft()
+        others = {rank: figures for rank, box in self._boxes.items() if (figures := box.of(own.step)) is not None}
+        births = {rank: box.birth_of(own.step) for rank, box in self._boxes.items()}
+        found = self._found
+        whole = merged(own, others, self._shares())
+        if whole.went_nonfinite and not found.has_diverged:
+            losses = {0: own.loss} | {rank: each.loss for rank, each in others.items()}
+            birth, blame = blamed(own.step, losses, {0: birth, **births})
+            found.blame(birth, blame)
+        elif birth != _NO_BIRTH:
+            found.explain(*birth)
+        if not self._has_told and isinstance(own, MeasuredStep) and isinstance(whole, MeasuredStep):
+            self._tell_of_local(own, others, whole)
+        found.take(whole)
+        self._told(whole)
+
+    def _tell_of_local(self, own: MeasuredStep, others: Mapping[int, Figures], whole: MeasuredStep) -> None:
+        """Say once why there is no norm: each rank has a gradient of its own, and what the update used is not seen."""
+        if is_known(whole.gradient.norm) or not is_known(own.gradient.norm):
+            return
+        self._has_told = True
+        norms = listed([number(each) for each in (own.gradient.norm, *(each.norm for each in others.values()))])
+        self._found.note(f"the ranks' own gradients differ, with local norms {norms}: that of the update is not known")
+
+    def _shares(self) -> Shares:
+        cards = [self._cards.get(rank, self._card) for rank in range(self._place.ranks)]
+        parted = np.array(self._card["parted"], bool)
+        counted = np.array([card["counted"] for card in cards])
+        counted[1:, ~parted] = 0
+        return Shares(np.array([card["sizes"] for card in cards]), counted, parted)
+
+
+class _Box:
+    """What has come from one rank."""
+
+    def __init__(self) -> None:
+        self.heard = time.monotonic()
+        self.is_open = True  # whether more may come
+        self.births: dict[int, Any] = {}
+        self.skipped: deque[str] = deque()
+        self._steps: deque[Figures] = deque()
+
+    @property
+    def silence(self) -> float:
+        """Seconds since the latest letter."""
+        return time.monotonic() - self.heard
+
+    def take(self, letter: Letter) -> None:
+        self.heard = time.monotonic()
+        self._steps += letter.steps
+        self.births |= letter.births
+        self.skipped += letter.skipped
+        self.is_open = not letter.over
+
+    def birth_of(self, step: int) -> Birth:
+        """Return where the first value of a step was born that is not finite, as the rank has found it."""
+        found, unknown = self.births.pop(step, _NO_BIRTH)
+        return provenance_of(found) if found else None, unknown
+
+    def has(self, step: int) -> bool:
+        """Return whether there is no more to wait for of a step."""
+        while self._steps and self._steps[0].step < step:
+            self._steps.popleft()
+        return bool(self._steps) or not self.is_open
+
+    def of(self, step: int) -> Figures | None:
+        """Return the figures of a step, and take them out; None where they have not come."""
+        if self.has(step) and self._steps and self._steps[0].step == step:
+            return self._steps.popleft()
+        return None

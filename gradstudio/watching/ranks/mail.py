@@ -1,0 +1,83 @@
+"""Letters of the ranks to rank 0, through the store by which their processes found each other. Each is put there and
+taken from there by a thread of its own, so no training waits for a letter."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from gradstudio.engine.torch_internals import process_groups
+
+INTERVAL = 0.25  # seconds between two letters of a rank, and between two looks into its box
+
+
+class Mail:
+    """The boxes of one run in the store: a card of each rank, which says who it is, and its letters in order."""
+
+    def __init__(self, run: str) -> None:
+        """`run` names it among those of the process, in the same way on all ranks. RuntimeError without a store."""
+        store = process_groups.store()
+        if store is None:
+            raise RuntimeError("the ranks have no store in common")
+        self._store = process_groups.box(f"gradstudio/{run}", store)
+        self._sent = 0
+        self._read: dict[int, int] = {}
+
+    def show(self, rank: int, card: dict[str, Any]) -> None:
+        """Leave the card of this rank."""
+        self._store.set(f"card/{rank}", json.dumps(card))
+
+    def card(self, rank: int) -> dict[str, Any] | None:
+        """Return the card of a rank; None before it has left one."""
+        found = self._taken(f"card/{rank}", keep=True)
+        return None if found is None else json.loads(found)
+
+    def send(self, rank: int, letter: bytes) -> None:
+        """Leave the next letter of this rank."""
+        self._store.set(f"letter/{rank}/{self._sent}", letter)
+        self._sent += 1
+
+    def receive(self, rank: int) -> bytes | None:
+        """Take the next letter of a rank out of its box; None without one."""
+        place = self._read.get(rank, 0)
+        found = self._taken(f"letter/{rank}/{place}", keep=False)
+        if found is not None:
+            self._read[rank] = place + 1
+        return found
+
+    def _taken(self, key: str, *, keep: bool) -> bytes | None:
+        if not self._store.check([key]):  # to get what is not there would wait for it
+            return None
+        found = bytes(self._store.get(key))
+        if not keep:
+            self._store.delete_key(key)
+        return found
+
+
+class Postman:
+    """Calls on the runs of a process again and again, in a thread of its own, until it is dismissed."""
+
+    def __init__(self) -> None:
+        self._rounds: list[Callable[[], object]] = []
+        self._thread: threading.Thread | None = None
+        self._dismissed = threading.Event()
+
+    def call_on(self, run: Callable[[], object]) -> None:
+        """Call this at every round from here on."""
+        self._rounds.append(run)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._go_round, name="gradstudio ranks", daemon=True)
+            self._thread.start()
+
+    def dismiss(self) -> None:
+        """Call on nobody any more. A round that is being made is made to its end."""
+        self._dismissed.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _go_round(self) -> None:
+        while not self._dismissed.wait(INTERVAL):
+            for each in list(self._rounds):
+                each()

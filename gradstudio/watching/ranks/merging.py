@@ -1,0 +1,134 @@
+"""One row of the figures of all ranks: the mean of their losses, and the norm of the gradient that all of them share. A
+number that no rank has alone and that they do not have together is unknown."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from gradstudio.core.history import Row
+from gradstudio.core.unknown import UNKNOWN, is_known
+from gradstudio.watching.measuring.parameters import NOT_MEASURED, Change, Gradient
+from gradstudio.watching.ranks.rank_letters import Figures
+from gradstudio.watching.steps.measured_step import MeasuredStep
+
+SAME = 1e-5  # largest relative difference of norms of the same gradient
+OF_GRADIENT = [0, 3, 4, 5]  # rows of LAYER_METRICS
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Which part of each parameter the ranks have. `sizes`: entries on a rank, `counted`: 1 where they count, 0 where
+    another rank has the same; both (ranks, layers). `parted`: whether a layer is parted among ranks: (layers,)."""
+
+    sizes: np.ndarray
+    counted: np.ndarray
+    parted: np.ndarray
+
+    @property
+    def any(self) -> bool:
+        """Whether any parameter is parted."""
+        return bool(self.parted.any())
+
+
+def merged(own: MeasuredStep | Row, others: Mapping[int, Figures], shares: Shares) -> MeasuredStep | Row:
+    """Return the step of rank 0 with the figures of the `others`, which are the ranks that were heard of it."""
+    loss, spread = mean_loss([own.loss, *(each.loss for each in others.values())]) if others else (own.loss, UNKNOWN)
+    if isinstance(own, Row):
+        return replace(own, loss=loss, loss_spread=spread)
+    made = own._replace(loss=loss, spread=spread, after=None)
+    if shares.any:
+        return _of_parts(made, own, others, shares)
+    if alike([own.gradient.norm, *(each.norm for each in others.values())]):
+        return made
+    after = own.after
+    if after is not None and alike([after.norm, *(each.after for each in others.values())]):
+        # reduced within the step: a clip before it was one of each rank's own gradient
+        plain = all(_close(each.clipped, each.norm) for each in others.values()) and own.clipping == "none"
+        layers = after.layers
+        layers[1:3] = own.gradient.layers[1:3]
+        return made._replace(gradient=after._replace(layers=layers), clipped_norm=after.norm if plain else UNKNOWN)
+    return _local(made, max(own.gradient.nonfinite, *(each.nonfinite for each in others.values())))
+
+
+def mean_loss(losses: Sequence[float]) -> tuple[float, float]:
+    """Return the mean of the ranks' losses and the distance between the largest and the least; UNKNOWN where one is."""
+    if not all(map(is_known, losses)):
+        return UNKNOWN, UNKNOWN
+    mean = sum(losses) / len(losses)
+    return mean, max(losses) - min(losses) if math.isfinite(mean) else UNKNOWN
+
+
+def alike(norms: Sequence[float]) -> bool:
+    """Return whether these may be norms of the same gradient."""
+    if not all(map(is_known, norms)):
+        return not any(map(is_known, norms))
+    if not all(map(math.isfinite, norms)):
+        return not any(map(math.isfinite, norms))
+    return max(norms) - min(norms) <= SAME * max(norms)
+
+
+def _close(one: float, other: float) -> bool:
+    return abs(one - other) <= SAME * abs(other)
+
+
+def _local(made: MeasuredStep, nonfinite: int) -> MeasuredStep:
+    """Return a step of which every rank has a gradient of its own, and none that of all."""
+    layers = made.gradient.layers
+    layers[OF_GRADIENT] = UNKNOWN
+    change = made.change._replace(along_gradient=UNKNOWN)
+    return made._replace(gradient=Gradient(UNKNOWN, nonfinite, layers), change=change, clipped_norm=UNKNOWN)
+
+
+def _of_parts(made: MeasuredStep, own: MeasuredStep, others: Mapping[int, Figures], shares: Shares) -> MeasuredStep:
+    """Return a step whose gradient and weights are parted among the ranks: their squares are added up, and a part that
+    several have counts once."""
+    ranks, count = [0, *others], len(shares.sizes)
+    every = [own.gradient.layers, *(each.layers for each in others.values() if each.layers is not None)]
+    if len(every) < count or (shares.sizes < 0).any():  # a part that was not heard, or of which nobody knows whose
+        made.gradient.layers[:] = UNKNOWN
+        gradient = Gradient(UNKNOWN, own.gradient.nonfinite, made.gradient.layers)
+        return made._replace(gradient=gradient, change=NOT_MEASURED, clipped_norm=UNKNOWN)
+    found = np.stack(every).astype(np.float64)  # (ranks, metrics, layers)
+    counted, sizes = shares.counted[ranks], shares.sizes[ranks]
+    with np.errstate(all="ignore"):
+        squares = np.einsum("rl,rml->ml", counted, _squares(found))
+        entries = np.maximum((counted * sizes).sum(0), 1)
+        layers = own.gradient.layers
+        layers[0], layers[1] = np.sqrt(squares[0]), np.sqrt(squares[1])
+        layers[2] = np.sqrt(squares[2]) / layers[1]
+        layers[3] = found[:, 3].max(0)
+        layers[4:6] = np.einsum("rl,rml->ml", counted * sizes, found[:, 4:6]) / entries
+        broken = np.rint(np.nan_to_num(counted * sizes * found[:, 5])).sum()
+        whole = np.sqrt(squares.sum(1))
+    uniform = (counted == counted[:, :1]).all()
+    figures = [(own.clipped_norm, own.change.along_gradient), *((each.clipped, each.along) for each in others.values())]
+    clipped, along = np.array(figures)[counted[:, 0] > 0].T
+    change = Change(float(whole[1]), float(whole[2]), float(along.sum()) if uniform and _all_known(along) else UNKNOWN)
+    norm = float(whole[0]) if is_known(own.gradient.norm) else UNKNOWN
+    after_clip = math.sqrt((clipped**2).sum()) if uniform else _in_proportion(own, norm)
+    made = made._replace(gradient=Gradient(norm, int(broken), layers), change=change, clipped_norm=after_clip)
+    if all(alike(list(found[:, 0, place])) for place in np.flatnonzero(~shares.parted)):
+        return made
+    return _local(made, int(broken))  # what is not parted was not reduced either
+
+
+def _squares(found: Any) -> np.ndarray:
+    """Return the squares of the norms of gradients, weights and their changes: (ranks, 3, layers)."""
+    norms = found[:, :3].copy()
+    norms[:, 2] = np.where(norms[:, 1] > 0, norms[:, 2] * norms[:, 1], 0)
+    return norms**2
+
+
+def _all_known(values: np.ndarray) -> bool:
+    return all(is_known(float(each)) for each in values)
+
+
+def _in_proportion(own: MeasuredStep, norm: float) -> float:
+    """Return the norm after clipping where rank 0 was clipped by the same factor as all."""
+    before = own.gradient.norm
+    return norm * own.clipped_norm / before if before > 0 and is_known(own.clipped_norm) else UNKNOWN

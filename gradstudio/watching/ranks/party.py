@@ -1,0 +1,53 @@
+"""The runs of this process that other ranks make too."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+from gradstudio.core.history import Row
+from gradstudio.watching.hearing.guard import say
+from gradstudio.watching.hearing.rank_place import Place
+from gradstudio.watching.ranks.joined_run import Collector, Joinable, Sender
+from gradstudio.watching.ranks.mail import Mail, Postman
+from gradstudio.watching.steps.measured_step import MeasuredStep
+
+Told = Callable[[Any, MeasuredStep | Row], object]
+
+_begun = count()  # runs of this process, also those of a watch that has ended
+
+
+class Party:
+    """Joins runs with those of the other ranks: the first that each of them begins, the second, and so on."""
+
+    def __init__(self, told: Told, keep: Callable[[Any], object]) -> None:
+        """`told`: called with a run and a step that is recorded. `keep`: records a run of this rank by itself."""
+        self._told, self._keep = told, keep
+        self._postman = Postman()
+
+    def join(self, found: Joinable, place: Place, share: dict[str, list[int]]) -> Sender | Collector | None:
+        """Return what a run does with its steps from the first on; None where the ranks cannot reach one another.
+        `share` is the part of each layer that this rank has."""
+        known = hashlib.sha256(repr([(layer.name, layer.size) for layer in found.layers]).encode()).hexdigest()
+        card = {
+            "layers": known, "run": found.id, "host": place.host, "process": os.getpid(),
+            "local_rank": place.local_rank, **share,
+        }  # fmt: skip
+        try:
+            mail = Mail(str(next(_begun)))
+            if place.rank:
+                joined = Sender(mail, place, card, found, lambda: self._keep(found))
+            else:
+                joined = Collector(mail, place, card, found, lambda made: self._told(found, made))
+        except (RuntimeError, OSError, ValueError) as fault:
+            say(f"each rank has a run of its own: {' '.join(str(fault).split())[:200]}")
+            return None
+        self._postman.call_on(joined.go_round)
+        return joined
+
+    def close(self) -> None:
+        """Send and read nothing more."""
+        self._postman.dismiss()

@@ -1,0 +1,83 @@
+"""What a rank measured of a step, as it is sent to rank 0."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gradstudio.core.columns import LAYER_METRICS
+from gradstudio.core.history import Row
+from gradstudio.core.unknown import UNKNOWN
+from gradstudio.watching.steps.measured_step import MeasuredStep
+
+
+class Figures(NamedTuple):
+    """The figures of a step on one rank. `after`: norm of the gradient as the optimizer's step has left it, UNKNOWN
+    where nobody looked. `layers`: (metrics, layers), float32, only of a rank that has parts of the parameters."""
+
+    step: int
+    loss: float
+    norm: float
+    nonfinite: int
+    clipped: float
+    along: float
+    after: float
+    layers: np.ndarray | None
+
+    @classmethod
+    def of(cls, made: MeasuredStep | Row, *, with_layers: bool) -> Figures:
+        """Return the figures of a step that this rank has made, or that the script ended in."""
+        if isinstance(made, Row):
+            return cls(
+                made.step, made.loss, made.grad_norm, made.nonfinite, UNKNOWN, UNKNOWN, UNKNOWN,
+                np.array(made.layers, np.float32) if with_layers else None,
+            )  # fmt: skip
+        gradient = made.gradient
+        return cls(
+            made.step, made.loss, gradient.norm, gradient.nonfinite, made.clipped_norm, made.change.along_gradient,
+            UNKNOWN if made.after is None else made.after.norm, gradient.layers.copy() if with_layers else None,
+        )  # fmt: skip
+
+
+NUMBERS = len(Figures._fields) - 1
+
+
+@dataclass
+class Letter:
+    """What one rank sends at once: steps, where a NaN of one was born, batches that its script skipped, its end."""
+
+    steps: list[Figures] = field(default_factory=list)
+    births: dict[int, tuple[dict[str, Any] | None, str]] = field(default_factory=dict)  # by step
+    skipped: list[str] = field(default_factory=list)
+    over: bool = False
+
+    def written(self) -> bytes:
+        """Return the letter as bytes."""
+        layers = [each.layers for each in self.steps if each.layers is not None]
+        shape = list(layers[0].shape) if layers else []
+        births = [[step, *birth] for step, birth in self.births.items()]
+        head = {"shape": shape, "count": len(self.steps), "births": births, "skipped": self.skipped, "over": self.over}
+        rows = np.array([each[:-1] for each in self.steps], np.float64)
+        return json.dumps(head).encode() + b"\n" + rows.tobytes() + b"".join(each.tobytes() for each in layers)
+
+    @classmethod
+    def read(cls, text: bytes) -> Letter:
+        """Return the letter that was written so."""
+        head_text, _, rest = text.partition(b"\n")
+        head, size = json.loads(head_text), 8 * NUMBERS
+        rows = np.frombuffer(rest[: size * head["count"]], np.float64).reshape(head["count"], NUMBERS)
+        layers = [None] * head["count"]
+        if head["shape"]:
+            assert head["shape"][0] == len(LAYER_METRICS)
+            layers = list(np.frombuffer(rest[rows.nbytes :], np.float32).reshape(head["count"], *head["shape"]))
+        steps = [_figures(row, each) for row, each in zip(rows.tolist(), layers, strict=True)]
+        births = {step: (provenance, unknown) for step, provenance, unknown in head["births"]}
+        return cls(steps, births, head["skipped"], head["over"])
+
+
+def _figures(row: list[float], layers: np.ndarray | None) -> Figures:
+    step, loss, norm, nonfinite, clipped, along, after = row
+    return Figures(int(step), loss, norm, int(nonfinite), clipped, along, after, layers)

@@ -1,0 +1,176 @@
+"""Trainings of several processes, each watched. What is known of them by hand is written by rank 0, as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from contextlib import nullcontext
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.nn.parallel import DistributedDataParallel
+
+import gradstudio
+
+try:
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+except ImportError:  # before torch 2.6
+    from torch.distributed._composable.fsdp import MixedPrecisionPolicy, fully_shard
+
+LIBRARY, OUT, WHAT = sys.argv[1:]
+LR = 0.1
+known: dict[str, list[list[float]]] = {}
+dist.init_process_group("gloo")
+rank, ranks = dist.get_rank(), dist.get_world_size()
+
+
+class Net(nn.Module):
+    def __init__(self, middle: type[nn.Module] = nn.Tanh) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.middle, self.last = nn.Linear(6, 12), middle(), nn.Linear(12, 4)
+        self.breaks = False
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        hidden = self.middle(self.first(inputs))
+        return self.last(torch.log(-hidden.abs()) if self.breaks else hidden)
+
+
+class Norm(nn.BatchNorm1d):
+    def __init__(self) -> None:
+        super().__init__(12)
+
+
+class Reducing(torch.optim.SGD):
+    """Takes the mean over the ranks itself."""
+
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        for each in self.param_groups[0]["params"]:
+            dist.all_reduce(each.grad)
+            each.grad /= ranks
+        super().step()
+
+
+class Aside(torch.optim.SGD):
+    """Takes the mean of a copy, so that nobody sees it."""
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        for each in self.param_groups[0]["params"]:
+            mean = each.grad.clone()
+            dist.all_reduce(mean)
+            each -= LR * mean / ranks
+
+
+def whole(tensor: Tensor) -> Tensor:
+    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+
+
+def norm_of(tensors) -> float:
+    return torch.cat([whole(each).detach().flatten().double() for each in tensors]).norm().item()
+
+
+def mean_and_spread(value: float) -> tuple[float, float]:
+    every = torch.zeros(ranks, dtype=torch.float64)
+    every[rank] = value
+    dist.all_reduce(every)
+    return every.mean().item(), (every.max() - every.min()).item()
+
+
+def train(
+    name, model, optimizer=None, *, clip=0.0, parts=1, alike=False, breaks=-1, nan=-1, sync=None, several=None
+) -> None:
+    if several is None:
+        optimizers = [optimizer or torch.optim.SGD(model.parameters(), lr=LR)]
+    watched = gradstudio.watch(model, optimizers[0] if several is None else None, name=name, library=LIBRARY)
+    if several is not None:
+        optimizers = [several([model.first.weight], lr=LR), several([*model.parameters()][1:], lr=LR)]
+    draw, rows = torch.Generator().manual_seed(0 if alike else rank), []
+    inner = getattr(model, "module", model)
+    for step in range(4):
+        inner.breaks = step == breaks and rank == 1
+        for each in optimizers:
+            each.zero_grad()
+        loss = 0.0
+        for part in range(parts):
+            inputs = torch.randn(16, 6, generator=draw)
+            if step == nan and rank == 1:
+                inputs[2, 3] = float("nan")
+            if sync is not None:
+                sync(part == parts - 1)
+            with model.no_sync() if part < parts - 1 and hasattr(model, "no_sync") else nullcontext():
+                value = model(inputs).float().square().mean() / parts
+                value.backward()
+            loss += value.item()
+        before = norm_of(each.grad for each in model.parameters())
+        if clip:
+            nn.utils.clip_grad_norm_(model.parameters(), clip)
+        clipped = norm_of(each.grad for each in model.parameters())
+        old = [whole(each.detach()).clone() for each in model.parameters()]
+        for each in optimizers:
+            each.step()
+        if type(optimizers[0]) is Reducing:
+            before = clipped = norm_of(each.grad for each in model.parameters())
+        moved = norm_of(whole(new) - was for new, was in zip(model.parameters(), old, strict=True))
+        rows.append([*mean_and_spread(loss), before, clipped, norm_of(old), moved / norm_of(old)])
+    watched.close()
+    known[name] = rows
+
+
+def parallel(middle: type[nn.Module] = nn.Tanh, **named) -> DistributedDataParallel:
+    return DistributedDataParallel(Net(middle), **named)
+
+
+mesh = init_device_mesh("cpu", (ranks,))
+if "replicated" in WHAT:
+    train("replicated", parallel(), clip=0.05)
+    train("accumulated", parallel(), parts=3)
+    model = parallel()
+    model.register_comm_hook(
+        None,
+        lambda _, bucket: (
+            dist.all_reduce(bucket.buffer().div_(ranks), async_op=True)
+            .get_future()
+            .then(lambda given: given.value()[0])
+        ),
+    )
+    train("hooked", model)
+    model = parallel()
+    train("zero", model, ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, lr=LR))
+    model = Net()
+    train("reducing", model, Reducing(model.parameters(), lr=LR))
+    train("two reducing", Net(), several=Reducing)
+    model = Net()
+    train("aside", model, Aside(model.parameters(), lr=LR))
+    train("nan", parallel(), nan=2)
+    train("log", parallel(Norm), breaks=2)
+if "parted" in WHAT:
+    model = fully_shard(Net(), mesh=mesh)
+    train("parted", model, torch.optim.AdamW(model.parameters(), lr=LR), clip=0.05)
+    model = fully_shard(Net(), mesh=mesh)
+    train("parted, accumulated", model, parts=3, sync=model.set_requires_gradient_sync)
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    train("parted, mixed", fully_shard(Net(), mesh=mesh, mp_policy=policy))
+    train("two parted", fully_shard(Net(), mesh=mesh), several=torch.optim.SGD)
+    train("parted, log", fully_shard(Net(), mesh=mesh), breaks=2)
+    model = parallelize_module(Net(), mesh, {"first": ColwiseParallel(), "last": RowwiseParallel()})
+    train("tensor parallel", model, alike=True)
+if rank == 0:
+    with open(OUT, "w") as file:
+        json.dump(known, file)
+if "one ends" in WHAT:
+    model = parallel()
+    watched = gradstudio.watch(model, name="one ends", library=LIBRARY)
+    optimizer = torch.optim.SGD(model.parameters(), lr=LR)
+    for step in range(20):
+        if step == 10 and rank == 1:
+            os._exit(7)
+        optimizer.zero_grad()
+        model(torch.randn(16, 6)).square().mean().backward()
+        optimizer.step()
+dist.destroy_process_group()

@@ -1,0 +1,173 @@
+"""Trainings of several processes are one run, with the figures of all of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from waiting import PATIENCE
+
+from gradstudio.core.unknown import is_known
+from gradstudio.session.library.store import Library
+from gradstudio.session.record.ranked_findings import ranked
+from gradstudio.session.record.run import Run
+
+SCRIPT = Path(__file__).parent / "script_of_ranks.py"
+COLUMNS = ("loss", "loss_spread", "grad_norm", "clipped_norm", "weight_norm", "update_ratio")
+
+
+class Trained(NamedTuple):
+    """What the library has of the trainings, by title, what rank 0 knows of them by hand, and what was said."""
+
+    runs: dict[str, Run]
+    known: dict[str, Any]
+    said: str
+
+
+def trained(folder: Path, what: str, ranks: int, *launched: str) -> Trained:
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--standalone", *launched]
+    arguments = [str(SCRIPT), str(folder / "runs.db"), str(folder / "known.json"), what]
+    done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=PATIENCE, check=False)
+    library = Library(folder / "runs.db")
+    runs = {entry.title: library.load(entry.id) for entry in library.entries()}
+    assert len(runs) == len(library.entries()), done.stderr
+    library.close()
+    known = folder / "known.json"
+    return Trained(runs, json.loads(known.read_text()) if known.exists() else {}, done.stderr)
+
+
+@pytest.fixture(scope="module")
+def replicated(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    return trained(tmp_path_factory.mktemp("replicated"), "replicated", 2)
+
+
+@pytest.fixture(scope="module")
+def parted(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    return trained(tmp_path_factory.mktemp("parted"), "parted, one ends", 3)
+
+
+def agrees(found: Trained, title: str) -> None:
+    run = found.runs[title]
+    assert len(run.history) == 4
+    for place, name in enumerate(COLUMNS):
+        wanted = [row[place] for row in found.known[title]]
+        assert run.history.column(name).tolist() == pytest.approx(wanted, rel=1e-6, nan_ok=True), (title, name)
+
+
+def notices(run: Run) -> list[str]:
+    return [event.text for event in run.events if event.kind == "notice"]
+
+
+@pytest.mark.parametrize("title", ["replicated", "accumulated", "hooked", "zero", "reducing", "two reducing", "nan"])
+def test_several_ranks_are_one_run_with_the_mean_loss_and_the_norm_of_all(replicated: Trained, title: str) -> None:
+    agrees(replicated, title)
+    run = replicated.runs[title]
+    assert run.watched is not None and "0 of 2" in dict(run.watched.facts)["rank"]
+    assert [text for text in notices(run) if text.startswith("rank 1 trains on ")]
+
+
+@pytest.mark.parametrize("title", ["parted", "parted, accumulated", "parted, mixed", "two parted", "tensor parallel"])
+def test_parts_of_a_gradient_are_added_up(parted: Trained, title: str) -> None:
+    agrees(parted, title)
+
+
+def test_a_norm_that_no_rank_sees_is_unknown_and_its_local_ones_are_told(replicated: Trained) -> None:
+    run = replicated.runs["aside"]
+    for name in ("grad_norm", "clipped_norm"):
+        assert not any(map(is_known, run.history.column(name)))
+    assert np.isfinite(run.history.column("loss")).all()
+    assert [text for text in notices(run) if "with local norms" in text and "of the update is not known" in text]
+
+
+@pytest.mark.parametrize(
+    ("title", "born"), [("nan", "input 0 of the model holds 1 NaN"), ("log", "the logarithm of a negative")]
+)
+def test_the_rank_that_brought_a_nan_is_named_with_its_birth(replicated: Trained, title: str, born: str) -> None:
+    run = replicated.runs[title]
+    assert run.first_nonfinite_step == 2 and run.provenance is not None
+    assert run.provenance.rank == 1 and run.provenance.cause.startswith(born)
+    (first,) = [found for found in ranked(run) if found.rule == "nan_on_a_rank"]
+    assert first.title == "NaN or Inf on rank 1" and "nonfinite_loss" in run.findings
+    assert "At step 2 the loss of rank 1 was NaN, and that of rank 0 was" in first.evidence and born in first.evidence
+
+
+def test_a_pass_that_takes_all_ranks_is_not_made_again_by_one(parted: Trained) -> None:
+    run = parted.runs["parted, log"]
+    assert run.first_nonfinite_step == 2 and len(run.history) == 4
+    assert run.provenance is not None and (run.provenance.rank, run.provenance.operation) == (1, "LogBackward0")
+
+
+def test_a_rank_that_ends_leaves_the_rows_before_it(parted: Trained) -> None:
+    """The others fail in the step that they cannot make without it."""
+    run = parted.runs["one ends"]
+    assert run.status in ("failed", "interrupted") and len(run.history) <= 10
+    assert "watching ended" not in parted.said
+
+
+def test_a_launcher_is_not_watched_itself(gradstudio: Callable[..., Any]) -> None:
+    answer = gradstudio("watch", "-m", "torch.distributed.run", "--nproc-per-node", "2", "train.py", "--lr", "1")
+    assert answer.code == 2
+    assert "torchrun --nproc-per-node 2 --no-python gradstudio watch train.py --lr 1" in answer.err
+
+
+def test_under_a_launcher_every_rank_is_watched_by_the_command(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(PLAIN)
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", "--no-python"]
+    watch = [
+        sys.executable,
+        "-m",
+        "gradstudio",
+        "watch",
+        "--json",
+        "--out",
+        "out.json",
+        "--library",
+        "runs.db",
+        "train.py",
+    ]
+    root = str(Path(__file__).parents[2])
+    done = subprocess.run(
+        [*command, *watch],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": root},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    (told,) = json.loads((tmp_path / "out.json").read_text())
+    losses = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
+    means = np.mean([each for each in losses], axis=0)
+    library = Library(tmp_path / "runs.db")
+    (entry,) = library.entries()
+    run = library.load(entry.id)
+    library.close()
+    assert told["steps"] == 5 and run.history.column("loss").tolist() == pytest.approx(means.tolist(), rel=1e-9)
+    assert done.stderr.count("5 rows, finished") == 1
+
+
+PLAIN = """
+import json, torch, torch.distributed as dist
+from torch.distributed.optim import ZeroRedundancyOptimizer
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(6, 3))
+optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.SGD, lr=0.1)
+draw, losses = torch.Generator().manual_seed(dist.get_rank()), []
+for _ in range(5):
+    optimizer.zero_grad()
+    loss = model(torch.randn(16, 6, generator=draw)).square().mean()
+    loss.backward()
+    optimizer.step()
+    losses.append(loss.item())
+print(json.dumps(losses), flush=True)
+dist.destroy_process_group()
+"""
