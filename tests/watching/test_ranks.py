@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+import torch
 from waiting import PATIENCE
 
 from gradstudio.core.unknown import is_known
@@ -50,6 +51,8 @@ def replicated(tmp_path_factory: pytest.TempPathFactory) -> Trained:
 
 @pytest.fixture(scope="module")
 def parted(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    if torch.__version__.startswith(("2.4.", "2.5.")):
+        pytest.skip("fully_shard of this torch needs a GPU")
     return trained(tmp_path_factory.mktemp("parted"), "parted, one ends", 3)
 
 
@@ -144,8 +147,8 @@ def test_under_a_launcher_every_rank_is_watched_by_the_command(tmp_path: Path) -
     )
     assert done.returncode == 0, done.stderr
     (told,) = json.loads((tmp_path / "out.json").read_text())
-    losses = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
-    means = np.mean([each for each in losses], axis=0)
+    losses = [json.loads((tmp_path / f"losses-{rank}.json").read_text()) for rank in range(2)]
+    means = np.mean(losses, axis=0)
     library = Library(tmp_path / "runs.db")
     (entry,) = library.entries()
     run = library.load(entry.id)
@@ -168,6 +171,7 @@ for _ in range(5):
     loss.backward()
     optimizer.step()
     losses.append(loss.item())
-print(json.dumps(losses), flush=True)
+with open(f"losses-{dist.get_rank()}.json", "w") as file:
+    json.dump(losses, file)
 dist.destroy_process_group()
 """
