@@ -383,7 +383,7 @@ class Watcher:
         """Record a step. Return whether the run has diverged. Of the steps that a loss scaler skips, the first is told
         in full."""
         found = self._running[observer]
-        spared = found.spared
+        spared, harmless = found.spared, found.harmless
         self._record(found, observer, made)
         if found.joined is not None:
             return found.has_diverged  # rank 0 tells of it once the figures of all ranks are there
@@ -400,10 +400,16 @@ class Watcher:
                 "the loss scaler skipped that update, and the training goes on; later such steps are events of the run"
             )
             say(self._named(found, said))
+        if found.harmless and not harmless:
+            say(self._named(found, "its gradient was finite all the same, and the training goes on"))
         if (row := found.news) is None:
             return found.has_diverged
         was_held = row is not made and row is not found.told_late  # and told then, if it was the first of its kind
-        if policy == "raise" or (found.has_diverged and not was_held) or bool(found.spared) is was_held:
+        if (
+            policy == "raise"
+            or (found.has_diverged and not was_held)
+            or bool(found.spared + found.harmless) is was_held
+        ):
             try:
                 act(self._lines(found, row.step, row if isinstance(row, Row) else row.row()), policy, say)
             except FloatingPointError as fault:

@@ -1080,7 +1080,7 @@ def test_an_optimizer_keeps_a_spike_only_while_its_mean_of_squares_does(beta2: f
     made = [replace(each, settings=each.settings and each.settings._replace(beta2=beta2)) for each in made]
     found = diagnose(made).get("updates_after_spike")
     assert (found is not None) is told
-    assert found is None or "of which the spike still is 100 %" in found.meaning
+    assert found is None or "of which such gradients still are 100 %" in found.meaning
 
 
 def test_a_clip_whose_norm_overflows_is_named_and_the_explosion_stays_its_cause() -> None:

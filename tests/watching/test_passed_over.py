@@ -374,6 +374,7 @@ def test_the_birth_of_a_later_divergence_is_its_own(watch: Watch) -> None:
         if step:
             optimizer.step()
         optimizer.zero_grad()
+    one.close()
     (run,) = runs_of(one)
     assert skipped_before(run) == [0] and run.first_nonfinite_step == 1
     assert run.provenance is not None and run.provenance.operation == "LogBackward0"

@@ -243,3 +243,24 @@ def test_parameters_that_no_optimizer_holds_are_noted_where_all_optimizers_are_w
         optimizer.step()
     found = told(one)["without_optimizer"]
     assert found.severity == "info" and found.layers == ("model.0.weight", "model.0.bias")
+
+
+@pytest.mark.parametrize(("lasts", "outcome"), [(1, "finished"), (30, "nonfinite")])
+def test_a_loss_that_alone_is_not_finite_is_no_divergence(watch: Watch, lasts: int, outcome: str) -> None:
+    """As of a batch of which every label is left out: the mean over none is NaN, and its gradient 0."""
+    model = nn.Linear(6, 3)
+    optimizer = SGD(model.parameters(), lr=0.01)
+    one = watch(model, optimizer)
+    for step in range(40):
+        labels = torch.full((16,), -100 if 5 <= step < 5 + lasts else 1)
+        optimizer.zero_grad()
+        functional.cross_entropy(model(x()), labels).backward()
+        optimizer.step()
+    found = told(one)
+    (run,) = runs_of(one)
+    assert run.status == outcome
+    if lasts == 1:
+        assert found["harmless_loss"].evidence.startswith(
+            "The loss of step 5 is NaN, while the norm of its gradient is 0"
+        )
+        assert "`ignore_index`" in found["harmless_loss"].remedies[0]

@@ -18,8 +18,8 @@ from gradstudio.core.provenance import Provenance
 # became of the units, how large a step is, and only then what the loss does. A loss or gradient that is not finite is
 # the end of most of these; where it is born in the loss itself, none of the others has fired.
 ORDER = (
-    "activation_twice", "probabilities_for_logs", "shapes_broadcast", "evaluation_mode", "spoiled_buffer",
-    "spoiled_state", "nothing_moves", "without_optimizer", "frozen_parameters", "undivided_sum",
+    "activation_twice", "probabilities_for_logs", "shapes_broadcast", "evaluation_mode", "harmless_loss",
+    "spoiled_buffer", "spoiled_state", "nothing_moves", "without_optimizer", "frozen_parameters", "undivided_sum",
     "ranks_alike", "uneven_shares", "reduced_too_often", "rank_ran_out", "nan_on_a_rank", "ranks_apart",
     "clip_before_reduction",
     "accumulation_mismatch", "clip_on_scaled_gradients", "clip_without_effect", "loop_order",
@@ -60,7 +60,9 @@ _UNITS = ("saturated_activation", "dead_units")  # what large updates and gradie
 _OF_THE_LOOP = ("accumulation_mismatch", "clip_on_scaled_gradients", "clip_without_effect", "loop_order")
 # The work of ranks is wasted, their gradient a little off, or one leaves the others: nothing brings it, and it brings
 # nothing else that is found.
-_ALONE = ("ranks_alike", "reduced_too_often", "uneven_shares", "rank_ran_out", "spoiled_buffer", "spoiled_state")
+_ALONE = ("ranks_alike", "reduced_too_often", "uneven_shares", "rank_ran_out", "harmless_loss", "spoiled_buffer",
+    "spoiled_state",
+)  # fmt: skip
 # What a watch hears of the loss and the loop explains that a run learns little, and no NaN.
 _OF_THE_SCRIPT = ("activation_twice", "probabilities_for_logs", "shapes_broadcast", "evaluation_mode", "nothing_moves")
 _LEARNS_LITTLE = (

@@ -62,6 +62,12 @@ _FAULTS: dict[str, _Fault] = {
         "tasks, nothing is wrong.",
         ("`(loss / {}).backward()`",),
     ),
+    "harmless_loss": _Fault(
+        "warning", "A loss that is not finite, and did no harm",
+        "Its gradient was finite, so the update did not carry it into the weights. A mean of losses is not "
+        "finite for it.",
+        ("{}",),
+    ),
     "spoiled_buffer": _Fault(
         "critical", "A buffer of the model is not finite",
         "A running mean or variance never loses a NaN or Inf: in evaluation the model gives NaN from there on, though "
@@ -84,7 +90,7 @@ def heard_fault(
 ) -> Finding:  # fmt: skip
     """Return the finding of a rule. `known` fills its remedies; `severity`: another than is usual for it."""
     fault = _FAULTS[rule]
-    remedies = tuple(line.format(known or "...") for line in fault.remedies)
+    remedies = tuple(line.format(known or "...") for line in fault.remedies if known or line != "{}")
     return Finding(
         rule, severity or fault.severity, fault.title, first, last, layers, evidence, fault.meaning, remedies
     )

@@ -58,15 +58,16 @@ class UpdatesAfterSpike(Looking):
             self._say(history, before, after)
 
     def _kept(self, history: History) -> float:
-        """Return the share of the spike in the running mean of squares, summed over all entries; 0 where that is not
-        known."""
+        """Return the share of the spike, and of such ones after it, in the running mean of squares, summed over all
+        entries; 0 where that is not known."""
         settings = mechanism.in_force(history, self._spike)
         if settings is None or not 0 < settings.beta2 < 1:
             return 0.0
         start = max(len(history) - round(_FORGOTTEN / (1 - settings.beta2)), 0)
         norms = history.column("clipped_norm", start)
         squares = np.where(np.isfinite(norms), norms, 0.0) ** 2 * settings.beta2 ** np.arange(len(norms) - 1, -1, -1)
-        return float(squares[self._spike - start] / squares.sum()) if start <= self._spike else 0.0
+        spikes = norms > self.times * self._usual
+        return float(squares[spikes].sum() / squares.sum())
 
     def _say(self, history: History, before: float, after: float) -> None:
         settings = mechanism.in_force(history, self._spike)
@@ -78,8 +79,8 @@ class UpdatesAfterSpike(Looking):
                 f"step {self._spike:,}, and {number(self._usual)} in the median before. The median update was "
                 f"{number(before)} times as large as the weights before it, and {number(after)} in the last "
                 f"{min(last - self._spike - self.rested, self.window)} steps up to step {last:,}.",
-            "The optimizer divides by the root of its running mean of squared gradients, of which the spike still is "
-            f"{percent(self._kept(history))}. It keeps a gradient{memory}, so the updates stay small."
+            "The optimizer divides by the root of its running mean of squared gradients, of which such gradients still "
+            f"are {percent(self._kept(history))}. It keeps a gradient{memory}, so the updates stay small."
             f"{mechanism.turned(history, self._spike)}",
             ("clipping.kind=norm",), first=self._spike,
         )  # fmt: skip

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -56,6 +57,12 @@ def figures(run: Run) -> Figures:
 def skipped_batches(run: Run) -> list[Event]:
     """Return the batches that a watched script has gone on without, as they were not finite: the first MOST_ALIKE."""
     return [event for event in run.events if event.kind == "nan_batch"] if run.watched is not None else []
+
+
+def count_of(skipped: Sequence[Event]) -> int:
+    """Return how many batches these events are about: one in a row with others is told with them."""
+    told = [re.search(r", (\d+) steps; no update was made", event.text) for event in skipped]
+    return sum(1 if found is None else int(found[1]) for found in told)
 
 
 def _seen(value: np.ndarray) -> float | None:

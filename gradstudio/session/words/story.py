@@ -11,7 +11,7 @@ from gradstudio.core.task_measures import has_test_set, measure
 from gradstudio.core.text import number, one_line, percent, plural
 from gradstudio.session.record.ranked_findings import ranked
 from gradstudio.session.record.run import MOST_ALIKE, Run
-from gradstudio.session.record.run_figures import Figures, figures, skipped_batches
+from gradstudio.session.record.run_figures import Figures, count_of, figures, skipped_batches
 from gradstudio.session.record.watched_script import WatchedScript
 from gradstudio.session.running.investigation import heading, sentence
 from gradstudio.session.words import names
@@ -218,7 +218,7 @@ def in_words(run: Run) -> str:
         )
     if batches := skipped_batches(run):
         more = " or more" * (len(batches) == MOST_ALIKE)
-        count = plural(len(batches), "batch", "batches") + more
+        count = plural(count_of(batches), "batch", "batches") + more
         lines.append(f"  skipped    {count}; before step {batches[0].step:,} {batches[0].text}")
     for compared in run.compared:
         lines.append(f"  compared   step {compared.step:,}: {names.comparison(compared, run.experiment)}")

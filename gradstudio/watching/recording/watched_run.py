@@ -21,7 +21,9 @@ from torch import nn
 from torch.optim import Optimizer
 
 import gradstudio
+from gradstudio.core.diagnosis.birth_remedies import of_birth
 from gradstudio.core.diagnosis.finding import Finding
+from gradstudio.core.diagnosis.heard_faults import heard_fault
 from gradstudio.core.events import Kind
 from gradstudio.core.history import Layer, Row
 from gradstudio.core.presets import Preset
@@ -101,6 +103,7 @@ class WatchedRun:
         self.remote = Remote()
         self.passed_over = 0  # batches that were not finite and that the script went on without
         self.left_out = 0  # updates that the watch kept from the weights, as it was asked to
+        self.harmless = 0  # steps whose loss alone was not finite
         self.spared = 0  # steps whose loss was not finite, and from which a loss scaler kept the weights
         self.birth = self._birth = self._held_birth = _NO_BIRTH  # of the latest row, of the next one, of what is held
         self._held: list[MeasuredStep] = []
@@ -364,13 +367,28 @@ class WatchedRun:
         """Record the rows that are held as harmless: the training goes on."""
         assert self._run is not None
         held, self._held = self._held, []
-        self.spared += sum(not made.left_out for made in held)
+        self.spared += sum(not (made.left_out or made.is_of_loss_alone) for made in held)
+        self.harmless += sum(made.is_of_loss_alone for made in held)
         with self._recording:
             self.gather()
             step = len(self._run.history)
             self._rows.extend(replace(made.row(), harmless=True) for made in held)
             self.gather()
             self._writer.note("nan_batch", self._of_the_held(held, self._spoiled_buffer()), step)
+            if held[0].is_of_loss_alone:
+                self._writer.find(self._of_the_loss_alone(held[0], step))
+
+    def _of_the_loss_alone(self, made: MeasuredStep, step: int) -> Finding:
+        """Return the finding of a loss that is not finite and does no harm."""
+        provenance, _ = self._held_birth
+        told = (
+            f"The loss of step {step:,} is {number(made.loss)}, while the norm of its gradient is "
+            f"{number(made.gradient.norm)}; the weights are finite after it, and the training goes on."
+        )
+        if provenance is not None:
+            told += f" It was {place_and_cause(provenance)}."
+        lines = of_birth(provenance) if provenance is not None else None
+        return heard_fault("harmless_loss", told, step, step, known=(lines or ("",))[0])
 
     def _of_the_held(self, held: list[MeasuredStep], spoiled: str) -> str:
         """Return what is said of these steps, and of a buffer that they have spoiled."""
@@ -382,6 +400,8 @@ class WatchedRun:
             else f"where it was born is not known: {unknown or 'nobody searched for it'}"
         )
         spoils = f"; its buffer {spoiled} holds NaN" * bool(spoiled)
+        if held[0].is_of_loss_alone:
+            return brief(f"{told}, with a gradient that is finite all the same{spoils}; {born}", LONGEST)
         by = "watch, as on_nonfinite='skip' asks" if held[0].left_out else "loss scaler"
         return brief(f"a batch was skipped by the {by}: {told}; no update was made{spoils}; {born}", LONGEST)
 

@@ -51,8 +51,14 @@ class MeasuredStep(NamedTuple):
 
     @property
     def spares_weights(self) -> bool:
-        """Whether sound weights were kept from a loss that is not finite, by a loss scaler or by the watch."""
-        return self.left_out or (self.skipped and math.isfinite(self.change.weight_norm))
+        """Whether sound weights were kept from a loss that is not finite, by a loss scaler or by the watch, or by a
+        gradient that is finite all the same."""
+        return self.left_out or (self.skipped and math.isfinite(self.change.weight_norm)) or self.is_of_loss_alone
+
+    @property
+    def is_of_loss_alone(self) -> bool:
+        """Whether the loss alone is not finite: gradient and update were."""
+        return not self.gradient.nonfinite and math.isfinite(self.gradient.norm + self.change.norm)
 
     @property
     def broke_weights(self) -> bool:
