@@ -50,6 +50,7 @@ from gradstudio.watching.recording.closing_lines import tell
 from gradstudio.watching.recording.watched_run import Script, WatchedRun
 from gradstudio.watching.script import model_layers
 from gradstudio.watching.steps.heard_steps import Observer
+from gradstudio.watching.steps.joined_observer import JoinedObserver
 from gradstudio.watching.steps.measured_step import MeasuredStep
 from gradstudio.watching.steps.watch_options import Options
 
@@ -225,12 +226,10 @@ class Watcher:
         ]
         if len(members) < 2 or not model_layers.modules_with([tensor for each in members for tensor in each.held()]):
             return
-        whole = Observer(self, None, None, self._guard, first.name, options=first.options)
-        self._observers[self._observers.index(first)] = whole
-        self._observers = [each for each in self._observers if each not in members]
         for each in members:
             del self._running[each]
-        whole.take_over(members)
+        self._observers[self._observers.index(first)] = JoinedObserver(self, members, self._guard)
+        self._observers = [each for each in self._observers if each not in members]
 
     def _alone(self) -> Observer | None:
         """Return the only observer, where nothing but its own training is going on: mostly, and quickly."""

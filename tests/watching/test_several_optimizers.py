@@ -165,6 +165,31 @@ def test_optimizers_that_step_within_the_backward_pass_are_one_run(watch: Watch)
     assert rates == [0.05] * 5 and dict(run.watched.facts)["optimizer"] == "SGD(lr=0.05)"
 
 
+@pytest.mark.parametrize("policy", ["raise", "skip"])
+def test_what_is_not_finite_is_kept_from_weights_within_the_backward_pass(watch: Watch, policy: str) -> None:
+    model = small_net()
+    of_each = {weight: torch.optim.AdamW([weight], lr=0.05, foreach=False) for weight in model.parameters()}
+    one = watched_by(watch, model, [*of_each.values()], on_nonfinite=policy)
+
+    def arrived(weight: Any) -> None:
+        of_each[weight].step()
+        of_each[weight].zero_grad()
+
+    for weight in model.parameters():
+        weight.register_post_accumulate_grad_hook(arrived)
+    raised = 0
+    for step in range(4):
+        try:
+            (square_loss(model) / (step != 2)).backward()
+        except FloatingPointError:
+            raised += 1
+            model.zero_grad()
+    run_alone(one)
+    assert all(bool(torch.isfinite(each).all()) for each in model.parameters())
+    assert raised == (policy == "raise") and len(columns(one, "loss")[0]) == 4
+    assert columns(one, "skipped") == [[0, 0, policy == "skip", 0]]
+
+
 @pytest.mark.parametrize("generator_first", [True, False])
 def test_the_two_of_a_gan_within_one_module_are_two_runs(watch: Watch, generator_first: bool) -> None:
     class Gan(nn.Module):

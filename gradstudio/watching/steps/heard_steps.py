@@ -9,8 +9,6 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from operator import is_
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,11 +19,11 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.history import LAYER_METRICS, LOOK_EVERY, Layer, Row, loss_broke
-from gradstudio.core.provenance import Provenance, ProvenanceUnknown
+from gradstudio.core.provenance import Provenance
 from gradstudio.core.unknown import UNKNOWN, is_known
 from gradstudio.session.library.store import MOST_LAYERS
 from gradstudio.watching.births.passed_over import PassedOver
-from gradstudio.watching.births.step_births import MADE_BY_THE_SCRIPT, MOST_SEARCHES, Births
+from gradstudio.watching.births.step_births import MADE_BY_THE_SCRIPT, MOST_SEARCHES
 from gradstudio.watching.hearing.guard import say, say_once
 from gradstudio.watching.hearing.heard_loop import NEAR, HeardLoop
 from gradstudio.watching.hearing.hooks import Roots
@@ -33,15 +31,16 @@ from gradstudio.watching.hearing.number_format import AutocastHeard
 from gradstudio.watching.hearing.rank_place import here
 from gradstudio.watching.measuring.after_step import AfterStep
 from gradstudio.watching.measuring.device_parameters import parameters_of
-from gradstudio.watching.measuring.parameters import NOT_MEASURED, Change, Gradient, NotMeasurable, Parameters, sizes
+from gradstudio.watching.measuring.parameters import NOT_MEASURED, Change, Gradient, NotMeasurable, Parameters
 from gradstudio.watching.measuring.parted_parameters import share_of
 from gradstudio.watching.script import model_layers
 from gradstudio.watching.script.module_layers import ModuleLayers
 from gradstudio.watching.script.source_lines import is_own
-from gradstudio.watching.steps.joined import JoinedOptimizers, Parts, main_of, members_of, together
+from gradstudio.watching.steps.joined import main_of
 from gradstudio.watching.steps.measured_step import MeasuredStep
 from gradstudio.watching.steps.open_step import OpenStep
 from gradstudio.watching.steps.script_facts import SettingsReader, loss_later, loss_of, rate_of
+from gradstudio.watching.steps.trained import Trained
 from gradstudio.watching.steps.training_look import TrainingLook
 from gradstudio.watching.steps.watch_options import Options
 
@@ -65,7 +64,7 @@ class Sink(Protocol):
 _DEFAULT = Options()
 
 
-class Observer:
+class Observer(Trained):
     """Watches the parameters that one optimizer trains. Without an optimizer, it takes an update by hand for a step:
     weights that have moved by the next backward pass."""
 
@@ -82,23 +81,14 @@ class Observer:
         """`guard` wraps a function that torch calls in a step. `tensors` are what is trained where there is neither an
         optimizer nor a model. One of `options.every` steps is measured in full, and each that is not finite."""
         self.options = options
-        self._sink, self.name, self._tensors = sink, name, list(tensors)
-        self._model_is_given = model is not None
-        self._guard, self._guarded_ready = guard, guard(self.make_ready)
-        self._guarded_last = guard(self._last)
-        # weak, as a script may make a hundred models, one after the other
-        self._optimizer: Callable[[], Any] = _nobody if optimizer is None else weakref.ref(optimizer, self._on_gone)
-        self._models = [weakref.ref(model, self._on_gone)] if model is not None else []
+        super().__init__(optimizer, model, tensors, guard)
+        self._sink, self.name = sink, name
+        self._guarded_ready, self._guarded_last = guard(self.make_ready), guard(self._last)
         self.thread = threading.get_ident()  # the one that trains it, and alone may look at its gradients
         self.claimed = False  # whether it has trained; until then it may come to train in another thread
         self.latest = 0  # number of the latest backward pass that reached it, of those of the process
         self.gone = False  # True once there is nothing left that could be trained
         self._settling = self._settled = False
-        self.births = Births(*self.models, guard=guard)
-        self._trained: tuple[int, ...] | None = None  # ids of the parameters that the rows describe
-        self._seen: list[Tensor] = []  # all that were held by then
-        self._seen_trained: list[bool] = []  # which of them were trained
-        self._seen_sizes: list[int] = []
         self._refused: tuple[int, ...] | None = None  # of those that cannot be measured
         self.clipping = ("none", 0.0)
         self.autocast = AutocastHeard()
@@ -118,7 +108,6 @@ class Observer:
         self.joined: Observer | None = None  # the one that has taken over, with other optimizers of the same model
         self.first_of = 0, 0  # number of the backward pass of the first step, and how many it had
         self._roots: Roots | None = None  # of the backward pass that is at work
-        self._parts: Parts | None = None  # of optimizers that step within the backward pass
         self._marks: list[int] | None = None  # of the gradients before the backward pass that is at work
         self._step = OpenStep()
         self._after_step: AfterStep | None = None  # of a training of several processes
@@ -150,95 +139,24 @@ class Observer:
     def next_step(self) -> int:
         return self._rows
 
-    def held(self) -> list[Tensor]:
-        """Return every parameter that may come to be trained."""
-        optimizer, models = self.optimizer, self.models
-        if optimizer is not None:
-            return model_layers.of_optimizer(optimizer)
-        return [tensor for model in models for tensor in model.parameters()] if models else self._tensors
-
-    def find_models(self) -> None:
-        """Find the models of an optimizer, if possible before their first pass, so that a NaN in that is found too."""
-        held, models = self.held(), self.models
-        if self._model_is_given or not held:
-            return
-        if models and {id(tensor) for tensor in held} <= {id(each) for model in models for each in model.parameters()}:
-            return
-        trained = [tensor for tensor in held if tensor.requires_grad]
-        found = model_layers.models_of(held)
-        if not found and len(trained) < len(held):
-            found = model_layers.models_of(trained)
-        if [id(either[0]) for either in found] != list(map(id, models)):
-            self.births.remove()
-            self._models = [weakref.ref(either[0], self._on_gone) for either in found]
-            self.births = Births(*found, guard=self._guard)
-
-    @property
-    def optimizer(self) -> Any:
-        """The optimizer, or several that are taken for one; None where there is none, or none any more."""
-        return self._optimizer()
-
-    def has(self, optimizer: Optimizer) -> bool:
-        """Return whether this is the optimizer, or one of several."""
-        found = self._optimizer()
-        return found is optimizer or (isinstance(found, JoinedOptimizers) and found.has(optimizer))
-
     @property
     def waits_to_join(self) -> bool:
         """Whether its first step is made and not told yet."""
         return self._rows == 1 and self._undelivered is not None and self.first_of[1] > 0
-
-    def take_over(self, members: Sequence[Observer]) -> None:
-        """Observe the optimizers of several others from here on, as one, and tell of their first step."""
-        first = members[0]
-        optimizers = [each for member in members for each in members_of(member.optimizer)]
-        joined = JoinedOptimizers(optimizers, lambda: self._on_gone(self._optimizer))
-        self._optimizer = joined.alive
-        self._stepped_in_scaler, self._in_scaler = True, first._in_scaler
-        self.thread, self.claimed, self.latest = first.thread, True, max(each.latest for each in members)
-        self.autocast, self._clock = first.autocast, first._clock
-        self.schedules = [each for member in members for each in member.schedules]
-        steps = [(member.parameters.given, member._first()) for member in members]
-        for member in members:
-            member.births.remove()
-            member._let_go()
-            member.joined = self
-        if not self.bind():
-            return
-        place = {id(tensor): index for index, tensor in enumerate(self.parameters.given)}
-        places = [[place[id(tensor)] for tensor in tensors] for tensors, _ in steps]
-        self._rows = 1
-        self._sink.take(self, self._as_shown(together([made for _, made in steps], places)))
 
     def _first(self) -> MeasuredStep:
         give, self._undelivered = self._undelivered, None
         assert give is not None
         return give()
 
-    @property
-    def models(self) -> list[nn.Module]:
-        """The models that are trained, in the order of the optimizer: mostly one."""
-        return [model for each in self._models if (model := each()) is not None]
-
-    @property
-    def called(self) -> list[nn.Module]:
-        """The same models as the script calls them, as far as that has been seen: with what it has put around them."""
-        with suppress(ProvenanceUnknown):
-            return self.births.models
-        return []
-
     def waits_for(self, model: nn.Module) -> bool:
         """Return whether it observes this model and knows no optimizer and no step of it yet."""
-        return self._optimizer is _nobody and any(each is model for each in self.models) and not self._rows
-
-    def adopt(self, optimizer: Optimizer) -> None:
-        """Take this optimizer for the one that trains the model."""
-        self._optimizer = weakref.ref(optimizer, self._on_gone)
+        return self._is_by_hand and any(each is model for each in self.models) and not self._rows
 
     def _on_gone(self, of: object) -> None:
         """Let go of the parameters: the script has. Where the garbage collector calls this in the midst of torch or of
         the watch itself, or in another thread, what is left to record waits for `settle`: locks may be held."""
-        if of is self._optimizer or (self._optimizer is _nobody and of in self._models):
+        if of is self._optimizer or (self._is_by_hand and of in self._models):
             self.gone = True
             frame = sys._getframe().f_back  # None at the end of Python
             if not self._has_more_to_tell or (frame is not None and is_own(frame.f_code.co_filename)):
@@ -324,23 +242,6 @@ class Observer:
         self._anew()
         return True
 
-    def _are_as_seen(self) -> bool:
-        """Return whether the same tensors are held as when the run began, of the same sizes, and the same of them are
-        trained."""
-        optimizer, before = self._optimizer(), self._seen
-        if optimizer is not None and len(groups := optimizer.param_groups) == 1:
-            held = groups[0]["params"]
-        else:
-            held = self.held()
-        if not (len(held) == len(before) and all(map(is_, held, before))):
-            return False
-        return [tensor.requires_grad for tensor in held] == self._seen_trained and sizes(held) == self._seen_sizes
-
-    def _see(self, held: list[Tensor]) -> None:
-        """Keep what the run begins with."""
-        self._seen, self._seen_trained = held, [tensor.requires_grad for tensor in held]
-        self._seen_sizes = sizes(held)
-
     def _has_grown(self) -> bool:
         """Return whether parameters have come to be trained beside those that were, as where a layer is unfrozen, or
         in place of them all, or some have other sizes."""
@@ -364,18 +265,12 @@ class Observer:
         # no backward pass was heard of them, as where the script puts gradients there itself
         return self.optimizer is not None and any(id(each.grad) in gradients for each in self.held()) and self.bind()
 
-    def trains_any(self, tensors: set[int]) -> bool:
-        """Return whether one of these, which are ids, is one of the parameters."""
-        return self._trained is not None and not tensors.isdisjoint(self._trained)
-
     # ---- what is heard
 
     def before_backward(self, roots: Roots) -> None:
         self.deliver()
         self._read()
         self._marks, self._roots = None, roots
-        if self._step.is_ready and self._is_joined:
-            self._finish(skipped=self._was_skipped())  # not all of them have stepped
         if self._step.is_ready:  # a further evaluation within a step, as LBFGS makes: the row describes the first
             self._step.is_evaluated_again = True
             return
@@ -452,9 +347,6 @@ class Observer:
     def after_backward(self, roots: Roots) -> bool:
         """Measure what a backward pass gave. Return whether it was one of these parameters."""
         self._roots = None
-        if self._parts is not None and (whole := self._parts.whole()) is not None:
-            self._finish_parts(roots, *whole)
-            return True
         if self._marks is None or self._trained is None:
             return self._step.is_ready
         moved = self.parameters.have_moved(self._marks) or (self.parameters.may_wait and self.births.came_back)
@@ -589,9 +481,6 @@ class Observer:
 
     def before_step(self, optimizer: Optimizer, arguments: Any, named: Any) -> Any:
         """Hear that the optimizer steps. Return other arguments where it brings its own backward passes."""
-        if self._is_joined:
-            self._before_one_of_several(optimizer)
-            return None
         self.deliver()
         is_within = bool(self._step.left_out) or (self._step.is_ready and self.parameters.gradients_are_there)
         if is_within and not self._step.is_evaluated_again:
@@ -695,53 +584,8 @@ class Observer:
     def _is_scaled(self) -> bool:
         return self._step.scale != 1
 
-    @property
-    def _is_joined(self) -> bool:
-        return isinstance(self._optimizer(), JoinedOptimizers)
-
-    def _before_one_of_several(self, optimizer: Optimizer) -> None:
-        """Hear that one of the optimizers steps, after the backward pass or within it."""
-        if self._roots is not None:
-            self.deliver()
-            if self._parts is None:
-                self._parts = Parts(self.optimizer.members, self.parameters.given, updates=self.options.updates)
-            self._step.gradient = self._parts.before(optimizer)
-            if self._step.gradient.nonfinite:
-                self._sink.explain(self, self.births.explain(), self.births.unknown)
-            self._step.rate = rate_of(self.optimizer.param_groups[0])
-            return
-        if self._step.is_ready and id(optimizer) in self.optimizer.skipped:
-            self._finish(skipped=self._was_skipped())  # it steps again, without the others
-        if not self._step.is_ready:
-            self.deliver()
-            self.make_ready()
-
-    def _was_skipped(self) -> bool:
-        """Return whether an update of the step was skipped."""
-        skipped: dict[int, bool] = self.optimizer.skipped
-        return any(skipped.values()) or bool(self._step.left_out)
-
-    def _finish_parts(self, roots: Roots, gradient: Gradient, change: Change, clipped: float) -> None:
-        """Make the row of a step within the backward pass."""
-        self.autocast.passed(roots.tensors, self._device, first=True)
-        step = self._step
-        step.losses, step.micro_batches, step.scale = loss_of(roots), 1, roots.scale
-        step.gradient, step.clipped_norm = gradient, lambda: clipped
-        if not gradient.nonfinite and not loss_broke(step.losses):
-            self.births.all_finite()
-        self._finish(skipped=False, change=lambda: change)
-
     def after_step(self, optimizer: Optimizer) -> None:
         self._stepped_in_scaler = True
-        if self._is_joined:
-            if self._parts is not None and self._parts.after(optimizer):
-                return
-            skips = getattr(optimizer, "found_inf", None)
-            if self._step.is_ready and self.optimizer.stepped(
-                optimizer, skipped=skips is not None and bool(float(skips))
-            ):
-                self._finish(skipped=self._was_skipped())
-            return
         gradient = self._step.gradient
         if self._step.is_empty and gradient is not None and not self._has_moved(gradient):
             self._training.moved_nothing()
@@ -749,7 +593,7 @@ class Observer:
         elif self._step.left_out:
             self._finish(skipped=True)
         elif self._step.is_ready:
-            self._finish(skipped=_found_inf(self._optimizer()))
+            self._finish(skipped=found_inf(optimizer))
 
     def _has_moved(self, gradient: Gradient) -> bool:
         """Return whether the update has changed a weight, as far as that is measured."""
@@ -763,8 +607,10 @@ class Observer:
         self._in_scaler = False
         if not self._stepped_in_scaler and self._trained is not None:
             self.make_ready()
-            if not self._is_joined or self.optimizer.stepped(optimizer, skipped=True):
-                self._finish(skipped=True)
+            self._leave_to_scaler(optimizer)
+
+    def _leave_to_scaler(self, _optimizer: Optimizer) -> None:
+        self._finish(skipped=True)
 
     def _step_by_hand(self) -> None:
         """Make a row of an update without an optimizer, if there was one."""
@@ -783,10 +629,8 @@ class Observer:
 
     def _last(self) -> None:
         self._read()
-        if self._is_joined and self._step.is_ready:
-            self._finish(skipped=self._was_skipped())
         self.deliver()
-        if self._optimizer is _nobody and self._trained is not None and self._step.gradient is not None:
+        if self._is_by_hand and self._trained is not None and self._step.gradient is not None:
             self._step_by_hand()
             self.deliver()
         if self._trained is not None:
@@ -799,7 +643,7 @@ class Observer:
             self._stop_short(PassedOver(*ended, self.births.unknown, after_backward=False))
             self.births.clear()
         elif (
-            self._optimizer is not _nobody
+            not self._is_by_hand
             and self._step.micro_batches
             and not (self._step.is_ready or self._step.used is not None)
             and self._is_broken
@@ -895,8 +739,6 @@ class Observer:
             waits = self.parameters.answers_later and not made.brings_news
         if not waits:
             self.deliver()
-        if isinstance(optimizer, JoinedOptimizers):
-            optimizer.skipped.clear()
         self.births.clear()
         step.put_back()
         self._step = OpenStep()
@@ -947,7 +789,7 @@ class Observer:
         return 0 < NEAR * step.scale * gradient.norm <= step.clipped_norm() / step.factor < math.inf
 
 
-def _found_inf(optimizer: Any) -> bool:
+def found_inf(optimizer: Any) -> bool:
     """Return whether a fused optimizer has skipped its update by itself."""
     skips = getattr(optimizer, "found_inf", None)
     return skips is not None and bool(float(skips))
@@ -956,7 +798,3 @@ def _found_inf(optimizer: Any) -> bool:
 def _not_measured() -> Change:
     """Stands for a change that nobody measures."""
     return NOT_MEASURED
-
-
-def _nobody() -> None:
-    """Stands for the reference to an optimizer where there is none."""

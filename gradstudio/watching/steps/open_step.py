@@ -53,6 +53,7 @@ class OpenStep:
     clipped_norm: Callable[[], float] = unknown_norm
     factor: float = 1.0  # by which a fused optimizer divides
     left_out: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # weights without their gradients, with them
+    is_put_back: bool = False  # whether they have them again
 
     def anew(self) -> OpenStep:
         """Return the step as the script begins it again."""
@@ -61,12 +62,14 @@ class OpenStep:
 
     def leave_out(self, tensors: list[Tensor]) -> None:
         """Let an optimizer find no gradient, so that it changes neither weights nor state."""
+        self.is_put_back = False
         self.left_out = [(tensor, gradient) for tensor in tensors if (gradient := tensor.grad) is not None]
         for tensor, _ in self.left_out:
             tensor.grad = None
 
     def put_back(self) -> None:
         """Give the weights back the gradients that were left out."""
-        for tensor, gradient in self.left_out:
+        for tensor, gradient in () if self.is_put_back else self.left_out:
             if tensor.grad is None:
                 tensor.grad = gradient
+        self.is_put_back = True

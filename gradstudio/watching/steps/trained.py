@@ -1,0 +1,121 @@
+"""What is trained: the parameters of an optimizer, or of a model that is updated by hand, and the modules that have
+them."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from operator import is_
+from typing import Any
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from gradstudio.core.provenance import ProvenanceUnknown
+from gradstudio.watching.births.step_births import Births
+from gradstudio.watching.measuring.parameters import sizes
+from gradstudio.watching.script import model_layers
+
+
+class Trained:
+    """Knows the optimizer and the models, whose births it keeps, by weak references: a script may make a hundred
+    models, one after the other."""
+
+    def __init__(
+        self,
+        optimizer: Optimizer | None,
+        model: nn.Module | None,
+        tensors: Sequence[Tensor],
+        guard: Callable[[Any], Any],
+    ) -> None:
+        self._tensors, self._model_is_given, self._guard = list(tensors), model is not None, guard
+        self._optimizer: Callable[[], Any] = _nobody if optimizer is None else weakref.ref(optimizer, self._on_gone)
+        self._models = [weakref.ref(model, self._on_gone)] if model is not None else []
+        self.births = Births(*self.models, guard=guard)
+        self._trained: tuple[int, ...] | None = None  # ids of the parameters that the rows describe
+        self._seen: list[Tensor] = []  # all that were held by then
+        self._seen_trained: list[bool] = []  # which of them were trained
+        self._seen_sizes: list[int] = []
+
+    def _on_gone(self, of: object) -> None:
+        """Hear that a script has let go of the optimizer or of a model."""
+        raise NotImplementedError
+
+    @property
+    def _is_by_hand(self) -> bool:
+        """Whether there never was an optimizer."""
+        return self._optimizer is _nobody
+
+    @property
+    def optimizer(self) -> Any:
+        """The optimizer, or several that are taken for one; None where there is none, or none any more."""
+        return self._optimizer()
+
+    def has(self, optimizer: Optimizer) -> bool:
+        """Return whether this is the optimizer, or one of several."""
+        return self._optimizer() is optimizer
+
+    def held(self) -> list[Tensor]:
+        """Return every parameter that may come to be trained."""
+        optimizer, models = self.optimizer, self.models
+        if optimizer is not None:
+            return model_layers.of_optimizer(optimizer)
+        return [tensor for model in models for tensor in model.parameters()] if models else self._tensors
+
+    @property
+    def models(self) -> list[nn.Module]:
+        """The models that are trained, in the order of the optimizer: mostly one."""
+        return [model for each in self._models if (model := each()) is not None]
+
+    @property
+    def called(self) -> list[nn.Module]:
+        """The same models as the script calls them, as far as that has been seen: with what it has put around them."""
+        with suppress(ProvenanceUnknown):
+            return self.births.models
+        return []
+
+    def find_models(self) -> None:
+        """Find the models of an optimizer, if possible before their first pass, so that a NaN in that is found too."""
+        held, models = self.held(), self.models
+        if self._model_is_given or not held:
+            return
+        if models and {id(tensor) for tensor in held} <= {id(each) for model in models for each in model.parameters()}:
+            return
+        trained = [tensor for tensor in held if tensor.requires_grad]
+        found = model_layers.models_of(held)
+        if not found and len(trained) < len(held):
+            found = model_layers.models_of(trained)
+        if [id(either[0]) for either in found] != list(map(id, models)):
+            self.births.remove()
+            self._models = [weakref.ref(either[0], self._on_gone) for either in found]
+            self.births = Births(*found, guard=self._guard)
+
+    def adopt(self, optimizer: Optimizer) -> None:
+        """Take this optimizer for the one that trains the model."""
+        self._optimizer = weakref.ref(optimizer, self._on_gone)
+
+    def _are_as_seen(self) -> bool:
+        """Return whether the same tensors are held as when the run began, of the same sizes, and the same of them are
+        trained."""
+        optimizer, before = self._optimizer(), self._seen
+        if optimizer is not None and len(groups := optimizer.param_groups) == 1:
+            held = groups[0]["params"]
+        else:
+            held = self.held()
+        if not (len(held) == len(before) and all(map(is_, held, before))):
+            return False
+        return [tensor.requires_grad for tensor in held] == self._seen_trained and sizes(held) == self._seen_sizes
+
+    def _see(self, held: list[Tensor]) -> None:
+        """Keep what the run begins with."""
+        self._seen, self._seen_trained = held, [tensor.requires_grad for tensor in held]
+        self._seen_sizes = sizes(held)
+
+    def trains_any(self, tensors: set[int]) -> bool:
+        """Return whether one of these, which are ids, is one of the parameters."""
+        return self._trained is not None and not tensors.isdisjoint(self._trained)
+
+
+def _nobody() -> None:
+    """Stands for the reference to an optimizer where there is none."""
