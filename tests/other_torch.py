@@ -75,18 +75,23 @@ def stand_in(libraries: Path) -> None:
     wanted = set(re.findall(r"NEEDED.*\[(lib(?:cu|nv|nccl|cap)\S+)\]", dynamic)) - known
     if not wanted:
         return
+    told = subprocess.check_output(["readelf", "-V", "-W", *libraries.glob("*.so*")], text=True)
+    of_file = re.findall(r"File: (\S+)\s+Cnt: \d+\n((?:.*Name: .*\n)+)", told)
+    home = {version: library for library, names in of_file for version in re.findall(r"Name: (\S+)", names)}
     symbols = subprocess.check_output(["nm", "-D", "--with-symbol-versions", *libraries.glob("*.so*")], text=True)
     defined = set(re.findall(r" [A-TV-Z] (\w+)", symbols))
-    functions: dict[str, set[str]] = defaultdict(set)  # by the library that is to have them, "" for any
-    for name, of in re.findall(r" U (\w+)(?:@(lib\S+))?", symbols):
-        if of or name not in defined:
-            functions[of].add(name)
-    for place, library in enumerate(sorted(wanted)):
-        names = sorted(functions[library] | (functions[""] if place == 0 else set()))
+    functions: dict[str, dict[str, set[str]]] = {library: defaultdict(set) for library in sorted(wanted)}
+    for name, version in re.findall(r" U (\w+)(?:@(\S+))?", symbols):
+        if home.get(version) in wanted:
+            functions[home[version]][version].add(name)
+        elif not version and name not in defined:  # any library may have it
+            functions[min(wanted)]["ANY"].add(name)
+    for library, of_versions in functions.items():
         with tempfile.TemporaryDirectory() as folder:
             source, versions = Path(folder, "stand_in.c"), Path(folder, "versions")
-            source.write_text("".join(map(answer, names)))
-            versions.write_text(f"{library} {{ global: *; }};\n")
+            source.write_text("".join(answer(name) for names in of_versions.values() for name in sorted(names)))
+            nodes = (f"{version} {{ global: {'; '.join(names)}; }};" for version, names in of_versions.items())
+            versions.write_text("\n".join(nodes) or "ANY { global: *; };")
             command = ["cc", "-shared", "-fPIC", "-w", "-fno-builtin", f"-Wl,-soname,{library}"]
             version = f"-Wl,--version-script,{versions}"
             subprocess.check_call([*command, version, "-o", str(libraries / library), str(source)])
