@@ -23,7 +23,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     name = metafunc.config.getoption("--without")
-    metafunc.fixturenames.append("part_away")
     metafunc.parametrize(
         "part_away", list(parts.PARTS_OF_A_WATCH) if name == "all" else [PARTS[name]], ids=_name, indirect=True
     )
@@ -33,7 +32,7 @@ def _name(part: Internal) -> str:
     return f"without {part.name}"
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def part_away(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     if any(request.param.name in mark.args for mark in request.node.iter_markers("wants")):
         pytest.skip(f"it is about {request.param.name}")
