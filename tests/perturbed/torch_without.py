@@ -1,5 +1,5 @@
 """A plugin of pytest that takes private parts of torch away, one at a time, as a version of torch may that was never
-tried: `make test-torch`, or `pytest -p torch_without --without NAME`, or `--without all` (docs/reliability.md).
+tried: `pytest -p torch_without --without NAME`, or `--without all` (docs/reliability.md).
 
 What is left gives the same figures, and says the truth. A test of the very thing that a part is for has the mark
 `wants` with its name, and is skipped without it. Programs that a test starts have every part."""

@@ -19,7 +19,7 @@ from gradstudio.core.provenance import Provenance
 # the end of most of these; where it is born in the loss itself, none of the others has fired.
 ORDER = (
     "activation_twice", "probabilities_for_logs", "shapes_broadcast", "evaluation_mode", "harmless_loss",
-    "spoiled_buffer", "spoiled_state", "nothing_moves", "without_optimizer", "frozen_parameters", "undivided_sum",
+    "nothing_moves", "without_optimizer", "frozen_parameters", "undivided_sum",
     "ranks_alike", "uneven_shares", "reduced_too_often", "rank_ran_out", "nan_on_a_rank", "ranks_apart",
     "clip_before_reduction",
     "accumulation_mismatch", "clip_on_scaled_gradients", "clip_without_effect", "loop_order",
@@ -30,6 +30,7 @@ ORDER = (
     "clipping_always", "vanishing_gradient", "signal_lost",
     "update_ratio_high", "exploding_gradient", "clip_overflow",
     "clipping_never", "nonfinite_weights", "nonfinite_loss", "nonfinite_gradient",
+    "spoiled_buffer", "spoiled_state",
     "updates_after_spike", "update_ratio_low", "loss_spike", "loss_oscillating", "loss_not_decreasing",
     "test_gap", "accuracy_lost", "nothing_learned", "unused_layers",
 )  # fmt: skip
