@@ -72,7 +72,8 @@ class Closing(window.Window):
             self.simulator.requested = self.simulator.requested.with_texts(["run.steps={ENDLESS}"])
             self.simulator.run = self.simulator._new_run()
             self.controls.run_or_pause()
-        at_work = held.reached.is_set() if "held" in sys.argv else len(self.simulator.run.history)
+        searched = len(self.simulator.run.history) and not self.machine.busy  # Python waits for no search
+        at_work = held.reached.is_set() if "held" in sys.argv else searched
         if at_work and not getattr(self, "closing", False):
             self.closing = True
             QTimer.singleShot(0, self.close)
