@@ -95,7 +95,7 @@ def _threads_are_left() -> bool:
 def application() -> QApplication:
     """Return the QApplication, made and styled once."""
     from PySide6.QtCore import QSettings
-    from PySide6.QtGui import QIcon
+    from PySide6.QtGui import QIcon, QPixmap
     from PySide6.QtWidgets import QApplication
 
     from gradstudio.core.files import RESOURCES
@@ -116,6 +116,9 @@ def application() -> QApplication:
     app.setDesktopFileName("gradstudio")
     app.setWindowIcon(QIcon(str(RESOURCES / "icons" / "gradstudio.svg")))
     theme.start(app)
+    # Qt links here what reads icons and pictures: it would wait 0.15 s for each while torch is linked.
+    theme.icon("menu")
+    QPixmap(str(RESOURCES / "icons" / "menu.svg"))
     return app
 
 
