@@ -464,8 +464,9 @@ class Watcher:
     def find(self, observer: Observer, finding: Finding) -> None:
         """Hear of a fault that no row tells of."""
         if (found := self._running.get(observer)) is not None:
+            is_new = finding.rule not in found.early_findings
             found.find(finding)
-            if not found.has_begun and finding.rule == "nothing_moves":
+            if is_new and not found.has_begun and finding.rule == "nothing_moves":
                 say(f"{finding.severity}: {finding.title}. {finding.evidence}")  # there may never be a row
                 say(f"  try: {finding.remedies[0]}")
 

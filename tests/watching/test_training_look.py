@@ -112,6 +112,16 @@ def test_steps_that_move_nothing_are_named(watch: Watch, capsys: pytest.CaptureF
     assert f"latest {STEPS - 5} calls of `optimizer.step()` moved nothing" in found.evidence
 
 
+def test_an_optimizer_that_never_moves_anything_is_told_once(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
+    model, other = small_net(), nn.Linear(6, 1)
+    optimizer = Adam(model.parameters(), lr=0.01)
+    watch(model, optimizer)
+    for _ in range(STEPS):
+        other(x()).square().mean().backward()
+        optimizer.step()
+    assert capsys.readouterr().err.count("The steps of this optimizer move nothing") == 1
+
+
 def test_a_few_steps_without_gradients_are_no_fault(watch: Watch) -> None:
     model = small_net()
     optimizer = Adam(model.parameters(), lr=0.01)

@@ -112,7 +112,7 @@ class WatchedRun:
         self.told_late: MeasuredStep | None = None  # the step that turned out to have done so once the next was made
         self._plays = False  # whether it was told that another training plays against it
         self._waiting: list[PassedOver] = []  # those before the first row
-        self._found: list[Finding] = []  # those before the first row
+        self.early_findings: dict[str, Finding] = {}  # by rule, those before the first row
         self.has_begun = False
         self._steps = 0
         self._steps_before_stop = 0  # until another program asked to stop
@@ -188,7 +188,7 @@ class WatchedRun:
             self._writer.explain(self.provenance)
         for skipped in self._waiting:
             self._note_passed_over(skipped)
-        for finding in self._found:
+        for finding in self.early_findings.values():
             self._writer.find(finding)
         return self._run
 
@@ -285,7 +285,7 @@ class WatchedRun:
     def find(self, finding: Finding) -> None:
         """Keep a finding that no row tells of."""
         if self._run is None:
-            self._found.append(finding)
+            self.early_findings[finding.rule] = finding
             return
         with self._recording:
             self.gather()
