@@ -34,6 +34,7 @@ def operation_of(name: str) -> str:
     if not is_node(name):
         return re.sub(r"^aten\.(\w+)\b.*", r"\1", name)
     words = re.sub(r"Backward\d*$", "", name.rpartition("::")[2])
+    words = re.sub(r"(?<=\d)[A-Z](?![a-z])", lambda letter: letter[0].lower(), words)  # of NllLoss2D and Log1P
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", words).lower()
 
 

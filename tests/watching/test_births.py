@@ -999,10 +999,13 @@ def test_a_pole_is_no_overflow(operation: Callable[[Tensor], Tensor], value: flo
     assert "log(" not in (of_birth(found) or ("",))[0]
 
 
-def test_a_mean_over_no_label_is_told() -> None:
-    labels = torch.full((3,), -100)
-    found = known(nn.Linear(4, 2), torch.randn(3, 4), lambda given: functional.cross_entropy(given, labels))
-    assert (found.phase, found.operation) == ("loss", "NllLossBackward0") and "mean over no label" in found.cause
+@pytest.mark.parametrize(("model", "shape", "node"), [
+    (nn.Linear(4, 2), (3, 4), "NllLossBackward0"), (nn.Conv2d(4, 2, 1), (3, 4, 5, 5), "NllLoss2DBackward0"),
+])  # fmt: skip
+def test_a_mean_over_no_label_is_told(model: nn.Module, shape: tuple[int, ...], node: str) -> None:
+    labels = torch.full((3, *shape[2:]), -100)
+    found = known(model, torch.randn(shape), lambda given: functional.cross_entropy(given, labels))
+    assert (found.phase, found.operation) == ("loss", node) and "mean over no label" in found.cause
     assert "every label is `ignore_index`" in (of_birth(found) or ("",))[0]
 
 

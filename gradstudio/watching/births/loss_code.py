@@ -70,11 +70,11 @@ _PARTS: dict[str, Callable[[Tensor, Any, int], Tensor]] = {
     "unbind": lambda of, node, number: of.unbind(_signed(node._saved_dim))[number],
     "split": lambda of, node, number: of.split(node._saved_split_size, _signed(node._saved_dim))[number],
 }
-_VIEWS = {"t", "transpose", "view", "reshape", "permute", "expand", "to_copy", "unsafe_view", "squeeze", "unsqueeze"}
+VIEWS = {"t", "transpose", "view", "reshape", "permute", "expand", "to_copy", "unsafe_view", "squeeze", "unsqueeze"}
 _RESULTS = ("result", "result0", "result1")  # the first that was saved tells most: ctc_loss has a table of -Inf too
-_LABELLED = ("nll_loss", "nll_loss2d")  # losses that leave some labels out
+LABELLED = ("nll_loss", "nll_loss2d")  # losses that leave some labels out
 _COUNTS = {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
-_MEAN = 1  # as torch numbers the reductions of its losses
+MEAN = 1  # as torch numbers the reductions of its losses
 _EXPONENT = "exponent"  # a number, where all else is a tensor
 
 
@@ -102,7 +102,7 @@ class _Node(NamedTuple):
         """The result itself, where it was saved or can be computed again."""
         if "result" in self.saved:
             return self.saved["result"]
-        is_another = not self.saved.keys().isdisjoint(_RESULTS) or self.operation in ("mse_loss", *_LABELLED)
+        is_another = not self.saved.keys().isdisjoint(_RESULTS) or self.operation in ("mse_loss", *LABELLED)
         return None if is_another or (self.operation == "div" and "self" not in self.saved) else self.given
 
     @property
@@ -110,7 +110,7 @@ class _Node(NamedTuple):
         """The result, or what is finite where that is, as far as it was saved or can be computed again."""
         if saved := [self.saved[name] for name in _RESULTS if name in self.saved]:
             return saved[0]
-        if self.operation in _LABELLED and getattr(self.node, "_saved_reduction", None) == _MEAN:
+        if self.operation in LABELLED and getattr(self.node, "_saved_reduction", None) == MEAN:
             return (
                 self.saved["self"].new_zeros(()) / self.saved["total_weight"]
             )  # finite, unless it is that of no label
@@ -330,7 +330,7 @@ def born_behind(roots: Sequence[Any], mark: str, model: ModelLike, micro_batch: 
             if values.finite and not values_of(result).finite:
                 cause = f"exp({number(values.high)}) is beyond {largest_of(given.dtype)}, and so is its derivative"
                 return _provenance("loss", [each], [values], cause, result, model, micro_batch, micro_batches)
-    tame = _TAME | _VIEWS
+    tame = _TAME | VIEWS
     steep = [each for each in nodes if each.operation not in tame and not _is_whole_power(each.node)]
     which = " or ".join(dict.fromkeys(each.operation for each in steep or nodes))
     cause = f"the gradient that the loss code gave the model is not finite: the derivative of {which} is not"
@@ -362,7 +362,7 @@ def _part_of_output(node: Any, mark: str) -> Tensor | None:
             sign = -sign
         elif operation in _PARTS:
             parts.append((node, place))
-        elif parts or operation not in _VIEWS or operation == "to_copy":  # what it has to do with the part is not known
+        elif parts or operation not in VIEWS or operation == "to_copy":  # what it has to do with the part is not known
             return None
     return None
 
@@ -446,7 +446,7 @@ def _maker(each: _Node, saved: str) -> Any:
 
 def _look_at(maker: Any, model: ModelLike) -> None:
     """Raise ProvenanceUnknown where a node gives a weight that is not finite, or another view of one."""
-    while maker is not None and operation_of(maker.name()) in _VIEWS and len(maker.next_functions) == 1:
+    while maker is not None and operation_of(maker.name()) in VIEWS and len(maker.next_functions) == 1:
         maker = maker.next_functions[0][0]
     found = getattr(maker, "variable", None) if maker is not None and _is_leaf(maker) else None
     if isinstance(found, nn.Parameter) and not (values := values_of(found.detach())).finite:
@@ -468,7 +468,7 @@ def _why(each: _Node, given: Values) -> str:
         meets, why = _WHY[each.operation]
         count = int(meets(operand).sum())
         return f"{why}; {plural(count, 'value', 'values')} of {operand.numel():,} {'is' if count == 1 else 'are'} such"
-    if each.operation in _LABELLED:
+    if each.operation in LABELLED:
         return "the mean over no label at all is 0 / 0: every label is the one that is left out, or has a weight of 0"
     if each.operation == "div" and (other := each.saved.get("other")) is not None and bool((other == 0).any()):
         return f"a division by 0: {plural(int((other == 0).sum()), 'zero', 'zeros')} of {other.numel():,}"

@@ -3,22 +3,22 @@ broadcast, and whether the loss is a mean that nobody divided. A finite loss sho
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 from torch import Tensor
 
 from gradstudio.core.provenance import operation_of
 from gradstudio.core.text import listed
+from gradstudio.watching.births.loss_code import LABELLED, MEAN, VIEWS
+from gradstudio.watching.hearing.leaves import nodes_before
 
 MOST_NODES = 400  # that are looked at, nearest first
 _SQUEEZES = ("sigmoid", "softmax")
 _TAKES_SCORES = ("binary_cross_entropy_with_logits", "log_softmax")
-_TAKES_LOGS = ("nll_loss", "nll_loss2_d")
 _COMPARES = ("mse_loss", "smooth_l1_loss", "huber_loss", "sub", "rsub")
-_VIEWS = {"t", "transpose", "view", "reshape", "permute", "to_copy", "unsafe_view", "squeeze", "unsqueeze", "clone"}
-_MEAN = 1  # as torch numbers the reductions of its losses
+_VIEWS = VIEWS - {"expand"} | {"clone"}
 
 
 class LossFault(NamedTuple):
@@ -46,21 +46,12 @@ def is_undivided_mean(root: Tensor) -> bool:
     node = root.grad_fn
     if node is None:
         return False
-    return operation_of(node.name()) == "mean" or getattr(node, "_saved_reduction", None) == _MEAN
+    return operation_of(node.name()) == "mean" or getattr(node, "_saved_reduction", None) == MEAN
 
 
 def _nearest(roots: Sequence[Tensor]) -> Iterator[Any]:
-    """Yield the nodes behind these roots, the nearest first."""
-    waiting = deque(root.grad_fn for root in roots if root.grad_fn is not None)
-    seen = set(waiting)
-    for _ in range(MOST_NODES):
-        if not waiting:
-            return
-        node = waiting.popleft()
-        yield node
-        new = [each for each, _ in node.next_functions if each is not None and each not in seen]
-        seen.update(new)
-        waiting += new
+    """Return the nodes behind these roots, the nearest first."""
+    return islice(nodes_before((root.grad_fn for root in roots), nearest_first=True), MOST_NODES)
 
 
 def _input(node: Any) -> Any:
@@ -73,12 +64,12 @@ def _input(node: Any) -> Any:
 
 def _twice(node: Any) -> LossFault | None:
     operation = operation_of(node.name())
-    if operation not in (*_TAKES_SCORES, *_TAKES_LOGS) or (given := _input(node)) is None:
+    if operation not in (*_TAKES_SCORES, *LABELLED) or (given := _input(node)) is None:
         return None
     before = operation_of(given.name())
     if before not in _SQUEEZES:
         return None
-    if operation in _TAKES_LOGS:
+    if operation in LABELLED:
         told = f"`nll_loss` is given the result of a {before}, not its logarithm"
         return LossFault("probabilities_for_logs", told, "nll_loss", f"{before}")
     loss = "cross_entropy" if operation == "log_softmax" else operation

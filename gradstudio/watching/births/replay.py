@@ -21,7 +21,7 @@ from gradstudio.engine.torch_internals import autograd_nodes, compiled_frames
 from gradstudio.watching.births.kept_pass import KeptPass
 from gradstudio.watching.births.pass_state import Randomness
 from gradstudio.watching.hearing.guard import replaying
-from gradstudio.watching.hearing.leaves import nodes_before
+from gradstudio.watching.hearing.leaves import leaves_before, nodes_before
 from gradstudio.watching.hearing.trees import tensors_of, with_tensors
 from gradstudio.watching.script import source_lines
 
@@ -131,17 +131,15 @@ def _gradients(roots: list[tuple[Tensor, Tensor]], towards: list[Tensor]) -> lis
     """Return the gradients that come of those that came back to the outputs."""
     wanted = [tensor for tensor in towards if tensor.requires_grad]
     ends, gradients = [end for end, _ in roots], [gradient for _, gradient in roots]
-    nodes = list(nodes_before([end.grad_fn for end in ends]))
-    leaves = [node.variable for node in nodes if node.name().endswith("AccumulateGrad")]
-    with _gradients_aside([*wanted, *leaves]):
-        if any(_REENTRANT in node.name() for node in nodes):  # it writes to `grad` and nowhere else
+    with _gradients_aside([*wanted, *leaves_before(ends)]):
+        if any(_REENTRANT in node.name() for node in nodes_before(end.grad_fn for end in ends)):
             torch.autograd.backward(ends, gradients)
             return [tensor.grad for tensor in wanted if tensor.grad is not None]
         found = torch.autograd.grad(ends, wanted, gradients, allow_unused=True)
         return [gradient for gradient in found if gradient is not None]
 
 
-# The node of a part that is computed again by a backward pass within the backward pass.
+# The node of a part that is computed again by a backward pass within the backward pass, which writes to `grad` alone.
 _REENTRANT = "CheckpointFunction"
 
 

@@ -3,28 +3,35 @@ named what is trained."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from torch import Tensor, nn
 
 
-def nodes_before(ends: Iterable[Any]) -> Iterator[Any]:
+def nodes_before(ends: Iterable[Any], *, nearest_first: bool = False) -> Iterator[Any]:
     """Yield these nodes of autograd's graph and all from which they were computed, each once; None is no node."""
     seen: set[Any] = set()
-    waiting = [end for end in ends if end is not None]
+    waiting = deque(end for end in ends if end is not None)
+    following = waiting.popleft if nearest_first else waiting.pop
     while waiting:
-        node = waiting.pop()
+        node = following()
         if node in seen:
             continue
         seen.add(node)
         yield node
-        waiting += [following for following, _ in node.next_functions if following is not None]
+        waiting += [before for before, _ in node.next_functions if before is not None]
+
+
+def leaves_before(roots: Iterable[Tensor]) -> list[Tensor]:
+    """Return the tensors that take the gradients of a backward pass from these roots."""
+    found = [getattr(node, "variable", None) for node in nodes_before(root.grad_fn for root in roots)]
+    return [leaf for leaf in found if leaf is not None]
 
 
 def reached(roots: Sequence[Tensor]) -> list[Tensor]:
     """Return the weights that gradients of these tensors reach, in the order of the forward pass: the parameters among
     the leaves, or else every leaf."""
-    found = [getattr(node, "variable", None) for node in nodes_before(root.grad_fn for root in roots)]
-    found = [leaf for leaf in reversed(found) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
+    found = [leaf for leaf in reversed(leaves_before(roots)) if leaf.is_floating_point()]
     return [leaf for leaf in found if isinstance(leaf, nn.Parameter)] or found

@@ -141,22 +141,21 @@ def schedules_of(optimizer: Optimizer) -> list[LRScheduler]:
     ]
 
 
-def names(model: ModelLike | None, optimizer: Optimizer | None) -> dict[int, str]:
+def names(model: ModelLike, optimizer: Optimizer | None) -> dict[int, str]:
     """Return the name of each parameter by its id, as the model says, or else the optimizer."""
     found: dict[int, str] = {}
     for index, group in enumerate(optimizer.param_groups if optimizer else ()):
         given = group.get("param_names") or [f"group{index}.{place}" for place in range(len(group["params"]))]
         found |= {id(tensor): str(name) for name, tensor in zip(given, group["params"], strict=False)}
-    if model is not None:
-        found |= {id(tensor): name for name, tensor in model.named_parameters()}
+    found |= {id(tensor): name for name, tensor in model.named_parameters()}
     return {key: name.replace(_COMPILED, "") for key, name in found.items()}
 
 
-def described(model: ModelLike | None, named: Sequence[tuple[str, Tensor]]) -> tuple[Layer, ...]:
+def described(model: ModelLike, named: Sequence[tuple[str, Tensor]]) -> tuple[Layer, ...]:
     """Return a layer for each parameter."""
     owners = {
         id(tensor): (module, name)
-        for module in (model.modules() if model is not None else ())
+        for module in model.modules()
         for name, tensor in module.named_parameters(recurse=False)
     }
     return tuple(
@@ -176,9 +175,7 @@ def _role(module: nn.Module | None, name: str, tensor: Tensor) -> Role:
     return "embedding" if "embed" in f"{type(module).__name__} {last}".lower() else "weight"
 
 
-def in_forward_order(model: ModelLike | None, tensors: Sequence[Tensor]) -> list[Tensor]:
+def in_forward_order(model: ModelLike, tensors: Sequence[Tensor]) -> list[Tensor]:
     """Return the tensors in the order in which the model names them; those that it does not have come last."""
-    if model is None:
-        return list(tensors)
     place = {id(tensor): index for index, (_, tensor) in enumerate(model.named_parameters())}
     return sorted(tensors, key=lambda tensor: place.get(id(tensor), len(place)))

@@ -215,7 +215,7 @@ class Observer(Trained):
             return True
         self.find_models()
         models, optimizer = self.called, self.optimizer
-        model = model_layers.together(models) if models else None
+        model = model_layers.together(models)
         ordered = model_layers.in_forward_order(model, list(dict.fromkeys(trained)))
         names = model_layers.names(model, optimizer)
         named = [(names.get(id(tensor), f"parameter{place}"), tensor) for place, tensor in enumerate(ordered)]

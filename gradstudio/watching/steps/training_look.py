@@ -21,7 +21,7 @@ from gradstudio.watching.births import loss_code
 from gradstudio.watching.births.loss_graph import faults_of, in_words, is_undivided_mean
 from gradstudio.watching.births.step_births import Births
 from gradstudio.watching.hearing.hooks import Roots
-from gradstudio.watching.hearing.leaves import nodes_before
+from gradstudio.watching.hearing.leaves import leaves_before
 from gradstudio.watching.measuring.parameters import Parameters
 from gradstudio.watching.script import model_layers
 from gradstudio.watching.script.script_names import name_of
@@ -122,9 +122,7 @@ class TrainingLook:
     def _look_at_loss(self, roots: Roots) -> None:
         for fault in faults_of(roots.tensors):
             if fault.rule not in self._told:
-                models = self._observer.models
-                model = model_layers.together(models) if models else nn.Module()
-                source = loss_code.line_of([fault.operation], model)
+                source = loss_code.line_of([fault.operation], model_layers.together(self._observer.models))
                 where = f", at {source}" if source else ""
                 self._tell(fault.rule, f"{fault.evidence}{where}.", known=fault.known)
 
@@ -134,8 +132,7 @@ class TrainingLook:
         held = self._observer.held_by_all()
         if held is None:
             return ()
-        leaves = [getattr(node, "variable", None) for node in nodes_before(root.grad_fn for root in roots)]
-        found = [leaf for leaf in leaves if isinstance(leaf, nn.Parameter) and id(leaf) not in held]
+        found = [leaf for leaf in leaves_before(roots) if isinstance(leaf, nn.Parameter) and id(leaf) not in held]
         beside = [] if self._empty else self._observer.held()
         if not found or not (around := model_layers.modules_with([*found, *beside])):
             return ()
@@ -167,8 +164,7 @@ class TrainingLook:
         """Return whether a loss is of the trained parameters alone: one that reaches others too, or the inputs of an
         attack, may be there for those."""
         held = {id(tensor) for tensor in self._observer.held()}
-        leaves = (getattr(node, "variable", None) for node in nodes_before(root.grad_fn for root in roots.tensors))
-        return all(leaf is None or id(leaf) in held for leaf in leaves)
+        return all(id(leaf) in held for leaf in leaves_before(roots.tensors))
 
     def forget_thrown(self) -> None:
         """Hear that the script has made gradients of those that it threw away, or that another optimizer used them."""
@@ -250,7 +246,7 @@ class TrainingLook:
         held = observer.held()
         frozen = [each for each in held if not each.requires_grad and not observer.trains_any({id(each)})]
         if frozen and observer.optimizer is not None:
-            names = model_layers.names(_together(observer.models), observer.optimizer)
+            names = model_layers.names(model_layers.together(observer.models), observer.optimizer)
             known = tuple(names[id(tensor)] for tensor in frozen)
             told = (
                 f"{len(frozen):,} of the {len(held):,} tensors that `{self._optimizer_name}` holds have "
@@ -269,7 +265,7 @@ class TrainingLook:
     def _look_at_state(self) -> None:
         """Look at the state of the optimizer, which has seen a gradient that was not finite, or whose square is not."""
         optimizer = self._observer.optimizer
-        names = model_layers.names(_together(self._observer.models), optimizer)
+        names = model_layers.names(model_layers.together(self._observer.models), optimizer)
         states = [each for one in members_of(optimizer) for each in one.state.items()]
         for tensor, state in states:
             for what, value in state.items() if isinstance(state, dict) else ():
@@ -281,10 +277,6 @@ class TrainingLook:
                     )
                     self._tell("spoiled_state", f"{told}itself is finite.", self._step - 1, known=self._optimizer_name)
                     return
-
-
-def _together(models: Sequence[nn.Module]) -> Any:
-    return model_layers.together(models) if models else None
 
 
 def _differs_in_evaluation(part: nn.Module) -> bool:
