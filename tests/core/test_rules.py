@@ -448,7 +448,7 @@ def test_a_layer_that_the_loss_does_not_use_is_named_and_explains_nothing() -> N
     found = diagnose(without(0, vanishing(1e-5, 1.0)))
     finding = found["unused_layers"]
     assert (finding.layers, finding.first_step, finding.remedies) == (("first.weight",), 0, ())
-    assert "brought a gradient to first.weight at each of the 200 steps" in finding.evidence
+    assert "brought a gradient to first.weight in any of the 200 steps" in finding.evidence
     ranked = cause_ranking.ordered(found.values())
     assert not finding.explains and not any("unused_layers" in each.explains for each in ranked)
     assert diagnose(without(0, rows(fall(300))))["unused_layers"].severity == "info"
@@ -685,6 +685,7 @@ SILENT: dict[str, tuple[str, list[Row]]] = {
         "momentum_high",
         rows(fall(300), settings=DECAYED._replace(weight_decay=0.0, momentum=1.0)),
     ),
+    "a limit of 0": ("clip_overflow", rows(STANDING, settings=CLIPPED._replace(limit=0.0), clip_coef=0.0)),
     "usual betas": ("betas_crossed", rows(STANDING, settings=Settings("none", 0.0, "fp32", "adam", 0.0, 0.9, 0.95))),
     "crossed betas in a run that learns": (
         "betas_crossed",
@@ -1080,7 +1081,7 @@ def test_an_optimizer_keeps_a_spike_only_while_its_mean_of_squares_does(beta2: f
     made = [replace(each, settings=each.settings and each.settings._replace(beta2=beta2)) for each in made]
     found = diagnose(made).get("updates_after_spike")
     assert (found is not None) is told
-    assert found is None or "of which such gradients still are 100 %" in found.meaning
+    assert found is None or "such gradients still are 100 % of that mean" in found.meaning
 
 
 def test_a_clip_whose_norm_overflows_is_named_and_the_explosion_stays_its_cause() -> None:

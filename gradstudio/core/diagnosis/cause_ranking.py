@@ -190,10 +190,8 @@ def _first_steps(findings: Sequence[Finding]) -> dict[str, int]:
     """Return the first step of each finding. Updates that are large because the gradient spiked are the first sign of
     an explosion, whichever threshold was passed first."""
     first = {finding.rule: finding.first_step for finding in findings}
-    explosion = first.get("exploding_gradient")
-    for finding in findings if explosion is not None else ():
-        if finding.rule == "update_ratio_high" and finding.title == OF_A_SPIKE:
-            first["exploding_gradient"] = min(explosion or 0, finding.first_step)
+    if "exploding_gradient" in first and any(finding.title == OF_A_SPIKE for finding in findings):
+        first["exploding_gradient"] = min(first["exploding_gradient"], first["update_ratio_high"])
     return first
 
 

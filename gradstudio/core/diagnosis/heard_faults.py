@@ -18,14 +18,14 @@ class _Fault(NamedTuple):
 # By rule. `{}` in a remedy is what the watch knows: the name of the optimizer, of a module, or a number.
 _FAULTS: dict[str, _Fault] = {
     "activation_twice": _Fault(
-        "warning", "The loss has this activation already",
-        "The loss takes scores and applies that function itself, so it sees them squeezed into 0 to 1 twice: it cannot "
+        "warning", "The loss has an activation of its own",
+        "The loss takes scores and squeezes them itself. What it gets was squeezed into 0 to 1 before, so it cannot "
         "fall to 0, and its gradients are small.",
         ("the scores themselves in the loss, without `{}` before it; take it only where the model predicts",),
     ),
     "probabilities_for_logs": _Fault(
         "warning", "The loss takes logarithms, and gets probabilities",
-        "`nll_loss` is minus the value that it is given for the right class, so it falls below 0 and has no logarithm.",
+        "`nll_loss` takes no logarithm: it is minus the value that it is given for the right class, here from -1 to 0.",
         ("`F.log_softmax(scores, dim)` in place of `{}` before `nll_loss`, or `F.cross_entropy(scores, target)`",),
     ),
     "shapes_broadcast": _Fault(
@@ -40,14 +40,13 @@ _FAULTS: dict[str, _Fault] = {
     ),
     "without_optimizer": _Fault(
         "info", "Gradients for parameters that no optimizer holds",
-        "Nothing trains them. If they should be trained, the optimizer has to get them; if not, nothing is wrong, but "
-        "their gradients cost time and memory.",
+        "No optimizer trains them. If they should be trained, the optimizer has to get them; if not, nothing is wrong, "
+        "but their gradients cost time and memory.",
         ("`{}.add_param_group({{'params': ...}})` with them, or `requires_grad_(False)` where they are not trained",),
     ),
     "frozen_parameters": _Fault(
         "info", "Frozen parameters in the optimizer",
-        "They have `requires_grad=False` to the end and were not trained. If they should have been thawed, the code "
-        "that thaws them did not reach them; if not, nothing is wrong.",
+        "If they should have been thawed, the code that thaws them did not reach them; if not, nothing is wrong.",
         ("`for p in module.parameters(): p.requires_grad_(True)` without a condition, where they are to be trained",),
     ),
     "evaluation_mode": _Fault(
@@ -57,9 +56,9 @@ _FAULTS: dict[str, _Fault] = {
         ("`{}.train()` after each validation, before the next training pass",),
     ),
     "undivided_sum": _Fault(
-        "info", "Gradients of several batches are added up, and not divided",
-        "The update is that of a mean loss and a learning rate as many times as large. If they are losses of several "
-        "tasks, nothing is wrong.",
+        "info", "Gradients of several passes are added up, and not divided",
+        "The gradient is as many times as large as that of the mean of these losses. SGD makes a step as many times as "
+        "large of it, Adam does not. If they are losses of several tasks, nothing is wrong.",
         ("`(loss / {}).backward()`",),
     ),
     "harmless_loss": _Fault(
@@ -70,14 +69,14 @@ _FAULTS: dict[str, _Fault] = {
     ),
     "spoiled_buffer": _Fault(
         "critical", "A buffer of the model is not finite",
-        "A running mean or variance never loses a NaN or Inf: in evaluation the model gives NaN from there on, though "
-        "its training goes on, as that takes the statistics of each batch.",
+        "A running mean or variance never loses a NaN or Inf, and in evaluation what goes through there becomes NaN, "
+        "Inf or 0. In training it takes the statistics of each batch, so later losses show none of it.",
         ("`{}.reset_running_stats()` once no batch holds what is not finite or overflows there",),
     ),
     "spoiled_state": _Fault(
         "warning", "The state of the optimizer is not finite",
-        "A running mean of squares at Inf stays there, and what is divided by it is 0: these weights do not move any "
-        "more, though they are finite. A mean at NaN makes the next update NaN.",
+        "A running mean of squares at Inf stays there, and what is divided by it is 0: no gradient moves these weights "
+        "any more, though they are finite. A mean at NaN makes the next update NaN.",
         ("`{}.state.clear()` once the gradients are finite, and no step with a gradient that is not",),
     ),
 }  # fmt: skip

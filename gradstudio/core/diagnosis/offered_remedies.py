@@ -11,6 +11,7 @@ from dataclasses import replace
 from gradstudio.core.diagnosis.birth_remedies import GIVEN_NUMBER
 from gradstudio.core.diagnosis.cause_ranking import born_in_loss, undefined_for
 from gradstudio.core.diagnosis.finding import Finding
+from gradstudio.core.diagnosis.suggested_rate import CLEARLY
 from gradstudio.core.experiment import Experiment, parse_assignment
 from gradstudio.core.provenance import Provenance
 
@@ -53,7 +54,6 @@ _OF_ITS_STEPS = (
 _SEEN = 0.01  # loss weight x loss scale above which fp16 holds most of a gradient
 _LARGE_EPS = 1e-4  # of Adam and its like: above the usual size of a gradient's entry it sets the size of the update
 _SMALL_INPUTS = 0.1  # factor on the inputs below which they may be what is lost
-_NEAR = 2.0  # factor below which two learning rates count as one remedy
 # The learning rate that is offered where nothing was measured: as is usual for small networks.
 _USUAL_RATE = {"sgd": 0.1, "adam": 0.001, "adamw": 0.001, "rmsprop": 0.001}
 
@@ -100,29 +100,17 @@ def _offered(finding: Finding, knobs: Experiment) -> tuple[str, ...]:
         case "exploding_gradient" | "update_ratio_high" if not finding.first_step and grave and _multiplied(knobs):
             return (*_shrinking(knobs), *remedies)
         case "update_ratio_low" | "loss_not_decreasing":
-            rate = _USUAL_RATE[knobs.optimizer.kind] * (
-                1 - min(knobs.optimizer.momentum, 0.9) if knobs.optimizer.kind == "sgd" else 1
-            )
-            if "schedule.kind=constant" in remedies and knobs.schedule.kind != "constant":
-                return remedies[:1]  # the schedule takes a higher rate down too
-            first = ("optimizer.eps=1e-8",) if knobs.optimizer.eps > _LARGE_EPS else ()  # _fits drops it for SGD
-            if knobs.precision.weights == "bf16":  # which loses small updates, and no other knob brings them back
-                first = ("precision.weights=bf16_stochastic", *first)
-            return (*first, *remedies, *((f"optimizer.lr={rate:.2g}",) if knobs.optimizer.lr < rate / _NEAR else ()))
+            return _larger_updates(remedies, knobs)
         case "saturated_activation" if knobs.model.init_gain > 1 and not knobs.applies("problem.scaling"):
             return ("model.init=xavier model.init_gain=1", *remedies)
         case "fp16_underflow" if knobs.loss.weight < 1:
-            scaled, rest = remedies[:1], remedies[1:]
-            weighed = tuple(f"{remedy} loss.weight=1" for remedy in scaled)
-            # a weight that is too small for the first loss scale takes the scaler thousands of steps to make up for
-            enough = knobs.loss.weight * knobs.precision.init_scale > _SEEN
-            return (*scaled, *weighed, *rest) if enough else (*weighed, *scaled, *rest)
+            return _with_weight(remedies, knobs)
         case "vanishing_gradient" | "update_ratio_high" if knobs.model.kind == "transformer" and grave:
             return "model.norm_position=pre", f"schedule.warmup_steps={max(knobs.run.steps // 2, 1)}", *remedies
         case "exploding_gradient" | "update_ratio_high" if knobs.model.kind == "policy" and grave:
             return _OF_A_POLICY
         case "update_ratio_high" if knobs.model.kind == "rnn" and knobs.optimizer.kind == "sgd" and grave:
-            return tuple(sorted(remedies, key=lambda remedy: not remedy.startswith("clipping.kind")))
+            return _beginning_with("clipping.kind", remedies)
         case "signal_lost" | "nothing_learned" if grave and knobs.problem.input_scale < _SMALL_INPUTS:
             return "problem.input_scale=1", *remedies
         case "vanishing_gradient" | "signal_lost" if knobs.model.kind == "cnn":
@@ -130,19 +118,44 @@ def _offered(finding: Finding, knobs: Experiment) -> tuple[str, ...]:
         case "poor_initialization" if knobs.model.kind == "cnn" and _is_drawn_to_size(knobs):
             return _OF_DEEP_CONVOLUTIONS
         case "poor_initialization" if _sums_unnormed(knobs):
-            branch = f"model.init=he model.init_gain={1 / math.sqrt(knobs.model.depth):.3g}"
-            return branch, "model.init=lsuv model.init_gain=1", "model.norm=batch"
+            gain = 1 / math.sqrt(knobs.model.depth)
+            return f"model.init=he model.init_gain={gain:.3g}", "model.init=lsuv model.init_gain=1", "model.norm=batch"
         case "update_ratio_high" if knobs.optimizer.kind != "sgd" and grave:
             usual = _USUAL_RATE[knobs.optimizer.kind]
-            first = (f"optimizer.lr={usual:g}",) if usual < knobs.optimizer.lr / _NEAR else ()
-            return (*first, *sorted(remedies, key=lambda remedy: not remedy.startswith("optimizer.lr")))
-        case "exploding_gradient" | "dead_units" if (
-            knobs.optimizer.kind != "sgd" and grave
-        ):  # Adam and its relatives undo most of what clipping does
-            return tuple(sorted(remedies, key=lambda remedy: not remedy.startswith("optimizer.lr")))
+            first = (f"optimizer.lr={usual:g}",) if usual < knobs.optimizer.lr / CLEARLY else ()
+            return (*first, *_beginning_with("optimizer.lr", remedies))
+        case "exploding_gradient" | "dead_units" if knobs.optimizer.kind != "sgd" and grave:
+            return _beginning_with("optimizer.lr", remedies)  # Adam and its like undo most of what clipping does
         case "nothing_learned":
             return (*_AGAINST_GUESSING.get(knobs.problem.task, ()), *remedies)
     return remedies
+
+
+def _beginning_with(prefix: str, remedies: Iterable[str]) -> tuple[str, ...]:
+    """Return the remedies with those first that begin so."""
+    return tuple(sorted(remedies, key=lambda remedy: not remedy.startswith(prefix)))
+
+
+def _larger_updates(remedies: tuple[str, ...], knobs: Experiment) -> tuple[str, ...]:
+    """Return what makes updates larger that are too small."""
+    if "schedule.kind=constant" in remedies and knobs.schedule.kind != "constant":
+        return remedies[:1]  # the schedule takes a higher rate down too
+    rate = _USUAL_RATE[knobs.optimizer.kind]
+    if knobs.optimizer.kind == "sgd":
+        rate *= 1 - min(knobs.optimizer.momentum, 0.9)
+    first = ("optimizer.eps=1e-8",) if knobs.optimizer.eps > _LARGE_EPS else ()  # _fits drops it for SGD
+    if knobs.precision.weights == "bf16":  # which loses small updates, and no other knob brings them back
+        first = ("precision.weights=bf16_stochastic", *first)
+    return (*first, *remedies, *((f"optimizer.lr={rate:.2g}",) if knobs.optimizer.lr < rate / CLEARLY else ()))
+
+
+def _with_weight(remedies: tuple[str, ...], knobs: Experiment) -> tuple[str, ...]:
+    """Return the remedies of an underflow with those that also take a small weight from the loss."""
+    scaled, rest = remedies[:1], remedies[1:]
+    weighed = tuple(f"{remedy} loss.weight=1" for remedy in scaled)
+    # a weight that is too small for the first loss scale takes the scaler thousands of steps to make up for
+    enough = knobs.loss.weight * knobs.precision.init_scale > _SEEN
+    return (*scaled, *weighed, *rest) if enough else (*weighed, *scaled, *rest)
 
 
 def _multiplied(knobs: Experiment) -> bool:
@@ -181,7 +194,7 @@ def _different(remedies: Iterable[str]) -> tuple[str, ...]:
     for remedy in remedies:
         if remedy.startswith("optimizer.lr=") and " " not in remedy:
             rate = float(remedy.partition("=")[2])
-            if any(_NEAR > rate / other > 1 / _NEAR for other in rates):
+            if any(CLEARLY > rate / other > 1 / CLEARLY for other in rates):
                 continue
             rates.append(rate)
         if remedy not in kept:

@@ -8,15 +8,15 @@ import re
 from gradstudio.core.provenance import Operation, operation_of
 
 OF_EXP = (
-    "`x.clamp(max=50).exp()` in place of `x.exp()`: beyond 88 it is Inf in float32",
+    "`x.clamp(max=50).exp()` in place of `x.exp()`: from 88.8 on it is Inf in float32",
     "`torch.log_softmax(x, dim)` or `torch.logsumexp(x, dim)` where `exp` is a part of a softmax: they subtract the "
     "largest value first",
 )
-_CLAMPED = "`torch.{0}(x.clamp(-50, 50))` in place of `torch.{0}(x)`: beyond 89 it is Inf in float32"
+_CLAMPED = "`torch.{0}(x.clamp(-50, 50))` in place of `torch.{0}(x)`: from 89.5 on it is Inf in float32"
 _BY_NAME: dict[str, tuple[str, ...]] = {
     "exp": OF_EXP,
-    "exp2": ("`torch.exp2(x.clamp(max=80))` in place of `torch.exp2(x)`: beyond 127 it is Inf in float32",),
-    "expm1": ("`torch.expm1(x.clamp(max=50))` in place of `torch.expm1(x)`: beyond 88 it is Inf in float32",),
+    "exp2": ("`torch.exp2(x.clamp(max=80))` in place of `torch.exp2(x)`: from 128 on it is Inf in float32",),
+    "expm1": ("`torch.expm1(x.clamp(max=50))` in place of `torch.expm1(x)`: from 88.8 on it is Inf in float32",),
     "sinh": (_CLAMPED.format("sinh"),),
     "cosh": (_CLAMPED.format("cosh"),),
 }
@@ -27,7 +27,10 @@ OF_HALF = (
     "no more than 65,504",
 )
 # The same for the scores of an attention, which are products of long vectors.
-_OF_SCORES = ("`(q * d ** -0.5) @ k.transpose(-2, -1)`: scaled before the product, not after it", *OF_HALF)
+_OF_SCORES = (
+    "`(q * d ** -0.5) @ k.transpose(-2, -1)` for the scores of an attention: scaled before the product, not after it",
+    *OF_HALF,
+)
 
 
 def of_overflow(born: Operation) -> tuple[str, ...]:

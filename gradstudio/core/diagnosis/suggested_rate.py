@@ -9,7 +9,7 @@ from gradstudio.core.history import History
 # |update| / |weights| of the first step. Later, 1e-3 is the rule of thumb; healthy runs here begin with 0.003 to 0.03,
 # Adam with the most.
 USUAL = 1e-2
-CLEARLY = 2.0  # factor by which a rate has to differ from the present one to be offered
+CLEARLY = 2.0  # factor by which a rate has to differ from another to be offered beside it
 _LEAST, _MOST = 1e-6, 10.0  # rates beyond these tell of a gradient that is not usual, and are no advice
 
 

@@ -30,7 +30,8 @@ class ClipOverflow(Looking):
     def look(self, history: History, state: Progress) -> None:
         coefs = history.column("clip_coef", self._seen)
         frozen = self._seen + np.flatnonzero(coefs == 0)
-        by_norm = bool(history.settings) and history.settings[-1][1].clipping in ("norm", "per_tensor")
+        settings = history.settings[-1][1] if history.settings else None
+        by_norm = settings is not None and settings.clipping in ("norm", "per_tensor") and settings.limit > 0
         self._seen = len(history)
         if len(frozen) and by_norm:
             self._first = int(frozen[0]) if self._first < 0 else self._first

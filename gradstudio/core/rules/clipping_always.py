@@ -41,12 +41,12 @@ class ClippingAlways(Looking):
         if len(coefs) < self.after or clipped < self.share * len(coefs):
             self.soften(not state.well)
             return
-        coef = median(coefs)
-        if coef == 0:
+        coef, limit = median(coefs), history.settings[-1][1].limit
+        if coef == 0 and limit > 0:
             return  # the norm overflowed: clip_overflow.py tells of it
-        limit = history.settings[-1][1].limit
         norm = median(history.column("grad_norm", len(history) - self.after))
         knob = knob_of(history.settings[-1][1].clipping)
+        higher = (f"{knob}={min(limit / max(coef, 1e-6), 1e3):.3g}",) if limit > 0 else ()
         tight = coef < self.left and (state.stuck or state.halted or state.lost or self._slow(state))
         first = len(history) - len(coefs)
         if tight:
@@ -60,7 +60,7 @@ class ClippingAlways(Looking):
             f"{clipped:,} of the {len(coefs):,} steps {up_to(history)} were clipped. In the median, clipping left "
             f"{number(coef)} of the norm; the median norm of the latest {self.after} before it was {number(norm)}.",
             self._meaning(history, coef, tight),
-            (f"{knob}={min(limit / max(coef, 1e-6), 1e3):.3g}", "clipping.kind=none") if tight else (),
+            (*higher, "clipping.kind=none") if tight else (),
             first=first,
         )
 

@@ -45,7 +45,7 @@ class UnusedLayers(Looking):
             history,
             "warning" if state.stuck or state.lost else "info",
             "A parameter gets no gradient" if one else f"{len(names)} parameters get no gradient",
-            f"No backward pass brought a gradient to {told} at each of the {steps} {up_to(history)}.",
+            f"No backward pass brought a gradient to {told} in any of the {steps} {up_to(history)}.",
             f"{'It is' if one else 'They are'} not trained in these steps; only weight decay or noise could change "
             f"{'it' if one else 'them'}. The layer was not called, as an expert that no example is sent to; or its "
             "output does not reach the loss; or the graph is cut behind it, as by `detach`, `no_grad`, or a checkpoint "

@@ -58,6 +58,37 @@ class UpdateRatioHigh(Looking):
     def look(self, history: History, state: Progress) -> None:
         if state.all_zero:
             return  # any update is large beside them
+        new = self._take(history)
+        far = sum(ratio for _, ratio in self._high) > self.in_all
+        if self._first < 0 and state.failing and (far or self._fell(history, state)):
+            self._blame(self._high[0][0])
+        self._seen, self._failed = len(history), state.failing
+        if self._first < 0:
+            return
+        if state.broken and self._broke < 0:
+            self._broke = len(history) - 1  # a watched script may go on for long after it
+        fell = self._fell(history, state)
+        moved = state.struggling and (self._peak > self.once or far)
+        blamed = (state.failing or moved) and not (state.broken and self._latest < self._broke - self.recent)
+        severity: Severity = "info" if not blamed else "critical" if state.failing else "warning"
+        known = (severity, state.well, state.known)
+        if not new and self._finding is not None and known == self._known:
+            return
+        self._known = known
+        decayed, spike = self._decayed(history), self._of_a_spike(history)
+        title = FIRST_UPDATE if self._at_once else OF_A_SPIKE if spike else "Updates too large"
+        self.tell(
+            history, severity, title if blamed else "Large updates",
+            f"{plural(self._count, 'update was', 'updates were')} larger than {number(self.ratio)} times the weights, "
+            f"counted from step {self._first:,} on; "
+            f"the update of step {self._peak_step:,} was {number(self._peak)} times as large. About 0.001 is usual.",
+            (decayed or spike or self._too_high(history)) + fell if blamed else self._harmless(state),
+            self._remedies(history, decayed=bool(decayed), spiked=bool(spike)) if blamed else (),
+            first=self._first, last=self._latest,
+        )  # fmt: skip
+
+    def _take(self, history: History) -> bool:
+        """Take in the new rows, and return whether an update in them was too large."""
         ratios = history.column("update_ratio", self._seen)
         high = _NONE if ratios.max() <= self.ratio else self._sound(history, ratios)
         for at in high.tolist():
@@ -76,40 +107,18 @@ class UpdateRatioHigh(Looking):
             elif ratio > self.once:
                 self._blame(self._run_up())
                 self._at_once = step == 0
-        far = sum(ratio for _, ratio in self._high) > self.in_all
-        if self._first < 0 and state.failing and (far or self._fell(history, state)):
-            self._blame(self._high[0][0])
-        self._seen, self._failed = len(history), state.failing
-        if self._first < 0:
-            return
-        if state.broken and self._broke < 0:
-            self._broke = len(history) - 1  # a watched script may go on for long after it
-        fell = self._fell(history, state)
-        moved = state.struggling and (self._peak > self.once or far)
-        blamed = (state.failing or moved) and not (state.broken and self._latest < self._broke - self.recent)
-        severity: Severity = "info" if not blamed else "critical" if state.failing else "warning"
-        known = (severity, state.well, state.known)
-        if not len(high) and self._finding is not None and known == self._known:
-            return
-        self._known = known
-        decayed = self._decayed(history)
-        self.tell(
-            history, severity, self._title(history, blamed),
-            f"{plural(self._count, 'update was', 'updates were')} larger than {number(self.ratio)} times the weights, "
-            f"counted from step {self._first:,} on; "
-            f"the update of step {self._peak_step:,} was {number(self._peak)} times as large. About 0.001 is usual.",
-            (decayed or self._of_a_spike(history) or self._too_high(history)) + fell
-            if blamed
-            else f"The last of them was {plural(self._broke - self._latest, 'step', 'steps')} before the run diverged."
-            if state.broken
-            else "The run learns in spite of them."
-            if state.well
-            else "Nothing shows that they did harm."
-            if state.known
-            else "After so few steps nothing shows yet whether they do harm.",
-            self._remedies(history, bool(decayed)) if blamed else (),
-            first=self._first, last=self._latest,
-        )  # fmt: skip
+        return bool(len(high))
+
+    def _harmless(self, state: Progress) -> str:
+        """Return why these updates are not blamed."""
+        if state.broken:
+            between = plural(self._broke - self._latest, "step", "steps")
+            return f"The last of them was {between} before the run diverged."
+        if state.well:
+            return "The run learns in spite of them."
+        if state.known:
+            return "Nothing shows that they did harm."
+        return "After so few steps nothing shows yet whether they do harm."
 
     def _fell(self, history: History, state: Progress) -> str:
         """Return that the accuracy fell by half or more in the steps after the largest of the latest large updates, as
@@ -158,9 +167,9 @@ class UpdateRatioHigh(Looking):
         if settings is None or settings.optimizer != "sgd" or step < self.usual:
             return False
         norms = history.column("clipped_norm", max(step - self.window, 0), step + 1)
-        kept = settings.momentum ** np.arange(len(norms) - 1, -1, -1) if 0 < settings.momentum < 1 else None
-        pull = float(norms[-1] if kept is None else (norms * kept).sum() * (1 - settings.momentum))
-        return pull > self.spiked * median(norms[:-1])
+        momentum = settings.momentum if 0 < settings.momentum < 1 else 0.0
+        shares = (1 - momentum) * momentum ** np.arange(len(norms) - 1.0, -1, -1)
+        return float((norms * shares).sum()) > self.spiked * median(norms[:-1])
 
     def _of_a_spike(self, history: History) -> str:
         """Return that the gradient made these updates large, as sentences; "" where it did not, or not most of them."""
@@ -181,19 +190,11 @@ class UpdateRatioHigh(Looking):
             return f"The weights are small, so that an update is large beside them.{shrunk}"
         return ""
 
-    def _remedies(self, history: History, decayed: bool) -> tuple[str, ...]:
+    def _remedies(self, history: History, *, decayed: bool, spiked: bool) -> tuple[str, ...]:
         rates = lower(history, self._peak_lr)
         decays = weight_decay.lower(history, self._first) if decayed else ()
-        if self._of_a_spike(history):
-            return (*decays, "clipping.kind=norm", *rates)
-        return (*decays, *rates[:1], "clipping.kind=norm", *rates[1:])
-
-    def _title(self, history: History, blamed: bool) -> str:
-        if not blamed:
-            return "Large updates"
-        if self._at_once:
-            return FIRST_UPDATE
-        return OF_A_SPIKE if self._of_a_spike(history) else "Updates too large"
+        before = 0 if spiked else 1  # rates that come before clipping
+        return (*decays, *rates[:before], "clipping.kind=norm", *rates[before:])
 
     def _sound(self, history: History, ratios: np.ndarray) -> np.ndarray:
         """Return where the new ratios are too large, without updates of a gradient that is partly NaN or Inf."""

@@ -54,10 +54,10 @@ class UpdatesAfterSpike(Looking):
             return
         before, after = self._updates(history, self._spike - self.window, self._spike), self._updates(history, first)
         rate, now = (history.value("lr", step) for step in (self._spike, len(history) - 1))
-        if after < self.left * before and now > 0.8 * rate and self._kept(history) > self.share:
+        if after < self.left * before and now > 0.8 * rate and self._spike_share(history) > self.share:
             self._say(history, before, after)
 
-    def _kept(self, history: History) -> float:
+    def _spike_share(self, history: History) -> float:
         """Return the share of the spike, and of such ones after it, in the running mean of squares, summed over all
         entries; 0 where that is not known."""
         settings = mechanism.in_force(history, self._spike)
@@ -79,8 +79,8 @@ class UpdatesAfterSpike(Looking):
                 f"step {self._spike:,}, and {number(self._usual)} in the median before. The median update was "
                 f"{number(before)} times as large as the weights before it, and {number(after)} in the last "
                 f"{min(last - self._spike - self.rested, self.window)} steps up to step {last:,}.",
-            "The optimizer divides by the root of its running mean of squared gradients, of which such gradients still "
-            f"are {percent(self._kept(history))}. It keeps a gradient{memory}, so the updates stay small."
+            "The optimizer divides by the root of its running mean of squared gradients, and such gradients still are "
+            f"{percent(self._spike_share(history))} of that mean. It keeps a gradient{memory}, so updates stay small."
             f"{mechanism.turned(history, self._spike)}",
             ("clipping.kind=norm",), first=self._spike,
         )  # fmt: skip

@@ -20,6 +20,10 @@ _OF_ALL = (
     "Nothing is trained. A factor of every gradient is 0: an activation behind the last layer whose slope is 0, as "
     "that of a relu below 0 (drop it there), a clamp, a mask, or a loss that is flat where it is."
 )
+_DEEP = (
+    "model.norm=batch model.residual=true model.norm_position=post", "model.activation=relu model.init=he",
+    "model.norm=batch", "model.residual=true",
+)  # fmt: skip
 _WARMUP = 100  # steps at least; 2 / (1 - beta2) is the warmup of Adam that needs no search (Ma and Yarats 2021)
 _TINY = float(np.finfo(np.float32).tiny)  # below it a float32 has lost digits, and a quotient of two tells nothing
 
@@ -38,12 +42,7 @@ class VanishingGradient(Looking):
 
     def look(self, history: History, state: Progress) -> None:
         if self._are_all_zero(history) and not state.broken:
-            loss = number(history.value("loss", len(history) - 1))
-            self.tell(
-                history, "critical", "All gradients are exactly 0",
-                f"The gradient of every parameter was exactly 0 at each of the {LOOK_EVERY} steps {up_to(history)}; "
-                f"the loss is {loss}.", _OF_ALL, first=len(history) - LOOK_EVERY,
-            )  # fmt: skip
+            self._tell_of_all(history)
             return
         if state.all_zero or not (state.stuck or state.lost):
             self.soften(not state.well)
@@ -78,15 +77,19 @@ class VanishingGradient(Looking):
             f"Each layer passes back only a part of the gradient. Almost none reaches the first layers{hardly}.{decay}",
             (
                 *(weight_decay.lower(history, since) if decay else ()),
-                "model.norm=batch model.residual=true model.norm_position=post",
-                "model.activation=relu model.init=he",
-                "model.norm=batch",
-                "model.residual=true",
+                *_DEEP,
                 *self._against_updates(history, since),
             ),
             dark,
             first=since,
         )
+
+    def _tell_of_all(self, history: History) -> None:
+        self.tell(
+            history, "critical", "All gradients are exactly 0",
+            f"The gradient of every parameter was exactly 0 at each of the {LOOK_EVERY} steps {up_to(history)}; the "
+            f"loss is {number(history.value('loss', len(history) - 1))}.", _OF_ALL, first=len(history) - LOOK_EVERY,
+        )  # fmt: skip
 
     @staticmethod
     def _are_all_zero(history: History) -> bool:
