@@ -74,7 +74,7 @@ def _path(order: Order) -> Path | None:
 def _end(watcher: Watcher, order: Order) -> None:
     """End the watch, say on stderr what came of it, and write the JSON where it was asked for."""
     watcher.close()
-    recorded = [found for found in watcher.runs if found.joined is None or found.joined.is_recorded]
+    recorded = [found for found in watcher.runs if found.is_recorded]
     if order.out and (recorded or not watcher.runs):  # else rank 0 writes it
         text = summary.to_json([summary.summarize(found.run) for found in recorded if found.run is not None])
         try:

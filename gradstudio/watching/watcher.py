@@ -484,7 +484,7 @@ class Watcher:
                 self.runs.append(found)
             if (place := here()) is not None:
                 found.joined = self._party.join(found, place, observer.share(place.ranks))
-            if found.joined is None or found.joined.is_recorded:
+            if found.is_recorded:
                 self._keep(found)
         if found.joined is not None:
             found.joined.take(made)

@@ -38,6 +38,10 @@ _ENOUGH = f"after {MOST_SEARCHES} batches that were not finite it is not searche
 MADE_BY_THE_SCRIPT = "the backward passes gave finite gradients, of which the script made these"
 
 
+Birth = tuple[Provenance | None, str]  # where the first value was born that is not finite, or why that is unknown
+NO_BIRTH: Birth = None, ""
+
+
 class Births:
     """Keeps what is needed to make the passes of a step of some models again, and finds where a value was born that is
     not finite. Nothing is copied, and the models compute as before. No method raises for a fault of its own: `unknown`
@@ -236,7 +240,7 @@ class Births:
         self.suspects.clear()
         return [found for found in skipped if finite or is_known(found.loss)]
 
-    def thrown_away(self) -> tuple[Provenance | None, str]:
+    def thrown_away(self) -> Birth:
         """Return where the first value was born that is not finite in gradients that the script has thrown away, and
         why that is unknown; begin with the passes anew."""
         if self._heard:
@@ -292,7 +296,7 @@ class Births:
             found, unknown = self._aside(self._of_pass(kept, losses))
             self.suspects[kept] = PassedOver(_number(losses, broken), found, unknown, after_backward=False)
 
-    def _aside(self, search: Callable[[], Provenance | None]) -> tuple[Provenance | None, str]:
+    def _aside(self, search: Callable[[], Provenance | None]) -> Birth:
         """Search beside the step that is being made, of which is known what was known before."""
         if self._searches >= MOST_SEARCHES:
             return None, _ENOUGH

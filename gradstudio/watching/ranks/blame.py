@@ -7,14 +7,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from gradstudio.core.diagnosis.finding import Finding
-from gradstudio.core.provenance import Provenance
 from gradstudio.core.rules.nan_on_a_rank import of_losses
 from gradstudio.core.unknown import is_known
+from gradstudio.watching.births.step_births import Birth
 
-Birth = tuple[Provenance | None, str]
 
-
-def blamed(step: int, losses: Mapping[int, float], births: Mapping[int, Birth]) -> tuple[Birth, Finding | None]:
+def blame_ranks(step: int, losses: Mapping[int, float], births: Mapping[int, Birth]) -> tuple[Birth, Finding | None]:
     """Return where the value was born, or why that is unknown, and the finding that names the ranks which brought it:
     those whose own loss is not finite; where all are finite, those that have found it in their own passes. No finding
     where it is all of them, or none."""

@@ -18,20 +18,19 @@ from gradstudio.core.history import Layer, Row
 from gradstudio.core.provenance import Provenance
 from gradstudio.core.text import listed, number
 from gradstudio.core.unknown import is_known
-from gradstudio.session.library.run_values import provenance_of, provenance_values
+from gradstudio.session.library.run_values import provenance_values
+from gradstudio.watching.births.step_births import NO_BIRTH, Birth
 from gradstudio.watching.hearing.guard import say
 from gradstudio.watching.hearing.rank_place import Place
-from gradstudio.watching.ranks.blame import blamed
+from gradstudio.watching.ranks.blame import blame_ranks
 from gradstudio.watching.ranks.mail import Mail
-from gradstudio.watching.ranks.merging import Shares, merged
-from gradstudio.watching.ranks.rank_letters import Figures, Letter
+from gradstudio.watching.ranks.merging import Shares, merge
+from gradstudio.watching.ranks.rank_letters import Box, Figures, Letter
 from gradstudio.watching.steps.measured_step import MeasuredStep
 
 COMES_WITHIN = 60.0  # seconds until the other ranks must have begun, too
 SILENT = 20.0  # seconds without a letter, after which a rank is gone: it writes one at every round
 AT_THE_END = 5.0  # seconds that rank 0 waits for the last letters
-Birth = tuple[Provenance | None, str]
-_NO_BIRTH: Birth = None, ""
 
 
 class Joinable(Protocol):
@@ -54,10 +53,11 @@ class Sender:
     where rank 0 has none of the same parameters."""
 
     def __init__(
-        self, mail: Mail, place: Place, card: dict[str, Any], found: Joinable, keep: Callable[[], object]
+        self, mail: Mail, place: Place, card: dict[str, Any], local_run: Joinable, keep: Callable[[], object]
     ) -> None:
         """`keep` records the run here."""
-        self._mail, self._place, self._card, self._found, self._keep = mail, place, card, found, keep
+        self._mail, self._place, self._card = mail, place, card
+        self._local_run, self._keep = local_run, keep
         self._letter, self._writing = Letter(), threading.Lock()
         self._began = time.monotonic()
         self._is_alone = self._is_joined = False
@@ -79,12 +79,12 @@ class Sender:
     def take(self, made: MeasuredStep | Row) -> None:
         """Send what was measured of a step with the next letter."""
         figures = Figures.of(made, with_layers=any(self._card["parted"]))
-        birth = self._found.take_birth()
-        self._found.explain(*birth)
-        self._found.take(made)
+        birth = self._local_run.take_birth()
+        self._local_run.explain(*birth)
+        self._local_run.take(made)
         with self._writing:
             self._letter.steps.append(figures)
-            if birth != _NO_BIRTH:
+            if birth != NO_BIRTH:
                 found, unknown = birth
                 self._letter.births[figures.step] = provenance_values(found) if found is not None else None, unknown
 
@@ -150,22 +150,24 @@ class Collector:
         mail: Mail,
         place: Place,
         card: dict[str, Any],
-        found: Joinable,
-        told: Callable[[MeasuredStep | Row], object],
+        local_run: Joinable,
+        on_record: Callable[[MeasuredStep | Row], object],
     ) -> None:
-        """`found` is the run that is recorded; `told` is called with each of its steps once it is."""
-        self._mail, self._place, self._card, self._found, self._told = mail, place, card, found, told
+        """`local_run` is the run that is recorded; `on_record` is called with each of its steps once it is."""
+        self._mail, self._place, self._card = mail, place, card
+        self._local_run, self._on_record = local_run, on_record
         self._own: deque[tuple[MeasuredStep | Row, Birth]] = deque()
-        self._boxes = {rank: _Box() for rank in range(1, place.ranks)}
+        self._boxes = {rank: Box() for rank in range(1, place.ranks)}
         self._collecting = threading.RLock()
-        self.run = found.id
+        self.run = local_run.id
         self._cards: dict[int, dict[str, Any]] = {0: card}
-        self._is_closing = self._has_lost = self._has_told = False
+        self._lost: set[int] = set()  # ranks of which that was told
+        self._is_closing = self._has_told = False
         mail.show(0, card)
 
     def take(self, made: MeasuredStep | Row) -> None:
         """Record a step as soon as the other ranks' figures of it are there."""
-        self._own.append((made, self._found.take_birth()))
+        self._own.append((made, self._local_run.take_birth()))
 
     def go_round(self) -> None:
         """Read letters, and record what is whole. Called by the postman."""
@@ -197,13 +199,13 @@ class Collector:
         """Record what is left."""
         self._is_closing = True
         self.settle(AT_THE_END)
-        if missing := [rank for rank in self._boxes if rank not in self._cards and not self._has_lost]:
+        if missing := sorted(self._boxes.keys() - self._cards.keys() - self._lost):
             ranks = f"rank {missing[0]} was" if len(missing) == 1 else f"ranks {listed(missing)} were"
-            self._found.note(f"{ranks} not heard: loss and gradient are those of the others")
+            self._local_run.note(f"{ranks} not heard: loss and gradient are those of the others")
 
     # ---- letters
 
-    def _look_into(self, rank: int, box: _Box) -> None:
+    def _look_into(self, rank: int, box: Box) -> None:
         if rank not in self._cards:
             if (card := self._mail.card(rank)) is not None:
                 self._meet(rank, box, card)
@@ -213,26 +215,27 @@ class Collector:
         while (text := self._mail.receive(rank)) is not None:
             box.take(Letter.read(text))
             while box.skipped:
-                self._found.note(f"rank {rank}: {box.skipped.popleft()}", "nan_batch")
+                self._local_run.note(f"rank {rank}: {box.skipped.popleft()}", "nan_batch")
         if box.is_open and box.silence > SILENT:
             self._lose(rank, f"has sent nothing for {SILENT:g} s")
 
-    def _meet(self, rank: int, box: _Box, card: dict[str, Any]) -> None:
+    def _meet(self, rank: int, box: Box, card: dict[str, Any]) -> None:
         if card["layers"] != self._card["layers"]:
             self._lose(rank, "trains other parameters, as a run of its own")
             return
         self._cards[rank] = card
-        box.heard = time.monotonic()
+        box.latest = time.monotonic()
         local = f", local rank {card['local_rank']}" if card["local_rank"] else ""
-        self._found.note(f"rank {rank} trains on {card['host']}, process {card['process']}{local}")
+        self._local_run.note(f"rank {rank} trains on {card['host']}, process {card['process']}{local}")
 
     def _lose(self, rank: int, why: str) -> None:
         """Go on without a rank."""
-        self._boxes[rank].is_open, self._has_lost = False, True
+        self._boxes[rank].is_open = False
         if not self._is_closing:
+            self._lost.add(rank)
             told = f"rank {rank} {why}: its figures are missing from here on"
             say(told)
-            self._found.note(told)
+            self._local_run.note(told)
 
     # ---- rows
 
@@ -244,18 +247,18 @@ class Collector:
         own, birth = self._own.popleft()
         others = {rank: figures for rank, box in self._boxes.items() if (figures := box.of(own.step)) is not None}
         births = {rank: box.birth_of(own.step) for rank, box in self._boxes.items()}
-        found = self._found
-        whole = merged(own, others, self._shares())
-        if whole.went_nonfinite and not found.has_diverged:
+        run = self._local_run
+        whole = merge(own, others, self._shares())
+        if whole.went_nonfinite and not run.has_diverged:
             losses = {0: own.loss} | {rank: each.loss for rank, each in others.items()}
-            birth, blame = blamed(own.step, losses, {0: birth, **births})
-            found.blame(birth, blame)
-        elif birth != _NO_BIRTH:
-            found.explain(*birth)
+            birth, blame = blame_ranks(own.step, losses, {0: birth, **births})
+            run.blame(birth, blame)
+        elif birth != NO_BIRTH:
+            run.explain(*birth)
         if not self._has_told and isinstance(own, MeasuredStep) and isinstance(whole, MeasuredStep):
             self._tell_of_local(own, others, whole)
-        found.take(whole)
-        self._told(whole)
+        run.take(whole)
+        self._on_record(whole)
 
     def _tell_of_local(self, own: MeasuredStep, others: Mapping[int, Figures], whole: MeasuredStep) -> None:
         """Say once why there is no norm: each rank has a gradient of its own, and what the update used is not seen."""
@@ -263,7 +266,9 @@ class Collector:
             return
         self._has_told = True
         norms = listed([number(each) for each in (own.gradient.norm, *(each.norm for each in others.values()))])
-        self._found.note(f"the ranks' own gradients differ, with local norms {norms}: that of the update is not known")
+        self._local_run.note(
+            f"the ranks' own gradients differ, with local norms {norms}: that of the update is not known"
+        )
 
     def _shares(self) -> Shares:
         cards = [self._cards.get(rank, self._card) for rank in range(self._place.ranks)]
@@ -271,43 +276,3 @@ class Collector:
         counted = np.array([card["counted"] for card in cards])
         counted[1:, ~parted] = 0
         return Shares(np.array([card["sizes"] for card in cards]), counted, parted)
-
-
-class _Box:
-    """What has come from one rank."""
-
-    def __init__(self) -> None:
-        self.heard = time.monotonic()
-        self.is_open = True  # whether more may come
-        self.births: dict[int, Any] = {}
-        self.skipped: deque[str] = deque()
-        self._steps: deque[Figures] = deque()
-
-    @property
-    def silence(self) -> float:
-        """Seconds since the latest letter."""
-        return time.monotonic() - self.heard
-
-    def take(self, letter: Letter) -> None:
-        self.heard = time.monotonic()
-        self._steps += letter.steps
-        self.births |= letter.births
-        self.skipped += letter.skipped
-        self.is_open = not letter.over
-
-    def birth_of(self, step: int) -> Birth:
-        """Return where the first value of a step was born that is not finite, as the rank has found it."""
-        found, unknown = self.births.pop(step, _NO_BIRTH)
-        return provenance_of(found) if found else None, unknown
-
-    def has(self, step: int) -> bool:
-        """Return whether there is no more to wait for of a step."""
-        while self._steps and self._steps[0].step < step:
-            self._steps.popleft()
-        return bool(self._steps) or not self.is_open
-
-    def of(self, step: int) -> Figures | None:
-        """Return the figures of a step, and take them out; None where they have not come."""
-        if self.has(step) and self._steps and self._steps[0].step == step:
-            return self._steps.popleft()
-        return None

@@ -35,7 +35,7 @@ class Shares:
         return bool(self.parted.any())
 
 
-def merged(own: MeasuredStep | Row, others: Mapping[int, Figures], shares: Shares) -> MeasuredStep | Row:
+def merge(own: MeasuredStep | Row, others: Mapping[int, Figures], shares: Shares) -> MeasuredStep | Row:
     """Return the step of rank 0 with the figures of the `others`, which are the ranks that were heard of it."""
     loss, spread = mean_loss([own.loss, *(each.loss for each in others.values())]) if others else (own.loss, UNKNOWN)
     if isinstance(own, Row):

@@ -15,7 +15,7 @@ from gradstudio.watching.ranks.joined_run import Collector, Joinable, Sender
 from gradstudio.watching.ranks.mail import Mail, Postman
 from gradstudio.watching.steps.measured_step import MeasuredStep
 
-Told = Callable[[Any, MeasuredStep | Row], object]
+OnRecord = Callable[[Any, MeasuredStep | Row], object]
 
 _begun = count()  # runs of this process, also those of a watch that has ended
 
@@ -23,25 +23,25 @@ _begun = count()  # runs of this process, also those of a watch that has ended
 class Party:
     """Joins runs with those of the other ranks: the first that each of them begins, the second, and so on."""
 
-    def __init__(self, told: Told, keep: Callable[[Any], object]) -> None:
-        """`told`: called with a run and a step that is recorded. `keep`: records a run of this rank by itself."""
-        self._told, self._keep = told, keep
+    def __init__(self, on_record: OnRecord, keep: Callable[[Any], object]) -> None:
+        """`on_record`: called with a run and a step that is recorded. `keep`: records a run of this rank by itself."""
+        self._on_record, self._keep = on_record, keep
         self._postman = Postman()
 
-    def join(self, found: Joinable, place: Place, share: dict[str, list[int]]) -> Sender | Collector | None:
+    def join(self, local_run: Joinable, place: Place, share: dict[str, list[int]]) -> Sender | Collector | None:
         """Return what a run does with its steps from the first on; None where the ranks cannot reach one another.
         `share` is the part of each layer that this rank has."""
-        known = hashlib.sha256(repr([(layer.name, layer.size) for layer in found.layers]).encode()).hexdigest()
+        known = hashlib.sha256(repr([(layer.name, layer.size) for layer in local_run.layers]).encode()).hexdigest()
         card = {
-            "layers": known, "run": found.id, "host": place.host, "process": os.getpid(),
+            "layers": known, "run": local_run.id, "host": place.host, "process": os.getpid(),
             "local_rank": place.local_rank, **share,
         }  # fmt: skip
         try:
             mail = Mail(str(next(_begun)))
             if place.rank:
-                joined = Sender(mail, place, card, found, lambda: self._keep(found))
+                joined = Sender(mail, place, card, local_run, lambda: self._keep(local_run))
             else:
-                joined = Collector(mail, place, card, found, lambda made: self._told(found, made))
+                joined = Collector(mail, place, card, local_run, lambda made: self._on_record(local_run, made))
         except (RuntimeError, OSError, ValueError) as fault:
             say(f"each rank has a run of its own: {' '.join(str(fault).split())[:200]}")
             return None

@@ -1,8 +1,10 @@
-"""What a rank measured of a step, as it is sent to rank 0."""
+"""What a rank measured of a step, as it is sent to rank 0, and what has come there."""
 
 from __future__ import annotations
 
 import json
+import time
+from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -11,6 +13,8 @@ import numpy as np
 from gradstudio.core.columns import LAYER_METRICS
 from gradstudio.core.history import Row
 from gradstudio.core.unknown import UNKNOWN
+from gradstudio.session.library.run_values import provenance_of
+from gradstudio.watching.births.step_births import NO_BIRTH, Birth
 from gradstudio.watching.steps.measured_step import MeasuredStep
 
 
@@ -81,3 +85,43 @@ class Letter:
 def _figures(row: list[float], layers: np.ndarray | None) -> Figures:
     step, loss, norm, nonfinite, clipped, along, after = row
     return Figures(int(step), loss, norm, int(nonfinite), clipped, along, after, layers)
+
+
+class Box:
+    """What has come from one rank."""
+
+    def __init__(self) -> None:
+        self.latest = time.monotonic()  # of its letters
+        self.is_open = True  # whether more may come
+        self.births: dict[int, Any] = {}
+        self.skipped: deque[str] = deque()
+        self._steps: deque[Figures] = deque()
+
+    @property
+    def silence(self) -> float:
+        """Seconds since the latest letter."""
+        return time.monotonic() - self.latest
+
+    def take(self, letter: Letter) -> None:
+        self.latest = time.monotonic()
+        self._steps += letter.steps
+        self.births |= letter.births
+        self.skipped += letter.skipped
+        self.is_open = not letter.over
+
+    def birth_of(self, step: int) -> Birth:
+        """Return where the first value of a step was born that is not finite, as the rank has found it."""
+        found, unknown = self.births.pop(step, NO_BIRTH)
+        return provenance_of(found) if found else None, unknown
+
+    def has(self, step: int) -> bool:
+        """Return whether there is no more to wait for of a step."""
+        while self._steps and self._steps[0].step < step:
+            self._steps.popleft()
+        return bool(self._steps) or not self.is_open
+
+    def of(self, step: int) -> Figures | None:
+        """Return the figures of a step, and take them out; None where they have not come."""
+        if self.has(step) and self._steps and self._steps[0].step == step:
+            return self._steps.popleft()
+        return None

@@ -22,7 +22,7 @@ MOST_TOLD = 10  # runs: a script may make one for each of a thousand tasks
 def tell(runs: Sequence[WatchedRun], library: Path, *, written: bool) -> None:
     """Say a line of each run, with its first finding, and how to open the last one where the library was `written`. Of
     many runs those are told that need somebody most."""
-    runs = [found for found in runs if found.joined is None or found.joined.is_recorded]
+    runs = [found for found in runs if found.is_recorded]
     if not runs:
         return
     told = runs if len(runs) <= MOST_TOLD else _worst(runs)

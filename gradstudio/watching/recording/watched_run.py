@@ -36,6 +36,7 @@ from gradstudio.session.record.run import Run, Status
 from gradstudio.session.record.run_writer import RunWriter
 from gradstudio.session.record.watched_script import WatchedScript
 from gradstudio.watching.births.passed_over import LONGEST, PassedOver
+from gradstudio.watching.births.step_births import NO_BIRTH, Birth
 from gradstudio.watching.hearing.rank_place import here
 from gradstudio.watching.measuring.waiting_rows import most_waiting
 from gradstudio.watching.recording.birth_lines import place_and_cause
@@ -82,8 +83,6 @@ def running_script() -> Script:
     return Script(Path(file) if file else None, tuple(sys.argv[1:]))
 
 
-Birth = tuple[Provenance | None, str]  # where the first value was born that is not finite, or why that is unknown
-_NO_BIRTH: Birth = None, ""
 MOST_HELD = 20  # rows: a loss that is not finite for so long has diverged
 
 
@@ -105,7 +104,7 @@ class WatchedRun:
         self.left_out = 0  # updates that the watch kept from the weights, as it was asked to
         self.harmless = 0  # steps whose loss alone was not finite
         self.spared = 0  # steps whose loss was not finite, and from which a loss scaler kept the weights
-        self.birth = self._birth = self._held_birth = _NO_BIRTH  # of the latest row, of the next one, of what is held
+        self.birth = self._birth = self._held_birth = NO_BIRTH  # of the latest row, of the next one, of what is held
         self._held: list[MeasuredStep] = []
         self.news: MeasuredStep | Row | None = None  # row of which a birth is to be told now
         self._suspect: MeasuredStep | None = None  # the latest step, where its update broke weights and nothing else
@@ -126,6 +125,11 @@ class WatchedRun:
     def recorded_as(self) -> str:
         """The id of the run in the library: of several ranks, that of rank 0."""
         return (self.joined.run if self.joined is not None else "") or self.id
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether it is in the library by itself, and no part of the run of rank 0."""
+        return self.joined is None or self.joined.is_recorded
 
     @property
     def run(self) -> Run | None:
@@ -250,11 +254,11 @@ class WatchedRun:
         if self._run is None or self._run.over:
             return
         if request.word == "rate" and self._place is not None:
-            self._note("the learning rate stays, as the other ranks would not know of another")
+            self.note("the learning rate stays, as the other ranks would not know of another")
             return
         if request.word == "stop":
             self._steps_before_stop = self._steps
-            self._note("the script was asked to stop")
+            self.note("the script was asked to stop")
         self.remote.hear(request, self.observer.thread)
 
     def before_step(self, optimizer: Optimizer) -> None:
@@ -263,21 +267,22 @@ class WatchedRun:
             return
         remote = self.remote
         if remote.paused:
-            self._note("the script was asked to pause")
+            self.note("the script was asked to pause")
             self._writer.set_status("paused")
             remote.wait()
             remote.stop_if_due()
             self._writer.set_status("running")
-            self._note("the script goes on")
+            self.note("the script goes on")
             self._at_once = True  # somebody looks
         remote.stop_if_due()
         if remote.factor != self._factor:
             self._factor = remote.factor
             told = f"learning rate × {number(remote.factor)} from here on, as was asked for"
-            self._note(told, remote.factor)
+            self.note(told, factor=remote.factor)
         remote.before_step(optimizer)
 
-    def _note(self, text: str, factor: float | None = None, kind: Kind = "notice") -> None:
+    def note(self, text: str, kind: Kind = "notice", factor: float | None = None) -> None:
+        """Note an event behind the rows so far."""
         with self._recording:
             self.gather()
             self._writer.note(kind, text, value=factor)
@@ -299,7 +304,7 @@ class WatchedRun:
         index, self._steps = self._steps, self._steps + 1
         is_finite = isinstance(made, MeasuredStep) and made.is_finite  # of nearly all, so one look is enough
         broke = not is_finite and made.went_nonfinite
-        self.news, self.birth, self._birth = None, self._birth, _NO_BIRTH
+        self.news, self.birth, self._birth = None, self._birth, NO_BIRTH
         if self._suspect is not None and not broke:  # else the loss or the gradient tells of it
             self._diverge_in_weights(self._suspect)
         self._suspect = None
@@ -436,13 +441,9 @@ class WatchedRun:
             self._keep((found, ""))
             self._writer.diverge_in_weights()
 
-    def note(self, text: str, kind: Kind = "notice") -> None:
-        """Note what is known of other ranks."""
-        self._note(text, kind=kind)
-
     def take_birth(self) -> Birth:
         """Return what was heard of the birth in the step that is being made, and forget it."""
-        found, self._birth = self._birth, _NO_BIRTH
+        found, self._birth = self._birth, NO_BIRTH
         return found
 
     def blame(self, birth: Birth, finding: Finding | None) -> None:
@@ -457,7 +458,7 @@ class WatchedRun:
 
     def keep_birth(self) -> None:
         """Keep what was heard of a step that becomes no row."""
-        self.birth, self._birth = self._birth, _NO_BIRTH
+        self.birth, self._birth = self._birth, NO_BIRTH
         self._keep(self.birth)
 
     def _keep(self, birth: Birth) -> None:
