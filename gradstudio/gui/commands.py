@@ -113,46 +113,22 @@ def table(
     )  # fmt: skip
     devices = (Dynamic(lambda menu: device_menu.fill(menu, context, machine)),)
     quit_ = Command("quit", "Quit", context.parent.close, StandardKey.Quit)
-
-    def in_sight() -> bool:
-        hidden = not plots().isVisible()
-        show_plots()
-        context.close_large()
-        return hidden
-
     menus: Menus = {
         "&File": (*presets[:2], *_recent(context), None, *export, None, *_course(context), None, quit_),
         "&Edit": edit,
         "&Run": (
-            *_run(context, plots),
-            None,
-            *_replay(context, plots),
-            None,
-            *_speed(speed),
-            None,
+            *_run(context, plots), None, *_replay(context, plots), None, *_speed(speed), None,
             Submenu("Device", devices),
         ),
         "&View": (
-            *_plots(plots),
-            *_layer(plots, in_sight),
-            None,
-            Submenu("Theme and text size", _look()),
-            None,
-            *_panels(context, columns, knobs, show_plots),
-            None,
-            *_projector(projector, show_plots),
+            *_plots(plots), *_layer(context, plots, show_plots), None, Submenu("Theme and text size", _look()), None,
+            *_panels(context, columns, knobs, show_plots), None, *_projector(projector, show_plots),
         ),
         "&Presets": (
-            gallery,
-            None,
-            Dynamic(lambda menu: preset_menu.fill(menu, context)),
-            None,
-            edit[2],
-            *presets[:2],
-            None,
+            gallery, None, Dynamic(lambda menu: preset_menu.fill(menu, context)), None, edit[2], *presets[:2], None,
             *presets[2:],
         ),
-    }
+    }  # fmt: skip
     rows = {command.id: command for entries in menus.values() for command in _commands(entries)}
     menus["&Help"] = helps = _help(context, menus, rows, knobs, columns, speed, plots, show_plots)
     rows |= {command.id: command for command in helps}
@@ -367,11 +343,18 @@ def _plots(plots: Callable[[], PlotStack]) -> tuple[Command, ...]:
     )
 
 
-def _layer(plots: Callable[[], PlotStack], in_sight: Callable[[], bool]) -> tuple[Command, ...]:
-    """`in_sight` shows the plots, and returns whether something else hid them."""
+def _layer(context: Context, plots: Callable[[], PlotStack], show_plots: Callable[[], bool]) -> tuple[Command, ...]:
+    def on_view(call: Callable[[], object]) -> Callable[[], None]:
+        """Return what shows the plots first. Where something else hid the page of a layer, that is all."""
 
-    def on_view(call: Callable[[], object]) -> Callable[[], object]:
-        return lambda: None if in_sight() and not plots().layer_page.isHidden() else call()
+        def carry_out() -> None:
+            hidden = not plots().isVisible()
+            show_plots()
+            context.close_large()
+            if not hidden or plots().layer_page.isHidden():
+                call()
+
+        return carry_out
 
     return (
         Command(

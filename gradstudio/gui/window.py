@@ -96,7 +96,7 @@ class Window(QMainWindow):
         self._broke, self._unseen = ChangeWatch(), False  # the run that broke, and whether that is yet to be seen
         self._page = ChangeWatch()  # at the side: a page that was hidden is behind
         self._shown: Run | None = None
-        self._turned = preset.id  # the preset whose page was shown when it was opened
+        self._page_preset = preset.id  # whose page was shown when it was opened
         self._figures_due, self._texts_due = Every(0.2), Every(1.0)
         self._devices_shown = False
         self._left: Iterator[None] | None = None  # to refresh, after a beat that took long
@@ -281,7 +281,7 @@ class Window(QMainWindow):
             self._texts_due.restart(now)
             self._refresh_texts(run)
         if run is not self._shown:
-            if run.preset.id != self._turned:
+            if run.preset.id != self._page_preset:
                 self._turn_to(run.preset)
             self._shown = run
             self.runs.mark()
@@ -350,7 +350,7 @@ class Window(QMainWindow):
 
     def _turn_to(self, preset: presets.Preset) -> None:
         """Show the plots, and what there is to read of a preset that was opened."""
-        self._turned = preset.id
+        self._page_preset = preset.id
         self.close_large()
         self.columns.show_page("lesson" if preset.lesson and not self.simulator.started else "diagnosis")
         self.diagnosis.to_the_top()
@@ -435,7 +435,7 @@ class Window(QMainWindow):
 
     def _begin_afresh(self) -> None:
         """Show the beginning of the form, and the lesson or the state of the run, of a preset that was opened."""
-        self._turned = self.simulator.preset.id
+        self._page_preset = self.simulator.preset.id
         self.knobs.show_top()
         self.columns.middle.show_plots()
         self.columns.show_page("lesson" if self.simulator.preset.lesson else "diagnosis")

@@ -195,7 +195,7 @@ def title(run: Run) -> str:
 def _auto(run: Run) -> str:
     """Return what changed where the branch begins."""
     stands = run.what_changed == "no change" and _stands(run)
-    return f"standing at step {run.parent_step:,}" if stands else run.told_apart
+    return f"standing at step {run.parent_step:,}" if stands else run.default_name
 
 
 def _stands(run: Run) -> bool:

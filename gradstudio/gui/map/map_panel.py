@@ -66,6 +66,7 @@ class MapPanel(Page):
         self.bar, self.picture = LevelBar(), MapPicture()
         self.readout, self.place, self.words = QLabel(), QLabel(), QLabel()
         add_arrow(self.export)
+        set_role(self.go_on, "primary")
         self._why_not = ""
         self._explain()
         self._lay_out()
@@ -101,7 +102,6 @@ class MapPanel(Page):
         self.cancel.setVisible(going)
         self._buttons.setVisible(going or unfinished)
         set_role(self.new, "" if going or unfinished else "primary")
-        set_role(self.go_on, "primary")
 
     def show_words(self, words: str) -> None:
         """Show what the map says, below its picture."""

@@ -50,7 +50,7 @@ class NetworkPage(QFrame):
         self._run: Run | None = None
         self._blocks: list[Group] = []
         self._names: tuple[str, ...] = ()
-        self._laid: tuple = ()  # what the blocks were made of
+        self._made_of: tuple = ()  # what the blocks were made of
         self._seen: tuple = ()  # what the picture was made of
         self._rows = 0
         self._step = 0
@@ -79,7 +79,7 @@ class NetworkPage(QFrame):
         rows, same = len(run.history), run is self._run
         if not same or rows < self._rows:
             self._run, self._scale, self._seen = run, DecadeScale(), ()
-            self._laid, self._unrolled, self._lit = (), None, False
+            self._made_of, self._unrolled, self._lit = (), None, False
         stepped = same and rows == self._rows + 1 and run.status in ("paused", "nonfinite", "finished")
         self._rows = rows
         now = time.monotonic()
@@ -125,8 +125,8 @@ class NetworkPage(QFrame):
         if seen == self._seen:
             return
         self._seen = seen
-        if self._laid != (run.history.layers, most):  # of many layers it takes some ms
-            self._laid = run.history.layers, most
+        if self._made_of != (run.history.layers, most):  # of many layers it takes some ms
+            self._made_of = run.history.layers, most
             self._names = tuple(layer.name for layer in run.history.layers)
             blocks = blocks_of(self._names, most)
             if blocks != self._blocks:

@@ -55,7 +55,7 @@ class NetworkPicture(QWidget):
         self._shown: NetworkState | None = None
         self._still: QPixmap | None = None  # all but the gradients
         self._drawn: QPixmap | None = None
-        self._laid: list[QRectF] = []  # where the blocks lie, once that was asked for
+        self._box_places: list[QRectF] = []  # where the blocks lie, once that was asked for
         self.read: int | None = None  # the block that is read
         self._light = QVariantAnimation(self)
         self._light.setDuration(PULSE)
@@ -106,7 +106,7 @@ class NetworkPicture(QWidget):
     def redraw(self) -> None:
         """Draw all anew."""
         self._still = self._drawn = None
-        self._laid = []
+        self._box_places = []
         self.update()
 
     # ---- painting
@@ -171,8 +171,8 @@ class NetworkPicture(QWidget):
         return self._boxes()[place]
 
     def _boxes(self) -> list[QRectF]:
-        if self._laid or self._shown is None:
-            return self._laid
+        if self._box_places or self._shown is None:
+            return self._box_places
         count, zoom = len(self._shown.names) + 2, theme.zoom
         line = self.fontMetrics().height()
         gap = GAP * zoom
@@ -182,8 +182,8 @@ class NetworkPicture(QWidget):
         room = self.height() - (2.4 if self._has_legend else 1.2) * line
         high = min(room - 4, HIGHEST * zoom)
         top = 2 + (room - high) / 2
-        self._laid = [QRectF(left + place * (wide + gap), top, wide, high) for place in range(count)]
-        return self._laid
+        self._box_places = [QRectF(left + place * (wide + gap), top, wide, high) for place in range(count)]
+        return self._box_places
 
     def _draw_box(self, painter: QPainter, place: int, name: str, shown: NetworkState) -> None:
         box = self._box(place)

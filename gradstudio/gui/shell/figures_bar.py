@@ -115,7 +115,7 @@ class FiguresBar(QWidget):
             self._run, self._totals, self._rate = run, (0, 0, 0), Rate()
             self._forget()
         knobs = run.in_force.run
-        named = shortened(run.name or run.told_apart, LONGEST_BRANCH)
+        named = shortened(run.name or run.default_name, LONGEST_BRANCH)
         branch = f"branch “{named}” · " if run.parent and run.own else ""
         note = f"{branch}seed {knobs.seed}" + (" · deterministic" if knobs.deterministic else "")
         if run.watched is not None:  # the script's own seed is not known

@@ -121,7 +121,7 @@ class Run:
     @property
     def title(self) -> str:
         """The name, or the preset's title, with what a branch changed; at most LONGEST_TITLE characters."""
-        title = self.name or (f"{self.preset.title}: {self.told_apart}" if self.parent else self.preset.title)
+        title = self.name or (f"{self.preset.title}: {self.default_name}" if self.parent else self.preset.title)
         return shortened(title, LONGEST_TITLE)
 
     @property
@@ -139,7 +139,7 @@ class Run:
         return ", ".join(f"{knob} = {value_text(value)}" for knob, value in told.items()) or "no change"
 
     @property
-    def told_apart(self) -> str:
+    def default_name(self) -> str:
         """What a branch without a name is called."""
         changed = self.what_changed
         return changed if changed != "no change" else f"same knobs, again from step {self.parent_step:,}"

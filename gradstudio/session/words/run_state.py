@@ -44,7 +44,7 @@ def describe(run: Run, parent: Run | None = None) -> State:
         return state
     broke = parent.first_nonfinite_step
     fate = f" · its parent diverged at step {broke:,}" if broke is not None and broke >= run.parent_step else ""
-    return replace(state, headline=f"{state.headline} · branch “{run.name or run.told_apart}”{fate}")
+    return replace(state, headline=f"{state.headline} · branch “{run.name or run.default_name}”{fate}")
 
 
 def _described(run: Run) -> State:
