@@ -33,7 +33,7 @@ MOST_CHANGES = 10_000  # of a run: their file stays below the size that is read,
 @dataclass(frozen=True, slots=True)
 class Event:
     """An event at `step`; `knob`, `before` and `value` are set only where a knob changed; `value` also
-    where the learning rate got a factor."""
+    where the learning rate got a factor, and how many batches a "nan_batch" is about, where it is several."""
 
     step: int
     kind: Kind

@@ -231,6 +231,7 @@ def test_a_nan_that_a_loss_scaler_keeps_from_the_weights_is_no_divergence(
     assert texts[1].startswith(
         "a batch was skipped by the loss scaler: loss NaN, 2 steps; no update was made; born in "
     )
+    assert "  skipped    4 batches; before step" in in_words(run)
     told = capsys.readouterr().err
     assert told.count("born in  ") == told.count("the training goes on") == 1
     assert "4 batches not finite, skipped by the loss scaler without an update" in told

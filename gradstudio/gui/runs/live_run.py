@@ -115,7 +115,7 @@ class LiveRun(QObject):
         for asked in list(self._asked):
             done = {
                 "pause": run.status == "paused", "resume": run.status == "running", "stop": run.over,
-                "rate": any(event.value == asked.factor for event in run.events[asked.events :]),
+                "rate": any((each.kind, each.value) == ("notice", asked.factor) for each in run.events[asked.events :]),
             }[asked.word]  # fmt: skip
             if done:
                 self._context.message.show_news(f"{_name(run)} {_OBEYED[asked.word]}, as it was asked to.")

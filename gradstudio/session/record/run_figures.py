@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -61,8 +60,7 @@ def skipped_batches(run: Run) -> list[Event]:
 
 def count_of(skipped: Sequence[Event]) -> int:
     """Return how many batches these events are about: one in a row with others is told with them."""
-    told = [re.search(r", (\d+) steps; no update was made", event.text) for event in skipped]
-    return sum(1 if found is None else int(found[1]) for found in told)
+    return sum(event.value if isinstance(event.value, int) else 1 for event in skipped)
 
 
 def _seen(value: np.ndarray) -> float | None:

@@ -379,7 +379,8 @@ class WatchedRun:
             step = len(self._run.history)
             self._rows.extend(replace(made.row(), harmless=True) for made in held)
             self.gather()
-            self._writer.note("nan_batch", self._of_the_held(held, self._spoiled_buffer()), step)
+            count = len(held) if len(held) > 1 and not held[0].is_of_loss_alone else None
+            self._writer.note("nan_batch", self._of_the_held(held, self._spoiled_buffer()), step, count)
             if held[0].is_of_loss_alone:
                 self._writer.find(self._of_the_loss_alone(held[0], step))
 
