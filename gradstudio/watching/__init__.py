@@ -1,7 +1,8 @@
 """Watching somebody else's training script: what torch does in it is heard, measured and written into the run library.
 hearing/ hears torch, script/ reads the script, steps/ puts what is heard together to the steps of one optimizer,
-measuring/ measures its tensors, births/ finds where a NaN was born, recording/ writes the run. watcher.py has one of
-each for each optimizer, and startup/ is what Python imports before it runs the script.
+measuring/ measures its tensors, births/ finds where a NaN was born, ranks/ puts the figures of several
+processes together, recording/ writes the run. watcher.py has one of each for each optimizer, and startup/ is what
+Python imports before it runs the script.
 May use core, engine and session; never gui. Nothing here may change a number of the script, or stop it."""
 
 import os
