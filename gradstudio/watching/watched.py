@@ -35,7 +35,7 @@ class Watched:
         """The id of the run in the library; None before its first step. After the parameters that are trained have
         changed, it is that of the latest run."""
         found = self._found()
-        return found.recorded_as if found is not None else None
+        return found.recorded_id if found is not None else None
 
     @property
     def findings(self) -> tuple[Finding, ...]:

@@ -11,7 +11,6 @@ import weakref
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -69,8 +68,8 @@ class Watcher:
         prepare()
         with suppress(ImportError):
             compressor()  # not in the midst of the training, where the script may have a module of that name
-        self.script, self.library = script, library
-        self._options = options or Options(every=script.every)
+        self._script, self.library = script, library
+        self._options = options or Options()
         self.runs: list[WatchedRun] = []
         self.refused: list[str] = []  # why parameters cannot be measured
         self.closed = False
@@ -368,7 +367,7 @@ class Watcher:
     def begin(self, observer: Observer, known: tuple[Layer, ...]) -> None:
         if (before := self._running.pop(observer, None)) is not None:
             before.end("finished", "other parameters are trained from here on; they are a run of their own")
-        self._running[observer] = WatchedRun(replace(self.script, every=observer.options.every), known, observer)
+        self._running[observer] = WatchedRun(self._script, known, observer)
 
     def refuse(self, observer: Observer, why: str) -> None:
         """Hear that the parameters of one observer cannot be measured; all others are watched."""

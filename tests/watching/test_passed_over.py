@@ -18,6 +18,7 @@ from gradstudio.session.record.run import Run
 from gradstudio.session.words.story import in_words
 from gradstudio.watching.recording.closing_lines import tell
 from gradstudio.watching.recording.watched_run import Script
+from gradstudio.watching.steps.watch_options import Options
 from gradstudio.watching.watched import Watched
 from gradstudio.watching.watcher import Watcher
 
@@ -210,7 +211,7 @@ class Scaled:
 def test_a_nan_that_a_loss_scaler_keeps_from_the_weights_is_no_divergence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], every: int
 ) -> None:
-    one = Watcher(tmp_path / "runs.db", Script(None, every=every), every_optimizer=True)
+    one = Watcher(tmp_path / "runs.db", Script(None), every_optimizer=True, options=Options(every=every))
     made = Scaled()
     for step in range(40):
         made.step(broken=step in (0, 5, 6, 30))

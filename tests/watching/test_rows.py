@@ -28,6 +28,7 @@ from gradstudio.session.running.investigation import sentence
 from gradstudio.watching.births import step_births as births
 from gradstudio.watching.recording.watched_run import Script
 from gradstudio.watching.steps.script_facts import settings_of
+from gradstudio.watching.steps.watch_options import Options
 from gradstudio.watching.watched import Watched
 from gradstudio.watching.watcher import Watcher
 
@@ -719,7 +720,7 @@ def test_broken_weights_are_told_too_where_the_next_update_is_skipped(
 def test_broken_weights_are_found_at_a_row_of_every_few_steps(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Embedding(10, 4), nn.Linear(4, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    one = Watcher(tmp_path / "runs.db", Script(None, every=5), every_optimizer=True)
+    one = Watcher(tmp_path / "runs.db", Script(None), every_optimizer=True, options=Options(every=5))
     one.watch(model, optimizer)
     for step in range(20):
         optimizer.zero_grad()

@@ -357,7 +357,7 @@ def test_two_threads_train_at_once_models_that_were_made_in_a_third(watcher: Wat
 def test_a_nan_between_two_rows_is_kept_and_said_with_both_counts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    one = Watcher(tmp_path / "runs.db", Script(None, every=4), every_optimizer=True)
+    one = Watcher(tmp_path / "runs.db", Script(None), every_optimizer=True, options=Options(every=4))
     model = small_net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for step in range(7):
@@ -377,8 +377,7 @@ def test_rows_between_which_steps_are_passed_by_are_those_of_every_step(tmp_path
         torch.manual_seed(0)
         model = small_net()
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-        script = Script(None, every=every)
-        one = Watcher(tmp_path / f"{every}.db", script, every_optimizer=True, options=Options("ignore", every))
+        one = Watcher(tmp_path / f"{every}.db", Script(None), every_optimizer=True, options=Options("ignore", every))
         for step in range(12):
             optimizer.zero_grad()
             for _ in range(2):

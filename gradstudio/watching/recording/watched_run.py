@@ -56,12 +56,11 @@ LONGEST_ID = 40  # characters of the script's name in the id of a run
 
 @dataclass(frozen=True)
 class Script:
-    """The script that is watched. `every`: steps from one row to the next."""
+    """The script that is watched."""
 
     path: Path | None
     arguments: tuple[str, ...] = ()
     name: str = ""
-    every: int = 1
 
     @property
     def stem(self) -> str:
@@ -91,6 +90,7 @@ class WatchedRun:
 
     def __init__(self, script: Script, layers: tuple[Layer, ...], observer: Observer) -> None:
         self._script, self.layers, self.observer = script, layers, observer
+        self._every = observer.options.every  # steps from one row to the next
         stamp = time.strftime("%Y%m%d-%H%M%S")
         self.id = f"{script.stem}-{stamp}-{secrets.token_hex(4)}"
         self._run: Run | None = None
@@ -122,7 +122,7 @@ class WatchedRun:
         self._blame: Finding | None = None  # of ranks, for the next row that is not finite
 
     @property
-    def recorded_as(self) -> str:
+    def recorded_id(self) -> str:
         """The id of the run in the library: of several ranks, that of rank 0."""
         return (self.joined.run if self.joined is not None else "") or self.id
 
@@ -143,14 +143,14 @@ class WatchedRun:
             while self._rows:
                 if plain := self._without_news():
                     columns = np.array([made.figures() for made in plain])
-                    if self._script.every > 1:  # as in _counted
+                    if self._every > 1:  # as in _counted
                         columns[:, 0] = len(self._writer.run.history) + np.arange(len(plain))
                     self._writer.append_finite(columns, np.stack([made.gradient.layers for made in plain], 1))
                     self._writer.look()
                     continue
                 waits = self._rows.popleft()
                 row = waits if isinstance(waits, Row) else waits.row()
-                self._writer.record(self._counted(row) if self._script.every > 1 else row)
+                self._writer.record(self._counted(row) if self._every > 1 else row)
 
     def _without_news(self) -> list[MeasuredStep]:
         """Return the steps at the front that are no more than figures, and take them off. Recorded together they take
@@ -182,7 +182,7 @@ class WatchedRun:
         preset = Preset(id=script.stem, title=self._title(titles), experiment=experiment)
         source = WatchedScript(
             clean(script.path.name if script.path else ""), tuple(map(clean, script.arguments)), script.digest(),
-            script.every, tuple((key, clean(value)) for key, value in self._facts(row)),
+            self._every, tuple((key, clean(value)) for key, value in self._facts(row)),
         )  # fmt: skip
         self._run, self.has_begun = Run(preset, experiment, id=self.id, watched=source), True
         self._writer = RunWriter(self._run)
@@ -314,7 +314,7 @@ class WatchedRun:
             return
         if self._held:
             self._let_pass()
-        if index % self._script.every and not broke:
+        if index % self._every and not broke:
             return
         if broke:
             self._keep(self.birth)
