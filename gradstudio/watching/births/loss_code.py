@@ -26,7 +26,7 @@ MOST_NODES = 10_000  # of autograd's graph that are looked at
 
 BEFORE_THE_LOSS = " before the loss"  # in a sentence that says what a weight held by then
 OF_ANOTHER = "a weight of another model"  # in a sentence that says why a birth is unknown
-_HELD = "gradstudio saved"  # of a node: what autograd has saved for it
+_SAVED = "gradstudio saved"  # of a node: what autograd has saved for it
 MOST_HELD = 40  # operations of loss code; longer code is looked at before the backward pass
 BEGAN = "the backward pass began at"  # a source where no line of the operation is known
 
@@ -167,7 +167,7 @@ def comes_from(tensor: Tensor, kept: KeptPass, mark: str) -> bool:
 
 
 @dataclass
-class _Held:
+class _SavedInputs:
     """What autograd has saved for a node, while the births of several optimizers hold it."""
 
     saved: dict[str, Tensor]
@@ -183,18 +183,18 @@ def hold(roots: Sequence[Tensor], mark: str) -> list[Any] | None:
         return None
     nodes = [node for node in found if mark not in node.metadata and not _is_leaf(node)]
     for node in nodes:
-        if (held := node.metadata.get(_HELD)) is None:
-            held = node.metadata[_HELD] = _Held(_saved(node))
+        if (held := node.metadata.get(_SAVED)) is None:
+            held = node.metadata[_SAVED] = _SavedInputs(_saved(node))
         held.holders += 1
     return nodes
 
 
 def let_go(nodes: Sequence[Any]) -> None:
     for node in nodes:
-        if (held := node.metadata.get(_HELD)) is not None:
+        if (held := node.metadata.get(_SAVED)) is not None:
             held.holders -= 1
             if not held.holders:
-                del node.metadata[_HELD]
+                del node.metadata[_SAVED]
 
 
 def begins_at() -> str:
@@ -404,7 +404,7 @@ def _nodes(roots: Sequence[Any], mark: str, most: int = MOST_NODES) -> list[Any]
 def _saved(node: Any) -> dict[str, Tensor]:
     """Return the tensors that autograd has saved for a node; nothing after the backward pass has freed them."""
     found: dict[str, Tensor] = {}
-    if (held := node.metadata.get(_HELD)) is not None:
+    if (held := node.metadata.get(_SAVED)) is not None:
         return held.saved
     for name in dir(node):
         if name.startswith("_saved_"):

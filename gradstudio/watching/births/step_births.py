@@ -68,7 +68,7 @@ class Births:
         # Passes that were not finite and had no gradient by then; `passed_over` is to judge them.
         self.suspects: dict[KeptPass, PassedOver] = {}
         self._losses = Losses()
-        self._unseen: list[_Unseen] = []
+        self._pending: list[_PendingLoss] = []
         self._searches = 0  # for what the script has passed over
         self.has_told = False  # whether the run has gone non-finite: what a later step says is no birth
         self._told = self._busy = False
@@ -133,34 +133,35 @@ class Births:
                 self._roots.append(node)
         if number is not None and math.isfinite(number):
             return None
-        unseen = _Unseen(tuple(roots), scaled, tuple(losses))
+        pending = _PendingLoss(tuple(roots), scaled, tuple(losses))
         if later and (held := loss_code.hold(roots, self.mark)) is not None:
-            self._unseen.append(unseen._replace(place=self._micro_batch(roots), held=held, began=loss_code.begins_at()))
+            place, began = self._micro_batch(roots), loss_code.begins_at()
+            self._pending.append(pending._replace(place=place, held=held, began=began))
             return None
-        return self._of_unseen(unseen)
+        return self._birth_of_pending(pending)
 
     def look_at_losses(self, number: float) -> Provenance | None:
         """Do what `before_backward` does of passes that were heard there for `later`. `number` is their loss."""
         found: Provenance | None = None
-        for unseen in self._unseen:
+        for pending in self._pending:
             if not math.isfinite(number):
-                found = found or self._of_unseen(unseen)
+                found = found or self._birth_of_pending(pending)
                 if found is not None and found.source.startswith(loss_code.BEGAN):
-                    found = replace(found, source=unseen.began)
-        self._let_go_of_unseen(0)
+                    found = replace(found, source=pending.began)
+        self._let_go_of_pending(0)
         return found
 
-    def _let_go_of_unseen(self, first: int) -> None:
-        for unseen in self._unseen[first:]:
-            loss_code.let_go(unseen.held)
-        del self._unseen[first:]
+    def _let_go_of_pending(self, first: int) -> None:
+        for pending in self._pending[first:]:
+            loss_code.let_go(pending.held)
+        del self._pending[first:]
 
-    def _of_unseen(self, unseen: _Unseen) -> Provenance | None:
-        if self._told or self.has_told or not unseen.is_broken or self._searches >= MOST_SEARCHES:
+    def _birth_of_pending(self, pending: _PendingLoss) -> Provenance | None:
+        if self._told or self.has_told or not pending.is_broken or self._searches >= MOST_SEARCHES:
             return None
         self._searches += 1
-        place = self._micro_batch(unseen.roots) if unseen.place is None else unseen.place
-        found = self._search(lambda: self._of_the_loss(unseen.roots))
+        place = self._micro_batch(pending.roots) if pending.place is None else pending.place
+        found = self._search(lambda: self._of_the_loss(pending.roots))
         if found is None or place < 0:
             return found
         return replace(found, micro_batch=place, micro_batches=max(self._usual, place + 1))
@@ -276,7 +277,7 @@ class Births:
             self._hear_back()
         place, self._told, self.unknown = self._before
         del self._roots[place:]
-        self._let_go_of_unseen(max(0, len(self._unseen) - 1))
+        self._let_go_of_pending(max(0, len(self._pending) - 1))
 
     def _look_back(self) -> None:
         """Look at the pass before, to which no gradient has come back by now: the script may have seen its loss."""
@@ -324,7 +325,7 @@ class Births:
         self.suspects.clear()
         self._finite, self._latest = (0, 0), None
         self._told, self.unknown = False, ""
-        self._let_go_of_unseen(0)
+        self._let_go_of_pending(0)
 
     def remove(self) -> None:
         """Take the hooks off the models, and forget the step."""
@@ -498,7 +499,7 @@ class Births:
         return model_layers.together(self.models)
 
 
-class _Unseen(NamedTuple):
+class _PendingLoss(NamedTuple):
     """A backward pass of which nobody has looked whether its loss is finite. `held` are nodes of its loss code."""
 
     roots: tuple[Tensor, ...]

@@ -19,7 +19,7 @@ def are_parted(tensors: Sequence[Tensor]) -> bool:
     return any(_is_parted(tensor) for tensor in tensors)
 
 
-def parted(kind: type[Parameters], tensors: Sequence[Tensor]) -> Parameters:
+def parameters_of_parts(kind: type[Parameters], tensors: Sequence[Tensor]) -> Parameters:
     """Return what measures the parts of these that are in this process, in the way of `kind`."""
     return type(f"Parted{kind.__name__}", (_Parted, kind), {})(tensors)
 

@@ -9,6 +9,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -111,10 +112,7 @@ class Observer(Trained):
         self._marks: list[int] | None = None  # of the gradients before the backward pass that is at work
         self._step = OpenStep()
         self._after_step: AfterStep | None = None  # of a training of several processes
-        self._training = TrainingLook(self, self._find)
-
-    def _find(self, finding: Finding) -> None:
-        self._sink.find(self, finding)
+        self._training = TrainingLook(self, partial(sink.find, self))
 
     def held_by_all(self) -> set[int] | None:
         """Return the ids of what any optimizer of the process holds; None where not all of them are watched."""
@@ -288,7 +286,7 @@ class Observer(Trained):
             if self._step.micro_batches or self._step.clip[0] != "none":  # else nothing was heard since the step before
                 broke_weights = self._throw_away()
                 self._anew()
-                self._step.born = broke_weights
+                self._step.birth = broke_weights
             self.parameters.let_go()
             self._step.scale = 1.0
             self._loop.zeroed()
@@ -301,7 +299,7 @@ class Observer(Trained):
             roots.tensors, scaled=roots.scale != 1, losses=roots.unscaled,
             number=None if later else roots.loss, later=later,
         )  # fmt: skip
-        self._step.born_before, self._step.born = self._step.born, self._step.born or found
+        self._step.birth_before, self._step.birth = self._step.birth, self._step.birth or found
 
     def _are_as_given(self, marks: list[int]) -> bool:
         """Return whether the gradients are 0 because the backward pass before, of the same step, gave such, rather than
@@ -314,7 +312,7 @@ class Observer(Trained):
         if not self._step.micro_batches or self._step.is_ready:
             return None
         self._step.has_thrown = True
-        self._training.thrown_away(finite=not self._is_broken and self._step.used is None)
+        self._training.on_discarded_gradients(finite=not self._is_broken and self._step.used is None)
         if self._step.used is not None:
             self._sink.play(self, self._step.used)
         if self._is_broken and self._step.used is None:
@@ -334,9 +332,9 @@ class Observer(Trained):
         return broken or loss_broke(self._step.losses)
 
     def _thrown_away(self) -> PassedOver:
-        if self._step.born is not None:
+        if self._step.birth is not None:
             self.births.begin_anew()
-            return PassedOver(self._step.losses, self._step.born, "", after_backward=True)
+            return PassedOver(self._step.losses, self._step.birth, "", after_backward=True)
         return PassedOver(self._step.losses, *self.births.thrown_away(), after_backward=True)
 
     def used_elsewhere(self, by: Observer) -> None:
@@ -351,7 +349,7 @@ class Observer(Trained):
             return self._step.is_ready
         moved = self.parameters.have_moved(self._marks) or (self.parameters.may_wait and self.births.came_back)
         if not moved:  # the loss of another model
-            self._step.born = self._step.born_before
+            self._step.birth = self._step.birth_before
             self.births.of_another()
             return self._step.is_ready
         step = self._step
@@ -371,11 +369,11 @@ class Observer(Trained):
             def read() -> None:
                 found = loss()
                 self._take_loss(found)
-                born = self.births.look_at_losses(found)
-                step.born = step.born or born
+                birth = self.births.look_at_losses(found)
+                step.birth = step.birth or birth
                 self._take_figures(figures(), *marks, may_pass_by=may_pass_by)
 
-            step.unread = read
+            step.read_figures = read
         elif may_pass_by:
             step.gradient = self.parameters.glance_at_gradient()
             if step.gradient.nonfinite or loss_broke(step.losses):
@@ -387,7 +385,7 @@ class Observer(Trained):
             self._look_for_unused(self._marks)
         step.used = None
         self._training.after_backward()
-        if step.unread is None and step.gradient is not None:
+        if step.read_figures is None and step.gradient is not None:
             self._take_figures(step.gradient, None, None, may_pass_by=may_pass_by)
         if self._optimizer() is None:
             self.parameters.keep_weights()
@@ -420,14 +418,14 @@ class Observer(Trained):
 
     def _read(self) -> None:
         """Wait for the figures of the latest backward pass, if a GPU is still at work on them."""
-        read, self._step.unread = self._step.unread, None
+        read, self._step.read_figures = self._step.read_figures, None
         if read is not None:
             read()
 
     def _look_for_unused(self, before: list[int]) -> None:
         """Keep which gradients a backward pass has left as they were. `before` are their marks before it."""
         untouched = self.parameters.unmoved(before)
-        self._step.untouched = untouched if self._step.untouched is None else self._step.untouched & untouched
+        self._step.unused = untouched if self._step.unused is None else self._step.unused & untouched
 
     def clipped(self, kind: str, limit: float) -> None:
         self._step.clip = (kind, limit)
@@ -438,14 +436,14 @@ class Observer(Trained):
             self._loop.clipped(limit, self._step.micro_batches, gone=gone, after_forward=after_forward)
             if self._step.has_thrown:
                 self._forget_replaced()
-            if self._step.gradient is None and self._step.unread is None and not gone:
+            if self._step.gradient is None and self._step.read_figures is None and not gone:
                 self._measure_unclipped(kind)
 
     def _measure_unclipped(self, kind: str) -> None:
         """Measure gradients that no backward pass was heard of, unless this is one more clip of the same step."""
         step = self._step
-        if step.unclipped is None or (kind == "norm" and self.parameters.marks() != step.marks_of_clip):
-            step.unclipped = self.parameters.measure_gradient()
+        if step.before_clip is None or (kind == "norm" and self.parameters.marks() != step.marks_of_clip):
+            step.before_clip = self.parameters.measure_gradient()
         step.marks_of_clip = None
 
     def after_clipping(self) -> None:
@@ -453,7 +451,7 @@ class Observer(Trained):
         update."""
         if self.optimizer is None and self._step.gradient is not None:
             self._step.norm_by_hand = self.parameters.keep_weights_and_norm()
-        if self._step.unclipped is not None:
+        if self._step.before_clip is not None:
             self._step.marks_of_clip = self.parameters.marks()
 
     def was_clipped(self, kind: str, limit: float, gradients: set[int]) -> None:
@@ -467,7 +465,7 @@ class Observer(Trained):
         self._read()
         step = self._step
         if step.gradient is not None and not self.parameters.gradients_are_there:
-            self._training.forget_thrown()
+            self._training.forget_discarded()
             step.were_finite = not (self._is_broken or step.passed_over)
             step.passed_over = [each for each in step.passed_over if not each.after_backward]  # no batch was skipped
             step.gradient, step.losses, step.micro_batches = None, UNKNOWN, 0
@@ -521,9 +519,8 @@ class Observer(Trained):
         step = self._step
         if optimizer is not None:
             step.rate = rate_of(optimizer.param_groups[0])  # which the step itself may change
-        if (
-            step.gradient is None and step.unread is None
-        ):  # nothing was heard of a backward pass, or it was one for more parameters than these
+        # Where nothing was heard of a backward pass, or it was one for more parameters than these.
+        if step.gradient is None and step.read_figures is None:
             step.clip = clip
             step.gradient = self._gradient_without_pass()
             step.losses, step.micro_batches, step.scale = heard if heard[1] else (UNKNOWN, 0, step.scale)
@@ -562,8 +559,8 @@ class Observer(Trained):
             if not math.isfinite(step.clipped_norm()):  # else the script has mended it
                 step.leave_out(self.parameters.tensors)
             return
-        if step.born is not None or loss_broke(step.losses):
-            self._sink.explain(self, step.born, self.births.why_unknown)
+        if step.birth is not None or loss_broke(step.losses):
+            self._sink.explain(self, step.birth, self.births.why_unknown)
         self._tell_passed_over(finite=False)
         row = self._row_without_update(PassedOver(step.losses, None, "", after_backward=True))
         self._rows += 1
@@ -577,8 +574,8 @@ class Observer(Trained):
         step = self._step
         if step.clip[0] == "none":
             return self.parameters.measure_gradient()
-        if step.unclipped is not None and step.marks_of_clip in (None, self.parameters.marks()):
-            return step.unclipped
+        if step.before_clip is not None and step.marks_of_clip in (None, self.parameters.marks()):
+            return step.before_clip
         return self.parameters.measure_gradient(UNKNOWN)
 
     def _is_scaled(self) -> bool:
@@ -588,7 +585,7 @@ class Observer(Trained):
         self._stepped_in_scaler = True
         gradient = self._step.gradient
         if self._step.is_empty and gradient is not None and not self._has_moved(gradient):
-            self._training.moved_nothing()
+            self._training.on_empty_step()
             self._anew()  # as Lightning has it for a batch that is skipped: nothing moves without a gradient
         elif self._step.left_out:
             self._finish(skipped=True)
@@ -707,22 +704,22 @@ class Observer(Trained):
         loop = None if optimizer is None else self._loop.stepped(
             step.micro_batches, scale=step.scale, around=step.scale != 1 and self._around_the_scaler(gradient),
             skipped=skipped,
-            lost=self._training.stepped(step.micro_batches, gradient.norm, is_clipped=step.clip[0] != "none"),
+            lost=self._training.on_step(step.micro_batches, gradient.norm, is_clipped=step.clip[0] != "none"),
             left=self.parameters.marks() if self._loop.wants_marks else None,
         )  # fmt: skip
         made = MeasuredStep(
             self._rows, step.losses, gradient, NOT_MEASURED, UNKNOWN, step.clip[0],
             step.rate, step.scale, skipped, seconds, optimizer is None, loop,
             self._settings.read(main_of(optimizer), self.clipping, self.autocast.dtype, self.parameters.tensors),
-            None if step.untouched is None else self._named(step.untouched),
+            None if step.unused is None else self._named(step.unused),
             bool(step.left_out),
             after,
         )  # fmt: skip
         if step.passed_over or self.births.suspects:
             self._tell_passed_over(finite=not made.went_nonfinite)
         self._rows += 1
-        if step.born is not None or loss_broke(step.losses):
-            self._sink.explain(self, step.born, self.births.why_unknown)
+        if step.birth is not None or loss_broke(step.losses):
+            self._sink.explain(self, step.birth, self.births.why_unknown)
 
         def give() -> MeasuredStep:
             found = measured()

@@ -21,18 +21,18 @@ from gradstudio.watching.steps.measured_step import MeasuredStep
 
 
 class JoinedOptimizers:
-    """Has the groups of all, those of the one with the most parameters first. `gone` is called once all are gone."""
+    """Has the groups of all, those of the one with the most parameters first. `on_gone` is called once all are gone."""
 
-    def __init__(self, members: Sequence[Optimizer], gone: Callable[[], None]) -> None:
+    def __init__(self, members: Sequence[Optimizer], on_gone: Callable[[], None]) -> None:
         by_size = sorted(members, key=lambda each: -sum(map(Tensor.numel, model_layers.of_optimizer(each))))
-        self._gone = gone
+        self._on_gone = on_gone
         self._members = [weakref.ref(each, self._one_gone) for each in by_size]
         self._ids = {id(each): reference for each, reference in zip(by_size, self._members, strict=True)}
         self.skipped: dict[int, bool] = {}  # of those that have stepped, whether their update was skipped
 
     def _one_gone(self, _: object) -> None:
         if not self.members:
-            self._gone()
+            self._on_gone()
 
     @property
     def members(self) -> list[Optimizer]:
@@ -81,38 +81,38 @@ class Parts:
             own = [tensor for tensor in model_layers.of_optimizer(each) if id(tensor) in place]
             self._of[id(each)] = parameters_of(own), [place[id(tensor)] for tensor in own]
         self._updates, self._count = updates, len(tensors)
-        self._got: dict[int, tuple[Gradient, float]] = {}
-        self._done: dict[int, Change] = {}
+        self._gradients: dict[int, tuple[Gradient, float]] = {}
+        self._changes: dict[int, Change] = {}
 
     def before(self, optimizer: Optimizer) -> Gradient:
         """Measure what an optimizer gets, and keep its weights."""
         parameters, _ = self._of[id(optimizer)]
         gradient = parameters.measure_gradient()
-        self._got[id(optimizer)] = gradient, parameters.keep_weights_and_norm(keep=self._updates)
+        self._gradients[id(optimizer)] = gradient, parameters.keep_weights_and_norm(keep=self._updates)
         return gradient
 
     def after(self, optimizer: Optimizer) -> bool:
         """Measure what it has done. Return whether it has begun within this pass."""
-        if (got := self._got.get(id(optimizer))) is None:
+        if (got := self._gradients.get(id(optimizer))) is None:
             return False
         parameters, _ = self._of[id(optimizer)]
         got[0].layers[1:3] = UNKNOWN
-        self._done[id(optimizer)] = parameters.measure_change(got[0].layers) if self._updates else NOT_MEASURED
+        self._changes[id(optimizer)] = parameters.measure_change(got[0].layers) if self._updates else NOT_MEASURED
         parameters.let_go()
         return True
 
     def whole(self) -> tuple[Gradient, Change, float] | None:
         """Return the gradient, the change and the norm after clipping of all that have stepped; None for none. The next
         pass begins."""
-        if not self._done:
+        if not self._changes:
             return None
         layers = np.zeros((len(LAYER_METRICS), self._count), np.float32)
-        for key in self._done:
-            layers[:, self._of[key][1]] = self._got[key][0].layers
-        got = [self._got[key] for key in self._done]
-        found = _gradient([each for each, _ in got], layers), _change([*self._done.values()]), _root(n for _, n in got)
-        self._got.clear()
-        self._done.clear()
+        for key in self._changes:
+            layers[:, self._of[key][1]] = self._gradients[key][0].layers
+        gradients, norms = zip(*(self._gradients[key] for key in self._changes), strict=True)
+        found = _gradient(gradients, layers), _change([*self._changes.values()]), _root(norms)
+        self._gradients.clear()
+        self._changes.clear()
         return found
 
 

@@ -32,18 +32,18 @@ class OpenStep:
     scale: float = 1.0
     rate: float = UNKNOWN  # before the step; without an optimizer it stays so
     clip: tuple[str, float] = ("none", 0.0)
-    born: Provenance | None = None  # of the step's loss
-    born_before: Provenance | None = None  # before the latest backward pass
+    birth: Provenance | None = None  # of the step's loss
+    birth_before: Provenance | None = None  # before the latest backward pass
     gradient: Gradient | None = None
-    unread: Callable[[], None] | None = None  # takes the figures of the latest backward pass, on which a GPU works
+    read_figures: Callable[[], None] | None = None  # takes those of the latest backward pass, on which a GPU works
     zero_marks: list[int] = field(default_factory=list)  # of gradients that the latest pass gave, where all are 0
-    untouched: set[int] | None = None  # places of the parameters that no pass wrote a gradient for, if known
+    unused: set[int] | None = None  # places of the parameters that no pass wrote a gradient for, if known
     weights_of_pass: list[int] = field(default_factory=list)  # marks at a backward pass that is not finite
     used: Any = None  # the observer whose optimizer has stepped since the backward pass
     were_finite: bool = False  # whether thrown gradients were all finite, and the script has put others there
     # Gradients that no backward pass was heard of, before they were clipped, and their marks after that; none after a
     # clip by value, whose end is not heard.
-    unclipped: Gradient | None = None
+    before_clip: Gradient | None = None
     marks_of_clip: list[int] | None = None
     norm_by_hand: float = UNKNOWN  # of gradients that were clipped before an update by hand
     is_ready: bool = False  # whether the update begins

@@ -47,8 +47,6 @@ class Observed(Protocol):
     def models(self) -> list[nn.Module]: ...
     @property
     def next_step(self) -> int: ...
-    @property
-    def has_rows(self) -> bool: ...
     def held(self) -> list[Tensor]: ...
     def held_by_all(self) -> set[int] | None: ...
     def trains_any(self, tensors: set[int]) -> bool: ...
@@ -141,7 +139,7 @@ class TrainingLook:
 
     # ---- gradients that are thrown away
 
-    def thrown_away(self, *, finite: bool) -> None:
+    def on_discarded_gradients(self, *, finite: bool) -> None:
         """Hear that the gradients of a backward pass are thrown away before the next one."""
         observer = self._observer
         if self._loses is False or not finite:
@@ -166,13 +164,13 @@ class TrainingLook:
         held = {id(tensor) for tensor in self._observer.held()}
         return all(id(leaf) in held for leaf in leaves_before(roots.tensors))
 
-    def forget_thrown(self) -> None:
+    def forget_discarded(self) -> None:
         """Hear that the script has made gradients of those that it threw away, or that another optimizer used them."""
         self._loses, self._lost = False, 0
 
     # ---- steps
 
-    def stepped(self, micro_batches: int, norm: float, *, is_clipped: bool) -> int:
+    def on_step(self, micro_batches: int, norm: float, *, is_clipped: bool) -> int:
         """Hear that a step is made of so many backward passes, with a gradient of this norm; `is_clipped`: it was heard
         what changed their gradients. Return how many more passes were thrown away though the step needed them."""
         observer = self._observer
@@ -190,7 +188,7 @@ class TrainingLook:
         lost, self._lost = self._lost, 0
         return lost if self._loses and lost + 1 >= _SEVERAL else 0
 
-    def moved_nothing(self) -> None:
+    def on_empty_step(self) -> None:
         """Hear that the optimizer was called and none of its parameters had a gradient."""
         self._empty += 1
         self._wants_leaves = self._empty == LOOK_EVERY - 1
@@ -241,7 +239,7 @@ class TrainingLook:
     def end(self) -> None:
         """Look at what a run leaves behind."""
         observer = self._observer
-        if not observer.has_rows:
+        if not observer.next_step:
             return
         held = observer.held()
         frozen = [each for each in held if not each.requires_grad and not observer.trains_any({id(each)})]
@@ -256,8 +254,8 @@ class TrainingLook:
         if self._was_large:
             self._look_at_state()
         for name, part in self._parts():
-            for own, buffer in part.named_buffers(recurse=False):
-                if buffer.is_floating_point() and (values := values_of(buffer)).nan + values.inf and _keeps(part):
+            for own, buffer in part.named_buffers(recurse=False) if _keeps(part) else ():
+                if buffer.is_floating_point() and not (values := values_of(buffer)).finite:
                     told = f"The buffer {name}.{own} holds {values.broken} at the end."
                     self._tell("spoiled_buffer", told, self._step - 1, known=name)
                     return
@@ -272,10 +270,9 @@ class TrainingLook:
                 if not (isinstance(value, Tensor) and value.is_floating_point()) or not tensor.isfinite().all():
                     continue
                 if not (values := values_of(value)).finite:
-                    told = (
-                        f"{what} of {names.get(id(tensor), 'a parameter')} holds {values.broken}, while the parameter "
-                    )
-                    self._tell("spoiled_state", f"{told}itself is finite.", self._step - 1, known=self._optimizer_name)
+                    name = names.get(id(tensor), "a parameter")
+                    told = f"{what} of {name} holds {values.broken}, while the parameter itself is finite."
+                    self._tell("spoiled_state", told, self._step - 1, known=self._optimizer_name)
                     return
 
 
