@@ -685,7 +685,8 @@ SILENT: dict[str, tuple[str, list[Row]]] = {
         "momentum_high",
         rows(fall(300), settings=DECAYED._replace(weight_decay=0.0, momentum=1.0)),
     ),
-    "a limit of 0": ("clip_overflow", rows(STANDING, settings=CLIPPED._replace(limit=0.0), clip_coef=0.0)),
+    "clipped, and thrown away": ("clip_overflow", rows(STANDING, settings=CLIPPED, clip_coef=0.0)),
+    "a limit of 0": ("clip_overflow", rows(STANDING, norm=1e6, settings=CLIPPED._replace(limit=0.0), clip_coef=0.0)),
     "usual betas": ("betas_crossed", rows(STANDING, settings=Settings("none", 0.0, "fp32", "adam", 0.0, 0.9, 0.95))),
     "crossed betas in a run that learns": (
         "betas_crossed",

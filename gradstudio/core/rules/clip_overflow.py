@@ -12,12 +12,14 @@ from gradstudio.core.diagnosis.rule import Looking
 from gradstudio.core.history import History, up_to
 from gradstudio.core.text import number, plural
 
+_LARGEST_HALF = 65504.0  # no number format has a smaller largest number
+
 
 @dataclass
 class ClipOverflow(Looking):
     """Fires where clipping by norm left exactly nothing of a gradient that was there: `clip_grad_norm_` takes the norm
-    in the gradient's own format, in float32 Inf from 1.8e19 on, and multiplies with limit / Inf. Critical while it goes
-    on, as nothing moves then. Exact."""
+    in the gradient's own format, in float32 Inf from 1.8e19 on, and multiplies with limit / Inf. A smaller norm was
+    thrown away by something else. Critical while it goes on. Exact."""
 
     rule = "clip_overflow"
     first_steps: int = 20  # whose median norm is usual
@@ -28,12 +30,12 @@ class ClipOverflow(Looking):
     _latest: int = -1
 
     def look(self, history: History, state: Progress) -> None:
-        coefs = history.column("clip_coef", self._seen)
-        frozen = self._seen + np.flatnonzero(coefs == 0)
+        coefs, norms = (history.column(name, self._seen) for name in ("clip_coef", "grad_norm"))
+        frozen = self._seen + np.flatnonzero((coefs == 0) & (norms > _LARGEST_HALF))
         settings = history.settings[-1][1] if history.settings else None
-        by_norm = settings is not None and settings.clipping in ("norm", "per_tensor") and settings.limit > 0
+        limit = settings.limit if settings and settings.clipping in ("norm", "per_tensor") else 0.0
         self._seen = len(history)
-        if len(frozen) and by_norm:
+        if len(frozen) and limit > 0:
             self._first = int(frozen[0]) if self._first < 0 else self._first
             self._count, self._latest = self._count + len(frozen), int(frozen[-1])
         if self._first < 0:
@@ -42,13 +44,14 @@ class ClipOverflow(Looking):
         norm = history.value("grad_norm", self._latest)
         norms = history.column("grad_norm", 0, min(self.first_steps, self._first))
         norms = norms[np.isfinite(norms)]
-        usual = (f"clipping.max_norm={median(norms):.2g}",) if len(norms) and median(norms) > 0 else ()
+        usual = median(norms) if len(norms) else 0.0
+        lower = (f"clipping.max_norm={usual:.2g}",) if 0 < usual < limit else ()  # before it grows
         self.tell(
             history, "critical" if goes_on else "info",
             "Clipping leaves nothing of the gradient",
             f"Clipping left exactly 0 of the gradient at {plural(self._count, 'step', 'steps')} {up_to(history)}; at "
             f"step {self._latest:,} its norm was {number(norm)}.",
             "Such a norm is beyond the number format, so it is taken for Inf, and the limit divided by Inf is 0. "
-            f"{'The updates are 0, and the run is frozen.' if goes_on else 'It is over.'}",
-            usual if goes_on else (), first=self._first, last=self._latest,
+            f"{'No gradient reaches the optimizer.' if goes_on else 'It is over.'}",
+            lower if goes_on else (), first=self._first, last=self._latest,
         )  # fmt: skip

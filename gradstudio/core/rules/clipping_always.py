@@ -43,7 +43,7 @@ class ClippingAlways(Looking):
             return
         coef, limit = median(coefs), history.settings[-1][1].limit
         if coef == 0 and limit > 0:
-            return  # the norm overflowed: clip_overflow.py tells of it
+            return  # not by clipping, or the norm overflowed: clip_overflow.py tells of that
         norm = median(history.column("grad_norm", len(history) - self.after))
         knob = knob_of(history.settings[-1][1].clipping)
         higher = (f"{knob}={min(limit / max(coef, 1e-6), 1e3):.3g}",) if limit > 0 else ()
