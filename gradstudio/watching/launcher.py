@@ -37,7 +37,7 @@ class Order:
     every: int
     out: str
     quiet: bool
-    updates: bool = True
+    updates: bool
 
     @classmethod
     def read(cls, text: str) -> Order:

@@ -137,7 +137,7 @@ class Watcher:
         has no optimizer yet."""
         if is_within(optimizer, (each.optimizer for each in self._observers)):
             return None
-        held = {id(tensor) for group in optimizer.param_groups for tensor in group["params"]}
+        held = set(map(id, model_layers.of_optimizer(optimizer)))
         for found, options in self._models:
             model = found()  # of which some have a length of 0, or none
             if model is not None and any(id(tensor) in held for tensor in model.parameters()):

@@ -61,6 +61,13 @@ def diverged(qtbot: QtBot, make_window: Callable[..., Window]) -> Window:
     return window
 
 
+def test_there_is_nothing_to_look_at_before_the_first_step(window: Window) -> None:
+    window.looked.follow(window.simulator.run)
+    window.looked.move(-1)
+    window.refresh(whole=True)
+    assert window.looked.step is None
+
+
 def test_every_panel_shows_the_step_that_is_clicked_and_nothing_is_rewound(qtbot: QtBot, ran: Window) -> None:
     run, plots, row = ran.simulator.run, ran.plots, ran.knobs.rows["optimizer.lr"]
     assert row.editor.value == 0.25 and row.isEnabled()

@@ -24,7 +24,7 @@ _FAULTS: dict[str, _Fault] = {
         ("the scores themselves in the loss, without `{}` before it; take it only where the model predicts",),
     ),
     "probabilities_for_logs": _Fault(
-        "warning", "The loss takes logarithms, and gets probabilities",
+        "warning", "The loss gets probabilities, not their logarithms",
         "`nll_loss` takes no logarithm: it is minus the value that it is given for the right class, here from -1 to 0.",
         ("`F.log_softmax(scores, dim)` in place of `{}` before `nll_loss`, or `F.cross_entropy(scores, target)`",),
     ),

@@ -38,7 +38,8 @@ class LookedStep(QObject):
     def look_at(self, step: int) -> None:
         """Look at a step, the first at the least. The last step that was made is the newest: to look there is to look
         at what happens now."""
-        self._set(max(step, 0) if step < self.last else None)
+        step = max(step, 0)
+        self._set(step if step < self.last else None)
 
     def move(self, by: int) -> None:
         """Look so many steps further on, or back where that is negative."""

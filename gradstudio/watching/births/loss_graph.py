@@ -71,7 +71,7 @@ def _twice(node: Any) -> LossFault | None:
         return None
     if operation in LABELLED:
         told = f"`nll_loss` is given the result of a {before}, not its logarithm"
-        return LossFault("probabilities_for_logs", told, "nll_loss", f"{before}")
+        return LossFault("probabilities_for_logs", told, "nll_loss", before)
     loss = "cross_entropy" if operation == "log_softmax" else operation
     return LossFault("activation_twice", f"`{loss}` is given the result of a {before}", loss, before)
 

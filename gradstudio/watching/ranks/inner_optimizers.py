@@ -6,6 +6,8 @@ from collections.abc import Iterable
 
 from torch.optim import Optimizer
 
+from gradstudio.watching.script.model_layers import of_optimizer
+
 _HAS_ONE = "ZeroRedundancyOptimizer"
 
 
@@ -14,9 +16,5 @@ def is_within(optimizer: Optimizer, others: Iterable[Optimizer | None]) -> bool:
     outer = [other for other in others if any(kind.__name__ == _HAS_ONE for kind in type(other).__mro__)]
     if not outer or optimizer in outer:
         return False
-    own = _ids(optimizer)
-    return any(own <= _ids(other) for other in outer if other is not None)
-
-
-def _ids(optimizer: Optimizer) -> set[int]:
-    return {id(tensor) for group in optimizer.param_groups for tensor in group["params"]}
+    own = set(map(id, of_optimizer(optimizer)))
+    return any(own.issubset(map(id, of_optimizer(other))) for other in outer if other is not None)

@@ -267,9 +267,9 @@ class TrainingLook:
         states = [each for one in members_of(optimizer) for each in one.state.items()]
         for tensor, state in states:
             for what, value in state.items() if isinstance(state, dict) else ():
-                if not (isinstance(value, Tensor) and value.is_floating_point()) or not tensor.isfinite().all():
+                if not (isinstance(value, Tensor) and value.is_floating_point()):
                     continue
-                if not (values := values_of(value)).finite:
+                if not (values := values_of(value)).finite and tensor.isfinite().all():
                     name = names.get(id(tensor), "a parameter")
                     told = f"{what} of {name} holds {values.broken}, while the parameter itself is finite."
                     self._tell("spoiled_state", told, self._step - 1, known=self._optimizer_name)
