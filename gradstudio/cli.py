@@ -210,10 +210,9 @@ def examine(library: LibraryFile = None, as_json: Json = False) -> None:
 
 def _report_fault(fault: Exception) -> int:
     """Print one line on stderr for an exception, and return its exit code."""
-    from gradstudio.core.exercise import ExerciseError
+    from gradstudio.core.assignment import AssignmentError
     from gradstudio.core.knobs import KnobError
     from gradstudio.core.presets import PresetError
-    from gradstudio.session.course.worksheet import WorksheetError
     from gradstudio.session.files.comparison import ComparisonError
     from gradstudio.session.files.output import OutputError
     from gradstudio.session.library.store import LibraryError
@@ -227,7 +226,7 @@ def _report_fault(fault: Exception) -> int:
         fault,
         (
             WrongRequest, KnobError, PresetError, OutputError, LibraryError, ComparisonError, JournalError,
-            ExerciseError, WorksheetError,
+            AssignmentError,
         ),
     ):  # fmt: skip
         complain(f"error: {message}")

@@ -50,8 +50,7 @@ FEATURES = (
     "map",
     "export",
     "gallery",
-    "exam",
-    "exercise",
+    "assignment",
 )
 ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
     "session": tuple(
@@ -94,7 +93,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("app",),
     ),
 }
-BETWEEN_FEATURES = {("branches", "runs"), ("exam", "knobs")}
+BETWEEN_FEATURES = {("branches", "runs"), ("assignment", "knobs")}
 # Parts that work without the whole: no import of that module from there.
 APART = {
     **{f"gradstudio.engine.{room}.": "gradstudio.engine.trainer" for room in ("passes", "models", "tasks", "step")},

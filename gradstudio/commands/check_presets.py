@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -11,11 +10,11 @@ from gradstudio.commands import exit_codes
 from gradstudio.commands.agreement import Trust, agree
 from gradstudio.commands.options import Json
 from gradstudio.commands.terminal import WrongRequest, complain, say, say_json, table
+from gradstudio.commands.whole_runs import train_whole
 
 if TYPE_CHECKING:
     from gradstudio.core.presets import Preset
     from gradstudio.session.course.promises import Check
-    from gradstudio.session.record.run import Run
 
 ALL = "all"
 MOST_SEEDS = 100
@@ -113,18 +112,10 @@ def _kept(preset: Preset, count: int, first: int) -> Kept:
 
     checks: dict[int, list[Check]] = {}
     for seed in promises.seeds(preset, count, first):
-        checks[seed] = list(promises.check(preset, seed, _train))
+        checks[seed] = list(promises.check(preset, seed, train_whole))
         wrong = [f"{check.what}: {check.fault}" for check in checks[seed] if check.fault]
         complain(f"{preset.id}, seed {seed}: {'; '.join(wrong) if wrong else 'all of its promise holds'}")
     return Kept(preset, checks)
-
-
-def _train(run: Run) -> None:
-    from gradstudio.session.running import foreground
-
-    foreground.train(run, progress=sys.stderr.isatty())
-    if run.status not in ("finished", "nonfinite", "failed"):
-        raise KeyboardInterrupt
 
 
 def _row(kept: Kept) -> tuple[str, ...]:

@@ -133,7 +133,7 @@ def hand_in(
     library: LibraryFile = None,
 ) -> None:
     from gradstudio.core import exercise as exercises
-    from gradstudio.session.course import handing_in, worksheet
+    from gradstudio.session.course import worksheet
     from gradstudio.session.files import output, report
 
     asked = formats("--format", wanted, HANDBOOK_FORMATS)
@@ -142,8 +142,8 @@ def hand_in(
     if found.id != filled.exercise:
         raise WrongRequest(f"{sheet} is a worksheet of {filled.exercise[:60]}, and not of {found.id}")
     with opened(library) as kept:
-        done, runs = handing_in.handed_in(kept, filled, found)
-    peaks = handing_in.peaks(found, filled.seed) if found.memory else {}
+        done, runs = worksheet.hand_in(kept, filled, found)
+    peaks = worksheet.peaks(found, filled.seed)
     contents = {out / f"{sheet.stem}.{each}": report.worksheet(done, found, runs, peaks, each) for each in asked}
     for path in output.write_together({out / f"{sheet.stem}.toml": done.to_toml(), **contents}):
         say(str(path))

@@ -11,10 +11,10 @@ import typer
 
 from gradstudio.commands.options import LibraryFile, requested
 from gradstudio.commands.terminal import WrongRequest, complain, say, table
+from gradstudio.commands.whole_runs import train_whole
 
 if TYPE_CHECKING:
     from gradstudio.session.course.exam_taking import Attempt
-    from gradstudio.session.course.grading import Grade
     from gradstudio.session.record.run import Run
 
 RANDOM = "random"
@@ -78,12 +78,12 @@ def new(
         if odd := [name for name, value in given.items() if value]:
             raise WrongRequest(f"{odd[0]} does not go with a random exam; allowed: --seed, --tries, --out")
         output.check_folder(out.parent)  # before anything is trained for nothing
-        exam = exam_making.drawn(seed, _train, complain, tries=tries)
+        exam = exam_making.drawn(seed, train_whole, complain, tries=tries)
     else:
         asked = requested(source, library, None, None, {}, beginning=True)
         output.check_folder(out.parent)
         exam = exam_making.of(
-            asked.preset, seed, _train, complain, title=title, cause=cause, fix=fix or (), changes=changes,
+            asked.preset, seed, train_whole, complain, title=title, cause=cause, fix=fix or (), changes=changes,
             tries=tries, locked=lock or (), shown=show or (),
         )  # fmt: skip
     for path in output.write_together({out: exam.to_toml()}):
@@ -143,8 +143,8 @@ class _Taking:
 
     def _do(self, words: list[str]) -> bool:
         """Carry out a command; True once the exam is handed in."""
+        from gradstudio.core.assignment import AssignmentError
         from gradstudio.core.knobs import KnobError
-        from gradstudio.session.course.worksheet import WorksheetError
 
         try:
             match words:
@@ -171,13 +171,13 @@ class _Taking:
                     return True
                 case _:
                     say(f"{' '.join(words)[:60]!r} is no command; allowed:\n{HELP_TEXT}")
-        except (KnobError, WorksheetError) as fault:
+        except (KnobError, AssignmentError) as fault:
             say(f"Not allowed: {fault}")
         return False
 
     def _try(self, texts: list[str]) -> None:
         run = self._attempt.run(texts)
-        _train(run)
+        train_whole(run)
         self._attempt.made(run, texts)
         self._keep()
         place = len(self._attempt.sheet.tries) - 1
@@ -199,12 +199,8 @@ class _Taking:
 
     def _run(self, place: int) -> Run:
         if place not in self._runs:
-            from gradstudio.session.course import exam_making
-
-            exam = self._attempt.exam
-            run = exam_making.of_seed(exam, exam.allowed(self._attempt.sheet.knobs(place)))
-            _train(run)
-            self._runs[place] = run
+            self._runs[place] = self._attempt.again(place)
+            train_whole(self._runs[place])
         return self._runs[place]
 
     def _look(self, place: int) -> None:
@@ -255,7 +251,7 @@ class _Taking:
         table(("knob", "value", "", "choices"), rows)
 
     def _tell_choices(self) -> None:
-        from gradstudio.core.exam import LETTERS
+        from gradstudio.core.assignment import LETTERS
 
         say("What is the cause?")
         for letter, text in zip(LETTERS, self._attempt.exam.choices, strict=False):
@@ -275,19 +271,15 @@ class _Taking:
         output.write_together({self._path: self._attempt.sheet.to_toml()})
 
     def _result(self) -> None:
-        from gradstudio.session.course import exam_taking
+        from gradstudio.session.course.grading import Grader
 
         say("Handed in. The fix is trained with the other seeds.")
-        tell(exam_taking.grade(self._attempt.sheet, self._attempt.exam, _train))
+        grade = Grader(train_whole).grade(self._attempt.sheet, self._attempt.exam)
+        for each in grade.answers:
+            right = "" if each.points == each.question.points else f" Right: {each.right}"
+            say(f"{each.question.text}, {each.points} of {each.question.points}: {each.answer}{right and '.' + right}")
+        say(f"{grade.score} of {grade.most} points" + ("" if grade.verified else f": {grade.reason}"))
         say(f"The answer sheet is {self._path}.")
-
-
-def tell(grade: Grade) -> None:
-    """Print what came of an exam."""
-    for each in grade.answers:
-        right = "" if each.points == each.question.points else f" Right: {each.right}"
-        say(f"{each.question.text}, {each.points} of {each.question.points}: {each.answer}{right and '.' + right}")
-    say(f"{grade.score} of {grade.most} points" + ("" if grade.verified else f": {grade.reason}"))
 
 
 def _number(text: str) -> int:
@@ -314,11 +306,3 @@ def _shown(value: float) -> str:
     from gradstudio.core.unknown import is_known
 
     return number(value) if is_known(value) else ""
-
-
-def _train(run: Run) -> None:
-    from gradstudio.session.running import foreground
-
-    foreground.train(run, progress=sys.stderr.isatty())
-    if run.status not in ("finished", "nonfinite", "failed"):
-        raise KeyboardInterrupt

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,18 +11,14 @@ import typer
 from gradstudio.commands import exit_codes
 from gradstudio.commands.options import Json
 from gradstudio.commands.terminal import WrongRequest, complain, say, say_json, table
+from gradstudio.commands.whole_runs import train_whole
 
 if TYPE_CHECKING:
-    from gradstudio.core.exam import Exam
-    from gradstudio.core.exercise import Exercise
-    from gradstudio.session.course.exam_taking import AnswerSheet
+    from gradstudio.core.assignment import Assignment
     from gradstudio.session.course.grading import Grader
-    from gradstudio.session.course.worksheet import Worksheet
     from gradstudio.session.files.report.worksheet_report import Handed
-    from gradstudio.session.record.run import Run
 
 MOST_SHEETS = 500
-EXAM = "exam "  # before the id of an exam, which so is no exercise's
 HEAD = ("file", "name", "exercise", "verified", "reason", "score", "of")
 
 
@@ -48,10 +43,10 @@ def grade(
     from gradstudio.session.course.grading import Grader
     from gradstudio.session.files import csv_table, output, report
 
-    own = {found.id: found for found in map(exercises.read, exercise or [])}
-    known: dict[str, Exercise | Exam] = {**{id: exercises.load(id) for id in exercises.available()}, **own}
-    known |= {f"{EXAM}{found.id}": found for found in map(exams.read, exam or [])}
-    grader, sheets = Grader(_train), _sheets(folder)
+    known: dict[str, Assignment] = {f"exercise {id}": exercises.load(id) for id in exercises.available()}
+    known |= {f"exercise {found.id}": found for found in map(exercises.read, exercise or [])}
+    known |= {f"exam {found.id}": found for found in map(exams.read, exam or [])}
+    grader, sheets = Grader(train_whole), _sheets(folder)
     output.check_folder(out)  # before a class is trained for nothing
     handed = [_handed(path, known, grader) for path in sheets]
     rows = [(each["file"], *(each[name] for name in HEAD[1:])) for each in map(_as_json, handed)]
@@ -83,48 +78,32 @@ def _sheets(folder: Path) -> list[Path]:
     return found
 
 
-def _handed(path: Path, known: dict[str, Exercise | Exam], grader: Grader) -> Handed:
-    from gradstudio.core.exam import Exam
+def _handed(path: Path, known: dict[str, Assignment], grader: Grader) -> Handed:
+    from gradstudio.core.assignment import AssignmentError
     from gradstudio.core.text import clean, one_line, shortened
-    from gradstudio.session.course import exam_taking, worksheet
+    from gradstudio.session.course import grading
     from gradstudio.session.files.report.worksheet_report import Handed
 
     name = shortened(clean(path.name), 80)
     try:
-        sheet = worksheet.read(path) if not exam_taking.is_answers(path) else exam_taking.read(path)
-    except worksheet.WorksheetError as fault:
+        sheet = grading.read(path)
+    except AssignmentError as fault:
         return Handed(name, None, None, shortened(one_line(str(fault)), 300))
-    shown = sheet.model_copy(update={"name": clean(sheet.name)})
-    if isinstance(shown, worksheet.Worksheet):
-        shown = shown.model_copy(update={"exercise": clean(shown.exercise)})
-    asked = known.get(sheet.exercise)
-    if asked is None or isinstance(asked, Exam) != isinstance(sheet, exam_taking.AnswerSheet):
-        return Handed(name, shown, None, _unknown(shown, known))
-    if sheet.fix > 0 if isinstance(sheet, exam_taking.AnswerSheet) else sheet.handed_in is not None:
+    shown = sheet.model_copy(update={part: clean(getattr(sheet, part)) for part in ("name", sheet.key)})
+    asked = known.get(sheet.what)
+    if asked is None:
+        return Handed(name, shown, None, _unknown(shown.what, known))
+    if grading.is_handed_in(sheet):
         complain(f"{name}: its runs are trained again")
-    if isinstance(sheet, exam_taking.AnswerSheet):
-        assert isinstance(asked, Exam)
-        return Handed(name, shown, exam_taking.grade(sheet, asked, _train))
-    assert not isinstance(asked, Exam)
     return Handed(name, shown, grader.grade(sheet, asked))
 
 
-def _unknown(sheet: Worksheet | AnswerSheet, known: Iterable[str]) -> str:
+def _unknown(what: str, known: Iterable[str]) -> str:
     """Return that the exam or exercise of a sheet is not known, and how to name it."""
-    from gradstudio.session.course.exam_taking import AnswerSheet
-
-    of_exam = isinstance(sheet, AnswerSheet)
-    alike = ", ".join(id for id in known if id.startswith(EXAM) == of_exam)
-    option = "--exam FILE" if of_exam else "--exercise FILE.toml"
-    return f"no {sheet.what} is known{alike and f'; there are: {alike}'}; name its file with {option}"
-
-
-def _train(run: Run) -> None:
-    from gradstudio.session.running import foreground
-
-    foreground.train(run, progress=sys.stderr.isatty())
-    if run.status not in ("finished", "nonfinite", "failed"):
-        raise KeyboardInterrupt
+    kind = what.partition(" ")[0]
+    alike = ", ".join(each.partition(" ")[2] for each in known if each.startswith(f"{kind} "))
+    option = "--exam FILE" if kind == "exam" else "--exercise FILE.toml"
+    return f"no {what} is known{alike and f'; there are: {alike}'}; name its file with {option}"
 
 
 def _as_json(handed: Handed) -> dict[str, Any]:
@@ -132,7 +111,7 @@ def _as_json(handed: Handed) -> dict[str, Any]:
     return {
         "file": handed.file,
         "name": sheet.name if sheet else None,
-        "exercise": sheet.exercise if sheet else None,
+        "exercise": sheet.assignment if sheet else None,
         "verified": grade is not None and grade.verified,
         "reason": grade.reason if grade else handed.fault,
         "score": grade.score if grade else None,

@@ -5,32 +5,30 @@ program and knows Python can unpack it."""
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import json
+import re
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tomli_w
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import Field
 
-from gradstudio.core import strict_toml
+from gradstudio.core import assignment
+from gradstudio.core.assignment import LETTERS, Assignment
 from gradstudio.core.events import MOST_CHANGES, Change
-from gradstudio.core.exercise import ExerciseError, told
 from gradstudio.core.experiment import KNOBS, TITLES, Experiment, find_knob, parse_assignment
 from gradstudio.core.knobs import KnobError, Value
-from gradstudio.core.lesson import TABLE, Line, Text
-from gradstudio.core.presets import LONGEST_TITLE, PresetError, read_timeline
-from gradstudio.core.strict_toml import TomlError
+from gradstudio.core.lesson import Line, Part
+from gradstudio.core.presets import read_timeline
 
 LARGEST = 100_000  # bytes of the file, and of what is packed in it
 MOST_STEPS = 20_000  # of the run, which a stranger's file may ask for
 MOST_FIXED = 20  # knobs that a fix changes
 LONGEST_CHOICE = 300  # characters
 SEEDS = 3  # in which a fix must hold
-LETTERS = "ABCDEFGH"
 TASK = (
     "problem.task", "problem.seq_len", "problem.batch_size", "problem.skip_batches", "model.kind", "model.depth",
     "model.width", "model.checkpointing", "run", "distributed",
@@ -39,15 +37,7 @@ TASK = (
 Name = Annotated[str, Field(max_length=80)]
 
 
-class ExamError(ExerciseError):
-    """An exam that cannot be read or made. One line: which file, where, what is allowed."""
-
-
-class _Part(BaseModel):
-    model_config = TABLE
-
-
-class Hidden(_Part):
+class Hidden(Part):
     """What is packed: the run, what is wrong with it, and a fix that holds. `aims`: by seed, the share of the test set
     that the run with the fix has right at its end."""
 
@@ -58,13 +48,10 @@ class Hidden(_Part):
     aims: Annotated[dict[str, float], Field(min_length=SEEDS, max_length=SEEDS)]
 
 
-class Exam(_Part):
+class Exam(Assignment):
     """`locked`: knobs, and sections of knobs, that may not be changed; `shown`: those whose values are told. `changes`:
     how many knobs a fix may change; `tries`: how many runs may be made, besides the first, which has no change."""
 
-    schema_: Literal[1] = Field(alias="schema")
-    title: Annotated[str, Field(max_length=LONGEST_TITLE)]
-    text: Text = ""
     changes: Annotated[int, Field(ge=1, le=MOST_FIXED)]
     tries: Annotated[int, Field(ge=1, le=50)]
     choices: Annotated[
@@ -133,45 +120,28 @@ class Exam(_Part):
         return changed
 
     def check(self) -> None:
-        """Raise KnobError or PresetError for what cannot be trained or answered."""
+        if self.digest() != self.sum:
+            raise KnobError("was changed after `gradstudio exam new` wrote it")
+        try:
+            hidden = self.hidden
+        except (zlib.error, ValueError):
+            raise KnobError("what is packed in it is damaged") from None
         for name in (*self.locked, *self.shown):
             check_name(name)
         experiment, _ = self.experiment()
         if experiment.distributed.ranks > 1:
             raise KnobError("distributed.ranks is above 1; an exam has one process")
-        hidden = self.hidden
         if hidden.right >= len(self.choices):
             raise KnobError("the right choice is not among the choices")
         self.allowed(hidden.fix)
-        highest = int(KNOBS["run.seed"].maximum)
-        for seed in hidden.aims:
-            if not (seed.isascii() and seed.isdecimal() and len(seed) <= len(str(highest)) and int(seed) <= highest):
-                raise KnobError("one of the seeds of its fix is not a valid seed")
-        seeds = set(map(int, hidden.aims))
-        if len(seeds) < SEEDS or experiment.run.seed not in seeds:
+        seeds = {int(seed) for seed in hidden.aims if re.fullmatch("[0-9]{1,10}", seed)}
+        if len(seeds) < SEEDS or experiment.run.seed not in seeds or max(seeds) > KNOBS["run.seed"].maximum:
             raise KnobError("the seeds of its fix are not those of its run")
 
 
 def read(path: Path) -> Exam:
-    """Return the exam in a file; ExamError where it is none, or was edited."""
-    try:
-        if path.stat().st_size > LARGEST:
-            raise ExamError(f"{path}: larger than {LARGEST // 1000} kB, which is the most that is read")
-        found = Exam.model_validate(strict_toml.parse(strict_toml.read(path)))
-        if found.digest() != found.sum:
-            raise ExamError(f"{path}: was changed after `gradstudio exam new` wrote it")
-        found.check()
-    except (OSError, TomlError) as fault:
-        raise ExamError(f"{path}{fault if isinstance(fault, TomlError) else ': cannot be read'}") from None
-    except ValidationError as fault:
-        raise ExamError(f"{path}: {told(fault)}") from None
-    except (KnobError, PresetError) as fault:
-        raise ExamError(f"{path}: {fault}") from None
-    except (zlib.error, binascii.Error, ValueError) as fault:
-        if isinstance(fault, ExamError):
-            raise
-        raise ExamError(f"{path}: what is packed in it is damaged") from None
-    return found
+    """Return the exam in a file; AssignmentError where it is none, or was edited."""
+    return assignment.read(path, Exam, most=LARGEST)
 
 
 def check_name(name: str) -> None:

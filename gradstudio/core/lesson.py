@@ -24,11 +24,11 @@ Line = Annotated[str, Field(max_length=300)]
 TABLE = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True)  # of a preset's file
 
 
-class _Part(BaseModel):
+class Part(BaseModel):
     model_config = TABLE
 
 
-class Choice(_Part):
+class Choice(Part):
     """One answer to choose before a run. It is the right one where everything that it names holds for that run; of the
     choices of a question exactly one should."""
 
@@ -38,7 +38,7 @@ class Choice(_Part):
     where: Annotated[list[Line], Field(max_length=4)] = []  # comparisons, see core/measure.py
 
 
-class Explain(_Part):
+class Explain(Part):
     """A number to read off the run. An answer is right where it differs from the run's own by no more than
     `tolerance`, as a share of it."""
 
@@ -47,56 +47,21 @@ class Explain(_Part):
     unit: Annotated[str, Field(max_length=20)] = ""
 
 
-class Paper(_Part):
-    text: Line
-    url: Annotated[str, Field(max_length=300, pattern=r"^https://[A-Za-z0-9.-]+/[!-~]*$")]
-
-
-class AskedOften(_Part):
-    """A question that students ask, and what to answer."""
-
-    ask: Line
-    answer: Text
-
-
-class Notes(_Part):
-    """What a teacher needs for a lesson. `minutes`: in class, with talking; `point_at`: what to show the class."""
-
-    needs: Text = ""  # what students should know before
-    minutes: Annotated[int, Field(ge=1, le=480)] | None = None
-    point_at: Annotated[list[Text], Field(max_length=MOST_NOTES)] = []
-    questions: Annotated[list[AskedOften], Field(max_length=MOST_NOTES)] = []
-
-
-class LessonStep(_Part):
-    """One step of a lesson. It is done once everything that it names holds at the same time; a question is done once it
-    is answered."""
+class Asking(Part):
+    """A text that may ask for what a run shows: which choice comes true, or a number."""
 
     text: Text
-    outcome: Outcome | None = None
-    rule: Text | None = None
-    knobs: list[Text] = []
-    accuracy: float | None = None  # mean over the last 50 training batches
-    branch: bool = False  # the run is a branch
-    map: MapStep | None = None  # the map that the preset proposes is whole, or one of its cells is the run
-    predict: Annotated[list[Choice], Field(max_length=MOST_CHOICES)] = []  # of the run that has `knobs` in force
-    explain: Explain | None = None  # likewise
-    hint: Text = ""  # shown on request
-    formula: Line = ""  # in matplotlib's mathtext, without dollar signs
-    paper: Paper | None = None
+    predict: Annotated[list[Choice], Field(max_length=MOST_CHOICES)] = []
+    explain: Explain | None = None
 
     @property
     def is_question(self) -> bool:
         return bool(self.predict) or self.explain is not None
 
-    def check(self, experiment: Experiment) -> None:
-        """Raise KnobError where the step names an unknown knob, rule or measure, or a value that is not allowed."""
-        experiment.with_texts(self.knobs)
-        check_rule(self.rule)
+    def check_question(self) -> None:
+        """Raise KnobError where no run can answer it."""
         if self.predict and self.explain:
-            raise KnobError("predict and explain are two questions; allowed: one of them in a step")
-        if self.is_question and (self.outcome or self.rule or self.accuracy is not None or self.branch or self.map):
-            raise KnobError("a question has knobs and nothing else to wait for; put the rest into a step of its own")
+            raise KnobError("predict and explain are two questions; allowed: one of them")
         if len(self.predict) == 1:
             raise KnobError(f"predict has 1 choice; allowed: 2 to {MOST_CHOICES}")
         for choice in self.predict:
@@ -108,6 +73,50 @@ class LessonStep(_Part):
                 measure.comparison(text)
         if self.explain:
             measure.measure(self.explain.measure)
+
+
+class Paper(Part):
+    text: Line
+    url: Annotated[str, Field(max_length=300, pattern=r"^https://[A-Za-z0-9.-]+/[!-~]*$")]
+
+
+class AskedOften(Part):
+    """A question that students ask, and what to answer."""
+
+    ask: Line
+    answer: Text
+
+
+class Notes(Part):
+    """What a teacher needs for a lesson. `minutes`: in class, with talking; `point_at`: what to show the class."""
+
+    needs: Text = ""  # what students should know before
+    minutes: Annotated[int, Field(ge=1, le=480)] | None = None
+    point_at: Annotated[list[Text], Field(max_length=MOST_NOTES)] = []
+    questions: Annotated[list[AskedOften], Field(max_length=MOST_NOTES)] = []
+
+
+class LessonStep(Asking):
+    """One step of a lesson. It is done once everything that it names holds at the same time; a question is done once it
+    is answered. Its question is about the run that has `knobs` in force."""
+
+    outcome: Outcome | None = None
+    rule: Text | None = None
+    knobs: list[Text] = []
+    accuracy: float | None = None  # mean over the last 50 training batches
+    branch: bool = False  # the run is a branch
+    map: MapStep | None = None  # the map that the preset proposes is whole, or one of its cells is the run
+    hint: Text = ""  # shown on request
+    formula: Line = ""  # in matplotlib's mathtext, without dollar signs
+    paper: Paper | None = None
+
+    def check(self, experiment: Experiment) -> None:
+        """Raise KnobError where the step names an unknown knob, rule or measure, or a value that is not allowed."""
+        experiment.with_texts(self.knobs)
+        check_rule(self.rule)
+        self.check_question()
+        if self.is_question and (self.outcome or self.rule or self.accuracy is not None or self.branch or self.map):
+            raise KnobError("a question has knobs and nothing else to wait for; put the rest into a step of its own")
 
 
 def check_rule(rule: str | None) -> None:

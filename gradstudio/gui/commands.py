@@ -184,24 +184,19 @@ def _export(context: Context) -> tuple[Command, ...]:
 
 def _course(context: Context) -> tuple[Command, ...]:
     # The first paint does not wait for what exams and exercises need; second_part.py brings it.
-    def exercises() -> ModuleType:
-        from gradstudio.gui.exercise import exercise_files
+    def files() -> ModuleType:
+        from gradstudio.gui.assignment import assignment_files
 
-        return exercise_files
-
-    def exams() -> ModuleType:
-        from gradstudio.gui.exam import exam_files
-
-        return exam_files
+        return assignment_files
 
     return (
-        Command("exercise", "Do an exercise", lambda: exercises().show_exercises(context),
+        Command("exercise", "Do an exercise", lambda: files().show_exercises(context),
                 help="Shows four guided exercises: runs to make, questions, and a worksheet to hand in"),
-        Command("worksheet", "Open worksheet…", lambda: exercises().ask_worksheet(context),
+        Command("worksheet", "Open worksheet…", lambda: files().ask_worksheet(context),
                 help="Opens the worksheet of an exercise that was begun"),
-        Command("take_exam", "Take an exam…", lambda: exams().ask_exam(context),
+        Command("take_exam", "Take an exam…", lambda: files().ask_exam(context),
                 help="Opens a run whose cause is hidden, from a file: find it, and heal it"),
-        Command("make_exam", "Make an exam…", lambda: exams().make_exam(context),
+        Command("make_exam", "Make an exam…", lambda: files().make_exam(context),
                 help="Makes an exam of the knobs as they are set, once trials show that the run breaks and a fix holds",
                 enabled=lambda: context.controls.led_here),
     )  # fmt: skip

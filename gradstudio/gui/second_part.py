@@ -1,12 +1,11 @@
 """What the window is made of beside its first part. pyqtgraph comes with it, which takes long to import, so it is
 imported in a thread behind the first paint. No object of Qt that belongs to a thread is made by that."""
 
+from gradstudio.gui.assignment import assignment_files
+from gradstudio.gui.assignment.game import Game
 from gradstudio.gui.branches.branches_controller import BranchesController
 from gradstudio.gui.branches.parent_twin_overlay import ParentTwinOverlay
 from gradstudio.gui.diagnosis.fixes_controller import FixesController
-from gradstudio.gui.exam import exam_files
-from gradstudio.gui.exam.game import Game
-from gradstudio.gui.exercise import exercise_files
 from gradstudio.gui.export import plot_menu
 from gradstudio.gui.gauges.gauges_controller import GaugesController
 from gradstudio.gui.map.map_controller import MapController
@@ -34,7 +33,6 @@ __all__ = [
     "SidePanel",
     "StudioFileWatch",
     "TimeStepController",
-    "exam_files",
-    "exercise_files",
+    "assignment_files",
     "plot_menu",
 ]

@@ -504,16 +504,16 @@ class Window(QMainWindow):
         from gradstudio.gui import second_part
 
         path = Path(name)
-        exercise_files, exam_files = second_part.exercise_files, second_part.exam_files
-        if path.suffix == ".toml" and exercise_files.is_worksheet(path):
-            exercise_files.open_worksheet(self.context, path)
+        files = second_part.assignment_files
+        if path.suffix == ".toml" and files.is_worksheet(path):
+            files.open_worksheet(self.context, path)
         elif path.suffix == ".toml" or studio_file.is_named(path):
             self.controls.open_preset(path)  # which runs nothing of it
         elif path.suffix == ".map":
             self.columns.show_page("map")
             self.map.open(path)
         elif path.suffix == ".exam":
-            exam_files.open_exam(self.context, path)
+            files.open_exam(self.context, path)
         elif path.suffix in (".csv", ".tsv", ".txt") or "tfevents" in path.name:
             self.show_plots()
             second_part.plot_menu.import_curve(self.context, self.plots.overlays, self.plots.loss, path)

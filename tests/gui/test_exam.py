@@ -21,14 +21,14 @@ from pytestqt.qtbot import QtBot
 from waiting import LONG
 
 from gradstudio.core import exam as exams
-from gradstudio.core.exam import LETTERS
+from gradstudio.core.assignment import LETTERS
 from gradstudio.core.experiment import Experiment, parse_assignment
 from gradstudio.core.knobs import KnobError
 from gradstudio.core.presets import Preset
-from gradstudio.gui.exam import exam_files
-from gradstudio.gui.exam.changes_editor import ChangesEditor
-from gradstudio.gui.exam.exam_page import ExamPage
-from gradstudio.gui.exam.making_dialog import MakingDialog
+from gradstudio.gui.assignment import assignment_files
+from gradstudio.gui.assignment.changes_editor import ChangesEditor
+from gradstudio.gui.assignment.exam_page import ExamPage
+from gradstudio.gui.assignment.making_dialog import MakingDialog
 from gradstudio.gui.theme import theme
 from gradstudio.gui.window import Window
 from gradstudio.session.course import exam_making, exam_taking
@@ -219,7 +219,7 @@ def test_grading_can_be_cancelled_and_done_again(qtbot: QtBot, window: Window, e
 
 def test_leaving_in_mid_run_ends_it(qtbot: QtBot, window: Window, exam: Path, tmp_path: Path) -> None:
     path = copied(exam, tmp_path, "two.exam")
-    exam_files.begin(window.context, exams.read(path), "Ada", None, path)
+    assignment_files.begin_exam(window.context, exams.read(path), "Ada", None, path)
     (page,) = window.findChildren(ExamPage)
     training = page._training
     assert training is not None and page.busy
@@ -233,7 +233,7 @@ def test_closing_the_window_ends_it_and_keeps_the_columns(
 ) -> None:
     window = make_window()
     path = copied(exam, tmp_path, "three.exam")
-    exam_files.begin(window.context, exams.read(path), "Ada", None, path)
+    assignment_files.begin_exam(window.context, exams.read(path), "Ada", None, path)
     (page,) = window.findChildren(ExamPage)
     training = page._training
     window.close()
@@ -260,7 +260,7 @@ def test_an_exam_goes_beside_a_run_which_waits(qtbot: QtBot, window: Window, exa
 
 def test_an_exam_is_made_of_the_knobs_as_they_are_set(qtbot: QtBot, window: Window, tmp_path: Path) -> None:
     window.controls.set_together(dict(map(parse_assignment, BROKEN[:3])))
-    exam_files.make_exam(window.context)
+    assignment_files.make_exam(window.context)
     (dialog,) = window.findChildren(MakingDialog)
     qtbot.waitUntil(lambda: dialog.tries.isVisible() and theme.settled, timeout=LONG)
     assert dialog.changes.height() == dialog.tries.height() == dialog.cause.height()

@@ -14,9 +14,9 @@ from waiting import LONG
 from gradstudio.core import exercise as exercises
 from gradstudio.core import files
 from gradstudio.core.exercise import Exercise
-from gradstudio.gui.exercise import exercise_files
-from gradstudio.gui.exercise.exercise_dialog import ExerciseDialog
-from gradstudio.gui.exercise.exercises_page import ExercisesPage
+from gradstudio.gui.assignment import assignment_files
+from gradstudio.gui.assignment.exercise_dialog import ExerciseDialog
+from gradstudio.gui.assignment.exercises_page import ExercisesPage
 from gradstudio.gui.window import Window
 from gradstudio.session.course import worksheet
 from gradstudio.session.course.grading import Grader
@@ -82,13 +82,13 @@ def test_an_exercise_is_done_in_the_window(qtbot: QtBot, window: Window, exercis
 def test_a_worksheet_is_gone_on_with(qtbot: QtBot, window: Window, tmp_path: Path) -> None:
     path = tmp_path / "ada.toml"
     path.write_text(worksheet.blank(exercises.load("1"), "Ada").replace('q1 = ""', 'q1 = "7"'))
-    exercise_files.open_worksheet(window.context, path)
+    assignment_files.open_worksheet(window.context, path)
     qtbot.waitUntil(lambda: bool(window.findChildren(ExerciseDialog)), timeout=LONG)
     (dialog,) = window.findChildren(ExerciseDialog)
     assert dialog.sheet.answers["q1"] == "7" and dialog.exercise.id == "norm-clipping"
     dialog.close()
     path.write_text("exercise = 3")
-    exercise_files.open_worksheet(window.context, path)
+    assignment_files.open_worksheet(window.context, path)
     qtbot.waitUntil(lambda: str(path) in window.message.text.text(), timeout=LONG)
 
 

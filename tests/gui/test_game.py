@@ -10,10 +10,10 @@ from PySide6.QtWidgets import QApplication, QDialog
 from pytestqt.qtbot import QtBot
 from waiting import LONG
 
-from gradstudio.core.exam import LETTERS
+from gradstudio.core.assignment import LETTERS
 from gradstudio.core.experiment import parse_assignment
-from gradstudio.gui.exam.exam_page import ExamPage
-from gradstudio.gui.exam.game import Game
+from gradstudio.gui.assignment.exam_page import ExamPage
+from gradstudio.gui.assignment.game import Game
 from gradstudio.gui.window import Window
 
 QUICK = "512"  # a run of short steps, whose first draw makes an exam

@@ -15,9 +15,9 @@ from waiting import LONG
 
 from gradstudio.core.history import LAYER_METRICS, History, Layer
 from gradstudio.core.provenance import Provenance
+from gradstudio.gui.assignment.exam_plots import ExamPlots
 from gradstudio.gui.drawing.network_blocks import Birth, DecadeScale, along_time, birth_of, blocks_of, flows
 from gradstudio.gui.drawing.row_groups import Group
-from gradstudio.gui.exam.exam_plots import ExamPlots
 from gradstudio.gui.plots.layers import LayersPlot
 from gradstudio.gui.window import Window
 

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from gradstudio.cli import app
 from gradstudio.core import exercise, files
+from gradstudio.core.assignment import AssignmentError
 from gradstudio.session.course import worksheet
 from gradstudio.session.files.output import OutputError
 
@@ -100,7 +101,7 @@ def graded(home: Path, sheet: dict | None = None) -> dict:
 def sealed(table: dict) -> dict:
     """Return a worksheet with the seal that it would have, as a forger can work it out."""
     sheet = worksheet.Worksheet.model_validate(table)
-    table["handed_in"]["seal"] = sheet.seal()
+    table["handed_in"]["seal"] = sheet.digest()
     return table
 
 
@@ -187,7 +188,7 @@ def test_a_run_that_does_not_fit_is_named(handed_in: Path) -> None:
         ["course", "hand-in", str(sheet), "--exercise", str(handed_in / "two-rates.toml"), "--library",
          str(handed_in / "runs.sqlite3"), "--out", str(handed_in / "none")],
     )  # fmt: skip
-    assert isinstance(done.exception, worksheet.WorksheetError) and "run.seed = " in str(done.exception)
+    assert isinstance(done.exception, AssignmentError) and "run.seed = " in str(done.exception)
     assert not (handed_in / "none").exists()
     command("course", "begin", 1, "--name", "Grace", "--out", sheet, code=1)  # no answers are lost
 
@@ -196,7 +197,7 @@ def test_a_folder_that_cannot_be_written_is_told_before_the_class_is_trained(
     handed_in: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for command_ in ("grade", "exam"):
-        monkeypatch.setattr(f"gradstudio.commands.{command_}._train", lambda run: pytest.fail("trained"))
+        monkeypatch.setattr(f"gradstudio.commands.{command_}.train_whole", lambda run: pytest.fail("trained"))
     (tmp_path / "file").touch()
     asked = [
         "grade",
@@ -228,7 +229,7 @@ def test_a_run_that_is_handed_in_is_one_that_is_graded(handed_in: Path) -> None:
 @pytest.mark.parametrize("id", exercise.available())
 def test_the_bundled_exercises_are_whole(id: str, tmp_path: Path) -> None:
     found = exercise.load(id)
-    assert found.run and found.question and any(question.judged for question in found.question)
+    assert found.run and found.question and any(question.is_question for question in found.question)
     tomllib.loads(worksheet.blank(found, "Ada"))
 
 
@@ -242,7 +243,7 @@ def test_the_empty_worksheet_of_any_text_can_be_read(tmp_path: Path) -> None:
 def test_what_is_no_number_of_an_exercise_is_none() -> None:
     assert exercise.load("1").id == next(iter(exercise.available()))
     for text in ("0", "01", "5", "\N{SUPERSCRIPT TWO}", "9" * 5000):
-        with pytest.raises(exercise.ExerciseError, match="no exercise"):
+        with pytest.raises(AssignmentError, match="no exercise"):
             exercise.load(text)
 
 
@@ -267,6 +268,6 @@ def test_an_exercise_that_is_wrong_says_where(tmp_path: Path) -> None:
         ('name = "slow"', 'name = "changed"', "same name"),
     ]:
         path.write_text(EXERCISE.replace(old, new, 1))
-        with pytest.raises(exercise.ExerciseError, match=why):
+        with pytest.raises(AssignmentError, match=why):
             exercise.read(path)
     assert exercise.FOLDER.is_relative_to(files.RESOURCES)

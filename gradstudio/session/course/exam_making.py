@@ -8,17 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from gradstudio.core.assignment import AssignmentError
 from gradstudio.core.diagnosis.finding import Finding
-from gradstudio.core.exam import (
-    LONGEST_CHOICE,
-    MOST_FIXED,
-    MOST_STEPS,
-    SEEDS,
-    TASK,
-    Exam,
-    ExamError,
-    Hidden,
-)
+from gradstudio.core.exam import LONGEST_CHOICE, MOST_FIXED, MOST_STEPS, SEEDS, TASK, Exam, Hidden
 from gradstudio.core.experiment import KNOBS, Experiment, parse_assignment
 from gradstudio.core.knobs import KnobError, Value, format_value
 from gradstudio.core.presets import LONGEST_TITLE, Preset, read_timeline
@@ -27,6 +19,7 @@ from gradstudio.session.course import causes
 from gradstudio.session.course.drawn_faults import from_mid_run, one_fault
 from gradstudio.session.course.drawn_faults.drawing_runs import LEARNED
 from gradstudio.session.course.drawn_faults.kinds import Drawn, Kind
+from gradstudio.session.course.promises import Training
 from gradstudio.session.record.ranked_findings import ranked
 from gradstudio.session.record.run import Run
 
@@ -40,7 +33,6 @@ TEXT = (
     "few knobs as you can so that it trains with any seed."
 )
 
-Training = Callable[[Run], None]
 Telling = Callable[[str], object]
 
 KINDS: tuple[Kind, ...] = tuple(
@@ -62,7 +54,7 @@ def drawn(seed: int, train: Training, tell: Telling, *, tries: int = 6) -> Exam:
             continue
         right, cause = causes.choices(causes.of_kind(kind.name), random)
         return _exam(f"Exam {seed}", broken, timeline, fix, aims, right, cause, tries=tries, changes=len(fix) + SPARE)
-    raise ExamError(f"--seed {seed} draws no run that breaks and heals with {SEEDS} seeds; allowed: another seed")
+    raise AssignmentError(f"--seed {seed} draws no run that breaks and heals with {SEEDS} seeds; allowed: another seed")
 
 
 def of(
@@ -80,12 +72,12 @@ def of(
     shown: Sequence[str] = (),
 ) -> Exam:
     """Return the exam of an experiment. Without `cause` it is that of the first finding, and without `fix` the fix is
-    the preset's promise, or else the first remedy that holds. ExamError where there is none."""
+    the preset's promise, or else the first remedy that holds. AssignmentError where there is none."""
     experiment = preset.experiment
     if experiment.studio_file is not None:
-        raise ExamError("an exam cannot have a studio file, whose text would tell what is wrong")
+        raise AssignmentError("an exam cannot have a studio file, whose text would tell what is wrong")
     if experiment.distributed.ranks > 1:
-        raise ExamError("an exam has one process; allowed: distributed.ranks = 1")
+        raise AssignmentError("an exam has one process; allowed: distributed.ranks = 1")
     title, cause = clean(title.strip()), clean(cause.strip())
     held = (*locked, *shown)
     _check_asked(experiment, title, cause, fix, held)
@@ -94,7 +86,7 @@ def of(
     run = _trained(experiment, timeline, {}, experiment.run.seed, train)
     found = [each for each in ranked(run) if each.severity != "info"]
     if not (cause or found):
-        raise ExamError("nothing is wrong with this run as it stands; an exam needs one that breaks")
+        raise AssignmentError("nothing is wrong with this run as it stands; an exam needs one that breaks")
     given = [list(fix)] if fix else [texts for texts in _fixes(found, preset) if not _changed_by(texts, held)]
     for texts in given:
         tell(f"the fix {' '.join(texts)}")
@@ -106,34 +98,34 @@ def of(
             text, place = causes.choices(right, random)
             allowed = changes or min(len(values) + SPARE, MOST_FIXED)
             if allowed < len(values):
-                raise ExamError(
+                raise AssignmentError(
                     f"the fix changes {len(values)} knobs, and {allowed} may be changed: allow more (--changes N, or "
                     "the field Knobs a fix may change)"
                 )
             return _exam(title or f"Exam {seed}", experiment, timeline, values, aims, text, place, tries=tries,
                          changes=allowed, locked=locked, shown=shown)  # fmt: skip
     tried = "; ".join(" ".join(texts) for texts in given[:3]) or "none is known"
-    raise ExamError(
+    raise AssignmentError(
         f"no fix makes this run reach more than {1 / HARMED:.1f} times its accuracy with {SEEDS} seeds (tried: "
         f"{tried}): name one (--fix KNOB=VALUE, or the field Fix)"
     )
 
 
 def _check_asked(experiment: Experiment, title: str, cause: str, fix: Sequence[str], held: Sequence[str]) -> None:
-    """Raise ExamError for what no exam can have, before anything is trained. `held`: the knobs and sections that are
-    locked or shown."""
+    """Raise AssignmentError for what no exam can have, before anything is trained. `held`: the knobs and sections that
+    are locked or shown."""
     for name, text, most in (("title", title, LONGEST_TITLE), ("cause", cause, LONGEST_CHOICE)):
         if len(text) > most:
-            raise ExamError(f"the {name} has {len(text):,} characters; allowed: at most {most}")
+            raise AssignmentError(f"the {name} has {len(text):,} characters; allowed: at most {most}")
     steps, seed = experiment.run.steps, experiment.run.seed
     if steps > MOST_STEPS:
-        raise ExamError(f"run.steps = {steps:,} is not allowed in an exam; allowed: at most {MOST_STEPS:,}")
+        raise AssignmentError(f"run.steps = {steps:,} is not allowed in an exam; allowed: at most {MOST_STEPS:,}")
     if seed > LAST_SEED:
-        raise ExamError(f"run.seed = {seed} leaves no {SEEDS} seeds to try; allowed: at most {LAST_SEED}")
+        raise AssignmentError(f"run.seed = {seed} leaves no {SEEDS} seeds to try; allowed: at most {LAST_SEED}")
     if len(fix) > MOST_FIXED:
-        raise ExamError(f"the fix changes {len(fix)} knobs; allowed: at most {MOST_FIXED}")
+        raise AssignmentError(f"the fix changes {len(fix)} knobs; allowed: at most {MOST_FIXED}")
     if odd := _changed_by(fix, held):
-        raise ExamError(f"{odd[0]} is a knob of the fix, so it can be neither locked nor shown")
+        raise AssignmentError(f"{odd[0]} is a knob of the fix, so it can be neither locked nor shown")
 
 
 def _changed_by(fix: Sequence[str], names: Sequence[str]) -> list[str]:
@@ -204,13 +196,14 @@ def _trained(
 
 
 def _cause_of(found: Sequence[Finding], preset: Preset, fix: Mapping[str, Value]) -> str:
-    """Return the cause that the findings and the preset's promise tell, by its name; ExamError where they do not."""
+    """Return the cause that the findings and the preset's promise tell, by its name; AssignmentError where they do
+    not."""
     rules = [each.rule for each in found]
     if preset.promise is not None and preset.promise.rule:
         rules.insert(0, preset.promise.rule)
     if cause := causes.of_findings(rules, preset.experiment, preset.timeline, fix):
         return cause
-    raise ExamError("what is wrong with this run is not known by name: say it (--cause TEXT, or the field Cause)")
+    raise AssignmentError("what is wrong with this run is not known by name: say it (--cause TEXT, or the field Cause)")
 
 
 def _fixes(found: Sequence[Finding], preset: Preset) -> Iterator[list[str]]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gradstudio.core.exam import LETTERS, Exam
+from gradstudio.core.assignment import LETTERS
+from gradstudio.core.exam import Exam
 from gradstudio.core.experiment import parse_assignment
 from gradstudio.core.knobs import value_text
 from gradstudio.core.text import percent, plural
 from gradstudio.session.course.exam_making import KEPT
-from gradstudio.session.course.exam_taking import FIX, AnswerSheet
-from gradstudio.session.course.grading import Grade
+from gradstudio.session.course.exam_taking import AnswerSheet
+from gradstudio.session.course.grading import FIX, Grade
 
 
 class Solution(NamedTuple):

@@ -1,38 +1,30 @@
-"""Grading a worksheet without trusting it: its runs are trained again, as the exercise asks for them, and its answers
-are judged by what comes of that. Nothing of the worksheet is run; it gives a seed, and the steps of live changes."""
+"""Grading a sheet without trusting it: its runs are trained again, as the exercise or the exam asks for them, and its
+answers are judged by what comes of that. Nothing of the sheet is run; a worksheet gives a seed and the steps of live
+changes, and an answer sheet the knobs of its fix, which is trained with the other seeds of the exam too."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
-from gradstudio.core.events import Change
+from gradstudio.core import assignment
+from gradstudio.core.assignment import LETTERS, Assignment, AssignmentError
+from gradstudio.core.exam import Exam
 from gradstudio.core.exercise import Exercise, ExerciseRun, Question
 from gradstudio.core.knobs import KnobError
 from gradstudio.core.presets import read_timeline
-from gradstudio.core.text import number as shown
-from gradstudio.session.course import questions
-from gradstudio.session.course.worksheet import Evidence, Worksheet, evidence_of
+from gradstudio.core.text import number, plural
+from gradstudio.session.course import exam_making, questions
+from gradstudio.session.course.evidence import Evidence, Verdict, evidence, verdict
+from gradstudio.session.course.exam_taking import AnswerSheet
+from gradstudio.session.course.promises import Training
+from gradstudio.session.course.worksheet import LARGEST, Worksheet, evidence_of
 from gradstudio.session.record.run import Run
 
-# On another processor, or with another torch, a run differs in its last bits, and these differences grow. Its first
-# losses and its end must still be alike.
-NEAR = 1e-3  # relative difference of the first losses
-NEAR_AT_THE_END = 0.1  # difference of the test accuracy
-SAME = ("torch", "processor", "threads")
 RIGHT = 4  # digits of what would have been right
-
-Training = Callable[[Run], None]
-
-
-class Verdict(NamedTuple):
-    """What came of training a run again. `fault`: why it does not repeat, "" where it does; `exact`: to the last
-    bit."""
-
-    name: str
-    exact: bool
-    fault: str
-    run: Run
+# Points of the diagnosis, of a fix that holds with every seed, and of changing no more knobs than the known fix, less
+# so many for each one more.
+DIAGNOSIS, FIX, FEW, LESS = 40, 40, 20, 10
 
 
 class Judged(NamedTuple):
@@ -45,7 +37,7 @@ class Judged(NamedTuple):
 
 
 class Grade(NamedTuple):
-    """What came of a worksheet. `reason`: why it is not verified, or in which way it is."""
+    """What came of a sheet. `reason`: why it is not verified, or in which way it is."""
 
     verified: bool
     reason: str
@@ -62,106 +54,130 @@ class Grade(NamedTuple):
         return sum(each.question.points for each in self.answers if each.points is not None)
 
 
+def read(path: Path) -> Worksheet | AnswerSheet:
+    """Return the sheet in a file; AssignmentError where it is none."""
+    return assignment.read(path, AnswerSheet, Worksheet, most=LARGEST)
+
+
+def is_handed_in(sheet: Worksheet | AnswerSheet) -> bool:
+    return 1 <= sheet.fix < len(sheet.tries) if isinstance(sheet, AnswerSheet) else sheet.handed_in is not None
+
+
 class Grader:
-    """Grades worksheets of a class. A run that several of them have is trained once."""
+    """Grades the sheets of a class. A run that several of them have is trained once."""
 
     def __init__(self, train: Training) -> None:
         self._train = train
         self._trained: dict[tuple[object, ...], Run] = {}
 
-    def grade(self, sheet: Worksheet, exercise: Exercise) -> Grade:
+    def grade(self, sheet: Worksheet | AnswerSheet, asked: Assignment) -> Grade:
+        """Return what came of a sheet of this exercise or exam."""
+        try:
+            if isinstance(sheet, AnswerSheet) and isinstance(asked, Exam):
+                verdicts, answers = self._exam(sheet, asked)
+            elif isinstance(sheet, Worksheet) and isinstance(asked, Exercise):
+                verdicts, answers = self._exercise(sheet, asked)
+            else:
+                raise AssignmentError("it is a sheet of something else")
+        except (AssignmentError, KnobError) as fault:
+            return Grade(False, str(fault), [], [])
+        faults: dict[str, list[str]] = {}  # each once, with the names of the runs that have it
+        for each in verdicts:
+            if each.fault:
+                faults.setdefault(each.fault, []).append(each.name)
+        exact = "to the last bit" if all(each.exact for each in verdicts) else "within the tolerance"
+        told = "; ".join(f"{', '.join(names)}: {fault}" for fault, names in faults.items())
+        return Grade(not faults, told or f"repeats {exact}", verdicts, answers)
+
+    def _exercise(self, sheet: Worksheet, exercise: Exercise) -> tuple[list[Verdict], list[Judged]]:
         if sheet.handed_in is None:
-            return Grade(False, "not handed in", [], [])
-        if sheet.seal() != sheet.handed_in.seal:
-            return Grade(False, "changed after it was handed in", [], [])
+            raise AssignmentError("not handed in")
+        if sheet.digest() != sheet.handed_in.seal:
+            raise AssignmentError("changed after it was handed in")
         found = {each.name: each for each in sheet.handed_in.run}
         if missing := [run.name for run in exercise.run if run.name not in found]:
-            return Grade(False, f"the run {missing[0]} is missing", [], [])
-        verdicts = []
-        for asked in exercise.run:
-            try:
-                verdicts.append(self._verdict(asked, found[asked.name], exercise, sheet.seed))
-            except KnobError as fault:
-                return Grade(False, f"{asked.name}: {fault}", verdicts, [])
-        runs = {verdict.name: verdict.run for verdict in verdicts}
-        answers = [
+            raise AssignmentError(f"the run {missing[0]} is missing")
+        verdicts = [self._verdict(asked, found[asked.name], exercise, sheet.seed) for asked in exercise.run]
+        runs = {each.name: each.run for each in verdicts}
+        return verdicts, [
             _judged(question, sheet.answers.get(f"q{place}", ""), runs)
             for place, question in enumerate(exercise.question, 1)
         ]
-        faults = _by_fault(verdicts)
-        exact = all(verdict.exact for verdict in verdicts)
-        reason = "; ".join(faults) or ("repeats to the last bit" if exact else "repeats within the tolerance")
-        return Grade(not faults, reason, verdicts, answers)
 
     def _verdict(self, asked: ExerciseRun, told: Evidence, exercise: Exercise, seed: int) -> Verdict:
         made = {change.knob: change.value for change in told.changes}
         if made != asked.changes or len(told.changes) != len(asked.changes):
-            raise KnobError("it was changed otherwise than the exercise asks for")
-        run = self._again(asked, told, exercise, seed)
+            raise KnobError(f"{asked.name}: it was changed otherwise than the exercise asks for")
+        try:
+            run = self._again(asked, told, exercise, seed)
+        except KnobError as fault:
+            raise KnobError(f"{asked.name}: {fault}") from None
         if late := [change.step for change in told.changes if change.step >= len(run.history)]:
-            raise KnobError(f"it had ended before its change at step {late[0]:,}")
-        here = evidence_of(run, asked)
-        exact = told.digest == here.digest
-        alike = all(getattr(told, name) == getattr(here, name) for name in SAME)
-        return Verdict(asked.name, exact, why_not_repeated(told, here, exact=exact, alike=alike), run)
+            raise KnobError(f"{asked.name}: it had ended before its change at step {late[0]:,}")
+        return verdict(told, evidence_of(run, asked), run)
 
     def _again(self, asked: ExerciseRun, told: Evidence, exercise: Exercise, seed: int) -> Run:
         entries = [{"step": each.step, "knob": each.knob, "value": each.value} for each in told.changes]
         key = (exercise.id, asked.name, seed, tuple(map(repr, entries)))
         if key not in self._trained:
             preset, experiment = asked.beginning(), asked.starts_with(seed)
-            changes: tuple[Change, ...] = read_timeline(entries, experiment)
-            run = Run(preset, experiment, tuple(sorted((*preset.timeline, *changes), key=lambda each: each.step)))
+            changes = (*preset.timeline, *read_timeline(entries, experiment))
+            run = Run(preset, experiment, tuple(sorted(changes, key=lambda each: each.step)))
             self._train(run)
             self._trained[key] = run
         return self._trained[key]
 
-
-def _by_fault(verdicts: list[Verdict]) -> list[str]:
-    """Return each fault once, with the names of the runs that have it."""
-    names: dict[str, list[str]] = {}
-    for verdict in verdicts:
-        if verdict.fault:
-            names.setdefault(verdict.fault, []).append(verdict.name)
-    return [f"{', '.join(found)}: {fault}" for fault, found in names.items()]
-
-
-def why_not_repeated(told: Evidence, here: Evidence, *, exact: bool, alike: bool) -> str:
-    """Return why a run does not repeat, "" where it does."""
-    claims = ("outcome", "steps", "nonfinite_step", "final_loss", "accuracy", "beginning", "knobs")
-    if exact:
-        wrong = [name for name in claims if getattr(told, name) != getattr(here, name)]
-        return f"{wrong[0]} is not that of its rows" if wrong else ""
-    if alike:
-        return "trained again on the same processor and torch, its rows are different"
-    if told.knobs != here.knobs:
-        return "its knobs are not those of the exercise"
-    if told.outcome != here.outcome:
-        return f"it ended as {told.outcome}, and trained again as {here.outcome}"
-    if len(told.beginning) != len(here.beginning) or not all(map(_near, told.beginning, here.beginning)):
-        return "its first losses are others"
-    if told.outcome == "finished" and not _near(told.accuracy, here.accuracy, NEAR_AT_THE_END):
-        return f"its test accuracy is {told.accuracy}, and trained again {here.accuracy}"
-    return ""
-
-
-def _near(told: object, here: object, absolute: float = 0.0) -> bool:
-    if isinstance(told, float) and isinstance(here, float):
-        return abs(told - here) <= max(NEAR * abs(here), absolute)
-    return told == here
+    def _exam(self, sheet: AnswerSheet, exam: Exam) -> tuple[list[Verdict], list[Judged]]:
+        if sheet.digest() != sheet.seal:
+            raise AssignmentError("changed by another program")
+        if len(sheet.tries) > exam.tries + 1:
+            raise AssignmentError(f"{len(sheet.tries) - 1} tries were made; allowed: {exam.tries}")
+        if not is_handed_in(sheet):
+            raise AssignmentError("not handed in")
+        told, changed = sheet.tries[sheet.fix], exam.allowed(sheet.knobs(sheet.fix))
+        run = exam_making.of_seed(exam, changed)
+        self._train(run)
+        held = 0
+        for seed, aim in exam.hidden.aims.items():
+            again = run
+            if int(seed) != run.experiment.run.seed:
+                again = exam_making.of_seed(exam, changed, int(seed))
+                self._train(again)
+            held += exam_making.holds(again, aim)
+        return [verdict(told, evidence(run, told.name, changed), run)], _answers(sheet, exam, held, len(changed))
 
 
 def _judged(question: Question, answer: str, runs: dict[str, Run]) -> Judged:
-    if not question.judged:
+    if not question.is_question:
         return Judged(question, answer, None, "")
     run = runs[question.run]
     if question.explain:
         right = questions.measured(question.explain, run)
         given = questions.as_number(answer)
         fits = right is not None and given is not None and questions.is_right(question.explain, given, run)
-        told = "the run does not have it" if right is None else shown(right, RIGHT)
+        told = "the run does not have it" if right is None else number(right, RIGHT)
         return Judged(question, answer, question.points if fits else 0, told)
-    came_true = [place for place, choice in enumerate(question.predict) if questions.holds(choice, run)]
-    letters = ["ABCDEF"[place] for place in came_true]
+    letters = [LETTERS[place] for place, choice in enumerate(question.predict) if questions.holds(choice, run)]
     fits = answer.strip().upper() in letters
     return Judged(question, answer, question.points if fits else 0, ", ".join(letters) or "none")
+
+
+def _answers(sheet: AnswerSheet, exam: Exam, held: int, changed: int) -> list[Judged]:
+    """Return the answers to an exam whose fix, of so many changed knobs, `held` with so many seeds."""
+    hidden, choices = (
+        exam.hidden,
+        {letter: f"{letter}. {text}" for letter, text in zip(LETTERS, exam.choices, strict=False)},
+    )
+    right, seeds, known = LETTERS[hidden.right], len(hidden.aims), len(hidden.fix)
+    few = max(FEW - LESS * max(changed - known, 0), 0) if held == seeds else 0
+    fixed = f"{', '.join(sheet.knobs(sheet.fix))} holds with {held} of {seeds} seeds"
+    return [
+        Judged(Question(text=text, points=most), answer, points, best)
+        for text, most, answer, points, best in (
+            ("Cause", DIAGNOSIS, choices.get(sheet.diagnosis, sheet.diagnosis),
+             DIAGNOSIS if sheet.diagnosis == right else 0, choices[right]),
+            ("Fix", FIX, fixed, FIX * held // seeds, f"one that does: {', '.join(hidden.fix)}"),
+            ("Few changes, where the fix holds", FEW, plural(changed, "knob", "knobs"), few,
+             f"{plural(known, 'knob is', 'knobs are')} enough"),
+        )
+    ]  # fmt: skip

@@ -309,7 +309,7 @@ class Trials(threading.Thread):
             driver.change_as_planned()
             for name, value in wanted.items():
                 driver.change(name, value)
-        self._step_to_the_end(driver)
+        driver.train(lambda: self._goes_on(trial, driver))
         if driver.outcome is None and not self._stopping and run.first_nonfinite_step is None:
             trial.accuracy = driver.test_accuracy()
         driver.end(leaving=True)
@@ -319,19 +319,16 @@ class Trials(threading.Thread):
             self._trainer = driver.trainer  # none where an error left it within a step
         return self._judge(trial, run, driver)
 
-    def _step_to_the_end(self, driver: RunDriver) -> None:
-        """Make steps until the run breaks or comes to the end."""
+    def _goes_on(self, trial: Trial, driver: RunDriver) -> bool:
+        """Return whether a trial goes on: it has not broken, and has steps to make."""
+        driver.settle()  # its rows say where it ends
         run = driver.run
-        while driver.outcome is None and not self._stopping and len(run.history) < self.end and not run.refusals:
-            driver.change_as_planned()
-            driver.step("running")
-            driver.settle()  # its rows say where it ends
-            if run.first_nonfinite_step is not None:
-                break
-            if self._found_again(run) and self.now is not None and self.now.broke_at is None:
-                self.now.broke_at = len(run.history) - 1
-                if not self.now.remedy:  # a remedy may take longer to act, and is judged at its end
-                    break
+        if len(run.history) >= self.end or run.refusals or run.first_nonfinite_step is not None:
+            return False
+        if self._found_again(run) and trial.broke_at is None:
+            trial.broke_at = len(run.history) - 1
+            return bool(trial.remedy)  # which may take longer to act, and is judged at its end
+        return True
 
     def _from_the_start(self, remedy: str) -> Run:
         """Return the run that a restart with the remedy would make."""

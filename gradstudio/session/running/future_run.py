@@ -37,7 +37,7 @@ class FutureRun(threading.Thread):
         self.failure = ""  # the traceback of a fault of the program
         self._snapshots, self._pace = trials.borrowed(), pace
         self._trial_end = trial.from_step + trial.steps
-        self._stopping = False
+        self._stopping, self._due = False, time.monotonic()
 
     def stop(self) -> None:
         """Make no more steps, from any thread."""
@@ -51,23 +51,21 @@ class FutureRun(threading.Thread):
                 driver.change_as_planned()
                 for name, value in values(self.trial.remedy).items():
                     driver.change(name, value)
-            self._train(driver)
+            driver.train(lambda: self._keeps_pace(driver))
             driver.end(leaving=self._stopping)
         except Exception:
             self.failure = traceback.format_exc()
         finally:
             driver.trainer = None  # free the model
 
-    def _train(self, driver: RunDriver) -> None:
-        due = time.monotonic()
-        while driver.outcome is None and not self._stopping:
-            driver.change_as_planned()
-            driver.step("running")
-            driver.settle()
-            if len(self.record.history) > self._trial_end:
-                due = max(due + 1 / self._pace(), time.monotonic() - LONGEST_REST)
-                while (rest := due - time.monotonic()) > 0 and not self._stopping:
-                    time.sleep(min(rest, LONGEST_REST))
+    def _keeps_pace(self, driver: RunDriver) -> bool:
+        """Wait until the next step is due, and return whether it is still to be made."""
+        driver.settle()
+        if len(self.record.history) > self._trial_end:
+            self._due = max(self._due + 1 / self._pace(), time.monotonic() - LONGEST_REST)
+            while (rest := self._due - time.monotonic()) > 0 and not self._stopping:
+                time.sleep(min(rest, LONGEST_REST))
+        return not self._stopping
 
 
 def differs_since(one: Run, other: Run, start: int) -> int | None:

@@ -140,6 +140,13 @@ class RunDriver:
         self._check_plan(self.trainer)
         return True
 
+    def train(self, goes_on: Callable[[], bool] = lambda: True) -> None:
+        """Make steps until the run is over, is stopped, or does not go on."""
+        while self.outcome is None and not self._stopped() and goes_on():
+            self.change_as_planned()
+            if self.outcome is None:
+                self.step("running")
+
     def change_as_planned(self) -> None:
         """Make the planned changes that are due before the next step."""
         while self._planned and self._planned[0].step <= self._ready.step:

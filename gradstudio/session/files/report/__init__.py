@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from gradstudio.session.record.run import Run
 
 if TYPE_CHECKING:
-    from gradstudio.core.exam import Exam
+    from gradstudio.core.assignment import Assignment
     from gradstudio.core.exercise import Exercise
     from gradstudio.core.presets import Preset
     from gradstudio.session.course.worksheet import Worksheet
@@ -62,7 +62,7 @@ def worksheet(
     return _format(suffix)(document(sheet, exercise, runs, peaks))
 
 
-def graded(handed: Sequence[Handed], exercises: Mapping[str, Exercise | Exam], suffix: str) -> str | bytes:
+def graded(handed: Sequence[Handed], exercises: Mapping[str, Assignment], suffix: str) -> str | bytes:
     """Return the table of a class, in this format; ValueError for an unknown one."""
     from gradstudio.session.files.report.worksheet_report import class_document
 

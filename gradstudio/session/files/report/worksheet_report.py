@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 
 import gradstudio
 from gradstudio.core import measure
-from gradstudio.core.exam import Exam
+from gradstudio.core.assignment import Assignment
 from gradstudio.core.exercise import Curves, Exercise, Question, Study
 from gradstudio.core.knobs import format_value
 from gradstudio.core.text import number, percent, plural, shortened
@@ -151,18 +151,22 @@ def _draw_curves(curves: Curves, axes: Axes, runs: Sequence[tuple[str, Run]], co
 
 def _answers(asked: Sequence[Question], answers: Sequence[str]) -> Iterator[Block]:
     for place, (question, answer) in enumerate(zip(asked, answers, strict=True), 1):
-        letters = zip("ABCDEF", question.predict, strict=False)
-        lines = [f"{letter}. {choice.text}" for letter, choice in letters]
-        where = f"run {question.run}" if question.judged else "to be read by a teacher"
+        lines = [f"{letter}. {text}" for letter, text in question.lettered]
+        where = f"run {question.run}" if question.is_question else "to be read by a teacher"
         yield Card("dim", "", f"{place}. {question.text}", where, tuple(lines), ())
         yield Prose(answer.strip() or "No answer.", dim=not answer.strip(), answer=True)
 
 
-def class_document(handed: Sequence[Handed], exercises: Mapping[str, Exercise | Exam]) -> Document:
+def class_document(handed: Sequence[Handed], exercises: Mapping[str, Assignment]) -> Document:
     """Return the table of a class, and what each has answered."""
     verified = sum(each.grade is not None and each.grade.verified for each in handed)
     rows = [
-        (each.file, each.sheet.name if each.sheet else "", each.sheet.exercise if each.sheet else "", *verdict_of(each))
+        (
+            each.file,
+            each.sheet.name if each.sheet else "",
+            each.sheet.assignment if each.sheet else "",
+            *verdict_of(each),
+        )
         for each in handed
     ]
     table = Table(
@@ -186,12 +190,12 @@ def verdict_of(handed: Handed) -> tuple[str, str, str]:
     return "yes" if grade.verified else "no", f"{grade.score} of {grade.most}", grade.reason
 
 
-def _of(handed: Handed, exercises: Mapping[str, Exercise | Exam]) -> Section:
+def _of(handed: Handed, exercises: Mapping[str, Assignment]) -> Section:
     assert handed.sheet is not None and handed.grade is not None
     blocks: list[Block] = [Prose(handed.grade.reason)]
     for place, each in enumerate(handed.grade.answers, 1):
         blocks += _judged(place, each)
-    title = exercises[handed.sheet.exercise].title
+    title = exercises[handed.sheet.what].title
     return Section(f"sheet-{handed.file}", f"{handed.sheet.name}: {title}", tuple(blocks))
 
 

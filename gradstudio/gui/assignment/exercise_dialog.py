@@ -25,14 +25,15 @@ from PySide6.QtWidgets import (
 )
 
 from gradstudio.core import files
-from gradstudio.core.exam import LETTERS
+from gradstudio.core.assignment import AssignmentError
 from gradstudio.core.exercise import Exercise, ExerciseRun, Question
 from gradstudio.core.text import plural
 from gradstudio.gui.services import file_choice
 from gradstudio.gui.services.context import Context
 from gradstudio.gui.widgets.popups import TemporaryDialog
 from gradstudio.gui.widgets.roles import set_role
-from gradstudio.session.course.worksheet import LONGEST_ANSWER, Worksheet, WorksheetError, why_not
+from gradstudio.session.course import worksheet
+from gradstudio.session.course.worksheet import LONGEST_ANSWER, Worksheet, why_not
 
 if TYPE_CHECKING:
     from gradstudio.session.library.store import Library
@@ -45,6 +46,7 @@ ANSWER = 72  # px of a text that a teacher reads
 NOT_YET = "not yet"
 
 Answer = QComboBox | QLineEdit | QPlainTextEdit
+HandedIn = tuple[Worksheet, dict[str, "Run"], dict[str, str]]  # with its runs, and what they take of memory
 
 
 class ExerciseDialog(TemporaryDialog):
@@ -127,23 +129,17 @@ class ExerciseDialog(TemporaryDialog):
         """Add what its runs were, and write the worksheet with its curves."""
         sheet, exercise = self.sheet, self.exercise
 
-        def work(library: Library) -> tuple[Worksheet, dict[str, Run], dict[str, str]]:
-            from gradstudio.session.course import handing_in
-
-            done, runs = handing_in.handed_in(library, sheet, exercise)
-            return done, runs, handing_in.peaks(exercise, sheet.seed) if exercise.memory else {}
-
-        def guarded(library: Library) -> tuple[Worksheet, dict[str, Run], dict[str, str]] | str:
+        def work(library: Library) -> HandedIn | str:
             try:
-                return work(library)
-            except WorksheetError as fault:
+                return *worksheet.hand_in(library, sheet, exercise), worksheet.peaks(exercise, sheet.seed)
+            except AssignmentError as fault:
                 return str(fault)
 
         self.told.setText("Its runs are read from the library …")
         self.hand_in.setEnabled(False)
-        self._context.library.ask(guarded, self._write)
+        self._context.library.ask(work, self._write)
 
-    def _write(self, found: tuple[Worksheet, dict[str, Run], dict[str, str]] | str) -> None:
+    def _write(self, found: HandedIn | str) -> None:
         if self._left:
             return
         self.told.setText("")
@@ -203,7 +199,7 @@ class ExerciseDialog(TemporaryDialog):
         column.addLayout(rows)
         column.addWidget(_text("Questions", "title"))
         for place, question in enumerate(self.exercise.question, 1):
-            column.addWidget(_text(f"{place}. {question.text}" + (f" (run {question.run})" if question.judged else "")))
+            column.addWidget(_text(f"{place}. {question.text}{question.where}"))
             column.addWidget(self._answer(f"q{place}", question))
         column.addStretch(1)
         around = QScrollArea()
@@ -239,8 +235,8 @@ class ExerciseDialog(TemporaryDialog):
         if question.predict:
             box = QComboBox()
             box.addItem("")
-            for letter, choice in zip(LETTERS, question.predict, strict=False):
-                box.addItem(f"{letter}. {choice.text}", letter)
+            for letter, text in question.lettered:
+                box.addItem(f"{letter}. {text}", letter)
             box.setCurrentIndex(max(box.findData(given.strip().upper()), 0))
             box.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
             box.currentIndexChanged.connect(lambda _: self.take(name, box.currentData() or ""))
@@ -251,12 +247,12 @@ class ExerciseDialog(TemporaryDialog):
             line.editingFinished.connect(lambda: self.take(name, line.text()))
             field = line
         else:
-            text = QPlainTextEdit(given)
-            text.setFixedHeight(ANSWER)
-            text.setTabChangesFocus(True)
-            text.setPlaceholderText("Your teacher reads this.")
-            text.textChanged.connect(lambda: self.take(name, text.toPlainText()))
-            field = text
+            lines = QPlainTextEdit(given)
+            lines.setFixedHeight(ANSWER)
+            lines.setTabChangesFocus(True)
+            lines.setPlaceholderText("Your teacher reads this.")
+            lines.textChanged.connect(lambda: self.take(name, lines.toPlainText()))
+            field = lines
         field.setAccessibleName(f"Answer {name[1:]}")
         field.setAccessibleDescription(question.text)
         self.answers[name] = field

@@ -9,8 +9,7 @@ from gradstudio.core.exam import Exam
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.roles import role_label, set_role
 from gradstudio.session.course import exam_solution
-from gradstudio.session.course.exam_taking import DIAGNOSIS
-from gradstudio.session.course.grading import Grade, Judged
+from gradstudio.session.course.grading import DIAGNOSIS, Grade, Judged
 
 LARGE = 1.7  # of the normal text: the points
 

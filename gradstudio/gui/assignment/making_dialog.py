@@ -10,11 +10,11 @@ from PySide6.QtCore import QTimer
 from PySide6.QtWidgets import QComboBox, QDialogButtonBox, QFormLayout, QLabel, QLineEdit, QSpinBox, QVBoxLayout
 
 from gradstudio.core import files
-from gradstudio.core.exam import ExamError
+from gradstudio.core.assignment import AssignmentError
 from gradstudio.core.knobs import KnobError
 from gradstudio.core.presets import Preset
-from gradstudio.gui.exam import exam_training
-from gradstudio.gui.exam.changes_editor import ChangesEditor
+from gradstudio.gui.assignment import exam_training
+from gradstudio.gui.assignment.changes_editor import ChangesEditor
 from gradstudio.gui.services import file_choice
 from gradstudio.gui.services.context import Context
 from gradstudio.gui.services.tasks import Task
@@ -123,7 +123,7 @@ class MakingDialog(TemporaryDialog):
             seed = preset.experiment.run.seed
             exam = exam_making.of(preset, seed, exam_training.of_task(task), self._tell, **asked)
             files.write_whole(path, exam.to_toml())
-        except (ExamError, KnobError) as fault:
+        except (AssignmentError, KnobError) as fault:
             return str(fault)
         except OSError as fault:
             return f"{path} was not written: {files.reason(fault)}"

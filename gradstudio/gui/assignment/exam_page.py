@@ -3,6 +3,8 @@ are nowhere."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -11,19 +13,21 @@ from PySide6.QtGui import QHideEvent, QKeyEvent, QShowEvent
 from PySide6.QtWidgets import QHBoxLayout, QWidget
 
 from gradstudio.core import files
-from gradstudio.core.exam import LETTERS, Exam
+from gradstudio.core.assignment import LETTERS, AssignmentError
+from gradstudio.core.exam import Exam
 from gradstudio.core.knobs import KnobError
 from gradstudio.core.text import percent, plural
-from gradstudio.gui.exam import exam_training
-from gradstudio.gui.exam.exam_answers import ExamAnswers
-from gradstudio.gui.exam.exam_plots import ExamPlots
-from gradstudio.gui.exam.exam_training import ExamTraining
+from gradstudio.gui.assignment import exam_training
+from gradstudio.gui.assignment.exam_answers import ExamAnswers
+from gradstudio.gui.assignment.exam_plots import ExamPlots
+from gradstudio.gui.assignment.exam_training import ExamTraining
 from gradstudio.gui.services.context import Context
 from gradstudio.gui.services.tasks import Task
-from gradstudio.session.course import exam_making, exam_solution, exam_taking
+from gradstudio.session.course import exam_solution
+from gradstudio.session.course.evidence import Evidence
 from gradstudio.session.course.exam_taking import Attempt
-from gradstudio.session.course.grading import Grade
-from gradstudio.session.course.worksheet import Evidence, WorksheetError
+from gradstudio.session.course.grading import Grade, Grader
+from gradstudio.session.course.questions import ENDED
 from gradstudio.session.record.run import Run
 
 TICK = 33  # ms between two pictures
@@ -92,8 +96,8 @@ class ExamPage(QWidget):
         super().hideEvent(event)
         self._timer.stop()  # a random exam that is gone on with later
 
-    def leave(self) -> None:
-        """End what is under way. The tries that have ended are on the sheet."""
+    def put_away(self) -> None:
+        """End what is under way, and go. The tries that have ended are on the sheet."""
         self._left = True
         self._timer.stop()
         if self._grading is not None:
@@ -101,17 +105,14 @@ class ExamPage(QWidget):
         if self._training is not None:
             self._training.stop()
             self._training = None
+        self.deleteLater()
 
     # ---- what a person does
 
     def _train_try(self) -> None:
         texts = self.answers.changes.texts
-        try:
-            run = self.attempt.run(texts)
-        except KnobError as fault:
-            self.answers.say_fault(str(fault))
-            return
-        self._begin(len(self.attempt.sheet.tries), texts, run)
+        with self._told():
+            self._begin(len(self.attempt.sheet.tries), texts, self.attempt.run(texts))
 
     def _begin(self, place: int, texts: list[str], run: Run) -> None:
         self._place, self._texts = place, texts
@@ -121,12 +122,9 @@ class ExamPage(QWidget):
         self._show_state()
 
     def _say_cause(self, place: int) -> None:
-        try:
+        with self._told():
             self.attempt.diagnose(LETTERS[place])
-        except WorksheetError as fault:
-            self.answers.say_fault(str(fault))
-            return
-        self._keep()
+            self._keep()
 
     def _hand_in(self, place: int) -> None:
         """Hand in a try and grade it, grade the one that is handed in, or leave off grading it."""
@@ -134,22 +132,16 @@ class ExamPage(QWidget):
             self._grading.cancel()
             self.answers.hand_in.setEnabled(False)  # until it has left off
             return
-        if self.attempt.sheet.fix > 0:
-            self._grade()
-            return
         before = self.attempt.sheet
-        try:
-            self.attempt.hand_in(place)
-        except WorksheetError as fault:
-            text = str(fault)
-            self.answers.say_fault(text[0].upper() + text[1:] + ".")
-            return
-        self._keep()
-        if self._not_written:
-            self.attempt.sheet = before  # to be handed in again, once it can be
-            self._show_state()
-            return
-        self._grade()
+        with self._told():
+            if before.fix < 1:
+                self.attempt.hand_in(place)
+                self._keep()
+            if self._not_written:
+                self.attempt.sheet = before  # to be handed in again, once it can be
+                self._show_state()
+            else:
+                self._grade()
 
     def _give_up(self) -> None:
         self.over = True
@@ -159,9 +151,16 @@ class ExamPage(QWidget):
     def _look_at(self, place: int) -> None:
         """Show a try. One of an earlier day is trained again first."""
         if 0 <= place < len(self.attempt.sheet.tries) and not self.busy and place not in self._runs:
-            texts = self.attempt.sheet.knobs(place)
-            self._begin(place, texts, exam_making.of_seed(self.exam, self.exam.allowed(texts)))
+            self._begin(place, self.attempt.sheet.knobs(place), self.attempt.again(place))
         self._show_state()
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Say what is not allowed."""
+        try:
+            yield
+        except (KnobError, AssignmentError) as fault:
+            self.answers.say_fault(str(fault))
 
     # ---- what comes of it
 
@@ -180,7 +179,7 @@ class ExamPage(QWidget):
         if training is None or training.is_alive():
             return
         self._training, run = None, training.record
-        if run.status in ("finished", "nonfinite", "failed") and self._place == len(self.attempt.sheet.tries):
+        if run.status in ENDED and self._place == len(self.attempt.sheet.tries):
             self.attempt.made(run, self._texts)
             self._keep()
             self.answers.choose_try(self._place)
@@ -194,7 +193,7 @@ class ExamPage(QWidget):
         self._context.jobs.read(named, partial(self._graded, task), self._show_grade, task)
 
     def _graded(self, task: Task, _: Path) -> Grade:
-        return exam_taking.grade(self.attempt.sheet, self.exam, exam_training.of_task(task))
+        return Grader(exam_training.of_task(task)).grade(self.attempt.sheet, self.exam)
 
     def _show_grade(self, grade: Grade) -> None:
         if self._left:
@@ -222,7 +221,7 @@ class ExamPage(QWidget):
     def _show_state(self) -> None:
         sheet, answers = self.attempt.sheet, self.answers
         answers.say_fault(self._not_written)
-        answers.show_tries([_told(place, each, self.attempt) for place, each in enumerate(sheet.tries)])
+        answers.show_tries([_in_words(place, each, self.attempt) for place, each in enumerate(sheet.tries)])
         answers.show_state(
             sheet, busy=self.busy, grading=self._grading is not None, over=self.over, left=self.attempt.left
         )
@@ -266,7 +265,7 @@ class ExamPage(QWidget):
         self.verdict.next_asked.connect(self.next_asked)
 
 
-def _told(place: int, made: Evidence, attempt: Attempt) -> str:
+def _in_words(place: int, made: Evidence, attempt: Attempt) -> str:
     ended = {"finished": "finished", "nonfinite": f"diverged at step {made.nonfinite_step}"}.get(made.outcome, "failed")
     right = f", {percent(made.accuracy)} right" if isinstance(made.accuracy, float) else ""
     changed = ", ".join(text.replace("=", " = ", 1) for text in attempt.sheet.knobs(place)) or "as it stands"

@@ -9,28 +9,14 @@ from weakref import WeakSet
 
 from gradstudio.gui.services.tasks import Task
 from gradstudio.session.record.run import Run
-from gradstudio.session.record.snapshots import Snapshots
-from gradstudio.session.running.run_driver import RunDriver
-
-
-def train(run: Run, stopped: Callable[[], bool]) -> None:
-    """Train a run to its end, or as far as it is when it is stopped."""
-    driver = RunDriver(run, Snapshots())
-    try:
-        driver.begin(None, stopped)
-        while driver.outcome is None and not stopped():
-            driver.change_as_planned()
-            if driver.outcome is None:
-                driver.step("running")
-    finally:
-        driver.end(leaving=stopped())
+from gradstudio.session.running.whole_run import train_whole
 
 
 def of_task(task: Task) -> Callable[[Run], None]:
     """Return what trains runs for a task, as making and grading an exam need it; it raises Cancelled."""
 
     def trained(run: Run) -> None:
-        train(run, lambda: task.cancelled)
+        train_whole(run, lambda: task.cancelled)
         task.check()
 
     return trained
@@ -57,7 +43,7 @@ class ExamTraining(threading.Thread):
         self._stopping = threading.Event()
 
     def run(self) -> None:
-        train(self.record, self._stopping.is_set)
+        train_whole(self.record, self._stopping.is_set)
 
     def stop(self) -> None:
         """Make no more steps."""

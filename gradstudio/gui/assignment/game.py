@@ -9,9 +9,10 @@ from pathlib import Path
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
-from gradstudio.core.exam import SEEDS, Exam, ExamError
-from gradstudio.gui.exam import exam_files, exam_training
-from gradstudio.gui.exam.exam_page import ExamPage
+from gradstudio.core.assignment import AssignmentError
+from gradstudio.core.exam import SEEDS, Exam
+from gradstudio.gui.assignment import assignment_files, exam_training
+from gradstudio.gui.assignment.exam_page import ExamPage
 from gradstudio.gui.services.background_jobs import Unreadable
 from gradstudio.gui.services.context import Context
 from gradstudio.gui.services.tasks import Task
@@ -71,7 +72,7 @@ class Game(QObject):
 
     def begin(self) -> None:
         """Make the run of this number, in the background."""
-        exam_files.pause(self._context)
+        assignment_files.pause(self._context)
         self._draw, self._trained = "", 0
         self._making = task = self._context.tasks.begin(f"Breaking run {self.number}")
         named = Path(f"run {self.number}")
@@ -127,7 +128,7 @@ class Game(QObject):
 
         try:
             return exam_making.drawn(number, partial(count, exam_training.of_task(task)), tell)
-        except ExamError:
+        except AssignmentError:
             raise Unreadable(f"Run {number} does not break for good: take another number.") from None
 
     def _made(self, exam: Exam) -> None:
@@ -151,8 +152,7 @@ class Game(QObject):
     def _put_away(self) -> None:
         page, self.page = self.page, None
         if page is not None:
-            page.leave()
-            page.deleteLater()
+            page.put_away()
 
     def _end_making(self) -> None:
         self._making = None

@@ -6,11 +6,12 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QButtonGroup, QLabel, QListWidget, QPushButton, QScrollArea, QVBoxLayout, QWidget
 
-from gradstudio.core.exam import LETTERS, Exam
+from gradstudio.core.assignment import LETTERS
+from gradstudio.core.exam import Exam
 from gradstudio.core.experiment import KNOBS
 from gradstudio.core.text import plural
-from gradstudio.gui.exam.changes_editor import ChangesEditor
-from gradstudio.gui.exam.exam_verdict import ExamVerdict
+from gradstudio.gui.assignment.changes_editor import ChangesEditor
+from gradstudio.gui.assignment.exam_verdict import ExamVerdict
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.choice import Choice
 from gradstudio.gui.widgets.plain_grounds import scrolled

@@ -1,0 +1,88 @@
+"""What an exercise and an exam have in common: a file with a title and a text, and a sheet with a person's answers. Of
+a file that is wrong the first fault is told, in one line."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal, TypeVar
+
+import tomli_w
+from pydantic import Field, ValidationError
+
+from gradstudio.core import strict_toml
+from gradstudio.core.knobs import KnobError, quote
+from gradstudio.core.lesson import Part, Text
+from gradstudio.core.presets import LONGEST_TITLE, PresetError
+from gradstudio.core.strict_toml import TomlError
+
+LETTERS = "ABCDEFGH"  # of choices
+
+
+class AssignmentError(ValueError):
+    """An assignment or an answer to one that cannot be read, made or handed in. One line: which file, where, what is
+    allowed."""
+
+
+class Assignment(Part):
+    schema_: Literal[1] = Field(alias="schema")
+    title: Annotated[str, Field(max_length=LONGEST_TITLE)]
+    text: Text = ""
+
+    def check(self) -> None:
+        """Raise AssignmentError, KnobError or PresetError if it asks for what nobody can do."""
+
+
+class Sheet(Part):
+    """A person's answers to an assignment. `key`: what its file has the id of the assignment under."""
+
+    key: ClassVar[str] = ""
+
+    schema_: Literal[1] = Field(alias="schema")
+
+    @property
+    def what(self) -> str:
+        """What it is a sheet of, such as "exam 0123456789ab"."""
+        return f"{self.key} {getattr(self, self.key)}"
+
+    @property
+    def assignment(self) -> str:
+        """The id of its exercise, or "exam" and the id."""
+        return self.what.removeprefix("exercise ")
+
+    def digest(self) -> str:
+        """Return the SHA-256 of all that it says, but for the seal itself. It tells a slip of the editor, and not a
+        forger, who can work it out too: that is what training again is for."""
+        table = self.model_dump(by_alias=True, exclude_none=True)
+        for part in (table, table.get("handed_in", {})):
+            part.pop("seal", None)
+        return hashlib.sha256(tomli_w.dumps(table).encode()).hexdigest()
+
+    def to_toml(self) -> str:
+        return tomli_w.dumps(self.model_dump(by_alias=True, exclude_none=True), multiline_strings=True)
+
+
+Kind = TypeVar("Kind", bound=Part)
+
+
+def read(path: Path, *kinds: type[Kind], most: int = strict_toml.LARGEST_FILE) -> Kind:
+    """Return what is in a file of at most so many bytes; AssignmentError names the first thing that is wrong. Of
+    several kinds of sheets the last one is taken where the file has the key of none."""
+    try:
+        if path.stat().st_size > most:
+            raise AssignmentError(f"{path}: larger than {most // 1000} kB, which is the most that is read")
+        table = strict_toml.parse(strict_toml.read(path))
+        kind = next((each for each in kinds if issubclass(each, Sheet) and each.key in table), kinds[-1])
+        found = kind.model_validate(table)
+        if isinstance(found, Assignment):
+            found.check()
+    except (OSError, TomlError) as fault:
+        raise AssignmentError(f"{path}{fault if isinstance(fault, TomlError) else ': cannot be read'}") from None
+    except ValidationError as fault:
+        first = fault.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        wrong = f"{where} = {quote(first['input'])} is not allowed; {first['msg'].lower()}"
+        raise AssignmentError(f"{path}: {wrong}") from None
+    except (KnobError, PresetError) as fault:
+        raise AssignmentError(f"{path}: {fault}") from None
+    return found

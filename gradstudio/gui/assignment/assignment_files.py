@@ -1,0 +1,151 @@
+"""Beginning an exercise or an exam, and going on with the sheet that was begun: a worksheet, or the answer sheet beside
+an exam."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from gradstudio.core import exam as exams
+from gradstudio.core import exercise as exercises
+from gradstudio.core import files
+from gradstudio.core.assignment import AssignmentError
+from gradstudio.core.exam import Exam
+from gradstudio.core.exercise import Exercise
+from gradstudio.gui.assignment.exercise_dialog import ExerciseDialog
+from gradstudio.gui.assignment.exercises_page import ExercisesPage
+from gradstudio.gui.assignment.making_dialog import MakingDialog
+from gradstudio.gui.services import file_choice
+from gradstudio.gui.services.background_jobs import Unreadable
+from gradstudio.gui.services.context import Context
+from gradstudio.gui.widgets import popups
+from gradstudio.session.course import exam_taking, worksheet
+from gradstudio.session.course.exam_taking import AnswerSheet, Attempt
+from gradstudio.session.course.worksheet import LONGEST_NAME, Worksheet, seed_of
+
+ANSWERS = ".answers.toml"  # ending of the answer sheet beside an exam
+
+Found = TypeVar("Found")
+
+
+def ask_exam(context: Context) -> None:
+    _ask(context, "Take an exam", "Exams (*.exam)", open_exam)
+
+
+def ask_worksheet(context: Context) -> None:
+    _ask(context, "Worksheet", "Worksheets (*.toml)", open_worksheet)
+
+
+def open_exam(context: Context, path: Path) -> None:
+    """Open an exam, and go on with the answer sheet beside it where there is one."""
+    context.jobs.read(path, partial(_read, _exam), partial(_take, context, path))
+
+
+def open_worksheet(context: Context, path: Path) -> None:
+    context.jobs.read(path, partial(_read, _worksheet), partial(_go_on, context, path))
+
+
+def is_worksheet(path: Path) -> bool:
+    """Return whether a file is a worksheet, and not a preset, which also ends in .toml."""
+    try:
+        worksheet.read(path)
+    except AssignmentError:
+        return False
+    return True
+
+
+def show_exercises(context: Context) -> None:
+    """Show the bundled exercises, to choose one and to begin."""
+    page = ExercisesPage()
+
+    def begun(id: str, name: str) -> None:
+        context.close_large()
+        begin_exercise(context, id, name)
+
+    page.begun.connect(begun)
+    page.worksheet_asked.connect(lambda: ask_worksheet(context))
+    context.show_large(page, "Exercises", page.deleteLater, alone=True)
+
+
+def begin_exercise(context: Context, id: str, name: str) -> None:
+    """Open somebody's worksheet of an exercise: the one that was begun and is not handed in, or else a new one."""
+    path = files.user_worksheets() / f"{id}-{seed_of(name)}-{files.file_name(name)}.toml"
+    sheet = Worksheet(schema=1, exercise=id, name=name, seed=seed_of(name))
+    if path.exists():
+        try:
+            sheet = worksheet.read(path)
+        except AssignmentError as fault:
+            context.message.show_error(str(fault))
+            return
+    ExerciseDialog(context, path, sheet, exercises.load(id), draft=True).show()
+
+
+def begin_exam(context: Context, exam: Exam, name: str, sheet: AnswerSheet | None, path: Path) -> None:
+    """Take an exam, or go on with its answer sheet. `path`: where that is written."""
+    from gradstudio.gui.assignment.exam_page import ExamPage  # pyqtgraph, for which the first paint does not wait
+
+    if not 0 < len(name.strip()) <= LONGEST_NAME:
+        context.message.show_error(f"The name has {len(name):,} characters; allowed: 1 to {LONGEST_NAME}.")
+        return
+    try:
+        attempt = Attempt(exam, name.strip(), sheet)
+    except AssignmentError as fault:
+        context.message.show_error(f"{path}: {fault}")
+        return
+    pause(context)
+    page = ExamPage(context, attempt, path)
+    context.show_large(page, f"{exam.title} ({attempt.sheet.name})", page.put_away, alone=True)
+
+
+def make_exam(context: Context) -> None:
+    pause(context)
+    MakingDialog(context).open()
+
+
+def pause(context: Context) -> None:
+    """Let the run that goes wait: an exam trains runs of its own."""
+    if context.controls.led_here and context.controls.playing:
+        context.controls.run_or_pause()
+
+
+def _ask(context: Context, title: str, kinds: str, open: Callable[[Context, Path], None]) -> None:
+    dialog = popups.file_dialog(context.parent, title, file_choice.folder(), f"{kinds};;All files (*)")
+    dialog.fileSelected.connect(file_choice.remember)
+    dialog.fileSelected.connect(lambda path: open(context, Path(path)))
+    dialog.open()
+
+
+def _read(load: Callable[[Path], Found], path: Path) -> Found:
+    try:
+        return load(path)
+    except AssignmentError as fault:
+        raise Unreadable(str(fault)) from None
+
+
+def _exam(path: Path) -> tuple[Exam, AnswerSheet | None]:
+    sheet = path.with_suffix(ANSWERS)
+    return exams.read(path), exam_taking.read(sheet) if sheet.exists() else None
+
+
+def _worksheet(path: Path) -> tuple[Worksheet, Exercise]:
+    sheet = worksheet.read(path)
+    return sheet, exercises.load(sheet.exercise)
+
+
+def _take(context: Context, path: Path, found: tuple[Exam, AnswerSheet | None]) -> None:
+    context.controls.file_opened.emit(str(path))
+    exam, sheet = found
+    begin = partial(begin_exam, context, exam, sheet=sheet, path=path.with_suffix(ANSWERS))
+    if sheet is not None:
+        begin(sheet.name)
+        return
+    dialog = popups.input_dialog(context.parent, "Take an exam", "Your name, as the answer sheet has it")
+    dialog.textValueSelected.connect(begin)
+    dialog.open()
+
+
+def _go_on(context: Context, path: Path, found: tuple[Worksheet, Exercise]) -> None:
+    context.controls.file_opened.emit(str(path))
+    ExerciseDialog(context, path, *found).show()

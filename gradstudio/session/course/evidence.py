@@ -1,0 +1,126 @@
+"""What a sheet says of a run, so that somebody else can train it again, and whether it then repeats."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Literal, NamedTuple
+
+import numpy as np
+from pydantic import Field
+
+from gradstudio.core.exercise import Name
+from gradstudio.core.knobs import Value
+from gradstudio.core.lesson import Part
+from gradstudio.core.text import clean
+from gradstudio.session.record.run import Run
+
+MOST_CHANGES = 200  # of a run
+BEGINNING = 20  # first losses that another processor must repeat, before rounding has grown
+# What the digest is of: what a step gave, and not how long it took.
+DIGESTED = ("loss", "grad_norm", "clipped_norm", "update_ratio", "weight_norm", "scale", "skipped")
+# On another processor, or with another torch, a run differs in its last bits, and these differences grow. Its first
+# losses and its end must still be alike.
+NEAR = 1e-3  # relative difference of the first losses
+NEAR_AT_THE_END = 0.1  # difference of the test accuracy
+MACHINE = ("torch", "processor", "threads")
+CLAIMS = ("outcome", "steps", "nonfinite_step", "final_loss", "accuracy", "beginning", "knobs")
+
+Number = float | Literal["nan", "inf", "-inf"] | None
+Whole = Annotated[int, Field(ge=-(2**63), lt=2**63)]  # Python writes no integer of thousands of digits
+
+
+class ChangeMade(Part):
+    step: Annotated[int, Field(ge=0, le=100_000_000)]
+    knob: Annotated[str, Field(max_length=80)]
+    value: bool | Whole | float | Annotated[str, Field(max_length=80)]
+
+
+class Evidence(Part):
+    """What a run was. `digest`: SHA-256 of DIGESTED over all steps, as little-endian float64; `beginning`: its first
+    losses."""
+
+    name: Name
+    run: Annotated[str, Field(max_length=200)]
+    knobs: Annotated[dict[str, bool | Whole | float | str], Field(max_length=200)] = {}
+    changes: Annotated[list[ChangeMade], Field(max_length=MOST_CHANGES)] = []
+    outcome: Literal["finished", "nonfinite", "failed"]
+    steps: Annotated[int, Field(ge=0, le=100_000_000)]
+    nonfinite_step: Whole = -1  # none
+    final_loss: Number = None
+    accuracy: Number = None
+    beginning: Annotated[list[Number], Field(max_length=BEGINNING)] = []
+    digest: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    torch: Annotated[str, Field(max_length=80)] = ""
+    processor: Annotated[str, Field(max_length=200)] = ""
+    threads: Annotated[str, Field(max_length=10)] = ""
+
+
+class Verdict(NamedTuple):
+    """What came of training a run again. `fault`: why it does not repeat, "" where it does; `exact`: to the last
+    bit."""
+
+    name: str
+    exact: bool
+    fault: str
+    run: Run
+
+
+def evidence(run: Run, name: str, knobs: Mapping[str, Value], made: Sequence[ChangeMade] = ()) -> Evidence:
+    """Return what is kept of a run that has ended, with the knobs that are told of it."""
+    history, facts = run.history, run.environment
+    return Evidence(
+        name=name, run=run.id, knobs=dict(knobs), changes=list(made),
+        outcome=run.status if run.status in ("finished", "nonfinite") else "failed",
+        steps=len(history), nonfinite_step=-1 if run.first_nonfinite_step is None else run.first_nonfinite_step,
+        final_loss=number(history.value("loss", len(history) - 1)) if len(history) else None,
+        accuracy=None if run.accuracy is None else number(run.accuracy),
+        beginning=[number(loss) for loss in history.column("loss", 0, BEGINNING).tolist()], digest=digest(run),
+        **{name: clean(facts.get(name, "")) for name in MACHINE},
+    )  # fmt: skip
+
+
+def digest(run: Run) -> str:
+    """Return the SHA-256 of what the steps gave: the columns DIGESTED, one after the other, every NaN as the same."""
+    found = hashlib.sha256()
+    for name in DIGESTED:
+        values = np.array(run.history.column(name), "<f8")
+        values[np.isnan(values)] = np.nan
+        found.update(values.tobytes())
+    return found.hexdigest()
+
+
+def number(value: float) -> Number:
+    """Return a number as a sheet has it: NaN and Inf as words."""
+    if math.isfinite(value):
+        return float(value)
+    return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+
+
+def verdict(told: Evidence, here: Evidence, run: Run) -> Verdict:
+    """Return whether a run that was trained again is what a sheet tells of it. `here`: what it is."""
+    return Verdict(told.name, told.digest == here.digest, _why_not_repeated(told, here), run)
+
+
+def _why_not_repeated(told: Evidence, here: Evidence) -> str:
+    if told.digest == here.digest:
+        wrong = [name for name in CLAIMS if getattr(told, name) != getattr(here, name)]
+        return f"{wrong[0]} is not that of its rows" if wrong else ""
+    if all(getattr(told, name) == getattr(here, name) for name in MACHINE):
+        return "trained again on the same processor and torch, its rows are different"
+    if told.knobs != here.knobs:
+        return "its knobs are not those of the exercise"
+    if told.outcome != here.outcome:
+        return f"it ended as {told.outcome}, and trained again as {here.outcome}"
+    if len(told.beginning) != len(here.beginning) or not all(map(_near, told.beginning, here.beginning)):
+        return "its first losses are others"
+    if told.outcome == "finished" and not _near(told.accuracy, here.accuracy, NEAR_AT_THE_END):
+        return f"its test accuracy is {told.accuracy}, and trained again {here.accuracy}"
+    return ""
+
+
+def _near(told: object, here: object, absolute: float = 0.0) -> bool:
+    if isinstance(told, float) and isinstance(here, float):
+        return abs(told - here) <= max(NEAR * abs(here), absolute)
+    return told == here
