@@ -43,58 +43,47 @@ def put(connection: sqlite3.Connection, run: str, part: str, number: int, crc: i
 def sealed(connection: sqlite3.Connection, run: str) -> Iterator[None]:
     """Write the checksums of a run's line after it was made, and anew after a change of it, within a transaction. What
     was damaged before stays told."""
-    line = _line(connection, run)
+    before = _of_line(connection, run)
     query = "SELECT part, crc FROM checksums WHERE run = ? AND part IN (?, ?)"
     known = dict(connection.execute(query, (run, LIST, RUN)).fetchall())
-    whole = [part for part in (LIST, RUN) if not line or known.get(part) == _of_half(line, part)]
     yield
-    if line := _line(connection, run):
-        for part in whole:
-            put(connection, run, part, 0, _of_half(line, part))
-
-
-def check_listed(line: Mapping[str, Any], crc: int | None) -> None:
-    """Raise ChecksumError where a line of the list is not what was written."""
-    if crc is not None and crc != of_values(line[name] for name in LISTED):
-        raise ChecksumError("its line in the list is not what was written")
+    for part, crc in _of_line(connection, run).items():
+        if not before or known.get(part) == before[part]:
+            put(connection, run, part, 0, crc)
 
 
 def check_run(
     line: Mapping[str, Any],
-    chunks: Sequence[Sequence[Any]],
-    entries: Mapping[str, Sequence[str]],
-    sums: Sequence[Sequence[Any]],
-    of_ranks: Sequence[Sequence[Any]] = (),
+    chunks: Iterable[Sequence[Any]],
+    entries: Mapping[str, Iterable[str]],
+    sums: Iterable[Sequence[Any]],
+    of_ranks: Iterable[Sequence[Any]] = (),
 ) -> None:
     """Raise ChecksumError where a run is not what was written, or a part of it has no checksum though others have.
     `chunks` are its pieces of rows, `entries` the texts of each kind, `sums` its lines in the table `checksums`,
     `of_ranks` the pieces of rows of its ranks."""
-    pieces = {ROWS: {chunk[0]: chunk for chunk in chunks}, RANKS: {chunk[0]: chunk for chunk in of_ranks}}
-    parts = {(part, number) for part, number, _ in sums}
-    needed = {(LIST, 0), (RUN, 0), *((kind, 0) for kind in entries)}
-    needed |= {(part, start) for part, rows in pieces.items() for start in rows}
-    if parts and not parts >= needed:
+    known = {(part, number): crc for part, number, crc in sums}
+    found = {(part, 0): of_half(line, part) for part in (LIST, RUN)}
+    found |= {(kind, 0): of_values(texts) for kind, texts in entries.items()}
+    for part, pieces in ((ROWS, chunks), (RANKS, of_ranks)):
+        found |= {(part, piece[0]): of_values(piece) for piece in pieces}
+    if known and not known.keys() >= found.keys():
         raise ChecksumError("a part of it has no checksum")
-    for part, number, crc in sums:
-        if part in (LIST, RUN):
-            found, what = _of_half(line, part), "its line in the list"
-        elif part in pieces:
-            what = f"its rows{' of ranks' if part == RANKS else ''} from step {number} on"
-            found = of_values(pieces[part].get(number, ()))
-        else:
-            found, what = of_values(entries.get(part, ())), f"its list of {part}"
-        if found != crc:
-            raise ChecksumError(f"{what} is not what was written")
+    for (part, number), crc in known.items():
+        if found.get((part, number), 0) != crc:
+            steps = f"its rows{' of ranks' if part == RANKS else ''} from step {number} on"
+            what = {LIST: "its line in the list", RUN: "its line in the list", ROWS: steps, RANKS: steps}
+            raise ChecksumError(f"{what.get(part, f'its list of {part}')} is not what was written")
 
 
-def _line(connection: sqlite3.Connection, run: str) -> dict[str, Any]:
-    """Return a run's line in the table `runs`; empty where it has none."""
+def _of_line(connection: sqlite3.Connection, run: str) -> dict[str, int]:
+    """Return the checksums of the two halves of a run's line; none where it has no line."""
     cursor = connection.execute("SELECT * FROM runs WHERE id = ?", (run,))
-    line = cursor.fetchone() or ()
-    return dict(zip((column[0] for column in cursor.description), line, strict=False))
+    line = dict(zip((column[0] for column in cursor.description), cursor.fetchone() or (), strict=False))
+    return {part: of_half(line, part) for part in (LIST, RUN)} if line else {}
 
 
-def _of_half(line: Mapping[str, Any], part: str) -> int:
+def of_half(line: Mapping[str, Any], part: str) -> int:
     """Return the checksum of what the list shows of a line, or of the rest of it."""
     names = LISTED if part == LIST else sorted({*line} - {*LISTED})
     return of_values(line[name] for name in names)

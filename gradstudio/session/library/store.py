@@ -21,7 +21,7 @@ from gradstudio.core.rank_figures import FIGURES
 from gradstudio.core.ranks_allowed import SEVERAL
 from gradstudio.core.text import LONGEST_TITLE, plural, shortened
 from gradstudio.session.library import checksums, interrupted_runs, salvage, schema
-from gradstudio.session.library.checksums import LISTED, check_listed, check_run, sealed
+from gradstudio.session.library.checksums import LISTED, ChecksumError, check_run, of_half, sealed
 from gradstudio.session.library.conforming import MOST_STEPS, conforming
 from gradstudio.session.library.open_files import Identity, OpenFile, identity, make_way
 from gradstudio.session.library.packing import PackingError, unpack
@@ -262,7 +262,8 @@ class Library:
                 if known is not None and known.layers == history.layers and not known.ranks.ranks:
                     history = known.full_blocks()
                 shared = len(history)
-                chunks, of_ranks, lines, sums = self._parts(run, shared or _FIRST)
+                asked = {"run": run, "start": shared or _FIRST}
+                chunks, of_ranks, lines, sums = (self._connection.execute(query, asked).fetchall() for query in _PARTS)
                 entries: dict[str, list[str]] = {}
                 for kind, content in lines:
                     entries.setdefault(kind, []).append(content)
@@ -282,21 +283,6 @@ class Library:
             except DAMAGE as fault:
                 what = " ".join(str(fault).split())[:200] or type(fault).__name__
                 raise LibraryError(f"the run {run} in {self.path} is damaged: {what}") from None
-
-    def _parts(self, run: str, start: int) -> list[list[Any]]:
-        """Return the lines of a run in each of its tables, those of rows from `start` on. PackingError where they are
-        larger than the file, as many of them share the same pages."""
-        left = self._connection.execute("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size")
-        left, found = left.fetchone()[0], []
-        for query in _PARTS:
-            lines: list[Any] = []
-            for line in self._connection.execute(query, {"run": run, "start": start}):
-                left -= sum(len(value) for value in line if isinstance(value, str | bytes))
-                if left < 0:
-                    raise PackingError("it is larger than the whole file")
-                lines.append(line)
-            found.append(lines)
-        return found
 
     def snapshots(self, runs: Iterable[str]) -> list[tuple[str, int, bytes]]:
         """Return run, step and bytes of every snapshot that is stored of these runs."""
@@ -439,7 +425,8 @@ class Library:
     ) -> Entry:
         """Return a line of the list; one that cannot be read, or is not what was written, is "damaged"."""
         try:
-            check_listed(dict(row), crc)
+            if crc not in (None, of_half(dict(row), checksums.LIST)):
+                raise ChecksumError("its line in the list is not what was written")
             tags = loads(row["tags"])
             entry = Entry(
                 id=row["id"], title=row["title"], preset=row["preset_id"], outcome=self._outcome(row),

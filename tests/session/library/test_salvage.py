@@ -129,12 +129,15 @@ FAULTS = [(schema, "connect", no_new_library), (salvage, "_put", full_after_some
           (os, "replace", refused)]  # fmt: skip
 
 
-@pytest.mark.parametrize(("where", "name", "fault"), FAULTS, ids=lambda each: getattr(each, "__name__", each))
-@pytest.mark.parametrize("opening", [True, False])
+@pytest.mark.parametrize(
+    ("where", "name", "fault", "opening"),
+    [(*each, opening) for each in FAULTS for opening in (True, False) if not (opening and each[1] == "_put")],
+    ids=lambda each: getattr(each, "__name__", each),
+)
 def test_salvage_that_breaks_off_leaves_the_damaged_file_and_is_tried_again(
     where: Any, name: str, fault: Callable[..., Any], opening: bool, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sound = readable(path)
+    sound = set() if opening else readable(path)  # without its first page, nothing of it is known
     if opening:
         data = bytearray(path.read_bytes())
         data[100:140] = bytes(40)
@@ -240,17 +243,17 @@ def test_a_connection_that_cannot_be_opened_again_is_to_be_replaced(
 
 
 def test_two_programs_that_set_the_same_file_aside(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sound, real, calls = readable(path), salvage._carry, []
+    sound, real, calls = readable(path), salvage._lines, []
     slow = Library(path)
 
-    def carry(*given: Any) -> bool:
+    def lines(*given: Any) -> list[Any]:
         calls.append(given)
         if len(calls) == 3:  # the other program has seen the damage too, and is faster
             monkeypatch.setattr(schema, "PATIENCE", 0.01)
             salvage.set_aside(path)[1].close()
         return real(*given)
 
-    monkeypatch.setattr(salvage, "_carry", carry)
+    monkeypatch.setattr(salvage, "_lines", lines)
     assert listed(slow) == sound and not slow.replaced and not slow.notice
     slow.annotate("run-00", note="mine")
     slow.close()
