@@ -2,7 +2,7 @@
 # make test   installs what the tests need, then lints, checks the types, builds the documentation and tests
 # make types  checks the types alone, with basedpyright, whose wheel brings all of it
 # make torture  lets a monkey act on the window, opens and closes it, and fuzzes the commands, at length (docs/reliability.md)
-# make presets-check  trains what every preset promises, over five seeds, and prints the table of docs/presets.md; takes an hour
+# make presets-check  trains what every preset promises, over five seeds, and prints a table of what holds; takes an hour
 # make release-check  builds wheel and sdist, installs each into a fresh environment, and opens the window there
 # make portable builds a folder that runs where no Python is, in build/portable/gradstudio, and uses it once
 # make docs     builds the documentation site into build/site; make pictures takes its pictures anew

@@ -1,5 +1,6 @@
 """Pages of the documentation that are made from the program itself, so that none of them goes stale: lessons, knobs,
-thresholds, commands, and what Python can call. MkDocs calls `on_files` and `on_page_markdown`."""
+rules with thresholds, columns, commands with exit codes, and what Python can call. MkDocs calls `on_files` and
+`on_page_markdown`."""
 
 from __future__ import annotations
 
@@ -16,12 +17,13 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parent.parent
 ICON = "gradstudio.svg"
-WITH_WIDE_PICTURES = ("index.md", "start.md")
+WITH_WIDE_PICTURES = ("index.md", "start.md", "first_watch.md", "map.md")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     pages = {
-        "lessons.md": lessons, "knobs.md": knobs, "thresholds.md": thresholds, "commands.md": commands, "api.md": api,
+        "lessons.md": lessons, "knobs.md": knobs, "thresholds.md": thresholds, "columns.md": columns,
+        "commands.md": commands, "api.md": api,
         "contributing.md": lambda: beside("CONTRIBUTING.md"), "changes.md": lambda: beside("CHANGELOG.md"),
     }  # fmt: skip
     for name, make in pages.items():
@@ -90,30 +92,63 @@ def knobs() -> str:
 
 def thresholds() -> str:
     from gradstudio.core import rule_thresholds
+    from gradstudio.core.diagnosis import heard_faults
     from gradstudio.core.history import ALIKE, LOOK_EVERY
     from gradstudio.core.rules import makers
 
     lines = [
-        "# Thresholds of the rules", "",
-        "What each rule looks at, and the numbers that `rules.toml` can set ([where it lies](diagnosis.md)). Sources "
-        "are in the table of [how a run is diagnosed](diagnosis.md#the-rules).", "",
+        "# Rules and thresholds", "",
+        "When each rule fires, where its numbers come from, and which of them you can set in the file `rules.toml` of "
+        "the configuration folder (on Linux `~/.config/gradstudio/`), with a section for each rule:", "",
+        "    [exploding_gradient]", "    norm = 300.0", "",
     ]  # fmt: skip
+    alike = ", ".join(f"{most:g} in {dtype}" for dtype, most in ALIKE.items())
     for name, maker in makers().items():
         about = inspect.cleandoc(inspect.getdoc(maker) or "")
-        alike = ", ".join(f"{most:g} in {dtype}" for dtype, most in ALIKE.items())
         about = about.replace("LOOK_EVERY", f"{LOOK_EVERY:g}").replace("history.ALIKE", alike)
         lines += [f"## {name}", "", re.sub(r"\s*\n(?!\n)", " ", about).replace("<", "&lt;"), ""]
         found = rule_thresholds.thresholds(name)
         if found:
             lines += ["| threshold | default |", "|---|---:|"]
             lines += [f"| `{threshold}` | {value:g} |" for threshold, value in found.items()] + [""]
+    lines += [
+        "## Read off a script",
+        "",
+        "A watch reads these off the loop, the modules and autograd's graph. They have no thresholds.",
+        "",
+    ]
+    lines += ["| rule | title | what it means |", "|---|---|---|"]
+    for name in sorted(heard_faults.HEARD):
+        fault = heard_faults.heard_fault(name, "", 0, 0)
+        lines.append(f"| `{name}` | {cell(fault.title)} | {cell(fault.meaning)} |")
+    return "\n".join(lines)
+
+
+def columns() -> str:
+    from gradstudio.core.columns import COLUMNS, LAYER_METRICS
+
+    lines = [
+        "# Columns", "",
+        "What is measured, under the names that `metrics.csv`, `layers.npz`, TensorBoard logs and lessons use. A cell "
+        "is empty if nobody measured it; NaN and Inf stand there as such.", "",
+    ]  # fmt: skip
+    for title, rows in (("Of each step", COLUMNS), ("Of each layer at each step", LAYER_METRICS)):
+        lines += [f"## {title}", "", "| column | meaning |", "|---|---|"]
+        lines += [f"| `{name}` | {cell(about)} |" for name, about in rows.items()] + [""]
     return "\n".join(lines)
 
 
 def commands() -> str:
     from gradstudio.cli import app
+    from gradstudio.commands.exit_codes import MEANINGS
 
-    lines = ["# Commands", "", "What `--help` says of each.", ""]
+    lines = ["# Commands and exit codes", "", "What `--help` says of each command.", "", "## Exit codes", ""]
+    lines += [
+        "| code | meaning |",
+        "|---:|---|",
+        *(f"| {code} | {cell(about)} |" for code, about in MEANINGS.items()),
+        "",
+    ]
     for words, command in _leaves(typer.main.get_command(app), ("gradstudio",)):
         context = click.Context(command, info_name=" ".join(words))
         lines += [f"## {' '.join(words)}", "", plain(command.help or command.short_help or ""), "", "```text"]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
+import subprocess
 import sys
 import tempfile
 import threading
@@ -60,8 +62,38 @@ def take() -> None:
     window.controls.run_or_pause()
     wait(lambda: window.simulator.run.over)
     picture(window, "healed")
+    show_watched(window)
+    show_map(window)
     window.close()
     QApplication.processEvents()
+
+
+def show_watched(window: Window) -> None:
+    """Watch the script of the page that teaches it, and open its run."""
+    page = (FOLDER.parent / "first_watch.md").read_text(encoding="utf-8")
+    script, result = (Path(os.environ["XDG_DATA_HOME"], name) for name in ("train.py", "run.json"))
+    script.write_text(page.split("```python\n")[1].split("```")[0], encoding="utf-8")
+    watch = [sys.executable, "-m", "gradstudio", "watch", "--quiet", "--json", "--out", str(result), str(script)]
+    subprocess.run(watch, check=True)
+    run = json.loads(result.read_text(encoding="utf-8"))[0]["run"]
+    window.runs.open(run)
+    wait(lambda: window.simulator.run.id == run)
+    window.side.show_page("diagnosis")
+    picture(window, "watched")
+
+
+def show_map(window: Window) -> None:
+    """Map the rate and the initial weights of a healthy network."""
+    from gradstudio.session.map.map_plan import read_plan
+
+    window.controls.open_preset("healthy-mlp")
+    wait(lambda: window.simulator.preset.id == "healthy-mlp")
+    preset = window.simulator.preset
+    short = preset.model_copy(update={"experiment": preset.experiment.with_value("run.steps", 100)})
+    window.commands.commands["page_map"].call()
+    window.map.make(read_plan(short, "optimizer.lr=0.01:30:log", "model.init_gain=0.1:10:log", 24, "", 1, full=False))
+    wait(lambda: window.side.map.state.text().startswith("Whole"))
+    picture(window, "map")
 
 
 def picture(window: Window, name: str) -> None:

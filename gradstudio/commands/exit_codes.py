@@ -1,4 +1,4 @@
-"""The exit codes of the commands. The README has the same table."""
+"""The exit codes of the commands, and what each means."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ from gradstudio.session.running import interrupts
 if TYPE_CHECKING:
     from gradstudio.session.record.run import Run
 
-FINISHED = 0
-FAILED = 1  # an error ended it, or its files could not be written at its end; the message is on stderr
-WRONG_REQUEST = 2  # one line on stderr says what was wrong, and what is allowed
-DIVERGED = 3  # the loss or the weights are no longer finite
-CRITICAL = 4  # a finding is critical, though the loss stayed finite
-INTERRUPTED = interrupts.EXIT_CODE  # 130, as a shell says it of Ctrl+C; what was measured is saved
+FINISHED, FAILED, WRONG_REQUEST, DIVERGED, CRITICAL = range(5)
+INTERRUPTED = interrupts.EXIT_CODE
+MEANINGS = {
+    FINISHED: "finished",
+    FAILED: "an error ended it, or its files could not be written at its end; the message is on stderr",
+    WRONG_REQUEST: "the request was wrong; one line on stderr says what, and what is allowed",
+    DIVERGED: "the run diverged: the loss or the weights are no longer finite",
+    CRITICAL: "a finding is critical, though the loss stayed finite",
+    INTERRUPTED: "interrupted, as a shell says it of Ctrl+C; what was measured is saved",
+}
 
 
 def of_run(run: Run) -> int:

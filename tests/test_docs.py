@@ -1,0 +1,125 @@
+"""The documentation is short and plain, and what it tells people to type is right."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import gradstudio
+from gradstudio.cli import app
+from gradstudio.core.experiment import KNOBS
+
+ROOT = Path(__file__).resolve().parent.parent
+LONG = ("architecture.md", "diagnosis.md", "performance.md", "watch.md")
+PAGES = [page for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if page.name not in LONG]
+MOST_WORDS = 18_000
+MOST_IN_A_SENTENCE = 25
+LINE, MOST_LINES = 150, 6
+QUICK = ("new", "presets", "course")  # commands that take less than two seconds
+COMMANDS = typer.main.get_command(app)
+COMMAND = re.compile(r"^(?:\.venv/bin/)?gradstudio (?P<words>[^#>|&;]*)")
+MAKE = re.compile(r"^make (?P<target>[a-z-]+)")
+BENCHMARK = re.compile(r"^python -m benchmarks(?P<parts>(?: [a-z]+)*)")
+
+
+def code(page: Path) -> Iterator[str]:
+    """Yield each block of code of a page, fenced or indented."""
+    text = page.read_text(encoding="utf-8")
+    for fenced, indented in re.findall(
+        r"^```\w*\n(.*?)^```|(?<=\n\n)((?: {4}[^\n]*\n|\n(?= {4}))+)", text, re.M | re.S
+    ):
+        yield fenced or re.sub(r"^ {4}", "", indented, flags=re.M)
+
+
+def paragraphs(page: Path) -> list[str]:
+    """Return the paragraphs and entries of lists, without code, tables, headings and pictures."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    text = re.sub(r"(?<=\n\n)(?: {4}.*\n|\n(?= {4}))+", "\n", text)
+    text = re.sub(r"^(?:\||#|!\[|!!!).*\n?", "\n", text, flags=re.M)
+    text = re.sub(r"^\s*(?:[-*]|\d+\.) ", "\n", text, flags=re.M)
+    return [" ".join(each.split()) for each in re.split(r"\n\s*\n", text) if each.strip()]
+
+
+def sentences(paragraph: str) -> list[str]:
+    text = re.sub(r"`[^`]*`", "CODE", paragraph)
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
+    return re.split(r"(?<=[.!?])[*)\"]*\s+(?=[*\"(\[]*[A-Z0-9])", text)
+
+
+def words(text: str) -> int:
+    return sum(any(letter.isalnum() for letter in word) for word in text.split())
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_sentences_and_paragraphs_are_short(page: Path) -> None:
+    for paragraph in paragraphs(page):
+        assert len(paragraph) <= LINE * MOST_LINES, f"over {MOST_LINES} lines: {paragraph[:90]}"
+        for sentence in sentences(paragraph):
+            assert words(sentence) <= MOST_IN_A_SENTENCE, f"{words(sentence)} words: {sentence}"
+
+
+def test_all_of_it_can_be_read_in_two_hours() -> None:
+    count = {page.name: words(page.read_text(encoding="utf-8")) for page in PAGES}
+    assert sum(count.values()) <= MOST_WORDS, count
+
+
+def context(line: str) -> click.Context:
+    """Return the context of the command that a line calls; click.UsageError where it is not one."""
+    arguments = shlex.split(line)
+    command: click.Command = COMMANDS
+    found = command.make_context("gradstudio", arguments, resilient_parsing=True)
+    while isinstance(command, click.Group) and arguments and not arguments[0].startswith("-"):
+        name, command, arguments = command.resolve_command(found, arguments)  # pyright: ignore[reportAssignmentType]
+        if isinstance(command, click.Group) and arguments and arguments[0] in command.commands:
+            continue
+        found = command.make_context(name, arguments, parent=found)
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_can_be_typed(page: Path) -> None:
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
+    parts = {path.stem for path in (ROOT / "benchmarks").iterdir()}
+    for line in (line for block in code(page) for line in block.splitlines()):
+        if typed := COMMAND.match(line):
+            context(typed["words"])
+            for knob in re.findall(r"--set ([a-z_.]+)=|--at \d+:([a-z_.]+)=", line):
+                name = "".join(knob)
+                assert name in KNOBS or name.startswith("model_file."), f"no knob {name}: {line}"
+        elif typed := MAKE.match(line):
+            assert typed["target"] in targets, line
+        elif typed := BENCHMARK.match(line):
+            assert parts >= set(typed["parts"].split()), line
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_first_command_of_a_page_works(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [line for block in code(page) for line in block.splitlines() if COMMAND.match(line)]
+    typed = shlex.split(COMMAND.match(lines[0])["words"]) if lines else []  # pyright: ignore[reportOptionalSubscript]
+    if typed and typed[0] in QUICK:
+        monkeypatch.chdir(tmp_path)
+        assert CliRunner().invoke(app, typed).exit_code == 0, lines[0]
+
+
+def test_the_script_that_is_to_break_does_so(tmp_path: Path) -> None:
+    script, mended = (block for block in code(ROOT / "docs" / "first_watch.md") if "nn." in block)
+    watch = "watched = gradstudio.watch(model, optimizer, library=library, on_nonfinite='ignore')\n"
+    script = script.replace("inputs, labels", watch + "inputs, labels", 1).replace("range(100)", "range(40)")
+    healthy = script
+    for line in mended.splitlines():  # each takes the place of the line that begins like it
+        healthy = re.sub(rf"^{re.escape(line.split('=')[0])}=.*", line, healthy, flags=re.M)
+    findings = []
+    for text in (script, healthy):
+        names = {"gradstudio": gradstudio, "library": tmp_path / "runs.sqlite3"}
+        exec(text, names)
+        findings.append({finding.rule: finding.severity for finding in names["watched"].findings})
+        names["watched"].close()
+    assert findings[0] == {"nonfinite_loss": "critical", "update_ratio_high": "critical"}
+    assert "critical" not in findings[1].values()
