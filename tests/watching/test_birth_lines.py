@@ -26,6 +26,7 @@ def planted() -> Provenance:
     return found
 
 
+@pytest.mark.wants("torch.utils._python_dispatch", "OpOverload._schema")
 def test_five_lines_say_what_where_why_from_what_and_the_line() -> None:
     lines = birth_lines(planted(), 41)
     assert [line.split()[0] for line in lines] == ["step", "born", "because", "went", "source"]
@@ -47,6 +48,7 @@ def test_a_place_that_is_no_birth_is_not_called_one() -> None:
     ]
 
 
+@pytest.mark.wants("torch.utils._python_dispatch", "OpOverload._schema")
 def test_it_is_said_or_raised_or_ignored() -> None:
     lines, said = birth_lines(planted(), 41), []
     act(lines, "ignore", said.append)

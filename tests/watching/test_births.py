@@ -32,6 +32,8 @@ from gradstudio.watching.births.step_births import Births
 from gradstudio.watching.recording.birth_lines import place_and_cause
 from gradstudio.watching.watched import Watched
 
+pytestmark = pytest.mark.wants("torch.utils._python_dispatch", "OpOverload._schema")
+
 
 class Odd(nn.Module):
     """A layer, then an operation, then a layer."""
@@ -148,6 +150,7 @@ class Attention(nn.Module):
         return roots.softmax(2) @ inputs
 
 
+@pytest.mark.wants("torch._C._current_autograd_node")
 def test_a_derivative_is_named_with_the_line_that_it_is_of() -> None:
     model = nn.Sequential(nn.Linear(4, 4), Attention(), nn.Linear(4, 2))
     model[1].query.weight.data.zero_()
@@ -430,6 +433,7 @@ def test_a_part_of_an_output_without_use_has_no_gradient(watch: Callable[..., Wa
     assert found is not None and found.step == 2 and "SqrtBackward0" in found.operation
 
 
+@pytest.mark.wants("torch._C._current_autograd_node")
 def test_an_output_that_is_used_in_the_model_too_gets_its_gradient_from_there() -> None:
     def losses(outputs: tuple[Tensor, Tensor, Tensor]) -> Tensor:
         return outputs[0].square().mean() + outputs[1].square().sum() - outputs[2].sum()
@@ -807,6 +811,7 @@ def test_weights_that_are_not_those_of_the_pass_are_noticed() -> None:
     assert births.explain() is None and "something else" in births.unknown
 
 
+@pytest.mark.wants("torch._C._current_autograd_node")
 def test_a_model_that_takes_its_own_output_is_explained() -> None:
     """The gradient of the later pass goes on through the earlier one."""
     cell = Odd(root)
@@ -821,6 +826,7 @@ def test_a_model_that_takes_its_own_output_is_explained() -> None:
     assert (found.micro_batch, found.micro_batches) == (0, 3)  # the one that the gradient reached first
 
 
+@pytest.mark.wants("torch._C._current_autograd_node")
 def test_both_models_of_a_gan_are_explained() -> None:
     generator, judge = nn.Linear(2, 4), Odd(root)
     of_generator, of_judge = Births(generator), Births(judge)
@@ -831,6 +837,7 @@ def test_both_models_of_a_gan_are_explained() -> None:
     assert behind is None and "its graph is gone" in of_generator.unknown  # nobody said that a backward pass began
 
 
+@pytest.mark.wants("torch._C._current_autograd_node")
 def test_a_model_that_gives_its_loss_too_is_explained() -> None:
     class WithLoss(nn.Module):
         def __init__(self) -> None:
@@ -866,6 +873,7 @@ def test_what_broke_another_model_is_not_said_of_this_one(watch: Callable[..., W
     assert behind.provenance is None and "a weight of another model held" in behind.unknown
 
 
+@pytest.mark.wants("torch._C._current_autograd_node")
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_checkpoints_are_explained(reentrant: bool) -> None:
     class Checkpointed(nn.Module):
@@ -896,6 +904,7 @@ class Blank(torch.autograd.Function):
         return gradient.fill_(math.nan)
 
 
+@pytest.mark.wants("torch._C._current_autograd_node")
 def test_nan_that_is_filled_in_is_born_there_as_no_mask_is() -> None:
     found = known(Odd(Blank.apply), torch.randn(3, 4))
     assert (found.phase, found.operation, found.cause) == (
@@ -906,6 +915,7 @@ def test_nan_that_is_filled_in_is_born_there_as_no_mask_is() -> None:
     assert spoiled.operation == "aten.log.default"
 
 
+@pytest.mark.wants("torch._C._current_autograd_node")
 def test_a_hook_of_a_weight_is_told_as_that() -> None:
     model = Odd(torch.tanh)
     model.first.weight.register_hook(lambda gradient: gradient / 0)
@@ -1054,6 +1064,7 @@ class Stateful(nn.Module):
         return self.odd(self.drop(self.norm(inputs)))
 
 
+@pytest.mark.wants("torch._C._current_autograd_node")
 def test_a_replay_leaves_nothing_behind(capsys: pytest.CaptureFixture[str]) -> None:
     model = Stateful()
     births = Births(model)
@@ -1158,6 +1169,7 @@ def test_gradients_of_gradients_are_said_to_be_unknown() -> None:
     assert births.explain() is None and "more than one backward pass" in births.unknown
 
 
+@pytest.mark.wants("torch._C._current_autograd_node")
 def test_a_compiled_model_is_explained_as_it_is_written() -> None:
     model = Odd(root)
     births, found = trained(torch.compile(model, backend="eager"), torch.randn(3, 4))
@@ -1165,6 +1177,7 @@ def test_a_compiled_model_is_explained_as_it_is_written() -> None:
     assert (found.phase, found.chain[0].of) == ("backward", "SqrtBackward0")
 
 
+@pytest.mark.wants("torch._C._current_autograd_node")
 def test_a_model_that_was_compiled_in_place_is_heard_and_can_be_copied_and_left() -> None:
     model = Odd(root)
     model.compile(backend="eager")
@@ -1178,6 +1191,7 @@ def test_a_model_that_was_compiled_in_place_is_heard_and_can_be_copied_and_left(
     assert vars(model)["_compiled_call_impl"] is called
 
 
+@pytest.mark.wants("torch._C._current_autograd_node")
 @pytest.mark.parametrize("first", [True, False])
 def test_a_model_that_was_compiled_in_place_may_have_several_optimizers(first: bool) -> None:
     model = Odd(root)

@@ -116,19 +116,52 @@ def clip_inside(loop: Loop) -> None:
     loop.optimizer.step()
 
 
+of_clips = pytest.mark.wants("torch.nn.utils.clip_grad")
+
+
 @pytest.mark.filterwarnings("ignore:Detected call of:UserWarning")
 @pytest.mark.parametrize(
     ("step", "called", "remedy"),
     [
-        (no_zero, "forward, backward, clip, step", "`optimizer.zero_grad()` once a step"),
+        pytest.param(no_zero, "forward, backward, clip, step", "`optimizer.zero_grad()` once a step", marks=of_clips),
         (no_zero_after_an_overflow, "forward, backward, unscale, step", "`optimizer.zero_grad()` once a step"),
-        (clip_late, "zero_grad, forward, backward, step, clip", "the call that clips after `loss.backward()`"),
-        (clip_early, "zero_grad, clip, forward, backward, step", "the call that clips after `loss.backward()`"),
-        (clip_between, "zero_grad, forward, clip, backward, step", "the call that clips after `loss.backward()`"),
-        (clip_early_of_parts, "zero_grad, clip, backward, step", "the call that clips after `loss.backward()`"),
-        (clip_early_with_zeros, "zero_grad, clip, forward, backward, step", "the call that clips after"),
+        pytest.param(
+            clip_late,
+            "zero_grad, forward, backward, step, clip",
+            "the call that clips after `loss.backward()`",
+            marks=of_clips,
+        ),
+        pytest.param(
+            clip_early,
+            "zero_grad, clip, forward, backward, step",
+            "the call that clips after `loss.backward()`",
+            marks=of_clips,
+        ),
+        pytest.param(
+            clip_between,
+            "zero_grad, forward, clip, backward, step",
+            "the call that clips after `loss.backward()`",
+            marks=of_clips,
+        ),
+        pytest.param(
+            clip_early_of_parts,
+            "zero_grad, clip, backward, step",
+            "the call that clips after `loss.backward()`",
+            marks=of_clips,
+        ),
+        pytest.param(
+            clip_early_with_zeros,
+            "zero_grad, clip, forward, backward, step",
+            "the call that clips after",
+            marks=of_clips,
+        ),
         (around, "zero_grad, forward, backward, step_without_scaler", "`scaler.step(optimizer)`"),
-        (clip_inside, "zero_grad, 3 × (forward, backward, clip), step", "one clip before `optimizer.step()`"),
+        pytest.param(
+            clip_inside,
+            "zero_grad, 3 × (forward, backward, clip), step",
+            "one clip before `optimizer.step()`",
+            marks=of_clips,
+        ),
         (schedule_inside, "zero_grad, 3 × (forward, backward, schedule), step", "`scheduler.step()` once after"),
     ],
 )
@@ -316,6 +349,7 @@ def two_optimizers_of_one_model() -> tuple[Any, ...]:
     return step, (model, first), (model, last)
 
 
+@pytest.mark.wants("torch.nn.utils.clip_grad")
 def test_a_clip_of_two_optimizers_that_is_too_early_is_found_for_both(watch: Watch) -> None:
     model = small_net()
     optimizers = [torch.optim.SGD(each.parameters(), 1e-3) for each in (model[0], model[2])]

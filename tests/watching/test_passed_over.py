@@ -69,6 +69,7 @@ def after_backward(model: nn.Module, optimizer: Any, inputs: Tensor, targets: Te
     return loss.item()
 
 
+@pytest.mark.wants("torch.utils._python_dispatch", "OpOverload._schema")
 @pytest.mark.parametrize(
     ("step_of", "broken", "said", "born"),
     [
@@ -145,6 +146,7 @@ def test_a_closure_that_makes_no_backward_pass_is_no_step(watch: Watch) -> None:
     assert skipped_before(run) == [2] and run.first_nonfinite_step is None
 
 
+@pytest.mark.wants("torch.utils._python_dispatch", "OpOverload._schema")
 def test_a_first_batch_at_the_very_end_is_taken_for_the_end(watch: Watch) -> None:
     """Nobody knows whether the script would have gone on: it ended with this loss."""
     model = small_net()
@@ -207,6 +209,7 @@ class Scaled:
         return runs_of(self.one)[0]
 
 
+@pytest.mark.wants("torch.utils._python_dispatch", "OpOverload._schema")
 @pytest.mark.parametrize("every", [1, 3])
 def test_a_nan_that_a_loss_scaler_keeps_from_the_weights_is_no_divergence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], every: int
@@ -247,6 +250,7 @@ def test_what_a_loss_scaler_skips_is_no_overflow_of_fp16(watch: Watch) -> None:
     assert run.history.settings[0][1].dtype == "fp16" and not run.findings
 
 
+@pytest.mark.wants("torch.utils._python_dispatch", "OpOverload._schema")
 def test_a_nan_that_reaches_the_weights_right_after_has_its_own_birth(
     watch: Watch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -262,6 +266,7 @@ def test_a_nan_that_reaches_the_weights_right_after_has_its_own_birth(
     assert (said.count("born in  "), said.count("seen in  ")) == (1, 1)
 
 
+@pytest.mark.wants("torch.utils._python_dispatch", "OpOverload._schema")
 @pytest.mark.parametrize("earlier", [False, True])
 def test_a_loss_that_stays_nan_has_diverged_at_the_first_one(
     watch: Watch, capsys: pytest.CaptureFixture[str], earlier: bool
@@ -278,6 +283,7 @@ def test_a_loss_that_stays_nan_has_diverged_at_the_first_one(
     assert capsys.readouterr().err.count("born in  ") == 1 + earlier
 
 
+@pytest.mark.wants("torch.utils._python_dispatch", "OpOverload._schema")
 @pytest.mark.parametrize("steps", [1, 4])
 def test_a_last_step_that_a_loss_scaler_skips_is_the_end_of_a_run_that_diverged(watch: Watch, steps: int) -> None:
     made = Scaled(watch)
@@ -298,6 +304,7 @@ def test_weights_of_nan_are_not_kept_sound_by_a_loss_scaler(watch: Watch) -> Non
     assert made.run().first_nonfinite_step == 1
 
 
+@pytest.mark.wants("torch.utils._python_dispatch", "OpOverload._schema")
 def test_a_running_mean_that_a_skipped_batch_has_spoiled_is_named(watch: Watch) -> None:
     made = Scaled(watch, nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, 1)))
     for broken in (False, True, False):

@@ -20,7 +20,9 @@ from gradstudio.session.library.store import Library
 from gradstudio.session.record.ranked_findings import ranked
 from gradstudio.session.record.run import Run
 
-SCRIPT = Path(__file__).parent / "script_of_ranks.py"
+SCRIPT, ROOT = Path(__file__).parent / "script_of_ranks.py", str(Path(__file__).parents[2])
+has_no_parts = torch.__version__.startswith(("2.4.", "2.5."))
+of_parts = pytest.mark.skipif(has_no_parts, reason="fully_shard of this torch needs a GPU")
 COLUMNS = ("loss", "loss_spread", "grad_norm", "clipped_norm", "weight_norm", "update_ratio")
 
 
@@ -32,28 +34,19 @@ class Trained(NamedTuple):
     said: str
 
 
-def trained(folder: Path, what: str, ranks: int, *launched: str) -> Trained:
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--standalone", *launched]
-    arguments = [str(SCRIPT), str(folder / "runs.db"), str(folder / "known.json"), what]
-    done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=PATIENCE, check=False)
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    folder = tmp_path_factory.mktemp("ranks")
+    what = "replicated, one ends" if has_no_parts else "replicated, parted, one ends"
+    command = [sys.executable, SCRIPT, folder / "runs.db", folder / "known.json", what]
+    environment = os.environ | {"PYTHONPATH": ROOT, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False)
     library = Library(folder / "runs.db")
     runs = {entry.title: library.load(entry.id) for entry in library.entries()}
     assert len(runs) == len(library.entries()), done.stderr
     library.close()
     known = folder / "known.json"
     return Trained(runs, json.loads(known.read_text()) if known.exists() else {}, done.stderr)
-
-
-@pytest.fixture(scope="module")
-def replicated(tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    return trained(tmp_path_factory.mktemp("replicated"), "replicated", 2)
-
-
-@pytest.fixture(scope="module")
-def parted(tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    if torch.__version__.startswith(("2.4.", "2.5.")):
-        pytest.skip("fully_shard of this torch needs a GPU")
-    return trained(tmp_path_factory.mktemp("parted"), "parted, one ends", 3)
 
 
 def agrees(found: Trained, title: str) -> None:
@@ -69,20 +62,21 @@ def notices(run: Run) -> list[str]:
 
 
 @pytest.mark.parametrize("title", ["replicated", "accumulated", "hooked", "zero", "reducing", "two reducing", "nan"])
-def test_several_ranks_are_one_run_with_the_mean_loss_and_the_norm_of_all(replicated: Trained, title: str) -> None:
-    agrees(replicated, title)
-    run = replicated.runs[title]
-    assert run.watched is not None and "0 of 2" in dict(run.watched.facts)["rank"]
+def test_several_ranks_are_one_run_with_the_mean_loss_and_the_norm_of_all(trained: Trained, title: str) -> None:
+    agrees(trained, title)
+    run = trained.runs[title]
+    assert run.watched is not None and "0 of 3" in dict(run.watched.facts)["rank"]
     assert [text for text in notices(run) if text.startswith("rank 1 trains on ")]
 
 
+@of_parts
 @pytest.mark.parametrize("title", ["parted", "parted, accumulated", "parted, mixed", "two parted", "tensor parallel"])
-def test_parts_of_a_gradient_are_added_up(parted: Trained, title: str) -> None:
-    agrees(parted, title)
+def test_parts_of_a_gradient_are_added_up(trained: Trained, title: str) -> None:
+    agrees(trained, title)
 
 
-def test_a_norm_that_no_rank_sees_is_unknown_and_its_local_ones_are_told(replicated: Trained) -> None:
-    run = replicated.runs["aside"]
+def test_a_norm_that_no_rank_sees_is_unknown_and_its_local_ones_are_told(trained: Trained) -> None:
+    run = trained.runs["aside"]
     for name in ("grad_norm", "clipped_norm"):
         assert not any(map(is_known, run.history.column(name)))
     assert np.isfinite(run.history.column("loss")).all()
@@ -92,8 +86,8 @@ def test_a_norm_that_no_rank_sees_is_unknown_and_its_local_ones_are_told(replica
 @pytest.mark.parametrize(
     ("title", "born"), [("nan", "input 0 of the model holds 1 NaN"), ("log", "the logarithm of a negative")]
 )
-def test_the_rank_that_brought_a_nan_is_named_with_its_birth(replicated: Trained, title: str, born: str) -> None:
-    run = replicated.runs[title]
+def test_the_rank_that_brought_a_nan_is_named_with_its_birth(trained: Trained, title: str, born: str) -> None:
+    run = trained.runs[title]
     assert run.first_nonfinite_step == 2 and run.provenance is not None
     assert run.provenance.rank == 1 and run.provenance.cause.startswith(born)
     first = ranked(run)[0]
@@ -101,17 +95,18 @@ def test_the_rank_that_brought_a_nan_is_named_with_its_birth(replicated: Trained
     assert "At step 2 the loss of rank 1 was NaN, and that of rank 0 was" in first.evidence and born in first.evidence
 
 
-def test_a_pass_that_takes_all_ranks_is_not_made_again_by_one(parted: Trained) -> None:
-    run = parted.runs["parted, log"]
+@of_parts
+def test_a_pass_that_takes_all_ranks_is_not_made_again_by_one(trained: Trained) -> None:
+    run = trained.runs["parted, log"]
     assert run.first_nonfinite_step == 2 and len(run.history) == 4
     assert run.provenance is not None and (run.provenance.rank, run.provenance.operation) == (1, "LogBackward0")
 
 
-def test_a_rank_that_ends_leaves_the_rows_before_it(parted: Trained) -> None:
+def test_a_rank_that_ends_leaves_the_rows_before_it(trained: Trained) -> None:
     """The others fail in the step that they cannot make without it."""
-    run = parted.runs["one ends"]
+    run = trained.runs["one ends"]
     assert run.status in ("failed", "interrupted") and len(run.history) <= 10
-    assert "watching ended" not in parted.said
+    assert "watching ended" not in trained.said
 
 
 def test_a_launcher_is_not_watched_itself(gradstudio: Callable[..., Any]) -> None:
@@ -122,28 +117,12 @@ def test_a_launcher_is_not_watched_itself(gradstudio: Callable[..., Any]) -> Non
 
 def test_under_a_launcher_every_rank_is_watched_by_the_command(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(PLAIN)
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", "--no-python"]
-    watch = [
-        sys.executable,
-        "-m",
-        "gradstudio",
-        "watch",
-        "--json",
-        "--out",
-        "out.json",
-        "--library",
-        "runs.db",
-        "train.py",
-    ]
-    root = str(Path(__file__).parents[2])
+    launcher = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", "--no-python"]
+    watch = ["-m", "gradstudio", "watch", "--json", "--out", "out.json", "--library", "runs.db", "train.py"]
+    command = [sys.executable, *launcher, sys.executable, *watch]
+    environment = os.environ | {"PYTHONPATH": ROOT}
     done = subprocess.run(
-        [*command, *watch],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": root},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert done.returncode == 0, done.stderr
     (told,) = json.loads((tmp_path / "out.json").read_text())

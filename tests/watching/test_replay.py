@@ -20,6 +20,8 @@ from gradstudio.watching.hearing.guard import replaying, say
 from gradstudio.watching.hearing.hooks import Hooks
 from gradstudio.watching.watched import Watched
 
+pytestmark = pytest.mark.wants("torch.utils._python_dispatch", "OpOverload._schema")
+
 
 class Rooted(nn.Module):
     """A part that is a checkpoint or not, and the derivative of a root of 0 behind it."""

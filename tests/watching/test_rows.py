@@ -23,6 +23,7 @@ from watching.conftest import columns, gradient_norm, near, norm, runs_of, small
 
 from gradstudio.core.history import COLUMNS, LAYER_METRICS, Row
 from gradstudio.core.unknown import is_known
+from gradstudio.engine.torch_internals import heard_clipping
 from gradstudio.session.record.ranked_findings import ranked
 from gradstudio.session.running.investigation import sentence
 from gradstudio.watching.births import step_births as births
@@ -35,6 +36,7 @@ from gradstudio.watching.watcher import Watcher
 Watch = Callable[..., Watched]
 
 
+@pytest.mark.wants("torch.nn.utils.clip_grad")
 def test_loss_norms_rate_and_update_of_every_step(watch: Watch) -> None:
     model = small_net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -112,6 +114,7 @@ def test_a_script_that_goes_on_behind_a_nan_is_replayed_once_and_sees_its_warnin
     assert 6 <= len(passes) <= 7
 
 
+@pytest.mark.wants("torch.nn.utils.clip_grad")
 @pytest.mark.parametrize("to_none", [True, False])
 def test_accumulation_and_clipping_by_value(watch: Watch, to_none: bool) -> None:
     model = small_net()
@@ -136,6 +139,7 @@ def test_accumulation_and_clipping_by_value(watch: Watch, to_none: bool) -> None
     assert run.experiment["accumulation.steps"] == 3
 
 
+@pytest.mark.wants("torch.nn.utils.clip_grad")
 def test_a_clip_of_all_parameters_is_heard_by_every_optimizer_that_has_some(watch: Watch) -> None:
     model = small_net()
     matrices, others = ([each for each in model.parameters() if (each.ndim == 2) == two] for two in (True, False))
@@ -183,6 +187,7 @@ def clip_layer_by_layer(model: nn.Sequential) -> None:
         nn.utils.clip_grad_norm_(layer.parameters(), 0.25)
 
 
+@pytest.mark.wants("torch.nn.utils.clip_grad")
 @pytest.mark.parametrize("clip", [clip_by_norm, clip_by_value, clip_layer_by_layer])
 def test_gradients_that_the_script_puts_there_are_measured_before_they_are_clipped(
     watch: Watch, clip: Callable[[nn.Sequential], None]
@@ -202,6 +207,40 @@ def test_gradients_that_the_script_puts_there_are_measured_before_they_are_clipp
     assert columns(one, "grad_norm", "clipped_norm") == [near(norms), near(clipped)]
 
 
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_what_a_clip_may_have_changed_is_unknown_where_torch_lets_none_be_heard(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch, by_hand: bool
+) -> None:
+    """Of an update by hand that is the norm after the clip, of gradients that the script puts there the one before."""
+    monkeypatch.setattr(heard_clipping.CLIPPING, "_found", None)
+    model = small_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    one, before, after = watch(model) if by_hand else watch(model, optimizer), [], []
+    for _ in range(3):
+        model.zero_grad()
+        loss = square_loss(model)
+        if by_hand:
+            loss.backward()
+        else:
+            for parameter, gradient in zip(
+                model.parameters(), torch.autograd.grad(loss, [*model.parameters()]), strict=True
+            ):
+                parameter.grad = gradient
+        before.append(gradient_norm(model))
+        nn.utils.clip_grad_norm_(model.parameters(), 0.25)
+        after.append(gradient_norm(model))
+        if by_hand:
+            for parameter in model.parameters():
+                parameter.data -= 0.1 * parameter.grad
+        else:
+            optimizer.step()
+    one.close()
+    found, clipped = columns(one, "grad_norm", "clipped_norm")
+    known, wanted, unknown = (found, before, clipped) if by_hand else (clipped, after, found)
+    assert known == near(wanted) and not any(map(is_known, unknown))
+
+
+@pytest.mark.wants("torch.nn.utils.clip_grad")
 def test_what_was_before_a_clip_is_unknown_where_such_gradients_have_changed_since(watch: Watch) -> None:
     model = small_net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -284,6 +323,7 @@ def test_a_step_within_the_step_of_a_class_that_builds_on_another_is_one(watch: 
     assert columns(one, "loss", "grad_norm", "clipped_norm") == [near(losses), near(norms), near(clipped)]
 
 
+@pytest.mark.wants("torch.nn.utils.clip_grad")
 def test_what_an_optimizer_calls_before_its_steps_is_part_of_the_step(watch: Watch) -> None:
     model = small_net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -442,6 +482,7 @@ def test_updates_by_hand_are_steps_without_a_rate(watch: Watch) -> None:
     assert not any(is_known(rate) for rate in columns(one, "lr")[0])
 
 
+@pytest.mark.wants("torch.nn.utils.clip_grad")
 @pytest.mark.parametrize("kind", ["norm", "value"])
 def test_what_clipping_leaves_of_an_update_by_hand(watch: Watch, kind: str) -> None:
     """Nothing is heard between clipping by value and the update, so what was left then is unknown."""
@@ -503,6 +544,7 @@ def test_an_optimizer_that_was_not_named_and_a_loss_that_was_not_seen(watch: Wat
     assert run.first_nonfinite_step is None and not run.findings.keys() & {"nonfinite_loss", "nonfinite_gradient"}
 
 
+@pytest.mark.wants("torch.nn.utils.clip_grad")
 def test_a_layer_that_is_unfrozen_or_frozen_later_begins_a_run_of_its_own(watch: Watch) -> None:
     model = nn.Sequential(nn.Embedding(10, 4, sparse=True), nn.Linear(4, 1)).requires_grad_(False)
     model[0].requires_grad_(True)
@@ -680,6 +722,7 @@ def test_an_update_that_breaks_weights_of_no_batch_is_told(
     assert "born in  the update of the weights: Adam" in said
 
 
+@pytest.mark.wants("torch.nn.utils.clip_grad")
 def test_an_update_by_hand_that_breaks_weights_is_told_as_the_script_s_own(
     watch: Watch, capsys: pytest.CaptureFixture[str]
 ) -> None:

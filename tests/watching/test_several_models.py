@@ -76,6 +76,7 @@ class At:
         return self.mischief(hidden) if self.step == BROKEN else hidden
 
 
+@pytest.mark.wants("torch.utils._python_dispatch", "OpOverload._schema", "torch._C._current_autograd_node")
 @pytest.mark.parametrize("place", ["encoder", "between", "decoder", "loss"])
 @pytest.mark.parametrize("mischief", [not_a_number, root], ids=["forward", "backward"])
 def test_a_value_of_an_encoder_and_a_decoder_is_found_where_it_was_born(
@@ -163,6 +164,7 @@ def test_tensors_of_no_model_are_explained_by_the_graph(watcher: Watcher) -> Non
     assert (found.phase, found.operation) == ("loss", "LogBackward0") and "the logarithm of 0" in found.cause
 
 
+@pytest.mark.wants("torch.utils._python_dispatch", "OpOverload._schema")
 def test_a_nan_is_followed_back_through_all_passes_that_took_it() -> None:
     step = Odd(unchanged)
     step.last = nn.Linear(4, 4)
@@ -175,6 +177,7 @@ def test_a_nan_is_followed_back_through_all_passes_that_took_it() -> None:
     assert found is not None and (found.phase, found.operation) == ("forward", "aten.div.Tensor"), births.unknown
 
 
+@pytest.mark.wants("torch.utils._python_dispatch", "OpOverload._schema")
 @pytest.mark.parametrize("value", [float("nan"), float("inf")], ids=str)
 def test_what_the_first_of_two_models_was_given_is_said_of_that_one(watcher: Watcher, value: float) -> None:
     net, head = nn.Linear(4, 4), nn.Linear(4, 2)
@@ -186,6 +189,7 @@ def test_what_the_first_of_two_models_was_given_is_said_of_that_one(watcher: Wat
     assert found.operation == "input" and found.cause.startswith("input 0 of net holds 12 ")
 
 
+@pytest.mark.wants("torch.utils._python_dispatch", "OpOverload._schema")
 def test_a_batch_that_went_through_two_models_is_skipped_once(watcher: Watcher) -> None:
     net, head = nn.Linear(4, 4), nn.Linear(4, 2)
     optimizer = torch.optim.SGD([*net.parameters(), *head.parameters()], lr=1e-3)
@@ -281,6 +285,7 @@ class Around(nn.Module):
         return self.operation(self.inner(inputs))
 
 
+@pytest.mark.wants("torch.utils._python_dispatch", "OpOverload._schema")
 @pytest.mark.parametrize("mischief", [not_a_number, root], ids=["forward", "backward"])
 def test_what_a_module_does_around_its_only_part_is_of_the_model(
     watcher: Watcher, mischief: Callable[[Tensor], Tensor]
@@ -314,6 +319,7 @@ def test_only_the_module_that_is_called_is_heard_from_then_on() -> None:
     assert not middle._forward_hooks
 
 
+@pytest.mark.wants("torch.utils._python_dispatch", "OpOverload._schema")
 def test_a_module_that_calls_itself_is_made_again_as_a_whole() -> None:
     class Tree(nn.Module):
         def __init__(self) -> None:

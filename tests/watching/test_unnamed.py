@@ -71,6 +71,7 @@ def test_what_the_watch_tries_of_torch_by_itself_is_no_training_of_the_script(tm
     assert [len(run.history) for run in runs] == [2, 2]  # without a third, of `beside` as if it were updated by hand
 
 
+@pytest.mark.wants("torch.nn.utils.clip_grad")
 def test_the_norm_before_a_clip_that_came_before_the_optimizer_was_known_is_unknown(watcher: Watcher) -> None:
     """A copy of an optimizer is seen at its first step."""
     first = small_net()
@@ -247,6 +248,7 @@ class Logarithm(nn.Module):
         return torch.log(inputs)
 
 
+@pytest.mark.wants("torch.utils._python_dispatch", "OpOverload._schema")
 def test_the_first_pass_of_an_unnamed_model_is_explained(watcher: Watcher, capsys: pytest.CaptureFixture[str]) -> None:
     model = nn.Sequential(nn.Linear(6, 8), Logarithm(), nn.Linear(8, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -257,6 +259,7 @@ def test_the_first_pass_of_an_unnamed_model_is_explained(watcher: Watcher, capsy
     assert found.provenance.operation == "aten.log.default" and "module 1, forward pass" in capsys.readouterr().err
 
 
+@pytest.mark.wants("torch.utils._python_dispatch", "OpOverload._schema")
 @pytest.mark.parametrize(("planted", "steps"), [("model", 2), ("loss", 2), ("model", 0)])
 def test_a_script_that_stops_before_the_backward_pass_is_told_where_its_nan_was_born(
     watcher: Watcher, capsys: pytest.CaptureFixture[str], planted: str, steps: int
@@ -412,6 +415,7 @@ class OfNegatives(nn.Module):
         return 0
 
 
+@pytest.mark.wants("torch.utils._python_dispatch", "OpOverload._schema")
 @pytest.mark.parametrize("compiled", ["", "around it", "in place"])
 def test_a_nan_of_a_model_is_found_in_it_also_where_it_is_compiled(watcher: Watcher, compiled: str) -> None:
     model = OfNegatives()

@@ -215,6 +215,7 @@ def test_an_optimizer_that_does_not_step_holds_no_batch(watch: Watch) -> None:
     assert sum(each() is not None for each in batches) <= 1
 
 
+@pytest.mark.wants("torch.utils._python_dispatch", "OpOverload._schema")
 def test_the_place_of_a_nan_counts_the_micro_batches_that_were_finite(watch: Watch) -> None:
     class Rooted(nn.Module):
         def __init__(self) -> None:
@@ -238,6 +239,7 @@ def test_the_place_of_a_nan_counts_the_micro_batches_that_were_finite(watch: Wat
     assert (run.provenance.micro_batch, run.provenance.micro_batches) == (2, 4)
 
 
+@pytest.mark.wants("torch.nn.utils.clip_grad")
 @pytest.mark.parametrize("limit", [math.inf, 0.25])
 def test_gradients_made_of_thrown_away_ones_are_measured_as_they_are(watch: Watch, limit: float) -> None:
     model = small_net()
@@ -333,6 +335,7 @@ def test_whether_anything_is_compiled_is_not_forgotten_with_what_was(watch: Watc
     assert looked
 
 
+@pytest.mark.wants("torch._C._functorch.peek_interpreter_stack")
 def test_a_model_that_torch_func_transforms_is_no_pass(watch: Watch, faults_are_told: list[str]) -> None:
     torch.manual_seed(0)
     model = small_net()
@@ -356,6 +359,7 @@ def test_a_model_that_torch_func_transforms_is_no_pass(watch: Watch, faults_are_
     assert run.provenance is not None and run.provenance.phase == "loss", faults_are_told
 
 
+@pytest.mark.wants("torch.nn.utils.clip_grad")
 def test_a_nan_that_the_script_makes_of_finite_gradients_is_its_own_and_skips_no_batch(
     watch: Watch, faults_are_told: list[str]
 ) -> None:

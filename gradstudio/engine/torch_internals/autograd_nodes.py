@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
+import sys
 from collections import OrderedDict
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import torch
@@ -54,6 +57,12 @@ def _find_hook_dict() -> Callable[[Tensor, Callable[[Tensor], None]], None]:
     return hear
 
 
+# What torch calls where a backward pass begins, and where it comes to a function of Python's.
+_OF_BACKWARD = {
+    inspect.unwrap(each).__code__
+    for each in (torch.autograd.grad, torch.autograd.backward, torch.autograd.function.BackwardCFunction.apply)
+}
+
 NODE_AT_WORK = Internal(
     "torch._C._current_autograd_node",
     "NaN provenance does not name the module in the backward pass",
@@ -71,6 +80,19 @@ HOOK_DICT = Internal(
 def node_at_work() -> Callable[[], Any]:
     """Return a function that gives the node of autograd's graph which is at work in this thread, None without any."""
     return NODE_AT_WORK.get() or (lambda: None)
+
+
+def backward_at_work() -> Callable[[], Any]:
+    """Return a function that gives something where a backward pass calls this thread, and None elsewhere. Without the
+    node it is the frame of that pass, which a hook in a thread of a GPU does not have."""
+    return NODE_AT_WORK.get() or _frame_of_backward
+
+
+def _frame_of_backward() -> FrameType | None:
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code not in _OF_BACKWARD:
+        frame = frame.f_back
+    return frame
 
 
 def gradient_hearer() -> Callable[[Tensor, Callable[[Tensor], None]], object]:

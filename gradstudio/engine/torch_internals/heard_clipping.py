@@ -42,7 +42,7 @@ def _clipping_by_norm(module: Any) -> tuple[Any, str]:
 
 CLIPPING = Internal(
     "torch.nn.utils.clip_grad", "Kind and limit of clipping in a watched script are not known",
-    "the norms after clipping are measured all the same", _find_clipping,
+    "a norm that cannot be told without them is unknown, and the others are the same", _find_clipping,
 )  # fmt: skip
 
 
@@ -63,6 +63,11 @@ def _find_any_autocast() -> Callable[[], bool]:
 ANY_AUTOCAST = Internal(
     "torch._C._is_any_autocast_enabled", "A watched step takes longer", SAME_FIGURES, _find_any_autocast
 )
+
+
+def clipping_is_heard() -> bool:
+    """Return whether a script's clips can be heard at all."""
+    return CLIPPING.get() is not None
 
 
 def hear_clipping(

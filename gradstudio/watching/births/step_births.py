@@ -73,7 +73,8 @@ class Births:
         self.has_told = False  # whether the run has gone non-finite: what a later step says is no birth
         self._told = self._busy = False
         self._before = 0, False, ""  # number of roots, `_told` and `unknown` before the latest backward pass
-        self._node_at_work, self._hear_gradient = autograd_nodes.node_at_work(), autograd_nodes.gradient_hearer()
+        self._backward_at_work = autograd_nodes.backward_at_work()
+        self._hear_gradient = autograd_nodes.gradient_hearer()
         self._may_be_cast = heard_clipping.autocast_asker()
         self._models = [
             [HookedModule(each, self._begin, self._end, guard) for each in _either(model)] for model in models
@@ -335,7 +336,7 @@ class Births:
     # ---- what is kept
 
     def _begin(self, of: HookedModule, module: nn.Module, inputs: Any, named_inputs: Any) -> None:
-        if self._busy or not torch.is_grad_enabled() or self._node_at_work() is not None:
+        if self._busy or not torch.is_grad_enabled() or self._backward_at_work() is not None:
             return  # a replay, an evaluation, or a checkpoint that is computed again
         if self._heard:
             self._hear_back()
@@ -348,7 +349,7 @@ class Births:
         self._begun.append(kept)
 
     def _end(self, of: HookedModule, module: nn.Module, inputs: Any, outputs: Any) -> None:
-        if self._busy or not self._begun or not torch.is_grad_enabled() or self._node_at_work() is not None:
+        if self._busy or not self._begun or not torch.is_grad_enabled() or self._backward_at_work() is not None:
             return
         kept = self._begun.pop()
         while kept.of is not of:  # of a pass that ended with an exception
@@ -451,8 +452,6 @@ class Births:
         return next((kept for kept in passes if not _all_finite(kept.results)), None)
 
     def _of_the_gradients(self) -> Provenance | None:
-        if not seen_operations.seeing_possible():
-            raise ProvenanceUnknown("this version of torch cannot be watched")
         if not self._models:
             return loss_code.born_behind(self._roots, self.mark, self._all(), 0, 1)
         if not self._back:
@@ -484,6 +483,8 @@ class Births:
         return self._roots
 
     def _made_again(self, kept: KeptPass, number: int, of: int) -> Provenance | None:
+        if not seen_operations.seeing_possible():
+            raise ProvenanceUnknown("this version of torch cannot be watched")
         model = kept.of.inner
         made = replay(model, kept)
         if made.sink is None:

@@ -74,7 +74,7 @@ class Hooks:
     def __init__(self, listener: Listener, give_up: Callable[[str], None]) -> None:
         self._listener = listener
         self._depth = _Depth()
-        self._node_at_work = autograd_nodes.node_at_work()
+        self._backward_at_work = autograd_nodes.backward_at_work()
         self._thread = threading.get_ident()  # of the latest backward pass
         self._undo: list[Callable[[], None]] = []
         self._scales = LossScales()
@@ -119,7 +119,7 @@ class Hooks:
         @functools.wraps(original)
         def backward(*arguments: Any, **named: Any) -> Any:
             # the backward pass of a checkpointed part is within another, which on a GPU goes on in a thread of its own
-            if self._depth.value or not self._active or self._node_at_work() is not None:
+            if self._depth.value or not self._active or self._backward_at_work() is not None:
                 return original(*arguments, **named)
             if not (len(arguments) > 1 and arguments[1] is None and isinstance(arguments[0], Tensor)):
                 arguments, named = _held(arguments, named)  # it is not as Tensor.backward calls it

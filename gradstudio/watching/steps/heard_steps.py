@@ -22,6 +22,7 @@ from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.history import LAYER_METRICS, LOOK_EVERY, Layer, Row, loss_broke
 from gradstudio.core.provenance import Provenance
 from gradstudio.core.unknown import UNKNOWN, is_known
+from gradstudio.engine.torch_internals.heard_clipping import clipping_is_heard
 from gradstudio.session.library.store import MOST_LAYERS
 from gradstudio.watching.births.passed_over import PassedOver
 from gradstudio.watching.births.step_births import MADE_BY_THE_SCRIPT, MOST_SEARCHES
@@ -572,11 +573,16 @@ class Observer(Trained):
         """Return gradients that no backward pass was heard of, as they were before they were clipped. Their norms are
         unknown where that was not heard, or where they have changed since."""
         step = self._step
-        if step.clip[0] == "none":
+        if self._was_not_clipped:
             return self.parameters.measure_gradient()
         if step.before_clip is not None and step.marks_of_clip in (None, self.parameters.marks()):
             return step.before_clip
         return self.parameters.measure_gradient(UNKNOWN)
+
+    @property
+    def _was_not_clipped(self) -> bool:
+        """Whether no clip of this step was heard, and one would have been."""
+        return self._step.clip[0] == "none" and clipping_is_heard()
 
     def _is_scaled(self) -> bool:
         return self._step.scale != 1
@@ -614,7 +620,7 @@ class Observer(Trained):
         assert self._step.gradient is not None
         change = self.parameters.measure_change(self._step.gradient.layers)
         if change.norm > 0 or math.isnan(change.norm):
-            norm = self._step.gradient.norm if self._step.clip[0] == "none" else self._step.norm_by_hand
+            norm = self._step.gradient.norm if self._was_not_clipped else self._step.norm_by_hand
             self._step.clipped_norm, self._step.factor = lambda: norm, 1.0
             self._step.is_ready = True
             self._finish(skipped=False)
