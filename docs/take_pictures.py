@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from PySide6.QtWidgets import QWidget
+
     from gradstudio.gui.window import Window
 
 FOLDER = Path(__file__).resolve().parent / "pictures"
@@ -55,6 +57,7 @@ def take() -> None:
     window.controls.run_or_pause()
     wait(lambda: window.simulator.run.over)
     picture(window, "diverged")
+    show_layers(window)
     window.commands.commands["rewind_to_healthy"].call()
     wait(lambda: window.simulator.run.status == "paused")
     window.simulator.set_speed(math.inf)
@@ -66,6 +69,20 @@ def take() -> None:
     show_map(window)
     window.close()
     QApplication.processEvents()
+
+
+def show_layers(window: Window) -> None:
+    """Turn the pages of the card below the curves, at the step before the NaN."""
+    card = window.plots.layer_card
+    for page in ("layers", "cliff"):
+        card.show_page(page)
+        wait(
+            lambda page=page: (
+                page == "layers" or (card.cliff.picture.cliff and card.cliff.legend.text().count("·") == 0)
+            )
+        )
+        picture(window, page, card)
+    card.show_page("network")
 
 
 def show_watched(window: Window) -> None:
@@ -96,8 +113,8 @@ def show_map(window: Window) -> None:
     picture(window, "map")
 
 
-def picture(window: Window, name: str) -> None:
-    """Write what the window shows, in both themes."""
+def picture(window: Window, name: str, part: QWidget | None = None) -> None:
+    """Write what the window or a part of it shows, in both themes."""
     from gradstudio.gui.theme import theme
 
     for mode in THEMES:
@@ -105,7 +122,7 @@ def picture(window: Window, name: str) -> None:
         drawn = threading.Event()
         threading.Timer(2.0, drawn.set).start()  # until everything is drawn anew
         wait(drawn.is_set)
-        window.grab().save(str(FOLDER / f"{name}-{mode}.png"))
+        (part or window).grab().save(str(FOLDER / f"{name}-{mode}.png"))
 
 
 def wait(condition: Callable[[], object]) -> None:
