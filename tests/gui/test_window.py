@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from PySide6.QtWidgets import (
     QToolButton,
     QVBoxLayout,
     QWidget,
+    QWidgetItem,
 )
 from pytestqt.qtbot import QtBot
 from waiting import ENDLESS, LONG, settle
@@ -619,6 +621,8 @@ def test_the_newest_part_of_the_diagnosis_is_in_view_and_nothing_above_is_cut(qt
         qtbot.waitUntil(lambda place=place: bar.maximum() > 0 and inside(texts[place]), timeout=LONG)
         at_the_end = bar.value() == bar.maximum()
         assert at_the_end or not any(text.y() < bar.value() < text.y() + text.height() for text in texts), place
+    items = [each for each in gc.get_referents(column) if isinstance(each, QWidgetItem)]
+    assert not items  # PySide would keep them when they are gone, and crash when a widget at their address goes
 
 
 def test_a_page_that_is_shown_right_after_a_preset_was_opened_stays(window: Window) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import shiboken6
 from PySide6.QtCore import QCoreApplication, QEvent, QObject
 from PySide6.QtGui import QAction, QPixmapCache
-from PySide6.QtWidgets import QApplication, QGraphicsItem, QGraphicsView, QMenu, QWidget
+from PySide6.QtWidgets import QApplication, QGraphicsItem, QGraphicsView, QLayout, QMenu, QWidget, QWidgetItem
 
 from gradstudio.gui.window import Window
 from gradstudio.session.footprint.budget import ASKED
@@ -90,6 +90,7 @@ def take(window: QWidget | None = None) -> Census:
     counts.update(("widget", _described(widget)) for widget in QApplication.allWidgets())
     counts.update(("object", type(each).__name__) for root in _roots(window) for each in _children(root))
     counts.update(("plot item", name) for name in _plot_items())
+    counts.update(("kept item", name) for name in _kept_items())
     counts.update(("own", name) for name in _own_objects())
     return Census(+counts, resident())
 
@@ -181,6 +182,17 @@ def _plot_items() -> list[str]:
     for view in QApplication.allWidgets():
         if isinstance(view, QGraphicsView) and view.scene() is not None:
             names += [type(item).__name__ for item in view.scene().items() if isinstance(item, QGraphicsItem)]
+    return names
+
+
+def _kept_items() -> list[str]:
+    """Return the layout of each item that PySide keeps though Qt has deleted it: whatever widget comes to its address
+    crashes when it is deleted."""
+    names = []
+    for layout in (each for widget in QApplication.topLevelWidgets() for each in widget.findChildren(QLayout)):
+        kept = sum(isinstance(each, QWidgetItem) for each in gc.get_referents(layout))
+        there = sum(each.count() for each in (layout, *layout.findChildren(QLayout)))
+        names += [type(layout).__name__] * (kept - there)
     return names
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QPoint, QTimer
+from PySide6.QtCore import QPoint, Qt, QTimer
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from gradstudio.gui.widgets.plain_grounds import scrolled
@@ -37,10 +37,12 @@ class ColumnPage(QWidget):
         bar.setValue(min(tops, default=top) - ABOVE)
 
     def _parts(self) -> list[QWidget]:
-        layout = self.inside.layout()
+        # Not by layout.itemAt: PySide keeps such an item when Qt has deleted it, and whatever widget comes to its
+        # address crashes when it is deleted.
+        layout, direct = self.inside.layout(), Qt.FindChildOption.FindDirectChildrenOnly
         assert layout is not None
-        parts = [item.widget() for place in range(layout.count()) if (item := layout.itemAt(place)) is not None]
-        return [part for part in parts if part is not None and part.isVisible()]
+        parts = self.inside.findChildren(QWidget, options=direct)
+        return [part for part in parts if part.isVisible() and layout.indexOf(part) >= 0]
 
     def _top(self, part: QWidget) -> int:
         return part.mapTo(self.inside, QPoint()).y()
