@@ -1,5 +1,4 @@
-"""Passes made with every operation watched: what each took and gave, which module and which line it belongs to, and how
-what is not finite spread from where it was born."""
+"""Passes made with every operation watched: what each took and gave, and which module and which line it belongs to."""
 
 from __future__ import annotations
 
@@ -11,14 +10,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from gradstudio.core.diagnosis.birth_remedies import GIVEN_NUMBER
-from gradstudio.core.diagnosis.cause_ranking import BEYOND, MEAN_OF_NONE, OF_NEGATIVE
-from gradstudio.core.provenance import Operation, Phase, ProvenanceUnknown
-from gradstudio.core.text import number, plural
+from gradstudio.core.provenance import Phase, ProvenanceUnknown
 from gradstudio.engine.passes.watching import Call, SeesOperations, storage_of, tensors_in
 from gradstudio.engine.torch_internals import autograd_nodes
 
-LONGEST = 12  # operations of a chain that are kept
 MOST_BYTES = 1 << 30  # that the results of a watched step may take: all of them are held until it is over
 MOST_OPERATIONS = 400_000  # of a watched step; each takes some 1.5 kB and a tenth of a millisecond
 # Operations that make an Inf on purpose, such as a mask: nothing is born there, unless it is NaN.
@@ -43,7 +38,6 @@ _HANDING_ON = {
 }  # fmt: skip
 # Operations whose other results hold -Inf wherever they are right, as the table of ctc_loss.
 _COUNTED_BY_THE_FIRST = ("aten._ctc_loss.", "aten._cudnn_ctc_loss.")
-_SOFTMAX = {"_softmax", "_log_softmax", "_safe_softmax"}
 
 
 class Values(NamedTuple):
@@ -232,7 +226,7 @@ def _odd_number(name: str, args: tuple[Any, ...]) -> float | None:
 def values_of(tensor: Tensor) -> Values:
     """Return what a tensor holds; a tensor of integers counts as finite."""
     if not tensor.is_floating_point() or not tensor.numel():
-        return _NOTHING
+        return NOTHING
     tensor = tensor.detach()
     if tensor.layout is not torch.strided:
         tensor = _entries(tensor)
@@ -266,108 +260,6 @@ def together(parts: list[Values]) -> Values:
     )
 
 
-def chain_to(operations: list[Watched], sink: int) -> list[int]:
-    """Return the operations from the birth of a value to `sink`. The search goes back along what was not finite, a NaN
-    before an Inf, to the operation that made it from finite values, or a NaN from Inf that somebody put in."""
-    chain = [sink]
-    while True:
-        made = operations[chain[-1]]
-        makes_nan = made.given.nan > 0 and not any(values.nan for values in made.taken)
-        sources = [source for source in made.sources if source < chain[-1] and not operations[source].given.finite]
-        sources = [
-            source
-            for source in sources
-            if not (_is_fill(operations[source]) or (makes_nan and operations[source].put_in))
-        ]
-        if not sources:
-            return chain[::-1]
-        chain.append(min(sources, key=lambda source: (operations[source].given.nan == 0, source)))
-
-
-def _is_fill(made: Watched) -> bool:
-    """Return whether an operation only puts in what somebody chose. A NaN in a batch is the batch's."""
-    return made.kind in FILLS and (made.phase == "data" or made.put_in)
-
-
-def told(made: Watched) -> Operation:
-    taken = together(made.taken)
-    return Operation(
-        made.phase, made.module, made.name, made.node, str(made.dtype).removeprefix("torch."), taken.largest, taken.nan,
-        taken.inf,
-        made.given.largest, made.given.nan, made.given.inf,
-    )  # fmt: skip
-
-
-def _most(dtype: torch.dtype) -> float:
-    return torch.finfo(dtype).max if dtype.is_floating_point else math.inf
-
-
-def largest_of(dtype: torch.dtype) -> str:
-    """Return the largest number of a format, in words."""
-    return f"{number(_most(dtype))}, the largest {str(dtype).removeprefix('torch.')} number"
-
-
-def cause_of(born: Watched) -> str:
-    """Return why an operation gave what is not finite, as a sentence."""
-    taken, dtype, most = together(born.taken), str(born.dtype).removeprefix("torch."), _most(born.dtype)
-    where = f" in the derivative of {born.node.removesuffix('0').removesuffix('Backward')}" if born.node else ""
-    if born.node.endswith("AccumulateGrad"):
-        where = " where the gradient of a weight arrives"
-    first = born.taken[0] if born.taken else _NOTHING
-    if born.kind in _SOFTMAX and taken.inf and not taken.nan:
-        return f"it was given {taken.inf:,} Inf: a row with +Inf, or of nothing but -Inf, has no softmax"
-    if not taken.finite:
-        return f"it was given {plural(taken.nan + taken.inf, 'value that is', 'values that are')} not finite{where}"
-    match born.kind.removesuffix("_"):
-        case "div" if born.number == 0:
-            return f"a division by the number 0{where}"
-        case "add" | "sub" | "mul" | "div" | "pow" | "fill" | "full" if born.number and not math.isfinite(born.number):
-            return f"{GIVEN_NUMBER} {number(born.number)}{where}"
-        case "log" | "log2" | "log10" if first.low < 0:
-            return f"the logarithm of a negative number, {number(first.low)}, is NaN"
-        case "log" | "log2" | "log10":
-            return "the logarithm of 0 is -Inf"
-        case "sqrt" if first.low < 0:
-            return f"the root of a negative number, {number(first.low)}, is NaN"
-        case "exp":
-            return f"exp({number(first.high)}) is beyond {largest_of(born.dtype)}"
-        case "div" if len(born.taken) > 1 and born.taken[1].zeros:
-            return f"{'0 divided by 0 is NaN' if born.given.nan else 'a division by 0 is Inf'}{where}"
-        case "reciprocal" | "rsqrt" if first.zeros:
-            return f"a division by 0 is Inf{where}"
-        case "pow" if why := _cause_in_a_power(born, first):
-            return f"{why}{where}"
-        case "mean" if first.low != first.low:
-            return MEAN_OF_NONE
-        case "log1p" if first.low <= -1:
-            return "log1p of -1 is -Inf, and of less NaN"
-        case "lgamma" | "digamma" if first.low > 0:
-            pass
-        case "atanh" | "erfinv" | "logit" | "lgamma" | "digamma" | "acos" | "asin" | "acosh" | "remainder" | "fmod":
-            return (
-                f"it has no finite value for one of what it was given, from {number(first.low)} to {number(first.high)}"
-            )
-        case "_to_copy":
-            return f"{number(taken.largest)} does not fit into {dtype}, whose largest number is {number(most)}"
-    if born.given.inf or taken.largest > math.sqrt(most) / 100:
-        is_difference = born.given.nan and not born.given.inf
-        sums = "Inf - Inf, which is NaN" if is_difference else f"{BEYOND} {largest_of(born.dtype)}"
-        return f"inputs up to {number(taken.largest)} gave {sums}{where}"
-    of = f" of finite values up to {number(taken.largest)}" if taken.largest == taken.largest else ""
-    return f"it made {born.given.nan:,} NaN{of}{where}"
-
-
-def _cause_in_a_power(born: Watched, first: Values) -> str:
-    """Return why a power is not finite; "" where it is too large."""
-    if born.given.nan:
-        return OF_NEGATIVE
-    if born.number is not None:  # a negative exponent, or 0 as the base
-        return f"a division by {'0' if first.zeros or born.number == 0 else 'a number near 0'} is Inf"
-    if len(born.taken) > 1 and born.taken[1].low < 0:
-        return "a power that is too large, or a negative one of 0, is Inf"
-    return ""
-
-
 def _sign(node: Any, name: str) -> None:
     """Write a module's name to the part of autograd's graph that it has made."""
     waiting = [node]
@@ -378,4 +270,4 @@ def _sign(node: Any, name: str) -> None:
             waiting += [following for following, _ in node.next_functions]
 
 
-_NOTHING = Values(math.nan, math.nan, 0, 0, 0)
+NOTHING = Values(math.nan, math.nan, 0, 0, 0)

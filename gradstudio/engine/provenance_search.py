@@ -11,18 +11,9 @@ from torch import Tensor, nn
 
 from gradstudio.core.provenance import Phase, Provenance
 from gradstudio.core.text import plural
+from gradstudio.engine.birth import cause_of, chain_to, growth_of, provenance
 from gradstudio.engine.models.rnn import RecurrentStack
-from gradstudio.engine.operation_watcher import (
-    LONGEST,
-    Values,
-    Watched,
-    Watcher,
-    cause_of,
-    chain_to,
-    together,
-    told,
-    values_of,
-)
+from gradstudio.engine.operation_watcher import Values, Watched, Watcher, together, values_of
 from gradstudio.engine.passes.watching import storage_of, tensors_in
 from gradstudio.engine.step.observer import Observer
 from gradstudio.engine.torch_internals import seen_operations
@@ -92,19 +83,16 @@ def explain(trainer: Trainer, stopped: Callable[[], bool] = lambda: False) -> Pr
     came = [witness.batches[name] for name in born.origins if name in witness.batches]
     came = came if len(came) == len(born.origins) else []
     along, growth = _growth(watcher, born, trainer)
-    return Provenance(
+    return provenance(
+        watcher.operations,
+        chain,
+        [layer.name for layer in trainer.layers],
         step=step,
         phase="data" if came else born.phase,
-        module=born.module,
-        operation=born.name,
         cause=_of_the_batch(came[0]) if came else cause_of(born),
         micro_batch=max(born.micro_batch, 0) % micro_batches,  # that of the second passes begins anew
         micro_batches=micro_batches,
         time_step=_time_step(watcher, chain[0], trainer),
-        layers=tuple(
-            layer.name for layer in trainer.layers if born.module and f"{layer.name}.".startswith(f"{born.module}.")
-        ),
-        chain=tuple(told(watcher.operations[number]) for number in chain[:LONGEST]),
         growth_along=along,
         growth=growth,
     )
@@ -164,10 +152,4 @@ def _growth(watcher: Watcher, born: Watched, trainer: Trainer) -> tuple[str, tup
             (str(steps - 1 - at % steps), watcher.operations[number].given.largest) for at, number in enumerate(passed)
         )
     phase: Phase = "backward" if born.phase in ("backward", "unscale", "update") else "forward"
-    found: dict[str, float] = {}
-    for made in watcher.operations:
-        if made.phase == phase and made.module and made.micro_batch == max(born.micro_batch, 0):
-            found[made.module] = max(
-                found.get(made.module, 0.0), made.given.largest if made.given.largest == made.given.largest else 0.0
-            )
-    return "layers", tuple(found.items())
+    return "layers", tuple(growth_of(watcher.operations, phase, max(born.micro_batch, 0)).items())

@@ -39,10 +39,10 @@ def test_five_lines_say_what_where_why_from_what_and_the_line() -> None:
 
 def test_a_place_that_is_no_birth_is_not_called_one() -> None:
     model = nn.Linear(4, 2)
-    found = Births(model).before_backward([(model(torch.ones(3, 4)) - math.nan).square().sum()])
+    found = Births(model).before_backward([(model(torch.ones(3, 4)) - math.nan).sqrt().sum()])
     assert found is not None
     assert birth_lines(found, 41)[1:4] == [
-        "  seen in  the script, loss code: sub; it may have been born before that",
+        "  seen in  the script, loss code: sqrt; it may have been born before that",
         "  there    its result holds 6 NaN; what went in is not known, as autograd has not saved it",
         "  went in  not known",
     ]

@@ -101,7 +101,10 @@ def test_a_value_of_an_encoder_and_a_decoder_is_found_where_it_was_born(
         assert found.phase == "backward" and "sqrt" in (found.chain[0].of or found.operation).lower()
     else:
         assert found.phase == ("loss" if in_script else "forward") and "div" in found.operation.lower()
-    assert "test_several_models.py:" in found.source or "test_births.py:" in found.source
+    if in_script and mischief is root:  # one of several lines with a root
+        assert found.operation == "SqrtBackward0" and not found.source
+    else:
+        assert "test_several_models.py:" in found.source or "test_births.py:" in found.source
 
 
 def test_the_layers_of_several_models_are_named_after_them(watcher: Watcher) -> None:

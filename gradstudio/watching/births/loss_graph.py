@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gradstudio.core.provenance import operation_of
 from gradstudio.core.text import listed
-from gradstudio.watching.births.loss_code import LABELLED, MEAN, VIEWS
+from gradstudio.watching.births.loss_values import LABELLED, MEAN, VIEWS, shape_of
 from gradstudio.watching.hearing.leaves import nodes_before
 
 MOST_NODES = 400  # that are looked at, nearest first
@@ -84,9 +84,9 @@ def _spread(node: Any) -> LossFault | None:
         return None
     (given,) = known
     if operation_of(given.name()) == "expand":  # which these losses put before themselves
-        before, after = tuple(given._saved_self_sym_sizes), _shape(given)
+        before, after = tuple(given._saved_self_sym_sizes), tuple(shape_of(given))
     else:
-        before, after = _shape(given), _shape(node)
+        before, after = tuple(shape_of(given)), tuple(shape_of(node))
     if len(after) != 2 or after[0] != after[1] or after[0] < 2 or before not in ((after[0], 1), (after[0],)):
         return None
     if operation_of(given.name()) == "unsqueeze":  # as where all pairs are meant
@@ -94,12 +94,6 @@ def _spread(node: Any) -> LossFault | None:
     other = (after[0],) if len(before) == 2 else (after[0], 1)
     told = f"`{operation}` compares an output of shape {before} with a target that makes it {after}, as {other} does"
     return LossFault("shapes_broadcast", told, operation)
-
-
-def _shape(node: Any) -> tuple[int, ...]:
-    """Return the shape of what a node gave; () where it is not known."""
-    told = getattr(node, "_input_metadata", None)
-    return tuple(told[0].shape) if told else ()
 
 
 def in_words(names: Sequence[str], most: int = 4) -> str:

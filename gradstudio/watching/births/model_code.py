@@ -9,18 +9,9 @@ from typing import NamedTuple
 from torch import nn
 
 from gradstudio.core.provenance import Phase, Provenance
-from gradstudio.core.text import number, plural
-from gradstudio.engine.operation_watcher import (
-    LONGEST,
-    Values,
-    Watched,
-    Watcher,
-    cause_of,
-    chain_to,
-    together,
-    told,
-    values_of,
-)
+from gradstudio.engine import birth
+from gradstudio.engine.birth import chain_to
+from gradstudio.engine.operation_watcher import Watched, Watcher, together, values_of
 from gradstudio.watching.births.kept_pass import KeptPass
 
 _OF_DATA = {"addmm", "mm", "bmm", "convolution"}  # operations that nobody gives a mask
@@ -34,7 +25,7 @@ class _Given(NamedTuple):
 
     phase: Phase
     module: str
-    what: str
+    operation: str
     cause: str
 
 
@@ -46,22 +37,23 @@ def provenance(
     chain = _without_masks(operations, chain_to(operations, sink), _may_be_masks(model, kept))
     born = operations[chain[0]]
     given = _given(model, watcher, born)
-    module = given.module if given else born.module
-    return Provenance(
-        step=0,
-        phase=given.phase if given else born.phase,
-        module=module,
-        operation=given.what if given else born.name,
-        cause=given.cause if given else cause_of(born),
+    known = (
+        {"phase": given.phase, "module": given.module, "operation": given.operation, "cause": given.cause}
+        if given
+        else {}
+    )
+    growth = birth.growth_of(operations, "backward" if born.phase == "backward" else "forward")
+    return birth.provenance(
+        operations,
+        chain,
+        [name for name, _ in model.named_parameters()],
         micro_batch=micro_batch,
         micro_batches=micro_batches,
-        time_step=None,
-        layers=tuple(name for name, _ in model.named_parameters() if module and f"{name}.".startswith(f"{module}.")),
-        chain=tuple(told(operations[number]) for number in chain[:LONGEST]),
         growth_along="layers",
-        growth=_growth(watcher, "backward" if born.phase == "backward" else "forward"),
+        growth=tuple(growth.items()),
         source="" if born.place is None else born.place.text,
-        taken=taken_by(born.taken),
+        taken=birth.taken_by(born.taken),
+        **known,
     )
 
 
@@ -79,19 +71,6 @@ def within(found: Provenance, name: str) -> Provenance:
         chain=tuple(replace(made, module=named(made.module)) for made in found.chain),
         growth=tuple((named(module), largest) for module, largest in found.growth),
     )
-
-
-def taken_by(taken: list[Values]) -> str:
-    """Return what went into an operation, as half a sentence."""
-    return "; ".join(_values_told(values) for values in taken if values.low == values.low or not values.finite)
-
-
-def _values_told(values: Values) -> str:
-    parts = [f"{number(values.low)} to {number(values.high)}"] if values.low == values.low else []
-    parts += [plural(values.zeros, "zero", "zeros")] if values.zeros else []
-    parts += [f"{values.nan:,} NaN"] if values.nan else []
-    parts += [f"{values.inf:,} Inf"] if values.inf else []
-    return ", ".join(parts)
 
 
 def _may_be_masks(model: nn.Module, kept: KeptPass) -> set[str]:
@@ -138,12 +117,3 @@ def _given(model: nn.Module, watcher: Watcher, born: Watched) -> _Given | None:
 
 def _counted(born: Watched) -> str:
     return together(born.taken).broken
-
-
-def _growth(watcher: Watcher, phase: Phase) -> tuple[tuple[str, float], ...]:
-    """Return the largest absolute value of each module, in the direction of the pass."""
-    found: dict[str, float] = {}
-    for made in watcher.operations:
-        if made.phase == phase and made.module and made.given.largest == made.given.largest:
-            found[made.module] = max(found.get(made.module, 0.0), made.given.largest)
-    return tuple(found.items())

@@ -19,7 +19,7 @@ from gradstudio.core.provenance import Provenance, ProvenanceUnknown
 from gradstudio.core.unknown import UNKNOWN, is_known
 from gradstudio.engine.operation_watcher import is_finite, values_of
 from gradstudio.engine.torch_internals import autograd_nodes, heard_clipping, seen_operations
-from gradstudio.watching.births import loss_code, model_code
+from gradstudio.watching.births import loss_code, loss_lines, loss_values, model_code
 from gradstudio.watching.births.hooked_module import HookedModule
 from gradstudio.watching.births.kept_pass import NO_AUTOCAST, KeptPass, autocast_now, version
 from gradstudio.watching.births.pass_state import PLAIN_STATE
@@ -33,6 +33,8 @@ MOST_PASSES = 1024  # of a step that are kept
 MOST_BETWEEN = 64  # operations between two passes that are looked at
 MOST_SUSPECTS = 64  # of a step
 MOST_SEARCHES = 8  # for the birth of what a script passes over: one that skips half of its batches is not to be slow
+# Backward passes in a row without such a derivative, after which only one of some is looked at.
+_TAME_PASSES, _LOOK_AGAIN = 32, 16
 _ENOUGH = f"after {MOST_SEARCHES} batches that were not finite it is not searched for any more"
 # Where gradients that were finite are gone, and others stand in their place.
 MADE_BY_THE_SCRIPT = "the backward passes gave finite gradients, of which the script made these"
@@ -58,6 +60,10 @@ class Births:
         self._back: dict[KeptPass, None] = {}  # in the order in which gradients came back
         self._roots: list[Any] = []  # nodes of autograd's graph from which backward passes began
         self._finite = 0, 0  # passes of this step, and roots, of which it is known that all came back finite
+        # Nodes of this step's loss code whose derivatives may not be finite, and what these took and gave.
+        self._steep: list[Any] = []
+        self._derivatives: list[loss_code.Derivative] = []
+        self._backward_passes = self._latest_steep = 0  # of those that were looked at
         self._usual = 1  # micro-batches of the step before
         # Gradients that have come back, with the pass and the place of the output, until `_hear_back` looks at them:
         # each line of Python takes longest within a backward pass. No gradient is that of an output which the loss does
@@ -132,14 +138,36 @@ class Births:
         for root in roots:
             if (node := root.grad_fn) is not None:
                 self._roots.append(node)
+        self._hear_derivatives(roots)
         if number is not None and math.isfinite(number):
             return None
         pending = _PendingLoss(tuple(roots), scaled, tuple(losses))
-        if later and (held := loss_code.hold(roots, self.mark)) is not None:
-            place, began = self._micro_batch(roots), loss_code.begins_at()
+        if later and (held := loss_code.held_nodes(roots, self.mark)) is not None:
+            place, began = self._micro_batch(roots), loss_lines.begins_at()
             self._pending.append(pending._replace(place=place, held=held, began=began))
             return None
         return self._birth_of_pending(pending)
+
+    def _hear_derivatives(self, roots: Sequence[Tensor]) -> None:
+        """Hear what those derivatives of the loss code take and give that may not be finite, where there are such."""
+        self._backward_passes += 1
+        if self._backward_passes - self._latest_steep > _TAME_PASSES and self._backward_passes % _LOOK_AGAIN:
+            return
+        ends: list[Any] = [root.grad_fn for root in roots]
+        if len(self._models) > 1:  # of what one model gave, another was given something that was computed from it
+            passes = loss_code.passes_before(roots, self.mark)
+            ends += [tensor.grad_fn for kept in passes for tensor, _ in kept.taken if tensor.grad_fn is not None]
+        for node in loss_code.steep_nodes(ends, self.mark):
+            self._latest_steep = self._backward_passes
+            # not the node itself, which holds its hook
+            node.register_hook(partial(_hear_derivative, self._derivatives, self._steep, len(self._steep)))
+            self._steep.append(node)
+
+    def _forget_derivatives(self) -> None:
+        loss_values.let_go(each.node for each in self._derivatives)
+        self._steep.clear()  # the hooks hold these lists
+        self._derivatives.clear()
+        self._steep, self._derivatives = [], []
 
     def look_at_losses(self, number: float) -> Provenance | None:
         """Do what `before_backward` does of passes that were heard there for `later`. `number` is their loss."""
@@ -147,14 +175,14 @@ class Births:
         for pending in self._pending:
             if not math.isfinite(number):
                 found = found or self._birth_of_pending(pending)
-                if found is not None and found.source.startswith(loss_code.BEGAN):
+                if found is not None and found.source.startswith(loss_lines.BEGAN):
                     found = replace(found, source=pending.began)
         self._let_go_of_pending(0)
         return found
 
     def _let_go_of_pending(self, first: int) -> None:
         for pending in self._pending[first:]:
-            loss_code.let_go(pending.held)
+            loss_values.let_go(pending.held)
         del self._pending[first:]
 
     def _birth_of_pending(self, pending: _PendingLoss) -> Provenance | None:
@@ -258,6 +286,7 @@ class Births:
         self._back.clear()
         self._roots.clear()
         self._finite, self._told, self.unknown = (0, 0), False, ""
+        self._forget_derivatives()
 
     def all_finite(self) -> None:
         """Hear that all gradients and the loss are finite after a backward pass: what came back so far was the birth of
@@ -271,6 +300,8 @@ class Births:
         self._finite = self._finite[0] + len(back), self._finite[1] + len(roots)
         back.clear()
         roots.clear()
+        if self._steep:
+            self._forget_derivatives()
 
     def of_another(self) -> None:
         """Hear that the backward pass was one of other models: forget what was said of it."""
@@ -327,6 +358,8 @@ class Births:
         self._finite, self._latest = (0, 0), None
         self._told, self.unknown = False, ""
         self._let_go_of_pending(0)
+        if self._steep:
+            self._forget_derivatives()
 
     def remove(self) -> None:
         """Take the hooks off the models, and forget the step."""
@@ -453,23 +486,24 @@ class Births:
 
     def _of_the_gradients(self) -> Provenance | None:
         if not self._models:
-            return loss_code.born_behind(self._roots, self.mark, self._all(), 0, 1)
+            return loss_code.born_behind(self._roots, self.mark, self._all(), self._derivatives, 0, 1)
         if not self._back:
             raise ProvenanceUnknown("no forward pass of the model was seen")
-        finite, roots = self._finite
-        passes, roots = finite + len(self._back), roots + len(self._roots)
+        finite, before = self._finite
+        passes, losses = finite + len(self._back), before + len(self._roots)
         seen: list[KeptPass] = []  # that came back finite, and gave finite gradients
         for number, kept in enumerate(self._back, finite):
             behind = _all_finite(kept.results) and not _all_finite(kept.gradients)
             # a loss of several passes has one backward pass, and none of them is a micro-batch
-            place, of = (0, 1) if 0 < roots < passes else (number, passes)
+            place, of = (0, 1) if 0 < losses < passes else (number, passes)
             # of several outputs one may have been computed from another, as the output of a VAE from its mean, and the
             # gradient of that one comes from within the model too
             several = sum(gradient is not None for gradient in kept.gradients) > 1
             if (several or not behind) and (found := self._made_again(kept, place, of)):
                 return found
             if behind:
-                return loss_code.born_behind(self._before_pass(kept, seen), self.mark, self._all(), place, of)
+                roots = self._before_pass(kept, seen)
+                return loss_code.born_behind(roots, self.mark, self._all(), self._derivatives, place, of)
             seen.append(kept)
         raise ProvenanceUnknown("all was finite when the step was made again")
 
@@ -478,7 +512,7 @@ class Births:
         roots of the backward passes."""
         for later in seen:
             inputs = [tensor.grad_fn for tensor, _ in later.taken if tensor.grad_fn is not None]
-            if kept in loss_code.passes_of(inputs, self.mark):
+            if kept in loss_values.passes_of(inputs, self.mark):
                 return inputs
         return self._roots
 
@@ -536,7 +570,7 @@ def _broken_inputs(kept: KeptPass) -> list[Tensor]:
 
 def _without_line_at_work(found: Provenance | None) -> Provenance | None:
     """Return what was found without the line at work, where that is not the one of the backward pass."""
-    return replace(found, source="") if found is not None and found.source.startswith(loss_code.BEGAN) else found
+    return replace(found, source="") if found is not None and found.source.startswith(loss_lines.BEGAN) else found
 
 
 def _number(losses: Sequence[Tensor], broken: Sequence[Tensor]) -> float:
@@ -565,3 +599,12 @@ def _hear(
     heard: list[tuple[KeptPass, int, Tensor | None]], kept: KeptPass, place: int, gradient: Tensor | None
 ) -> None:
     heard.append((kept, place, gradient))
+
+
+def _hear_derivative(
+    heard: list[loss_code.Derivative], steep: Sequence[Any], place: int, gave: tuple[Any, ...], came: tuple[Any, ...]
+) -> None:
+    """Keep what a derivative took and gave, and what autograd has saved for it, which it lets go of after this."""
+    if place < len(steep):
+        loss_values.hold([steep[place]])
+        heard.append(loss_code.Derivative(steep[place], came, gave))

@@ -43,6 +43,12 @@ def module_called(name: str) -> nn.Module | None:
     return None
 
 
+def variables() -> Iterator[tuple[str, Any]]:
+    """Yield the variables that the script can reach where it is at work now, the innermost first."""
+    for names in _places():
+        yield from names.items()
+
+
 def _places() -> Iterator[Mapping[str, Any]]:
     """Yield the variables of each function of the script that is at work, the innermost first, then those of its
     file."""

@@ -10,7 +10,7 @@ import os
 import re
 import sys
 import sysconfig
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from types import FrameType
 from typing import Any, NamedTuple
@@ -30,7 +30,17 @@ _LIBRARIES = tuple(
 )  # fmt: skip
 _ENTRY = re.compile(r'File "([^"]+)", line (\d+)')
 _OF_NUMBERS = ("math", "cmath", "numpy", "random", "statistics")  # modules that compute nothing of torch's
-_SIGNS: dict[type[ast.operator], str] = {ast.Div: "div", ast.Pow: "pow", ast.Sub: "sub", ast.Mult: "mul"}
+_SIGNS: dict[type[ast.operator], str] = {
+    ast.Div: "div", ast.Pow: "pow", ast.Sub: "sub", ast.Mult: "mul", ast.Add: "add", ast.MatMult: "matmul",
+}  # fmt: skip
+_OF_LABELS = frozenset(("nll_loss", "nllloss", "cross_entropy", "crossentropyloss"))
+# What else a script may write for an operation of autograd's graph, in small letters.
+_WRITTEN = {
+    "rsub": {"sub"}, "pow": {"square"}, "mm": {"matmul"}, "bmm": {"matmul"}, "mv": {"matmul"},
+    "linalg_vector_norm": {"norm", "vector_norm", "normalize"},
+    **dict.fromkeys(("nll_loss", "nll_loss2d", "log_softmax"), _OF_LABELS),
+    "binary_cross_entropy_with_logits": {"bcewithlogitsloss"}, "binary_cross_entropy": {"bceloss"},
+}  # fmt: skip
 
 
 class Place(NamedTuple):
@@ -44,6 +54,15 @@ class Place(NamedTuple):
         """The place and its line of code, such as 'train.py:41: loss = -p.log().mean()'."""
         code = " ".join(linecache.getline(self.file, self.line).split())
         return f"{os.path.basename(self.file)}:{self.line}" + (f": {code[:LONGEST]}" if code else "")
+
+
+class Site(NamedTuple):
+    """A call of an operation, or its sign, in a file. `function` is the first line of the function that it is in."""
+
+    place: Place
+    name: str
+    function: int
+    call: ast.AST
 
 
 def at_work(above: str) -> Place | None:
@@ -73,14 +92,33 @@ def calling_frame() -> FrameType | None:
     return frame
 
 
-def calls_of(operation: str, file: str, but: Iterable[tuple[int, int]] = ()) -> list[Place]:
-    """Return the lines of a file that call an operation such as 'log', or write its sign; without those of the ranges
+def frame_at(place: Place) -> FrameType | None:
+    """Return the frame of the function at work that has this line; None where it has ended."""
+    frame = calling_frame()
+    while frame is not None:
+        if frame.f_code.co_filename == place.file and place.line in {line for *_, line in frame.f_code.co_lines()}:
+            return frame
+        frame = frame.f_back
+    return None
+
+
+def beside(file: str) -> list[str]:
+    """Return a file and the other files of a person's own code in its folder that are loaded."""
+    loaded = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
+    folder = os.path.dirname(os.path.abspath(file))
+    others = {each for each in loaded if each and each != file and os.path.dirname(os.path.abspath(each)) == folder}
+    return [file, *sorted(each for each in others if is_own(each))]
+
+
+def calls_of(operation: str, file: str, but: Iterable[tuple[int, int]] = ()) -> list[Site]:
+    """Return where a file calls an operation such as 'log', or writes its sign; without the lines of the ranges
     `but`."""
-    wanted = {operation, f"{operation}_", operation.replace("_", "") + "loss"}
+    plain = operation.replace("_", "").removesuffix("loss")
+    wanted = {operation, f"{operation}_", f"{plain}loss", *_WRITTEN.get(operation, ())}
     return [
-        Place(file, line)
-        for line, names in sorted(_calls(file).items())
-        if wanted & names and not any(first <= line <= last for first, last in but)
+        site
+        for site in _calls(file)
+        if site.name in wanted and not any(first <= site.place.line <= last for first, last in but)
     ]
 
 
@@ -105,28 +143,54 @@ def lines_of_classes(classes: Iterable[type], file: str) -> list[tuple[int, int]
     return found
 
 
-@lru_cache(8)
-def _calls(file: str) -> dict[int, set[str]]:
-    """Return the names that are called in each line, in small letters, without what is called of plain numbers."""
-    found: dict[int, set[str]] = {}
+@lru_cache(32)
+def _calls(file: str) -> list[Site]:
+    """Return what is called in a file, line by line, in small letters, without what is called of plain numbers. A loss
+    that was made of a class is called by its variable."""
     try:
-        tree = ast.parse("".join(linecache.getlines(file)))
-    except (SyntaxError, ValueError):
-        return {}
-    nodes = list(ast.walk(tree))
+        nodes = list(_with_functions(ast.parse("".join(linecache.getlines(file))), 0))
+    except (SyntaxError, ValueError, RecursionError):
+        return []
     of_numbers = {
-        each.asname or each.name for node in nodes if isinstance(node, ast.Import) for each in node.names
+        each.asname or each.name for node, _ in nodes if isinstance(node, ast.Import) for each in node.names
         if each.name in _OF_NUMBERS
     }  # fmt: skip
-    for node in nodes:
+    losses = dict(filter(None, (_loss_of_class(node) for node, _ in nodes)))
+    found: list[Site] = []
+    for node, function in nodes:
         match node:
             case ast.Call(func=ast.Attribute(value=ast.Name(id=module))) if module in of_numbers:
                 continue
             case ast.Call(func=ast.Attribute(attr=name) | ast.Name(id=name)):
-                found.setdefault(node.lineno, set()).add(name.lower())
+                name = losses.get(name, name).lower()
             case ast.BinOp(op=sign) | ast.AugAssign(op=sign) if type(sign) in _SIGNS:
-                found.setdefault(node.lineno, set()).add(_SIGNS[type(sign)])
-    return found
+                name = _SIGNS[type(sign)]
+            case _:
+                continue
+        found.append(Site(Place(file, node.lineno), name, function, node))
+    made = set(losses.values())
+    return [site for site in found if not (made and isinstance(site.call, ast.Call) and _made(site.call) in made)]
+
+
+def _with_functions(node: ast.AST, function: int) -> Iterator[tuple[Any, int]]:
+    """Yield the nodes of a tree in the order in which they are computed, with the first line of their function."""
+    inner = node.lineno if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)) else function
+    for child in ast.iter_child_nodes(node):
+        yield from _with_functions(child, inner)
+    yield node, function
+
+
+def _made(call: ast.Call) -> str:
+    """Return the name of the class of a loss that is made here; "" where none is."""
+    name = getattr(call.func, "attr", getattr(call.func, "id", ""))
+    return name if name.endswith("Loss") else ""
+
+
+def _loss_of_class(node: ast.AST) -> tuple[str, str] | None:
+    match node:
+        case ast.Assign(targets=[ast.Name(id=name) | ast.Attribute(attr=name)], value=ast.Call() as call):
+            return (name, _made(call)) if _made(call) else None
+    return None
 
 
 @lru_cache(256)

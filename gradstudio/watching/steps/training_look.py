@@ -17,8 +17,8 @@ from gradstudio.core.diagnosis.heard_faults import heard_fault
 from gradstudio.core.history import LOOK_EVERY
 from gradstudio.core.text import plural
 from gradstudio.engine.operation_watcher import values_of
-from gradstudio.watching.births import loss_code
 from gradstudio.watching.births.loss_graph import faults_of, in_words, is_undivided_mean
+from gradstudio.watching.births.loss_lines import line_of
 from gradstudio.watching.births.step_births import Births
 from gradstudio.watching.hearing.hooks import Roots
 from gradstudio.watching.hearing.leaves import leaves_before
@@ -120,7 +120,7 @@ class TrainingLook:
     def _look_at_loss(self, roots: Roots) -> None:
         for fault in faults_of(roots.tensors):
             if fault.rule not in self._told:
-                source = loss_code.line_of([fault.operation], model_layers.together(self._observer.models))
+                source = line_of([fault.operation], model_layers.together(self._observer.models))
                 where = f", at {source}" if source else ""
                 self._tell(fault.rule, f"{fault.evidence}{where}.", known=fault.known)
 

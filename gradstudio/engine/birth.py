@@ -1,0 +1,180 @@
+"""How what is not finite spread from where it was born among operations that were watched or that autograd knows, and
+why it was born there: one sentence for one cause."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+
+from gradstudio.core.diagnosis.birth_remedies import GIVEN_NUMBER
+from gradstudio.core.diagnosis.cause_ranking import BEYOND, MEAN_OF_NONE, OF_NEGATIVE
+from gradstudio.core.provenance import Operation, Phase, Provenance, operation_of
+from gradstudio.core.text import number, plural
+from gradstudio.engine.operation_watcher import FILLS, NOTHING, Values, Watched, together
+
+LONGEST = 12  # operations of a chain that are kept
+NO_LABEL = "the mean over no label at all is 0 / 0: every label is the one that is left out, or has a weight of 0"
+_DIVIDES = ("log", "div", "sqrt", "pow", "reciprocal", "norm", "dist", "std")  # in names of those whose derivative does
+_SOFTMAX = {"_softmax", "_log_softmax", "_safe_softmax"}
+
+
+def chain_to(operations: list[Watched], sink: int) -> list[int]:
+    """Return the operations from the birth of a value to `sink`. The search goes back along what was not finite, a NaN
+    before an Inf, to the operation that made it from finite values, or a NaN from Inf that somebody put in."""
+    chain = [sink]
+    while True:
+        made = operations[chain[-1]]
+        makes_nan = made.given.nan > 0 and not any(values.nan for values in made.taken)
+        sources = [source for source in made.sources if source < chain[-1] and not operations[source].given.finite]
+        sources = [
+            source
+            for source in sources
+            if not (_is_fill(operations[source]) or (makes_nan and operations[source].put_in))
+        ]
+        if not sources:
+            return chain[::-1]
+        chain.append(min(sources, key=lambda source: (operations[source].given.nan == 0, source)))
+
+
+def _is_fill(made: Watched) -> bool:
+    """Return whether an operation only puts in what somebody chose. A NaN in a batch is the batch's."""
+    return made.kind in FILLS and (made.phase == "data" or made.put_in)
+
+
+def operation_told(made: Watched, *, is_known: bool = True) -> Operation:
+    """Return what a provenance keeps of an operation. `is_known`: all that went into it is known."""
+    taken = together(made.taken)
+    return Operation(
+        made.phase, made.module, made.name, made.node, str(made.dtype).removeprefix("torch."), taken.largest, taken.nan,
+        taken.inf,
+        made.given.largest, made.given.nan, made.given.inf, is_known,
+    )  # fmt: skip
+
+
+def provenance(
+    operations: Sequence[Watched], chain: Sequence[int], layers: Iterable[str], /, **known: Any
+) -> Provenance:
+    """Return the birth at the head of a chain. `layers` are the names of all, `known` the fields that are not as the
+    operation itself says."""
+    born = operations[chain[0]]
+    module = known.get("module", born.module)
+    fields: dict[str, Any] = {
+        "step": 0, "phase": born.phase, "module": module, "operation": born.name, "micro_batch": 0, "micro_batches": 1,
+        "time_step": None, "cause": known.get("cause") or cause_of(born),
+        "layers": tuple(name for name in layers if module and f"{name}.".startswith(f"{module}.")),
+        "chain": tuple(operation_told(operations[number]) for number in chain[:LONGEST]),
+    }  # fmt: skip
+    return Provenance(**{**fields, **known})
+
+
+def taken_by(taken: list[Values]) -> str:
+    """Return what went into an operation, as half a sentence."""
+    return "; ".join(_values_told(values) for values in taken if values.low == values.low or not values.finite)
+
+
+def _values_told(values: Values) -> str:
+    parts = [f"{number(values.low)} to {number(values.high)}"] if values.low == values.low else []
+    parts += [plural(values.zeros, "zero", "zeros")] if values.zeros else []
+    parts += [f"{values.nan:,} NaN"] if values.nan else []
+    parts += [f"{values.inf:,} Inf"] if values.inf else []
+    return ", ".join(parts)
+
+
+def growth_of(operations: Iterable[Watched], phase: Phase, micro_batch: int | None = None) -> dict[str, float]:
+    """Return the largest absolute value of each module, in the direction of the pass."""
+    found: dict[str, float] = {}
+    for made in operations:
+        if made.phase == phase and made.module and micro_batch in (None, made.micro_batch):
+            largest = made.given.largest
+            if largest == largest:
+                found[made.module] = max(found.get(made.module, 0.0), largest)
+    return found
+
+
+def _most(dtype: torch.dtype) -> float:
+    return torch.finfo(dtype).max if dtype.is_floating_point else math.inf
+
+
+def largest_of(dtype: torch.dtype) -> str:
+    """Return the largest number of a format, in words."""
+    return f"{number(_most(dtype))}, the largest {str(dtype).removeprefix('torch.')} number"
+
+
+def cause_of(born: Watched) -> str:
+    """Return why an operation gave what is not finite, as a sentence."""
+    taken, dtype, most = together(born.taken), str(born.dtype).removeprefix("torch."), _most(born.dtype)
+    where = f" in the derivative of {born.node.removesuffix('0').removesuffix('Backward')}" if born.node else ""
+    if born.node.endswith("AccumulateGrad"):
+        where = " where the gradient of a weight arrives"
+    first = born.taken[0] if born.taken else NOTHING
+    if born.kind in _SOFTMAX and taken.inf and not taken.nan:
+        return f"it was given {taken.inf:,} Inf: a row with +Inf, or of nothing but -Inf, has no softmax"
+    if not taken.finite:
+        return f"it was given {plural(taken.nan + taken.inf, 'value that is', 'values that are')} not finite{where}"
+    if born.name == born.node and (why := _cause_in_a_derivative(born, where)):
+        return why
+    match born.kind.removesuffix("_"):
+        case kind if kind.startswith("nll_loss") and born.given.nan:
+            return NO_LABEL
+        case "div" if born.number == 0:
+            return f"a division by the number 0{where}"
+        case "add" | "sub" | "mul" | "div" | "pow" | "fill" | "full" if born.number and not math.isfinite(born.number):
+            return f"{GIVEN_NUMBER} {number(born.number)}{where}"
+        case "log" | "log2" | "log10" if first.low < 0:
+            return f"the logarithm of a negative number, {number(first.low)}, is NaN"
+        case "log" | "log2" | "log10":
+            return "the logarithm of 0 is -Inf"
+        case "sqrt" if first.low < 0:
+            return f"the root of a negative number, {number(first.low)}, is NaN"
+        case "exp":
+            return f"exp({number(first.high)}) is beyond {largest_of(born.dtype)}"
+        case "div" if len(born.taken) > 1 and born.taken[1].zeros:
+            return f"{'0 divided by 0 is NaN' if born.given.nan else 'a division by 0 is Inf'}{where}"
+        case "reciprocal" | "rsqrt" if first.zeros:
+            return f"a division by 0 is Inf{where}"
+        case "pow" if why := _cause_in_a_power(born, first):
+            return f"{why}{where}"
+        case "mean" if first.low != first.low:
+            return MEAN_OF_NONE
+        case "log1p" if first.low <= -1:
+            return "log1p of -1 is -Inf, and of less NaN"
+        case "lgamma" | "digamma" if first.low > 0:
+            pass
+        case "atanh" | "erfinv" | "logit" | "lgamma" | "digamma" | "acos" | "asin" | "acosh" | "remainder" | "fmod":
+            return (
+                f"it has no finite value for one of what it was given, from {number(first.low)} to {number(first.high)}"
+            )
+        case "_to_copy":
+            return f"{number(taken.largest)} does not fit into {dtype}, whose largest number is {number(most)}"
+    if born.given.inf or taken.largest > math.sqrt(most) / 100:
+        is_difference = born.given.nan and not born.given.inf
+        sums = "Inf - Inf, which is NaN" if is_difference else f"{BEYOND} {largest_of(born.dtype)}"
+        return f"inputs up to {number(taken.largest)} gave {sums}{where}"
+    of = f" of finite values up to {number(taken.largest)}" if taken.largest == taken.largest else ""
+    return f"it made {born.given.nan:,} NaN{of}{where}"
+
+
+def _cause_in_a_derivative(born: Watched, where: str) -> str:
+    """Return why a derivative of the loss code is not finite; "" where nothing that was saved for it says so."""
+    saved = together(born.taken[1:])  # behind the gradient that came to it
+    name = operation_of(born.name)
+    if saved.zeros and any(part in name for part in _DIVIDES):
+        return f"{'0 divided by 0 is NaN' if born.given.nan else 'a division by 0 is Inf'}{where}"
+    if saved.largest != saved.largest or together(born.taken).largest > math.sqrt(_most(born.dtype)) / 100:
+        return ""
+    of = f"the derivative of {name}"
+    return f"{of} is not finite for one of what it was given, from {number(saved.low)} to {number(saved.high)}"
+
+
+def _cause_in_a_power(born: Watched, first: Values) -> str:
+    """Return why a power is not finite; "" where it is too large."""
+    if born.given.nan:
+        return OF_NEGATIVE
+    if born.number is not None:  # a negative exponent, or 0 as the base
+        return f"a division by {'0' if first.zeros or born.number == 0 else 'a number near 0'} is Inf"
+    if len(born.taken) > 1 and born.taken[1].low < 0:
+        return "a power that is too large, or a negative one of 0, is Inf"
+    return ""

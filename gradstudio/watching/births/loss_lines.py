@@ -1,0 +1,129 @@
+"""The lines of a script that compute the operations of its loss code, and what the variables on them hold."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gradstudio.core.provenance import operation_of
+from gradstudio.engine.operation_watcher import values_of
+from gradstudio.watching.script import source_lines
+from gradstudio.watching.script.model_layers import ModelLike
+from gradstudio.watching.script.script_names import variables
+from gradstudio.watching.script.source_lines import Site
+
+BEGAN = "the backward pass began at"  # a source where no line of the operation is known
+
+
+def begins_at() -> str:
+    """Return the source of a backward pass that begins now."""
+    frame = source_lines.calling_frame()
+    return "" if frame is None else f"{BEGAN} {source_lines.Place(frame.f_code.co_filename, frame.f_lineno).text}"
+
+
+def line_of(operations: Sequence[str], model: ModelLike) -> str:
+    """Return the line of the script that calls one of the operations; "" where there is not exactly one."""
+    places = {site.place for each in operations for site in sites_of(each, model)}
+    return places.pop().text if len(places) == 1 else ""
+
+
+def line_in_model(operation: str, model: ModelLike) -> str:
+    """Return the line of the model's code that calls an operation; "" where there is not exactly one."""
+    classes = {type(module) for module in model.modules()}
+    places = {
+        site.place
+        for file in source_lines.files_of_classes(classes)
+        for site in source_lines.calls_of(operation, file)
+        if any(first <= site.place.line <= last for first, last in source_lines.lines_of_classes(classes, file))
+    }
+    return places.pop().text if len(places) == 1 else ""
+
+
+def sites_of(operation: str, model: ModelLike) -> list[Site]:
+    """Return where the script calls an operation outside of the model's code. What stands behind the line at work in
+    the same function was not called yet."""
+    frame = source_lines.calling_frame()
+    file = frame.f_code.co_filename if frame is not None else getattr(sys.modules["__main__"], "__file__", None)
+    if not file:
+        return []
+    found: list[Site] = []
+    for each in source_lines.beside(file):
+        ranges = source_lines.lines_of_classes({type(module) for module in model.modules()}, each)
+        found += source_lines.calls_of(operation, each, ranges)
+    if frame is None:
+        return found
+    own = {line for *_, line in frame.f_code.co_lines()}
+    return [
+        site
+        for site in found
+        if site.place.file != file or site.place.line <= frame.f_lineno or site.place.line not in own
+    ]
+
+
+class LossLines:
+    """The lines of nodes of autograd's graph, which are given in the order in which they were computed."""
+
+    def __init__(self, nodes: Sequence[Any], model: ModelLike) -> None:
+        self._nodes, self._model = nodes, model
+        self._sites: dict[str, list[Site]] = {}
+
+    def site_of(self, node: Any) -> Site | None:
+        """Return the place that computed a node: the only one that does so, or the one of as many as there are such
+        nodes."""
+        operation = operation_of(node.name())
+        if (sites := self._sites.get(operation)) is None:
+            sites = self._sites[operation] = sites_of(operation, self._model)
+        if len({site.place for site in sites}) == 1:
+            return sites[0]
+        alike = [each for each in self._nodes if operation_of(each.name()) == operation]
+        is_one_each = len({site.function for site in sites}) == 1 and len(alike) == len(sites)
+        return sites[alike.index(node)] if is_one_each and node in alike else None
+
+
+def operand(site: Site, place: int) -> Tensor | None:
+    """Return the number or tensor that stands at this place of an operation in the script, where it can be read without
+    running anything; None else."""
+    match site.call:
+        case ast.BinOp(left=left, right=right):
+            written = [left, right]
+        case ast.Call(func=ast.Attribute(value=value), args=args):
+            written = args if isinstance(value, ast.Name) and value.id in ("torch", "F") else [value, *args]
+        case _:
+            return None
+    frame = source_lines.frame_at(site.place)
+    found = (
+        _read(written[place], {**frame.f_globals, **frame.f_locals} if frame else {}) if place < len(written) else None
+    )
+    if isinstance(found, (int, float)):
+        return torch.tensor(float(found))
+    return found.detach() if isinstance(found, Tensor) else None
+
+
+def _read(written: ast.expr, names: dict[str, Any]) -> Any:
+    match written:
+        case ast.Constant(value=value):
+            return value
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
+            return -value
+        case ast.Name(id=name):
+            return names.get(name)
+        case ast.Attribute(value=ast.Name(id=name), attr=attribute):
+            return getattr(names.get(name), "__dict__", {}).get(attribute)
+    return None
+
+
+def name_of_broken(held: Tensor | None) -> str:
+    """Return what the script calls a tensor that is not finite and takes no gradient, or, where it is not known, the
+    only such tensor among the variables at hand; "" where that is not one."""
+    found: dict[str, None] = {}
+    for name, value in variables():
+        if type(value) is Tensor and value.grad_fn is None and value.is_floating_point() and not name.startswith("_"):
+            same = held is None or (value.data_ptr() == held.data_ptr() and value.shape == held.shape)
+            if same and not values_of(value).finite:
+                found[name] = None
+    return next(iter(found)) if len(found) == 1 or (found and held is not None) else ""

@@ -1,0 +1,309 @@
+"""What is known of the values in loss code, the part of autograd's graph between the outputs of a model and the loss:
+its operations were not watched, so it is what autograd has saved of them, and what can be computed of that again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from gradstudio.core.provenance import ProvenanceUnknown, operation_of
+from gradstudio.engine.operation_watcher import values_of
+from gradstudio.watching.births.kept_pass import KeptPass
+from gradstudio.watching.births.loss_lines import LossLines, operand
+from gradstudio.watching.script.model_layers import ModelLike
+
+MOST_NODES = 10_000  # of autograd's graph that are looked at
+MOST_HELD = 40  # operations of loss code; longer code is looked at before the backward pass
+_SAVED = "gradstudio saved"  # of a node: what autograd has saved for it
+VIEWS = {"t", "transpose", "view", "reshape", "permute", "expand", "to_copy", "unsafe_view", "squeeze", "unsqueeze"}
+LABELLED = ("nll_loss", "nll_loss2d")  # losses that leave some labels out
+MEAN = 1  # as torch numbers the reductions of its losses
+_RESULTS = ("result", "result0", "result1")  # the first that was saved tells most: ctc_loss has a table of -Inf too
+_EXPONENT = "exponent"  # a number, where all else is a tensor
+_COUNTS = {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
+# Place of what autograd has saved among the inputs, counted from the last of them where it is negative.
+_PLACES = {
+    "self": 0, "input": 0, "x1": 0, "other": 1, "target": 1, "x2": 1, _EXPONENT: 1,
+    "mat1": -2, "batch1": -2, "vec1": -2, "mat2": -1, "batch2": -1, "vec2": -1,
+}  # fmt: skip
+ROLES = {"target": "target", "other": "second operand", "self": "input", "weight": "weight"}
+
+# The operations that are computed again, of a node, the number of its result, and its inputs.
+_UNARY = (
+    "log", "log2", "log10", "log1p", "acos", "asin", "atan", "cosh", "sinh", "sin", "cos", "abs", "neg", "exp", "exp2",
+    "expm1", "sqrt", "rsqrt", "reciprocal", "sigmoid", "tanh", "relu", "erf", "erfinv", "atanh", "lgamma",
+)  # fmt: skip
+_AGAIN: dict[str, Callable[..., Tensor]] = {
+    **{name: (lambda node, number, x, of=name: getattr(torch, of)(x)) for name in _UNARY},
+    "mul": lambda node, number, x, y: x * y,
+    "div": lambda node, number, x, y: x / y,
+    "add": lambda node, number, x, y: x + node._saved_alpha * y,
+    "sub": lambda node, number, x, y: x - node._saved_alpha * y,
+    "rsub": lambda node, number, x, y: y - node._saved_alpha * x,
+    "pow": lambda node, number, x, y: x**y,
+    **dict.fromkeys(("mm", "bmm", "mv", "dot"), lambda node, number, x, y: x @ y),
+    "sum": lambda node, number, x: x.sum(list(map(_signed, getattr(node, "_saved_dim", ()))) or None),
+    "mean": lambda node, number, x: x.mean(list(map(_signed, getattr(node, "_saved_dim", ()))) or None),
+    "clamp": lambda node, number, x: x.clamp(node._saved_min, node._saved_max),
+    "clamp_min": lambda node, number, x: x.clamp_min(node._saved_min),
+    "clamp_max": lambda node, number, x: x.clamp_max(node._saved_max),
+    "select": lambda node, number, x: x.select(_signed(node._saved_dim), _signed(node._saved_index)),
+    "slice": lambda node, number, x: x[(slice(None),) * (_signed(node._saved_dim) % x.dim()) + (_sliced(node),)],
+    "unbind": lambda node, number, x: x.unbind(_signed(node._saved_dim))[number],
+    "split": lambda node, number, x: x.split(node._saved_split_size, _signed(node._saved_dim))[number],
+    "t": lambda node, number, x: x.t(),
+    "transpose": lambda node, number, x: x.transpose(_signed(node._saved_dim0), _signed(node._saved_dim1)),
+    "permute": lambda node, number, x: x.permute(list(map(_signed, node._saved_dims))),
+    "expand": lambda node, number, x: x.expand(node._input_metadata[0].shape),
+    "to_copy": lambda node, number, x: x.to(node._input_metadata[0].dtype),
+    **dict.fromkeys(
+        ("view", "reshape", "unsafe_view", "squeeze", "unsqueeze", "clone", "alias"),
+        lambda node, number, x: x.reshape(node._input_metadata[0].shape),
+    ),
+}  # fmt: skip
+
+
+class Input(NamedTuple):
+    """One thing that an operation was given. `tensor` is None where it is not known, `maker` where it takes no
+    gradient."""
+
+    role: str
+    tensor: Tensor | None
+    maker: Any
+
+
+class LossCode:
+    """The operations behind some roots, in the order in which they were computed. `known` are the results that the
+    caller has; `past_mended`: with those before a `nan_to_num`."""
+
+    def __init__(
+        self, roots: Sequence[Any], mark: str, model: ModelLike, known: Mapping[tuple[Any, int], Tensor] | None = None,
+        *, past_mended: bool = False,
+    ) -> None:  # fmt: skip
+        self._mark = mark
+        every = nodes_behind(roots, mark, past_mended=past_mended)
+        self.nodes = in_order(node for node in every if mark not in node.metadata and not is_leaf(node))
+        self.lines = LossLines(self.nodes, model)
+        self._results: dict[Any, dict[int, Tensor | None]] = {}  # of each node, by the number of the result
+        for (node, number), tensor in (known or {}).items():
+            self._results.setdefault(node, {})[number] = tensor
+        for node in self.nodes:
+            for each, (maker, number) in zip(self._placed(node), node.next_functions, strict=True):
+                if maker is not None and each.tensor is not None and operation_of(node.name()) != "nan_to_num":
+                    self._results.setdefault(maker, {}).setdefault(number, each.tensor)
+
+    def inputs(self, node: Any) -> list[Input]:
+        """Return what an operation was given: what takes a gradient or stands beside that, then what else was saved."""
+        numbers = [number for _, number in node.next_functions]
+        found = self._placed(node)
+        for place, (each, number) in enumerate(zip(found, numbers, strict=True)):
+            if each.tensor is None:
+                tensor = self._written(node, place) if each.maker is None else self._result(each.maker, number)
+                found[place] = each._replace(tensor=tensor)
+        beside = {
+            name: tensor for name, tensor in saved_of(node).items()
+            if name not in (*_RESULTS, _EXPONENT) and _place(name, len(numbers)) not in range(len(numbers))
+        }  # fmt: skip
+        return found + [Input(ROLES.get(name, name), tensor, None) for name, tensor in beside.items()]
+
+    def _placed(self, node: Any) -> list[Input]:
+        makers = [maker for maker, _ in node.next_functions]
+        saved = {_place(name, len(makers)): (name, tensor) for name, tensor in saved_of(node).items()}
+        return [
+            Input(ROLES.get(name, name), tensor, maker)
+            for place, maker in enumerate(makers)
+            for name, tensor in [saved.get(place, ("other" if place else "self", None))]
+        ]
+
+    def given(self, node: Any) -> Tensor | None:
+        """Return the result of an operation, or what is finite where that is; None where neither is known."""
+        self._result(node, 0)
+        known = [tensor for tensor in self._results[node].values() if tensor is not None]
+        if known:
+            return next((tensor for tensor in known if not values_of(tensor).finite), known[0])
+        saved, operation = saved_of(node), operation_of(node.name())
+        if known := [saved[name] for name in _RESULTS if name in saved]:
+            return known[0]
+        if operation in LABELLED and getattr(node, "_saved_reduction", None) == MEAN:
+            return saved["self"].new_zeros(()) / saved["total_weight"]  # finite, unless it is that of no label
+        if operation == "mse_loss" and {"self", "target"} <= saved.keys():
+            return (saved["self"] - saved["target"]).square()
+        if operation == "div" and "other" in saved and bool((saved["other"] == 0).any()):
+            return torch.ones((), device=saved["other"].device) / saved["other"]  # 0 or not, it is not finite by 0
+        return None
+
+    def _result(self, node: Any, number: int) -> Tensor | None:
+        results = self._results.setdefault(node, {})
+        if number not in results:
+            results[number] = None
+            results[number] = self._computed(node, number)
+        return results[number]
+
+    def _computed(self, node: Any, number: int) -> Tensor | None:
+        if self._mark in node.metadata:
+            output = node.metadata.get((self._mark, number))
+            return None if output is None else node.metadata[self._mark].result(output)
+        if is_leaf(node):
+            return node.variable.detach()
+        saved, operation = saved_of(node), operation_of(node.name())
+        if "result" in saved:
+            return saved["result"]
+        if operation not in _AGAIN:
+            return None
+        inputs = [each.tensor for each in self.inputs(node)[: len(node.next_functions)]]
+        if operation == "pow" and len(inputs) == 1:
+            inputs.append(saved.get(_EXPONENT))
+        if operation == "rsub" and len(inputs) == 1:
+            inputs.append(self._written(node, 0))
+        if any(each is None for each in inputs):
+            return None
+        try:
+            with torch.no_grad():
+                found = _AGAIN[operation](node, number, *inputs)
+        except (RuntimeError, TypeError, AttributeError, IndexError):
+            return None
+        shape = shape_of(node, number)
+        return found.reshape(shape) if found.numel() == shape.numel() else None
+
+    def _written(self, node: Any, place: int) -> Tensor | None:
+        """Return an operand that takes no gradient, as the script has it."""
+        if operation_of(node.name()) not in ("add", "sub", "rsub"):
+            return None
+        site = self.lines.site_of(node)
+        found = None if site is None else operand(site, place)
+        fits = found is not None and (found.dim() == 0 or _fits(found.shape, shape_of(node, 0)))
+        return found if fits else None
+
+
+def _fits(shape: torch.Size, whole: torch.Size) -> bool:
+    try:
+        return torch.broadcast_shapes(shape, whole) == whole
+    except RuntimeError:
+        return False
+
+
+def shape_of(node: Any, number: int = 0) -> torch.Size:
+    """Return the shape of a result of a node; that of nothing where torch does not tell."""
+    told = getattr(node, "_input_metadata", None)
+    return torch.Size(told[number].shape) if told and number < len(told) else torch.Size([0])
+
+
+def in_order(nodes: Iterable[Any]) -> list[Any]:
+    """Return nodes in the order in which they were computed."""
+    return sorted(nodes, key=lambda node: node._sequence_nr())
+
+
+def is_leaf(node: Any) -> bool:
+    return node.name().endswith("AccumulateGrad")
+
+
+def nodes_behind(roots: Sequence[Any], mark: str, most: int = MOST_NODES, *, past_mended: bool = True) -> list[Any]:
+    """Return the graph behind the roots, inputs first, as far as the outputs of the model, which are in it too.
+    `past_mended`: and what stands before a `nan_to_num`."""
+    found: dict[Any, None] = {}
+    waiting = [(node, False) for node in roots if node is not None]
+    seen: set[Any] = set()
+    while waiting:
+        node, done = waiting.pop()
+        if done:
+            found[node] = None
+        elif node not in seen:
+            seen.add(node)
+            waiting.append((node, True))
+            if mark not in node.metadata and (past_mended or operation_of(node.name()) != "nan_to_num"):
+                waiting += [(following, False) for following, _ in node.next_functions if following is not None]
+        if len(seen) > most:
+            raise ProvenanceUnknown(f"the loss code has more than {most:,} operations")
+    return list(found)
+
+
+def passes_of(roots: Sequence[Any], mark: str) -> list[KeptPass]:
+    """Return the passes of the model from which the loss behind some nodes was computed, the first one first."""
+    return list(dict.fromkeys(node.metadata[mark] for node in nodes_behind(roots, mark) if mark in node.metadata))
+
+
+# ---- what autograd has saved
+
+
+@dataclass
+class _SavedInputs:
+    """What autograd has saved for a node, while the births of several optimizers hold it."""
+
+    saved: dict[str, Tensor]
+    holders: int = 0
+
+
+def hold(nodes: Iterable[Any]) -> list[Any]:
+    """Keep what autograd has saved for nodes beyond the backward pass, until `let_go`. Return them."""
+    found = list(nodes)
+    for node in found:
+        if (held := node.metadata.get(_SAVED)) is None:
+            held = node.metadata[_SAVED] = _SavedInputs(saved_of(node))
+        held.holders += 1
+    return found
+
+
+def let_go(nodes: Iterable[Any]) -> None:
+    for node in nodes:
+        if (held := node.metadata.get(_SAVED)) is not None:
+            held.holders -= 1
+            if not held.holders:
+                del node.metadata[_SAVED]
+
+
+_saved_names: dict[str, tuple[str, ...]] = {}  # by the name of a node
+
+
+def saved_of(node: Any) -> dict[str, Tensor]:
+    """Return the tensors that autograd has saved for a node; nothing after the backward pass has freed them."""
+    if (held := node.metadata.get(_SAVED)) is not None:
+        return held.saved
+    kind = node.name()
+    if kind not in _saved_names:
+        _saved_names[kind] = tuple(name for name in dir(node) if name.startswith("_saved_"))
+    found: dict[str, Tensor] = {}
+    for name in _saved_names[kind]:
+        try:
+            value = getattr(node, name)
+        except (RuntimeError, AttributeError):  # freed, or changed in place since
+            continue
+        if name == f"_saved_{_EXPONENT}" and isinstance(value, (int, float)):
+            value = torch.tensor(float(value))
+        if isinstance(value, Tensor) and name == "_saved_other" and value.dtype in _COUNTS:
+            value = value.to(torch.get_default_dtype())  # as for the number of those that are left in a mean
+        if isinstance(value, Tensor) and value.is_floating_point():
+            found[name.removeprefix("_saved_")] = value.detach()
+    return found
+
+
+def _place(saved: str, inputs: int) -> int | None:
+    """Return the place of what was saved among so many inputs of an operation; None where that cannot be told."""
+    place = _PLACES.get(saved)
+    return place if place is None or place >= 0 else inputs + place
+
+
+def _sliced(node: Any) -> slice:
+    return slice(_signed(node._saved_start), _signed(node._saved_end), node._saved_step)
+
+
+def _signed(saved: Any) -> Any:
+    """Return a number that autograd has saved: it takes a negative one for a large one."""
+    return saved - (1 << 64) if saved is not None and saved >= 1 << 63 else saved
+
+
+def is_whole_power(node: Any) -> bool:
+    """Return whether a node is a power of 1 or more, whose derivative is finite wherever the power is."""
+    exponent = getattr(node, f"_saved_{_EXPONENT}", None) if operation_of(node.name()) == "pow" else None
+    return isinstance(exponent, (int, float)) and exponent >= 1
+
+
+def weight_behind(node: Any) -> nn.Parameter | None:
+    """Return the weight that a node gives, or another view of it; None where it gives none."""
+    while node is not None and operation_of(node.name()) in VIEWS and len(node.next_functions) == 1:
+        node = node.next_functions[0][0]
+    found = getattr(node, "variable", None) if node is not None and is_leaf(node) else None
+    return found if isinstance(found, nn.Parameter) else None
