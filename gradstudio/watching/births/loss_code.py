@@ -15,7 +15,7 @@ from gradstudio.core.diagnosis.birth_remedies import CHANGED_BY_A_HOOK
 from gradstudio.core.provenance import Phase, Provenance, ProvenanceUnknown, operation_of
 from gradstudio.engine import birth
 from gradstudio.engine.operation_watcher import NOTHING, Values, Watched, together, values_of
-from gradstudio.watching.births import loss_lines
+from gradstudio.watching.births import operation_lines
 from gradstudio.watching.births.kept_pass import KeptPass
 from gradstudio.watching.births.loss_values import (
     MOST_HELD,
@@ -152,7 +152,7 @@ def born_in_a_pass(roots: Sequence[Tensor], model: ModelLike) -> Provenance | No
         if given is None or not values_of(given).nan or any(each.tensor is None for each in inputs):
             continue
         if inputs and _all_finite([each.tensor for each in inputs]):
-            source = loss_lines.line_in_model(operation_of(node.name()), model)
+            source = operation_lines.line_in_model(operation_of(node.name()), model)
             return _provenance("forward", [node], inputs, given, source)
     return None
 
@@ -206,7 +206,7 @@ class _Search:
             raise ProvenanceUnknown(f"{_called(weight, self._model)} held {values.broken}{BEFORE_THE_LOSS}")
         held = NOTHING._replace(nan=values_of(given).nan if given is not None else 1)
         what = "NaN" if broken.tensor is None else (held := values_of(broken.tensor)).broken
-        name = loss_lines.name_of_broken(broken.tensor)
+        name = operation_lines.name_of_broken(broken.tensor)
         cause = f"its {broken.role}{f', `{name}`,' if name else ''} holds {what}, which the model did not compute"
         return self._told([node], [broken], given, held, cause=cause if name else f"{cause}: {_TARGETS}")
 
@@ -222,7 +222,7 @@ class _Search:
         sites = [self.code.lines.site_of(node) for node in nodes]
         places = {site.place if site else None for site in sites}
         place = places.pop() if len(places) == 1 else None
-        return place.text if place else loss_lines.begins_at()
+        return place.text if place else operation_lines.begins_at()
 
     def _look_at_weights(self, node: Any) -> None:
         """Raise ProvenanceUnknown where an operation comes after a weight that is not finite."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from gradstudio.core.provenance import ProvenanceUnknown, operation_of
 from gradstudio.engine.operation_watcher import values_of
 from gradstudio.watching.births.kept_pass import KeptPass
-from gradstudio.watching.births.loss_lines import LossLines, operand
+from gradstudio.watching.births.operation_lines import LossLines, operand
 from gradstudio.watching.script.model_layers import ModelLike
 
 MOST_NODES = 10_000  # of autograd's graph that are looked at

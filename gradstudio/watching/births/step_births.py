@@ -19,7 +19,7 @@ from gradstudio.core.provenance import Provenance, ProvenanceUnknown
 from gradstudio.core.unknown import UNKNOWN, is_known
 from gradstudio.engine.operation_watcher import is_finite, values_of
 from gradstudio.engine.torch_internals import autograd_nodes, heard_clipping, seen_operations
-from gradstudio.watching.births import loss_code, loss_lines, loss_values, model_code
+from gradstudio.watching.births import loss_code, loss_values, model_code, operation_lines
 from gradstudio.watching.births.hooked_module import HookedModule
 from gradstudio.watching.births.kept_pass import NO_AUTOCAST, KeptPass, autocast_now, version
 from gradstudio.watching.births.pass_state import PLAIN_STATE
@@ -143,7 +143,7 @@ class Births:
             return None
         pending = _PendingLoss(tuple(roots), scaled, tuple(losses))
         if later and (held := loss_code.held_nodes(roots, self.mark)) is not None:
-            place, began = self._micro_batch(roots), loss_lines.begins_at()
+            place, began = self._micro_batch(roots), operation_lines.begins_at()
             self._pending.append(pending._replace(place=place, held=held, began=began))
             return None
         return self._birth_of_pending(pending)
@@ -175,7 +175,7 @@ class Births:
         for pending in self._pending:
             if not math.isfinite(number):
                 found = found or self._birth_of_pending(pending)
-                if found is not None and found.source.startswith(loss_lines.BEGAN):
+                if found is not None and found.source.startswith(operation_lines.BEGAN):
                     found = replace(found, source=pending.began)
         self._let_go_of_pending(0)
         return found
@@ -570,7 +570,7 @@ def _broken_inputs(kept: KeptPass) -> list[Tensor]:
 
 def _without_line_at_work(found: Provenance | None) -> Provenance | None:
     """Return what was found without the line at work, where that is not the one of the backward pass."""
-    return replace(found, source="") if found is not None and found.source.startswith(loss_lines.BEGAN) else found
+    return replace(found, source="") if found is not None and found.source.startswith(operation_lines.BEGAN) else found
 
 
 def _number(losses: Sequence[Tensor], broken: Sequence[Tensor]) -> float:

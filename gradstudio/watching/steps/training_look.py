@@ -18,7 +18,7 @@ from gradstudio.core.history import LOOK_EVERY
 from gradstudio.core.text import plural
 from gradstudio.engine.operation_watcher import values_of
 from gradstudio.watching.births.loss_graph import faults_of, in_words, is_undivided_mean
-from gradstudio.watching.births.loss_lines import line_of
+from gradstudio.watching.births.operation_lines import line_of
 from gradstudio.watching.births.step_births import Births
 from gradstudio.watching.hearing.hooks import Roots
 from gradstudio.watching.hearing.leaves import leaves_before
