@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 import gradstudio
 from gradstudio.cli import app
 from gradstudio.commands import exit_codes
+from gradstudio.core import exercise, presets
 from gradstudio.core.experiment import KNOBS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -113,6 +114,16 @@ def test_the_first_command_of_a_page_works(page: Path, tmp_path: Path, monkeypat
             cause = json.loads(found.stdout)["findings"][0]
             assert cause["rule"] == "exploding_gradient"
             assert set(cause["explains"]) == {"update_ratio_high", "nonfinite_loss", "loss_spike"}
+
+
+def test_a_preset_and_an_exercise_can_be_written_like_the_examples(tmp_path: Path) -> None:
+    preset, asking, notes = (block for block in code(ROOT / "docs" / "presets.md") if re.match(r"schema|\[", block))
+    file = tmp_path / "my.toml"
+    file.write_text("\n".join((preset, asking, notes)), encoding="utf-8")
+    assert len(presets.read(file).lesson) == 4
+    (text,) = (block for block in code(ROOT / "docs" / "course.md") if block.startswith("schema"))
+    file.write_text(text, encoding="utf-8")
+    assert len(exercise.read(file).question) == 2
 
 
 def test_the_script_that_is_to_break_does_so(tmp_path: Path) -> None:
