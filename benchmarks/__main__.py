@@ -1,7 +1,8 @@
-"""python -m benchmarks [step watch window stalls drawing startup memory rewind ranks map faults]: measure, and print a table in
+"""python -m benchmarks [step watch window stalls drawing startup memory rewind ranks map faults reports]: measure, and print a table in
 Markdown. On an otherwise quiet machine.
 
-map and faults take some minutes, and come only where they are asked for. Alone faults has options: python -m benchmarks faults -h."""
+map, faults and reports take some minutes, and come only where they are asked for. Alone faults and reports have options:
+python -m benchmarks faults -h."""
 
 from __future__ import annotations
 
@@ -10,7 +11,20 @@ import sys
 
 from benchmarks.table import machine, markdown
 
-PARTS = ("step", "watch", "window", "stalls", "drawing", "startup", "memory", "rewind", "ranks", "map", "faults")
+PARTS = (
+    "step",
+    "watch",
+    "window",
+    "stalls",
+    "drawing",
+    "startup",
+    "memory",
+    "rewind",
+    "ranks",
+    "map",
+    "faults",
+    "reports",
+)
 
 
 def main(asked: list[str]) -> int:
@@ -18,13 +32,17 @@ def main(asked: list[str]) -> int:
         from benchmarks import faults
 
         return faults.main(asked[1:])
+    if asked[:1] == ["reports"]:
+        from benchmarks import reports
+
+        return reports.main(asked[1:])
     unknown = [part for part in asked if part not in PARTS]
     if unknown:
         print(f"no benchmark {unknown[0]}; there are: {', '.join(PARTS)}", file=sys.stderr)
         return 2
     print(machine(), end="\n\n")
     figures = (
-        figure for part in asked or PARTS[:-2] for figure in importlib.import_module(f"benchmarks.{part}").figures()
+        figure for part in asked or PARTS[:-3] for figure in importlib.import_module(f"benchmarks.{part}").figures()
     )
     for line in markdown(figures):
         print(line, flush=True)

@@ -1,0 +1,205 @@
+"""One script: what it promises, the processes that run it, and whether what is said of it names the cause that people
+found. What counts as that stands in the script, and was written from the report before any tool saw the script:
+
+    # want: named=RULE,RULE; birth=REGEX; says=REGEX; heals=REGEX; module=REGEX
+
+named   rules of which one has to be found
+birth   the operation in which the first NaN or Inf was born, where there is one
+says    what the words of that finding have to hold, where the rule alone does not say the cause
+heals   the cure, as the first remedy of the first finding
+module  the class or name of the module with the first NaN, for a tool that knows modules alone
+control a bug that nobody can name from a single run;  calm: a healthy script"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import zlib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+SEED, ASIDE = 53, 3  # one of so many is put aside
+SECONDS = 180  # a process may take
+KEYS = ("named", "birth", "says", "heals", "module", "control", "calm")
+_FUNCTION = re.compile(r"Function '(\w+)' returned nan")
+_FRAME = re.compile(r"^ {10,}(\S+ \w+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Case:
+    path: Path
+    want: dict[str, str]
+
+    @property
+    def name(self) -> str:
+        return self.path.stem
+
+    @property
+    def aside(self) -> bool:
+        return zlib.crc32(f"{SEED} {self.name}".encode()) % ASIDE == 0
+
+    @property
+    def group(self) -> str:
+        if "calm" in self.want:
+            return "healthy"
+        return "control" if "control" in self.want else "NaN or Inf" if "birth" in self.want else "no NaN"
+
+
+@dataclass
+class Result:
+    """What was said of a script, and of it with its cure."""
+
+    name: str
+    group: str
+    aside: bool
+    reproduced: bool  # ill without the cure, and well with it
+    named: bool = False
+    first: bool = False
+    heals: bool = False
+    silent: bool = True
+    findings: list[str] = field(default_factory=list)  # severity and rule
+    birth: str = ""
+    remedy: str = ""
+    alarms: list[str] = field(default_factory=list)  # critical findings of a healthy run, here or with the cure
+    warnings: list[str] = field(default_factory=list)  # the same of warnings
+    unchanged: bool = True  # stdout and exit code are those of the bare run
+    cost: float = 0.0  # CPU time of the watched process to the bare one
+    torch_warns: list[str] = field(default_factory=list)
+    anomaly: bool | None = None  # named by PyTorch's anomaly mode; None: not run
+    debugger: bool | None = None  # and by Hugging Face's debugger
+    peers_alarm: list[str] = field(default_factory=list)  # of a healthy run
+
+
+def case(path: Path) -> Case:
+    line = next(line for line in path.read_text().splitlines() if line.startswith("# want: "))
+    want = dict((part.partition("=")[0].strip(), part.partition("=")[2]) for part in line[8:].split("; "))
+    if unknown := set(want) - set(KEYS):
+        raise ValueError(f"{path.name}: {unknown} is not known")
+    return Case(path, want)
+
+
+def cases() -> list[Case]:
+    return [case(path) for folder in ("bugs", "healthy") for path in sorted((HERE / folder).glob("*.py"))]
+
+
+@dataclass(frozen=True)
+class _Ended:
+    code: int
+    out: str
+    err: str
+    seconds: float  # CPU
+
+    @property
+    def verdict(self) -> str:
+        return (self.out.strip().splitlines() or [""])[-1]
+
+
+def _run(command: Sequence[str], folder: str) -> _Ended:
+    data = {f"XDG_{name}_HOME": folder for name in ("DATA", "CONFIG", "CACHE")}
+    environment = os.environ | data | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        process = subprocess.Popen(
+            ["timeout", str(SECONDS), *command], cwd=folder, env=environment, stdout=out, stderr=err
+        )
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        out.seek(0), err.seek(0)
+        return _Ended(process.returncode, out.read(), err.read(), used.ru_utime + used.ru_stime)
+
+
+def judged(case: Case, peers: str = "") -> Result:
+    """Run a script bare and watched, with and without its cure. `peers`: a Python that has what others made."""
+    result = Result(case.name, case.group, case.aside, reproduced=True)
+    with tempfile.TemporaryDirectory() as folder:
+        bare = _run([sys.executable, str(case.path)], folder)
+        watched, runs = _watched(case.path, folder, "ill")
+        bare_cured, watched_cured, cured = bare, watched, runs
+        if case.group != "healthy":
+            result.reproduced = bare.verdict != "well"
+            _judge(result, case.want, runs)
+            bare_cured = _run([sys.executable, str(case.path), "--cured"], folder)
+            watched_cured, cured = _watched(case.path, folder, "well", "--cured")
+        result.reproduced &= bare_cured.verdict == "well"
+        result.unchanged = _same(bare, watched) and _same(bare_cured, watched_cured)
+        result.cost = watched.seconds / bare.seconds
+        said = [finding for run in cured for finding in run["findings"]]
+        result.alarms = [finding["rule"] for finding in said if finding["severity"] == "critical"]
+        result.warnings = [finding["rule"] for finding in said if finding["severity"] == "warning"]
+        result.torch_warns = re.findall(r"^.*?(\w*Warning: .*)$", bare.err, re.MULTILINE)
+        if peers:
+            _ask_peers(result, case, peers, folder)
+    return result
+
+
+def _watched(path: Path, folder: str, name: str, *arguments: str) -> tuple[_Ended, list[dict[str, Any]]]:
+    out = Path(folder, f"{name}.json")
+    command = [
+        sys.executable,
+        "-m",
+        "gradstudio",
+        "watch",
+        "--library",
+        f"{folder}/library.db",
+        "--json",
+        "--out",
+        str(out),
+    ]
+    ended = _run([*command, str(path), *arguments], folder)
+    return ended, json.loads(out.read_text()) if out.exists() else []
+
+
+def _same(bare: _Ended, watched: _Ended) -> bool:
+    return (bare.out, bare.code) == (watched.out, watched.code)
+
+
+def _judge(result: Result, want: dict[str, str], runs: list[dict[str, Any]]) -> None:
+    births = [run["provenance"] for run in runs if run["provenance"]]
+    told = [f"{birth['phase']} {birth['module']} {birth['operation']}" for birth in births]
+    told += [skipped["text"] for run in runs for skipped in run["skipped_batches"]]
+    born = "birth" not in want or bool(re.search(want["birth"], "\n".join(told), re.IGNORECASE))
+
+    def names(finding: dict[str, Any]) -> bool:
+        words = " ".join([finding["title"], finding["evidence"], finding["meaning"], *finding["remedies"]])
+        says = re.search(want.get("says", ""), words, re.IGNORECASE)
+        return finding["rule"] in want["named"].split(",") and bool(says) and born
+
+    findings = [finding for run in runs for finding in run["findings"]]
+    firsts = [run["findings"][0] for run in runs if run["findings"]]
+    remedies = [remedy for finding in firsts for remedy in finding["remedies"][:1]]
+    result.findings = [f"{finding['severity']} {finding['rule']}" for finding in findings]
+    result.birth, result.remedy = "; ".join(told), "; ".join(remedies)
+    result.named, result.first = any(map(names, findings)), any(map(names, firsts))
+    result.silent = not result.named and all(finding["severity"] == "info" for finding in findings)
+    heals = want.get("heals")
+    result.heals = bool(heals) and any(re.search(heals, remedy, re.IGNORECASE) for remedy in remedies)
+
+
+def _ask_peers(result: Result, case: Case, python: str, folder: str) -> None:
+    want = case.want
+    for tool in ("anomaly", "debugger"):
+        ended = _run([python, str(HERE / "peers.py"), tool, str(case.path)], folder)
+        function = _FUNCTION.findall(ended.err) if tool == "anomaly" else _FRAME.findall(ended.out)
+        if case.group == "healthy":
+            result.peers_alarm += [f"{tool}: {function[-1]}"] if function else []
+            continue
+        line = re.findall(rf'File ".*{case.name}\.py", line \d+.*\n\s+(.*)$', ended.err, re.MULTILINE)
+        told = " ".join([*function[-1:], *(line[:-1][-1:] if tool == "anomaly" else [])])
+        sought = want.get("birth" if tool == "anomaly" else "module")
+        named = bool(function and sought) and bool(re.search(sought or "", told, re.IGNORECASE))
+        setattr(result, tool, named)
+
+
+def as_json(result: Result) -> str:
+    return json.dumps(asdict(result))
+
+
+def from_json(line: str) -> Result:
+    return Result(**json.loads(line))
