@@ -199,6 +199,7 @@ def rest(window: Window) -> None:
     window.fixes.stop()
     window.map.close(PATIENCE)
     window.map.refresh()
+    window.game.close(PATIENCE)  # a run that is begun keeps its page
     window.columns.reset()
     window.knobs.search.clear()
     window.side.runs.search.clear()
