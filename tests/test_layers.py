@@ -78,6 +78,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("steps",),
         ("ranks",),
         ("recording",),
+        ("observers",),
         ("watcher",),
         ("watched",),
         ("frameworks", "launcher", "tracebacks", "startup"),

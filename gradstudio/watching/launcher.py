@@ -17,7 +17,7 @@ from gradstudio.session.files import summary
 from gradstudio.watching import tracebacks
 from gradstudio.watching.hearing.guard import say
 from gradstudio.watching.recording.closing_lines import tell
-from gradstudio.watching.recording.watched_run import Script
+from gradstudio.watching.recording.run_facts import Script
 from gradstudio.watching.steps.watch_options import OnNonfinite, Options
 from gradstudio.watching.watched import begin as begin_watching
 from gradstudio.watching.watcher import Watcher

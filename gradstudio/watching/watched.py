@@ -14,7 +14,8 @@ from gradstudio.core import files
 from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.session.record.ranked_findings import ranked
 from gradstudio.watching.hearing.guard import say
-from gradstudio.watching.recording.watched_run import Script, WatchedRun, running_script
+from gradstudio.watching.recording.run_facts import Script, running_script
+from gradstudio.watching.recording.watched_run import WatchedRun
 from gradstudio.watching.steps.watch_options import OnNonfinite, Options
 from gradstudio.watching.watcher import Watcher
 
@@ -55,7 +56,7 @@ class Watched:
         """Every run of this training: other parameters that come to be trained begin a new one."""
         if self._watcher is None or self._observer is None:
             return []
-        self._watcher.join()
+        self._watcher.observers.join()
         observer = self._observer.joined or self._observer
         observer.deliver()
         return [run for run in self._watcher.runs if run.observer is observer]

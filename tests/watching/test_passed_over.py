@@ -17,7 +17,7 @@ from gradstudio.session.files.summary import summarize
 from gradstudio.session.record.run import Run
 from gradstudio.session.words.story import in_words
 from gradstudio.watching.recording.closing_lines import tell
-from gradstudio.watching.recording.watched_run import Script
+from gradstudio.watching.recording.run_facts import Script
 from gradstudio.watching.steps.watch_options import Options
 from gradstudio.watching.watched import Watched
 from gradstudio.watching.watcher import Watcher

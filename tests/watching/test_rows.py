@@ -21,13 +21,15 @@ from torch.utils.checkpoint import checkpoint
 from waiting import PATIENCE
 from watching.conftest import columns, gradient_norm, near, norm, runs_of, small_net, square_loss
 
-from gradstudio.core.history import COLUMNS, LAYER_METRICS, Row
+from gradstudio.core.history import LAYER_METRICS, Row
 from gradstudio.core.unknown import is_known
 from gradstudio.engine.torch_internals import heard_clipping
 from gradstudio.session.record.ranked_findings import ranked
 from gradstudio.session.running.investigation import sentence
 from gradstudio.watching.births import step_births as births
-from gradstudio.watching.recording.watched_run import Script
+from gradstudio.watching.measuring.parameters import NOT_MEASURED, Gradient
+from gradstudio.watching.recording.run_facts import Script
+from gradstudio.watching.steps.measured_step import MeasuredStep
 from gradstudio.watching.steps.script_facts import settings_of
 from gradstudio.watching.steps.watch_options import Options
 from gradstudio.watching.watched import Watched
@@ -794,7 +796,10 @@ def test_a_row_that_another_thread_records_is_waited_for(watch: Watch) -> None:
 
     found._writer.record = slowly
     layers = np.zeros((len(LAYER_METRICS), len(run.history.layers)), np.float32)
-    found._rows.append(Row(**dict.fromkeys(COLUMNS, 1.0) | {"step": 1, "loss": math.nan}, layers=layers))
+    gradient, settings = Gradient(1.0, 0, layers), run.history.settings[0][1]
+    found._rows.append(
+        MeasuredStep(1, math.nan, gradient, NOT_MEASURED, 1.0, "none", 0.01, 1.0, False, 1.0, False, None, settings)
+    )
     other = threading.Thread(target=found.gather)
     other.start()
     assert begun.wait(PATIENCE)

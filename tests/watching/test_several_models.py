@@ -18,7 +18,8 @@ from watching.test_births import Odd, root
 from gradstudio.core.provenance import Provenance
 from gradstudio.watching import watched
 from gradstudio.watching.births.step_births import Births
-from gradstudio.watching.recording.watched_run import Script, WatchedRun
+from gradstudio.watching.recording.run_facts import Script
+from gradstudio.watching.recording.watched_run import WatchedRun
 from gradstudio.watching.script.model_layers import models_of
 from gradstudio.watching.watcher import Watcher
 

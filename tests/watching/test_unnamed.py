@@ -23,7 +23,7 @@ from gradstudio.core.columns import COLUMNS, LAYER_METRICS
 from gradstudio.core.unknown import is_known
 from gradstudio.engine.torch_internals import parts
 from gradstudio.watching import watched
-from gradstudio.watching.recording.watched_run import Script
+from gradstudio.watching.recording.run_facts import Script
 from gradstudio.watching.steps.watch_options import Options
 from gradstudio.watching.watcher import Watcher
 

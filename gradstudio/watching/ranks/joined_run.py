@@ -12,14 +12,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.events import Kind
-from gradstudio.core.history import Layer, Row
-from gradstudio.core.provenance import Provenance
+from gradstudio.core.history import Layer
 from gradstudio.core.text import listed, number
 from gradstudio.core.unknown import is_known
 from gradstudio.session.library.run_values import provenance_values
-from gradstudio.watching.births.step_births import NO_BIRTH, Birth
+from gradstudio.watching.births.step_births import NO_BIRTH
 from gradstudio.watching.hearing.guard import say
 from gradstudio.watching.hearing.rank_place import Place
 from gradstudio.watching.ranks.blame import blame_ranks
@@ -41,10 +39,7 @@ class Joinable(Protocol):
 
     @property
     def has_diverged(self) -> bool: ...
-    def take(self, made: MeasuredStep | Row) -> None: ...
-    def take_birth(self) -> Birth: ...
-    def explain(self, provenance: Provenance | None, unknown: str) -> None: ...
-    def blame(self, birth: Birth, finding: Finding | None) -> None: ...
+    def take(self, made: MeasuredStep) -> Any: ...
     def note(self, text: str, kind: Kind = "notice") -> None: ...
 
 
@@ -76,16 +71,13 @@ class Sender:
         """Whether the run of this rank is in the library by itself."""
         return self._is_alone
 
-    def take(self, made: MeasuredStep | Row) -> None:
+    def take(self, made: MeasuredStep) -> None:
         """Send what was measured of a step with the next letter."""
-        figures = Figures.of(made, with_layers=any(self._card["parted"]))
-        birth = self._local_run.take_birth()
-        self._local_run.explain(*birth)
+        figures, (found, unknown) = Figures.of(made, with_layers=any(self._card["parted"])), made.birth
         self._local_run.take(made)
         with self._writing:
             self._letter.steps.append(figures)
-            if birth != NO_BIRTH:
-                found, unknown = birth
+            if made.birth != NO_BIRTH:
                 self._letter.births[figures.step] = provenance_values(found) if found is not None else None, unknown
 
     def skip(self, told: str) -> None:
@@ -151,12 +143,13 @@ class Collector:
         place: Place,
         card: dict[str, Any],
         local_run: Joinable,
-        on_record: Callable[[MeasuredStep | Row], object],
+        on_record: Callable[[Any], object],
     ) -> None:
-        """`local_run` is the run that is recorded; `on_record` is called with each of its steps once it is."""
+        """`local_run` is the run that is recorded; `on_record` is called with what came of each of its
+        steps."""
         self._mail, self._place, self._card = mail, place, card
         self._local_run, self._on_record = local_run, on_record
-        self._own: deque[tuple[MeasuredStep | Row, Birth]] = deque()
+        self._own: deque[MeasuredStep] = deque()
         self._boxes = {rank: Box() for rank in range(1, place.ranks)}
         self._collecting = threading.RLock()
         self.run = local_run.id
@@ -165,9 +158,9 @@ class Collector:
         self._is_closing = self._has_told = False
         mail.show(0, card)
 
-    def take(self, made: MeasuredStep | Row) -> None:
+    def take(self, made: MeasuredStep) -> None:
         """Record a step as soon as the other ranks' figures of it are there."""
-        self._own.append((made, self._local_run.take_birth()))
+        self._own.append(made)
 
     def go_round(self) -> None:
         """Read letters, and record what is whole. Called by the postman."""
@@ -240,29 +233,24 @@ class Collector:
     # ---- rows
 
     def _record(self) -> None:
-        while self._own and all(box.has(self._own[0][0].step) for box in self._boxes.values()):
+        while self._own and all(box.has(self._own[0].step) for box in self._boxes.values()):
             self._record_next()
 
     def _record_next(self) -> None:
-        own, birth = self._own.popleft()
+        own, run = self._own.popleft(), self._local_run
         others = {rank: figures for rank, box in self._boxes.items() if (figures := box.of(own.step)) is not None}
-        births = {rank: box.birth_of(own.step) for rank, box in self._boxes.items()}
-        run = self._local_run
+        births = {0: own.birth} | {rank: box.birth_of(own.step) for rank, box in self._boxes.items()}
         whole = merge(own, others, self._shares())
         if whole.went_nonfinite and not run.has_diverged:
             losses = {0: own.loss} | {rank: each.loss for rank, each in others.items()}
-            birth, blame = blame_ranks(own.step, losses, {0: birth, **births})
-            run.blame(birth, blame)
-        elif birth != NO_BIRTH:
-            run.explain(*birth)
-        if not self._has_told and isinstance(own, MeasuredStep) and isinstance(whole, MeasuredStep):
-            self._tell_of_local(own, others, whole)
-        run.take(whole)
-        self._on_record(whole)
+            birth, blame = blame_ranks(own.step, losses, births)
+            whole = whole._replace(birth=birth, blame=blame)
+        self._tell_of_local(own, others, whole)
+        self._on_record(run.take(whole))
 
     def _tell_of_local(self, own: MeasuredStep, others: Mapping[int, Figures], whole: MeasuredStep) -> None:
         """Say once why there is no norm: each rank has a gradient of its own, and what the update used is not seen."""
-        if is_known(whole.gradient.norm) or not is_known(own.gradient.norm):
+        if self._has_told or is_known(whole.gradient.norm) or not is_known(own.gradient.norm):
             return
         self._has_told = True
         norms = listed([number(each) for each in (own.gradient.norm, *(each.norm for each in others.values()))])

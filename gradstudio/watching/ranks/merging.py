@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from gradstudio.core.history import Row
 from gradstudio.core.unknown import UNKNOWN, is_known
 from gradstudio.watching.measuring.parameters import NOT_MEASURED, Change, Gradient
 from gradstudio.watching.ranks.rank_letters import Figures
@@ -35,11 +34,9 @@ class Shares:
         return bool(self.parted.any())
 
 
-def merge(own: MeasuredStep | Row, others: Mapping[int, Figures], shares: Shares) -> MeasuredStep | Row:
+def merge(own: MeasuredStep, others: Mapping[int, Figures], shares: Shares) -> MeasuredStep:
     """Return the step of rank 0 with the figures of the `others`, which are the ranks that were heard of it."""
     loss, spread = mean_loss([own.loss, *(each.loss for each in others.values())]) if others else (own.loss, UNKNOWN)
-    if isinstance(own, Row):
-        return replace(own, loss=loss, loss_spread=spread)
     made = own._replace(loss=loss, spread=spread, after=None)
     if shares.any:
         return _of_parts(made, own, others, shares)

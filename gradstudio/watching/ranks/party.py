@@ -8,14 +8,12 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
-from gradstudio.core.history import Row
 from gradstudio.watching.hearing.guard import say
 from gradstudio.watching.hearing.rank_place import Place
 from gradstudio.watching.ranks.joined_run import Collector, Joinable, Sender
 from gradstudio.watching.ranks.mail import Mail, Postman
-from gradstudio.watching.steps.measured_step import MeasuredStep
 
-OnRecord = Callable[[Any, MeasuredStep | Row], object]
+OnRecord = Callable[[Any, Any], object]
 
 _begun = count()  # runs of this process, also those of a watch that has ended
 
@@ -24,7 +22,8 @@ class Party:
     """Joins runs with those of the other ranks: the first that each of them begins, the second, and so on."""
 
     def __init__(self, on_record: OnRecord, keep: Callable[[Any], object]) -> None:
-        """`on_record`: called with a run and a step that is recorded. `keep`: records a run of this rank by itself."""
+        """`on_record`: called with a run and what came of a step of all ranks. `keep`: records a run of this rank by
+        itself."""
         self._on_record, self._keep = on_record, keep
         self._postman = Postman()
 
@@ -41,7 +40,7 @@ class Party:
             if place.rank:
                 joined = Sender(mail, place, card, local_run, lambda: self._keep(local_run))
             else:
-                joined = Collector(mail, place, card, local_run, lambda made: self._on_record(local_run, made))
+                joined = Collector(mail, place, card, local_run, lambda outcome: self._on_record(local_run, outcome))
         except (RuntimeError, OSError, ValueError) as fault:
             say(f"each rank has a run of its own: {' '.join(str(fault).split())[:200]}")
             return None

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gradstudio.core.columns import LAYER_METRICS
-from gradstudio.core.history import Row
 from gradstudio.core.unknown import UNKNOWN
 from gradstudio.session.library.run_values import provenance_of
 from gradstudio.watching.births.step_births import NO_BIRTH, Birth
@@ -32,13 +31,8 @@ class Figures(NamedTuple):
     layers: np.ndarray | None
 
     @classmethod
-    def of(cls, made: MeasuredStep | Row, *, with_layers: bool) -> Figures:
+    def of(cls, made: MeasuredStep, *, with_layers: bool) -> Figures:
         """Return the figures of a step that this rank has made, or that the script ended in."""
-        if isinstance(made, Row):
-            return cls(
-                made.step, made.loss, made.grad_norm, made.nonfinite, UNKNOWN, UNKNOWN, UNKNOWN,
-                np.array(made.layers, np.float32) if with_layers else None,
-            )  # fmt: skip
         gradient = made.gradient
         return cls(
             made.step, made.loss, gradient.norm, gradient.nonfinite, made.clipped_norm, made.change.along_gradient,

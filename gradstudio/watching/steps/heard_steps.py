@@ -19,7 +19,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from gradstudio.core.diagnosis.finding import Finding
-from gradstudio.core.history import LAYER_METRICS, LOOK_EVERY, Layer, Row, loss_broke
+from gradstudio.core.history import LAYER_METRICS, LOOK_EVERY, Layer, loss_broke
 from gradstudio.core.provenance import Provenance
 from gradstudio.core.unknown import UNKNOWN, is_known
 from gradstudio.engine.torch_internals.heard_clipping import clipping_is_heard
@@ -51,11 +51,14 @@ class Sink(Protocol):
     """Takes what an observer sees."""
 
     def begin(self, observer: Observer, known: tuple[Layer, ...]) -> None: ...
+    def end(self, observer: Observer) -> None: ...
+    def forget(self, observer: Observer) -> None: ...
+    def before_step(self, observer: Observer, optimizer: Optimizer) -> None: ...
+    def after_step(self, observer: Observer, optimizer: Optimizer) -> None: ...
     def refuse(self, observer: Observer, why: str) -> None: ...
     def take(self, observer: Observer, made: MeasuredStep) -> bool: ...
-    def stop_before(self, observer: Observer, row: Row) -> None: ...
-    def explain(self, observer: Observer, provenance: Provenance | None, unknown: str) -> None: ...
-    def stopped_short(self, observer: Observer, step: int, row: Row | None) -> None: ...
+    def stop_before(self, observer: Observer, made: MeasuredStep) -> None: ...
+    def stop_short(self, observer: Observer, made: MeasuredStep, *, is_row: bool) -> None: ...
     def pass_over(self, observer: Observer, skipped: PassedOver) -> None: ...
     def play(self, one: Observer, other: Observer) -> None: ...
     def may_join(self, observer: Observer) -> bool: ...
@@ -536,11 +539,11 @@ class Observer(Trained):
         factor = getattr(optimizer, "grad_scale", None)  # a fused optimizer divides the scale out by itself
         step.factor = 1.0 if factor is None else float(factor)
         if step.gradient.nonfinite and step.were_finite:
-            self._sink.explain(self, None, MADE_BY_THE_SCRIPT)
+            step.explain(None, MADE_BY_THE_SCRIPT)
         elif step.gradient.nonfinite and not self._is_scaled():
             self._searches += 1
             if self._searches <= MOST_SEARCHES:
-                self._sink.explain(self, self.births.explain(), self.births.unknown)
+                step.explain(self.births.explain(), self.births.unknown)
         if self.options.spares_weights and optimizer is not None and not self._is_scaled():
             self._spare_weights()
 
@@ -552,7 +555,7 @@ class Observer(Trained):
             if math.isfinite(step.clipped_norm()):
                 return
             step.gradient = self.parameters.measure_gradient()  # the script has spoiled it since the backward pass
-            self._sink.explain(self, None, MADE_BY_THE_SCRIPT)
+            step.explain(None, MADE_BY_THE_SCRIPT)
         if self.options.on_nonfinite == "skip":
             if self._after_step is not None:
                 say_once("an update is not skipped where several ranks train, as the others may make it")
@@ -561,13 +564,13 @@ class Observer(Trained):
                 step.leave_out(self.parameters.tensors)
             return
         if step.birth is not None or loss_broke(step.losses):
-            self._sink.explain(self, step.birth, self.births.why_unknown)
+            step.explain(step.birth, self.births.why_unknown)
         self._tell_passed_over(finite=False)
-        row = self._row_without_update(PassedOver(step.losses, None, "", after_backward=True))
+        made = self._without_update(step.losses, after_backward=True)
         self._rows += 1
         self.births.clear()
         self._step = OpenStep()
-        self._sink.stop_before(self, row)
+        self._sink.stop_before(self, made)
 
     def _gradient_without_pass(self) -> Gradient:
         """Return gradients that no backward pass was heard of, as they were before they were clipped. Their norms are
@@ -652,6 +655,8 @@ class Observer(Trained):
             and self._is_broken
         ):
             self._stop_short(self._thrown_away())
+        elif self._step.explained[0] is not None:  # the update of it has raised
+            self._sink.stop_short(self, self._without_update(UNKNOWN, after_backward=False), is_row=False)
         self._anew()
 
     def _stop_short(self, skipped: PassedOver) -> None:
@@ -659,32 +664,27 @@ class Observer(Trained):
         if self._rows and (self._passes_over or (skipped.after_backward and self.parameters.all_gone())):
             self._sink.pass_over(self, skipped)
             return
-        self._sink.explain(self, skipped.provenance, skipped.unknown)
-        known = skipped.after_backward or is_known(skipped.loss)
-        self._sink.stopped_short(self, self._rows, self._row_without_update(skipped) if known else None)
+        self._step.explain(skipped.provenance, skipped.unknown)
+        made = self._without_update(skipped.loss, after_backward=skipped.after_backward)
+        self._sink.stop_short(self, made, is_row=skipped.after_backward or is_known(skipped.loss))
 
-    def _row_without_update(self, ended: PassedOver) -> Row:
-        """Return the row of a pass after which the script ended: little more than its loss is known."""
-        gradient = self._step.gradient if ended.after_backward else None
-        norm, nonfinite = (UNKNOWN, 0) if gradient is None else (gradient.norm, gradient.nonfinite)
-        return Row(
-            step=self._rows, loss=ended.loss, grad_norm=norm, clipped_norm=UNKNOWN, clip_coef=UNKNOWN, lr=UNKNOWN,
-            scale=self._step.scale, skipped=False, nonfinite=nonfinite, update_ratio=UNKNOWN, weight_norm=UNKNOWN,
-            accuracy=UNKNOWN, step_seconds=time.perf_counter() - self._clock,
-            layers=self._layers_without_update(gradient),
-            settings=self._settings.read(
-                main_of(self.optimizer), self.clipping,
-                self.autocast.dtype if ended.after_backward else self.autocast.of_next_pass, self.parameters.tensors,
-            ),
-        )  # fmt: skip
-
-    def _layers_without_update(self, gradient: Gradient | None) -> np.ndarray:
+    def _without_update(self, loss: float, *, after_backward: bool) -> MeasuredStep:
+        """Return what is known of a pass after which the script ended: little more than its loss."""
+        step, gradient = self._step, self._step.gradient if after_backward else None
         if gradient is None or not gradient.layers.size:
-            return np.full(
-                (len(LAYER_METRICS), len(self.layers if self._shown is None else self._shown.layers)), UNKNOWN
-            )
-        gradient.layers[1:3] = UNKNOWN
-        return gradient.layers if self._shown is None else self._shown.together(gradient.layers)
+            count = len(self.layers if self._shown is None else self._shown.layers)
+            layers = np.full((len(LAYER_METRICS), count), UNKNOWN)
+        else:
+            gradient.layers[1:3] = UNKNOWN
+            layers = gradient.layers if self._shown is None else self._shown.together(gradient.layers)
+        gradient = Gradient(UNKNOWN, 0, layers) if gradient is None else gradient._replace(layers=layers)
+        dtype = self.autocast.dtype if after_backward else self.autocast.of_next_pass
+        settings = self._settings.read(main_of(self.optimizer), self.clipping, dtype, self.parameters.tensors)
+        seconds = time.perf_counter() - self._clock
+        return MeasuredStep(
+            self._rows, loss, gradient, NOT_MEASURED, UNKNOWN, "none", UNKNOWN, step.scale, False, seconds,
+            self.optimizer is None, None, settings, birth=step.explained,
+        )  # fmt: skip
 
     # ---- the row
 
@@ -703,6 +703,8 @@ class Observer(Trained):
         measured = change
         clipped, factor, is_evaluated_again = step.clipped_norm, step.factor, step.is_evaluated_again
         self.parameters.let_go()
+        if step.birth is not None or loss_broke(step.losses):
+            step.explain(step.birth, self.births.why_unknown)
         now = time.perf_counter()
         seconds, self._clock = now - self._clock, now
         optimizer = self._optimizer()
@@ -720,12 +722,11 @@ class Observer(Trained):
             None if step.unused is None else self._named(step.unused),
             bool(step.left_out),
             after,
+            birth=step.explained,
         )  # fmt: skip
         if step.passed_over or self.births.suspects:
             self._tell_passed_over(finite=not made.went_nonfinite)
         self._rows += 1
-        if step.birth is not None or loss_broke(step.losses):
-            self._sink.explain(self, step.birth, self.births.why_unknown)
 
         def give() -> MeasuredStep:
             found = measured()

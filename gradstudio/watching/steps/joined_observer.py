@@ -82,7 +82,7 @@ class JoinedObserver(Observer):
     def _hear_of_broken_part(self, roots: Roots, gradient: Gradient) -> None:
         step = self._step
         step.losses, step.scale, step.gradient = loss_of(roots), roots.scale, gradient._replace(layers=NO_LAYERS)
-        self._sink.explain(self, self.births.explain(), self.births.unknown)
+        step.explain(self.births.explain(), self.births.unknown)
         if self.options.spares_weights and not self._is_scaled():
             self._spare_weights()
 

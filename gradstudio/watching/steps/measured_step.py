@@ -7,18 +7,20 @@ import math
 from typing import Any, NamedTuple
 
 from gradstudio.core.columns import COLUMNS
+from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.history import Row, Settings, loss_broke
 from gradstudio.core.loop_calls import Loop
 from gradstudio.core.unknown import UNKNOWN, is_known
 from gradstudio.engine.gauges.every_step import coefficient, cosine
+from gradstudio.watching.births.step_births import NO_BIRTH, Birth
 from gradstudio.watching.measuring.parameters import Change, Gradient
 
 ROUNDING = 1e-6  # relative difference of two norms that unscaling alone can make
 
 
 class MeasuredStep(NamedTuple):
-    """One step of an optimizer, or an update by hand. `clipped_norm` is that of the gradient which reached the
-    optimizer; `clipping` is the kind that was heard."""
+    """One step of an optimizer, an update by hand, or a pass after which the script ended. `clipped_norm` is that of
+    the gradient which reached the optimizer; `clipping` is the kind that was heard."""
 
     step: int
     loss: float
@@ -37,6 +39,8 @@ class MeasuredStep(NamedTuple):
     left_out: bool = False  # whether the watch kept the update from the weights, as it was asked to
     after: Gradient | None = None  # as the optimizer's step has left it, where somebody looked
     spread: float = UNKNOWN  # between the losses of several ranks
+    birth: Birth = NO_BIRTH  # of what is not finite in it
+    blame: Finding | None = None  # of the ranks that brought it
 
     @property
     def is_finite(self) -> bool:

@@ -12,6 +12,7 @@ from torch import Tensor
 from gradstudio.core.provenance import Provenance
 from gradstudio.core.unknown import UNKNOWN
 from gradstudio.watching.births.passed_over import PassedOver
+from gradstudio.watching.births.step_births import NO_BIRTH, Birth
 from gradstudio.watching.measuring.parameters import Gradient
 
 
@@ -32,6 +33,7 @@ class OpenStep:
     scale: float = 1.0
     rate: float = UNKNOWN  # before the step; without an optimizer it stays so
     clip: tuple[str, float] = ("none", 0.0)
+    explained: Birth = NO_BIRTH  # of what is not finite in the step
     birth: Provenance | None = None  # of the step's loss
     birth_before: Provenance | None = None  # before the latest backward pass
     gradient: Gradient | None = None
@@ -54,6 +56,12 @@ class OpenStep:
     factor: float = 1.0  # by which a fused optimizer divides
     left_out: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # weights without their gradients, with them
     is_put_back: bool = False  # whether they have them again
+
+    def explain(self, provenance: Provenance | None, unknown: str) -> None:
+        """Hear where the first value was born that is not finite, or why that is unknown. What was heard first
+        holds."""
+        known, why = self.explained
+        self.explained = known or provenance, why or unknown
 
     def anew(self) -> OpenStep:
         """Return the step as the script begins it again."""

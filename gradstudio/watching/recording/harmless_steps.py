@@ -1,0 +1,62 @@
+"""What is said of steps whose loss is not finite and which did no harm, as the training was seen to go on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from torch import nn
+
+from gradstudio.core.diagnosis.birth_remedies import of_birth
+from gradstudio.core.diagnosis.finding import Finding
+from gradstudio.core.diagnosis.heard_faults import heard_fault
+from gradstudio.core.text import brief, number
+from gradstudio.engine.operation_watcher import values_of
+from gradstudio.watching.births.passed_over import LONGEST
+from gradstudio.watching.recording.birth_lines import place_and_cause
+from gradstudio.watching.steps.measured_step import MeasuredStep
+
+
+def told_of(spared: int, of_loss_alone: int) -> str:
+    """Return the line that follows what was told of the first such step; "" where there is none."""
+    if spared:
+        return "the loss scaler skipped that update, and the training goes on; later such steps are events of the run"
+    return "its gradient was finite all the same, and the training goes on" if of_loss_alone else ""
+
+
+def event(held: Sequence[MeasuredStep], models: Iterable[nn.Module]) -> str:
+    """Return what is said of these steps, and of a buffer that they have spoiled."""
+    first, (provenance, unknown) = held[0], held[0].birth
+    told = f"loss {number(first.loss)}" + f", {len(held)} steps" * (len(held) > 1)
+    if provenance is not None:
+        born = place_and_cause(provenance)
+    else:
+        born = f"where it was born is not known: {unknown or 'nobody searched for it'}"
+    spoiled = _spoiled_buffer(models)
+    spoils = f"; its buffer {spoiled} holds NaN" * bool(spoiled)
+    if first.is_of_loss_alone:
+        return brief(f"{told}, with a gradient that is finite all the same{spoils}; {born}", LONGEST)
+    by = "watch, as on_nonfinite='skip' asks" if first.left_out else "loss scaler"
+    return brief(f"a batch was skipped by the {by}: {told}; no update was made{spoils}; {born}", LONGEST)
+
+
+def of_the_loss_alone(made: MeasuredStep, step: int) -> Finding:
+    """Return the finding of a loss that is not finite and does no harm."""
+    provenance, _ = made.birth
+    told = (
+        f"The loss of step {step:,} is {number(made.loss)}, while the norm of its gradient is "
+        f"{number(made.gradient.norm)}; the weights are finite after it, and the training goes on."
+    )
+    if provenance is not None:
+        told += f" It was {place_and_cause(provenance)}."
+    lines = of_birth(provenance) if provenance is not None else None
+    return heard_fault("harmless_loss", told, step, step, known=(lines or ("",))[0])
+
+
+def _spoiled_buffer(models: Iterable[nn.Module]) -> str:
+    """Return the name of a buffer of the models that holds NaN, as a running mean does after a batch with one; ""
+    without any. -Inf may be a mask."""
+    for model in models:
+        for name, buffer in model.named_buffers():
+            if buffer.is_floating_point() and values_of(buffer).nan:
+                return name
+    return ""
