@@ -20,10 +20,10 @@ import numpy as np
 from benchmarks.table import Figure
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.presets import Preset, to_toml
+from gradstudio.program import script
 from gradstudio.session.map import grid as grids
 from gradstudio.session.map.map_plan import Job, Plan, Spot, read_plan
 from gradstudio.session.map.mapper import Mapper
-from gradstudio.session.script import script
 
 CELLS = 64
 EXPERIMENT = [

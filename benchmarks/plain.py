@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gradstudio.core.experiment import Experiment
-from gradstudio.session.script import script
+from gradstudio.program import script
 
 _TELLS = ("grads =", "grad_norm =", "print(", "if not (loss.isfinite()")
 

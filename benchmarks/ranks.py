@@ -16,7 +16,7 @@ import numpy as np
 from benchmarks.plain import plain_step
 from benchmarks.table import Figure
 from gradstudio.core.experiment import Experiment
-from gradstudio.session.script import data_lines, script
+from gradstudio.program import data_files, script
 
 STEPS, WARM = 400, 50
 RANKS = (2, 4)
@@ -67,7 +67,7 @@ def _under_torchrun(experiment: Experiment) -> tuple[float, float, float]:
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder) / "train.py"
         program.write_text(script(experiment), encoding="utf-8")
-        for path in data_lines.data_files(program.read_text(encoding="utf-8")):
+        for path in data_files(program.read_text(encoding="utf-8")):
             (Path(folder) / path.name).write_bytes(path.read_bytes())
         started = time.perf_counter()
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]

@@ -283,7 +283,7 @@ def script(
     """Print the plain PyTorch program of an experiment or a run. It needs only torch and numpy, and prints the run's
     step, loss and gradient norm."""
     from gradstudio.core import threads
-    from gradstudio.session.script import script as program
+    from gradstudio.program import script as program
 
     request = requested(
         source, library, assignments, changes, {"run.steps": steps, "run.seed": seed, "run.device": device},

@@ -278,7 +278,7 @@ class Simulator:
         return self._program(self.preset.experiment)
 
     def _program(self, knobs: Experiment) -> str:
-        from gradstudio.session.script import script
+        from gradstudio.program import script
 
         return script(knobs, self.preset.timeline, title=self.preset.title, threads=threads.chosen())
 

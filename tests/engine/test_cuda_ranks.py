@@ -20,7 +20,7 @@ from gradstudio.core.unknown import is_known
 from gradstudio.engine.ranks import crew
 from gradstudio.engine.ranks.ranked_trainer import RankedTrainer
 from gradstudio.engine.trainer import Trainer
-from gradstudio.session.script import script
+from gradstudio.program import script
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
 two_gpus = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="there are no two GPUs here")

@@ -31,6 +31,7 @@ from gradstudio.core.unknown import is_known
 from gradstudio.engine.ranks import crew
 from gradstudio.engine.ranks.ranked_trainer import RankedTrainer
 from gradstudio.engine.trainer import Trainer
+from gradstudio.program import script
 from gradstudio.session.files import report
 from gradstudio.session.files.output import write
 from gradstudio.session.files.report.blocks import Prose, Table
@@ -41,7 +42,6 @@ from gradstudio.session.record.run import Run
 from gradstudio.session.record.twins import twin_of
 from gradstudio.session.running.investigation import sentence
 from gradstudio.session.running.worker import Worker
-from gradstudio.session.script import script
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="ranks are begun by a server, which Windows lacks")
 

@@ -30,10 +30,10 @@ from gradstudio.engine.ranks.crew import Crew
 from gradstudio.engine.ranks.rank_process import _refusing
 from gradstudio.engine.ranks.ranked_trainer import RankedTrainer
 from gradstudio.engine.trainer import Trainer
+from gradstudio.program import script
 from gradstudio.session.machine.device_search import Machine
 from gradstudio.session.record.run import Run
 from gradstudio.session.running.worker import Worker
-from gradstudio.session.script import script
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="ranks are begun by a server, which Windows lacks")
 

@@ -26,8 +26,8 @@ from gradstudio.core.experiment import KNOBS, Experiment, parse_assignment
 from gradstudio.core.knobs import Knob, KnobError, Value
 from gradstudio.engine.passes import forward_backward
 from gradstudio.engine.trainer import Trainer
+from gradstudio.program import script
 from gradstudio.session.files.output import OutputError, write_program
-from gradstudio.session.script import script
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of torch, about what a mistake does
 

@@ -27,6 +27,7 @@ from gradstudio.core.presets import Preset
 from gradstudio.core.studio_file import StudioFile, StudioFileError
 from gradstudio.core.text import LONGEST_LINE
 from gradstudio.engine.trainer import Trainer
+from gradstudio.program import script
 from gradstudio.session import own_model
 from gradstudio.session.files import output
 from gradstudio.session.files.comparison import compare
@@ -38,7 +39,6 @@ from gradstudio.session.record.run import Run
 from gradstudio.session.record.snapshots import Snapshots
 from gradstudio.session.running import fix_trials, foreground, worker
 from gradstudio.session.running.slow_step import slow_step
-from gradstudio.session.script import script
 from gradstudio.session.simulator import Simulator
 from gradstudio.session.words.knob_hints import why_not
 from gradstudio.session.words.run_state import describe

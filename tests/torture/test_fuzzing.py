@@ -27,6 +27,7 @@ from gradstudio.core.experiment import KNOBS
 from gradstudio.core.history import COLUMNS, LAYER_METRICS, Layer, Row
 from gradstudio.core.knobs import KnobError
 from gradstudio.core.text import LONGEST_LINE
+from gradstudio.program import script
 from gradstudio.session.files import curve_import
 from gradstudio.session.files.summary import summarize, to_json
 from gradstudio.session.files.tensorboard import export
@@ -34,7 +35,6 @@ from gradstudio.session.library.store import DAMAGED, Entry, Library, LibraryErr
 from gradstudio.session.library.writer import LibraryWriter
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_writer import RunWriter
-from gradstudio.session.script import script
 from gradstudio.session.words import run_texts
 
 LONG = os.environ.get("GRADSTUDIO_TORTURE") == "1"

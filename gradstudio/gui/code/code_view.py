@@ -26,8 +26,8 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QPlainTextEdit, QTextEdit, QWidget
 
+from gradstudio.core.mistakes import MARK
 from gradstudio.gui.theme import theme
-from gradstudio.session.script.mistake_lines import MARK
 
 MARGIN = 12  # px around the text; the marks stand in it
 NOTCH = 5  # px; half the height of the mark at a gap

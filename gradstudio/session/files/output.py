@@ -13,10 +13,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from gradstudio.core import files
+from gradstudio.program import data_files
 from gradstudio.session.files import report
 from gradstudio.session.files.run_files import FILES, has_ranks, ranks_npz, train_py
 from gradstudio.session.record.run import Run
-from gradstudio.session.script.data_lines import data_files
 
 if TYPE_CHECKING:
     from gradstudio.session.files.report.blocks import Section

@@ -13,10 +13,10 @@ from gradstudio.core import files, presets, threads
 from gradstudio.core.history import BLOCK, COLUMNS, LAYER_METRICS
 from gradstudio.core.presets import Preset
 from gradstudio.core.text import LONGEST_TITLE, shortened
+from gradstudio.program import script
 from gradstudio.session.files import csv_table
 from gradstudio.session.files.summary import summarize, to_json
 from gradstudio.session.record.run import Run
-from gradstudio.session.script import script
 
 CHANGED = ", changed"  # added to the title of a run whose knobs differ from its preset's
 

@@ -1,0 +1,93 @@
+"""The plain PyTorch program of an experiment: what a good engineer would write by hand. It prints the numbers of the
+run.
+
+The program repeats the operations of the run in their order. On the CPU of one machine, in fp32 and bf16, its losses
+are those of the run to the last bit. The gradient norm is a sum, which the run adds up in another order: it agrees to
+the nine digits that are printed. In fp16 both agree to about five digits.
+
+reference/ is the program with every knob in it; specialise.py writes from it the one of an experiment. May use core."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+from gradstudio.core import mistakes
+from gradstudio.core.events import Change
+from gradstudio.core.experiment import Experiment
+from gradstudio.core.files import RESOURCES
+from gradstudio.core.text import one_line
+from gradstudio.program import own_file, tidy
+from gradstudio.program.plan import Plan, variable
+from gradstudio.program.specialise import Source, Specialiser, literal
+
+PARTS = (
+    "settings", "device", "data", "batches", "pole", "layers", "models", "losses", "weights", "own_model", "clipping",
+    "ranks", "optimizers", "step",
+)  # fmt: skip
+
+
+def script(experiment: Experiment, timeline: Sequence[Change] = (), *, title: str = "", threads: str = "1") -> str:
+    """Return the program, ending in a newline. `threads` is the number of CPU threads: another number adds up in
+    another order."""
+    plan, file = Plan(experiment, timeline, threads), experiment.studio_file
+    docstring = _docstring(title or (file.title if file else ""), int(experiment.distributed.ranks))
+    settings = Specialiser(reference(PARTS[:1]), plan).program()
+    body = f"{_changes(plan)}{Specialiser(reference(PARTS[1:]), plan).program()}"
+    if file is None:
+        imports, text = tidy.split(f"{settings}\n{body}")
+        above = tidy.imports(imports, sys.stdlib_module_names)
+        return _filled(f"{docstring}\n{above}\n\n{tidy.spaced(text)}\n", plan)
+    imports, text = tidy.split(body)
+    loop = _filled(tidy.spaced(text), plan)
+    first = f"{tidy.split(settings)[1].strip()}\ntorch.manual_seed({experiment.run.seed})"
+    return own_file.around(file, docstring, first, imports, loop)
+
+
+def data_files(program: str) -> list[Path]:
+    """Return the bundled data sets that a program reads, which it looks for beside itself."""
+    return [RESOURCES / "data" / name for name in re.findall(r'data_file\("([^"]+)"\)', program)]
+
+
+@cache
+def reference(parts: tuple[str, ...]) -> Source:
+    """Return these files of the reference as one text."""
+    folder = Path(__file__).parent / "reference"
+    return Source("\n".join((folder / f"{part}.py").read_text(encoding="utf-8") for part in parts))
+
+
+def _docstring(title: str, ranks: int) -> str:
+    start = f"Start it with: torchrun --nproc-per-node {ranks} train.py\n\n" if ranks > 1 else ""
+    name = one_line(title).replace("\\", "").replace('"', "'")  # cannot end the docstring in which it stands
+    return (
+        f'"""{name or "Training"} in plain PyTorch.\n\n{start}Prints step, loss and gradient norm (before '
+        'clipping, nine digits) of every step.\n"""\n'
+    )
+
+
+def _changes(plan: Plan) -> str:
+    """Return the table of live changes, and the values that it changes."""
+    names = plan.changing()
+    if not names:
+        return ""
+    changes = [(change.step, variable(change.knob), change.value) for change in plan.timeline]
+    table = [f"    ({step}, {literal(name)}, {literal(value)})," for step, name, value in changes if name in names]
+    values = ", ".join(f"{name}={literal(getattr(plan.start, name))}" for name in names)
+    above = ["from types import SimpleNamespace", "TIMELINE = [  # from this step on, this knob has this value"]
+    return "\n".join([*above, *table, "]", f"knobs = SimpleNamespace({values})", ""])
+
+
+def _filled(text: str, plan: Plan) -> str:
+    """Return a program with the values of knobs in its comments, and with what is known of its mistakes there."""
+
+    def noted(found: re.Match[str]) -> str:
+        note = mistakes.note(f"mistakes.{found[1]}", plan.experiment)
+        idle = note.startswith(mistakes.NO_EFFECT) and not plan.timeline
+        return f"{mistakes.MARK} {found[1]}: {note if idle else found[2]}"
+
+    text = re.sub(rf"{mistakes.MARK} (\w+): (.*)", noted, text)
+    values = {"knobs": plan.states[0], "plan": plan}
+    return re.sub(r"\{(knobs|plan)\.(\w+)\}", lambda found: str(getattr(values[found[1]], found[2])), text)

@@ -1,0 +1,48 @@
+"""The rules of clipping: torch's own function where torch has one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from gradstudio.program.reference.given import inline
+
+if TYPE_CHECKING:
+    from gradstudio.program.reference.given import knobs
+    from gradstudio.program.reference.own_model import named_trained, trained
+
+
+def clip_per_tensor(max_norm):
+    """Each tensor by itself."""
+    for parameter in trained():
+        nn.utils.clip_grad_norm_(parameter, max_norm)
+
+
+def unit_norm(tensor):
+    """Norm of each row of a weight; of a vector, one norm."""
+    rows = tuple(range(1, tensor.ndim)) if tensor.ndim > 1 else None
+    return torch.linalg.vector_norm(tensor, dim=rows, keepdim=True)
+
+
+@torch.no_grad()
+def clip_adaptively(factor):
+    """Adaptive gradient clipping (Brock 2021): a unit's gradient is at most `factor` times its weights."""
+    for name, parameter in named_trained():
+        if "head" not in name.split("."):
+            largest = factor * unit_norm(parameter).clamp(min=1e-3)
+            size = unit_norm(parameter.grad)
+            parameter.grad.mul_(torch.where(size > largest, largest / size.clamp(min=1e-6), 1.0))
+
+
+@inline
+def clip():
+    if knobs.clipping_kind == "norm":
+        nn.utils.clip_grad_norm_(trained(), knobs.clipping_max_norm)
+    elif knobs.clipping_kind == "value":
+        nn.utils.clip_grad_value_(trained(), knobs.clipping_clip_value)
+    elif knobs.clipping_kind == "per_tensor":
+        clip_per_tensor(knobs.clipping_max_norm)
+    elif knobs.clipping_kind == "agc":
+        clip_adaptively(knobs.clipping_agc_factor)

@@ -1,0 +1,23 @@
+"""What a program is given: the knobs, the facts of its plan, and the three functions of a studio file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from gradstudio.program.plan import Plan
+
+F = TypeVar("F")
+
+if TYPE_CHECKING:
+    knobs: Any  # every knob as an attribute, with the value in force
+    plan: Plan
+    TIMELINE: list[tuple[int, str, Any]]  # from this step on, this knob has this value
+    build_model: Callable[..., Any]
+    get_batch: Callable[..., Any]
+    compute_loss: Callable[..., Any]
+
+
+def inline(function: F) -> F:
+    """Mark a function that stands in a program where it is called."""
+    return function

@@ -1,0 +1,98 @@
+"""The loss: torch's own, or an unstable one written by hand."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+from torch.nn import functional as F
+
+from gradstudio.program.reference.given import inline
+
+if TYPE_CHECKING:
+    from gradstudio.program.reference.data import class_weights
+    from gradstudio.program.reference.given import knobs, plan
+
+
+@inline
+def wanted(outputs, targets):
+    """Return what outputs should be: the number, or 1 for the right class and 0 for the others."""
+    return targets if knobs.problem_task == "adding" else F.one_hot(targets, outputs.shape[-1]).float()
+
+
+if plan.loss == "naive_log":
+
+    def loss_function(outputs, targets):
+        """Binary cross-entropy of a sigmoid for each class, written by hand."""
+        p, t = torch.sigmoid(outputs), wanted(outputs, targets)
+        return -(t * torch.log(p + knobs.loss_eps) + (1 - t) * torch.log(1 - p + knobs.loss_eps)).mean()
+elif plan.loss == "naive_division":
+
+    def loss_function(outputs, targets):
+        """Squared error relative to the prediction, which relu can make 0."""
+        p, t = torch.relu(outputs), wanted(outputs, targets)
+        return (((t - p) / (p + knobs.loss_eps)) ** 2).mean()
+elif plan.loss == "naive_sqrt":
+
+    def loss_function(outputs, targets):
+        """Triplets. At distance 0 the root has no slope."""
+        squares = (outputs.unsqueeze(1) - outputs).square().sum(2)
+        alike = targets.unsqueeze(1) == targets
+        farthest = torch.sqrt((squares * alike).amax(1) + knobs.loss_eps)
+        nearest = torch.sqrt(squares.masked_fill(alike, math.inf).amin(1) + knobs.loss_eps)
+        return torch.relu(1.0 + farthest - nearest).mean()
+elif plan.loss == "naive_exp":
+
+    def loss_function(outputs, targets):
+        """Cross-entropy of a softmax written by hand: exp overflows above 88."""
+        e = torch.exp(outputs)
+        p = e / (e.sum(-1, keepdim=True) + knobs.loss_eps)
+        return -(wanted(outputs, targets) * torch.log(p + knobs.loss_eps)).sum(-1).mean()
+elif plan.loss == "naive_variance":
+
+    def loss_function(outputs, targets):
+        """Gaussian likelihood with a variance of 1 plus an output: nothing keeps it above 0."""
+        mean, output = outputs.chunk(2, -1)
+        variance = 1 + output
+        if knobs.loss_eps > 0:
+            variance = variance.clamp(min=knobs.loss_eps)
+        return 0.5 * (torch.log(variance) + (wanted(mean, targets) - mean) ** 2 / variance).mean()
+elif plan.loss == "points":
+
+    def loss_function(outputs, targets):
+        """Least squares: the discriminator wants 1 for real points and 0 for drawn ones."""
+        real, drawn, fooled = outputs[:, 0], outputs[:, 1], outputs[:, 2]
+        return ((real - 1) ** 2).mean() + (drawn**2).mean() + ((fooled - 1) ** 2).mean()
+elif plan.loss == "reward":
+
+    def loss_function(outputs, targets):
+        """REINFORCE: actions that were followed by more reward become more likely."""
+        action, worth, lasted = targets.unbind(-1)
+        taken = torch.log_softmax(outputs, -1).gather(-1, action.long().unsqueeze(-1)).squeeze(-1)
+        return -(taken * worth * lasted).sum(1).mean()
+
+
+@inline
+def task_loss(outputs, targets):
+    if plan.loss == "value":
+        return F.mse_loss(outputs, targets)
+    if plan.loss != "classes":
+        return loss_function(outputs, targets)
+    if knobs.problem_task in ("copy", "characters"):
+        return F.cross_entropy(outputs.flatten(0, -2), targets.flatten())
+    if plan.weighted:
+        return F.cross_entropy(outputs, targets, weight=class_weights)
+    return F.cross_entropy(outputs, targets)
+
+
+@inline
+def z_loss(outputs):
+    """Return what keeps the log of the sum of exp(outputs) near 0."""
+    return knobs.loss_z_loss * torch.logsumexp(outputs, -1).square().mean() if knobs.loss_z_loss > 0 else 0.0
+
+
+def shares_of(micro_batches):
+    """Return the part of each micro-batch in the weight of all examples, times the number of micro-batches."""
+    sums = torch.stack([class_weights[targets].sum() for _, targets in micro_batches])
+    return sums * (len(sums) / sums.sum())

@@ -1,0 +1,144 @@
+"""The optimizer, the course of its learning rate, the loss scale, and the number format of the weights."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+
+from gradstudio.program.reference.given import inline
+
+if TYPE_CHECKING:
+    from gradstudio.program.reference.device import device
+    from gradstudio.program.reference.given import knobs, plan
+    from gradstudio.program.reference.own_model import trained
+    from gradstudio.program.reference.weights import model, rate_factor
+
+
+def one_cycle(share):
+    """Up from 1/25 in the first 30 %, then down to 1/250,000 (Smith 2018), as torch's OneCycleLR does."""
+    if share < 0.3:
+        return 1 / 25 + (1 - 1 / 25) * 0.5 * (1 - math.cos(math.pi * share / 0.3))
+    return 1 / 250_000 + (1 - 1 / 250_000) * 0.5 * (1 + math.cos(math.pi * (share - 0.3) / (1 - 0.3)))
+
+
+def factor(taken):
+    """On the learning rate, after so many optimizer steps."""
+    if plan.rises and taken < knobs.schedule_warmup_steps:  # warmup
+        return (taken + 1) / knobs.schedule_warmup_steps
+    if plan.falls:
+        share = min(
+            1.0,
+            (taken - knobs.schedule_warmup_steps) / max(knobs.schedule_total_steps - knobs.schedule_warmup_steps, 1),
+        )
+    if knobs.schedule_kind == "cosine":
+        return 0.5 * (1 + math.cos(math.pi * share))
+    if knobs.schedule_kind == "linear":
+        return 1.0 - share
+    if knobs.schedule_kind == "exponential":
+        return 0.01**share
+    if knobs.schedule_kind == "one_cycle":
+        return one_cycle(share)
+    return 1.0
+
+
+def stochastic(weights, source):
+    """Rounded to bfloat16, up with a chance that is the share of the way there (Gupta 2015)."""
+    chance = torch.randint(0, 1 << 16, weights.shape, generator=source, dtype=torch.int32).to(device)
+    bits = (weights.view(torch.int32) + chance) & -(1 << 16)
+    return torch.where(weights.isfinite(), bits.view(torch.float32), weights)
+
+
+@inline
+def groups():
+    """Return the parameters as the optimizer gets them."""
+    return players if plan.two_rates else weights if plan.mup else trained()
+
+
+if plan.two_rates:
+    players = [
+        {"params": model.generator.parameters()},
+        {
+            "params": model.discriminator.parameters(),
+            "lr": knobs.optimizer_lr * knobs.optimizer_discriminator_factor,
+        },
+    ]
+if plan.mup:
+    weights = [
+        {"params": [parameter], "lr": knobs.optimizer_lr * rate_factor(name, parameter)}
+        for name, parameter in model.named_parameters()
+    ]
+if knobs.optimizer_kind == "sgd":
+    optimizer = torch.optim.SGD(
+        groups(),
+        lr=knobs.optimizer_lr,
+        momentum=knobs.optimizer_momentum,
+        weight_decay=knobs.optimizer_weight_decay,
+    )
+elif knobs.optimizer_kind == "adam":
+    optimizer = torch.optim.Adam(
+        groups(),
+        lr=knobs.optimizer_lr,
+        betas=(knobs.optimizer_beta1, knobs.optimizer_beta2),
+        eps=knobs.optimizer_eps,
+        weight_decay=knobs.optimizer_weight_decay,
+    )
+elif knobs.optimizer_kind == "adamw":
+    optimizer = torch.optim.AdamW(
+        groups(),
+        lr=knobs.optimizer_lr,
+        betas=(knobs.optimizer_beta1, knobs.optimizer_beta2),
+        eps=knobs.optimizer_eps,
+        weight_decay=knobs.optimizer_weight_decay,
+    )
+else:
+    optimizer = torch.optim.RMSprop(
+        groups(),
+        lr=knobs.optimizer_lr,
+        momentum=knobs.optimizer_momentum,
+        eps=knobs.optimizer_eps,
+        weight_decay=knobs.optimizer_weight_decay,
+    )
+if plan.scheduled:
+    if plan.live_schedule:
+        taken = 0  # optimizer steps
+    else:
+        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
+
+
+@inline
+def advance():
+    """Let the schedule know of a step."""
+    global taken
+    if plan.live_schedule:
+        taken += 1
+    else:
+        scheduler.step()
+
+
+@inline
+def new_scaler():
+    """Return a scaler, which does nothing while it is not enabled."""
+    return torch.amp.GradScaler(
+        device.type,
+        init_scale=knobs.precision_init_scale,
+        growth_factor=knobs.precision_growth_factor,
+        backoff_factor=knobs.precision_backoff_factor,
+        growth_interval=knobs.precision_growth_interval,
+        enabled=knobs.precision_dtype == "fp16" and knobs.precision_scaling == "dynamic",
+    )
+
+
+@inline
+def fixed_scale():
+    """Return the scale of a loss that nothing checks."""
+    return (
+        knobs.precision_init_scale if knobs.precision_dtype == "fp16" and knobs.precision_scaling == "static" else 1.0
+    )
+
+
+if plan.dynamic:
+    scaler = new_scaler()
+if plan.static:
+    scale = fixed_scale()  # without any check

@@ -1,0 +1,17 @@
+"""What comes before any computation."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from gradstudio.program.reference.given import knobs, plan
+
+torch.set_num_threads(plan.threads)  # another number rounds sums in another order
+if knobs.run_deterministic:
+    if knobs.run_device != "cpu":
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # else cuBLAS cannot be deterministic
+    torch.use_deterministic_algorithms(True)

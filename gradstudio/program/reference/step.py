@@ -1,0 +1,584 @@
+"""The training loop: one step, from top to bottom."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.algorithms.join import Join
+
+from gradstudio.program.reference.given import inline
+
+if TYPE_CHECKING:
+    from gradstudio.program.reference.batches import make_batches, with_first
+    from gradstudio.program.reference.clipping import clip
+    from gradstudio.program.reference.device import device, rank, seed, world
+    from gradstudio.program.reference.given import TIMELINE, compute_loss, knobs, plan
+    from gradstudio.program.reference.losses import shares_of, task_loss, z_loss
+    from gradstudio.program.reference.optimizers import (
+        advance,
+        factor,
+        fixed_scale,
+        new_scaler,
+        optimizer,
+        scaler,
+        stochastic,
+        taken,
+    )
+    from gradstudio.program.reference.own_model import trained
+    from gradstudio.program.reference.pole import episodes_of
+    from gradstudio.program.reference.ranks import average, parallel
+    from gradstudio.program.reference.weights import model, rate_factor
+
+    told: Any
+    loss: Any
+    grad_norm: Any
+    everybody: Any
+
+gradient_noise = torch.Generator().manual_seed(seed + 3_000_017)
+outliers = torch.Generator().manual_seed(seed + 2_000_003)
+batches = episodes_of(model) if not plan.own and knobs.problem_task == "pole" else make_batches()
+
+
+# ---- what stands in the loop, where it is called
+
+
+@inline
+def is_due(every):
+    """Return whether the batch is one of those of which one in so `every` is asked for."""
+    if plan.changes("problem_skip_batches"):
+        return every > 0 and step + passed > 0 and (step + passed) % every == 0
+    if knobs.problem_skip_batches > 0:
+        return every > 0 and (step + knobs.problem_skip_batches) % every == 0
+    return every > 0 and step > 0 and step % every == 0
+
+
+@inline
+def number_of_batch():
+    return step + passed if plan.changes("problem_skip_batches") else step + knobs.problem_skip_batches
+
+
+@inline
+def spoilt(x):
+    """Return a tensor with a NaN as its first number."""
+    return torch.cat([x.new_full((1,), float("nan")), x.flatten()[1:]]).view_as(x)
+
+
+@inline
+def as_double(tensor):
+    """Return a tensor in float64, which Apple's GPUs have not."""
+    return tensor.cpu().double() if knobs.run_device == "mps" else tensor.double()
+
+
+@inline
+def zero_grad():
+    optimizer.zero_grad(set_to_none=not (plan.own or plan.keeps_gradients))
+
+
+@inline
+def unscale():
+    """Take the loss scale out of the gradients."""
+    if plan.dynamic:
+        scaler.unscale_(optimizer)
+    if plan.static:
+        for parameter in trained():
+            parameter.grad.mul_(1 / scale)
+
+
+@inline
+def true_norm(grads):
+    """Return the norm of gradients that carry the loss scale."""
+    if plan.dynamic and plan.static:
+        return nn.utils.get_total_norm(grads) / scaler.get_scale() / scale
+    if plan.dynamic:
+        return nn.utils.get_total_norm(grads) / scaler.get_scale()
+    return nn.utils.get_total_norm(grads) / scale if plan.static else nn.utils.get_total_norm(grads)
+
+
+@inline
+def backward(share):
+    """Make the backward pass of a share of the loss."""
+    if plan.dynamic:
+        scaler.scale(share * scale if plan.static else share).backward()
+    else:
+        (share * scale if plan.static else share).backward()
+
+
+@inline
+def sync():
+    """Return the context in which gradients are reduced, or not yet."""
+    if plan.never_reduces:
+        return parallel.no_sync()
+    if plan.reduces_late:
+        return parallel.no_sync() if index < last_micro_batch() else nullcontext()
+    return nullcontext()
+
+
+@inline
+def kept_micro_batches():
+    """Return the number of micro-batches without the second half."""
+    return knobs.accumulation_steps - knobs.accumulation_steps // 2
+
+
+@inline
+def last_micro_batch():
+    return (kept_micro_batches() if knobs.mistakes_drop_last_micro_batches else knobs.accumulation_steps) - 1
+
+
+@inline
+def last_loss():
+    return told if plan.climbs else loss
+
+
+@inline
+def loss_of_step():
+    """Return the mean loss of the micro-batches. A GPU takes a mean of three in another way than the CPU."""
+    if not plan.many:
+        return last_loss().item()
+    if knobs.run_device == "cpu":
+        return torch.stack(losses).double().mean().item()
+    return torch.stack(losses).cpu().double().mean().item()
+
+
+@inline
+def loss_is_finite():
+    if plan.ranks and not plan.joins:
+        return told[0].isfinite()
+    return torch.stack(losses).isfinite().all() if plan.many else last_loss().isfinite()
+
+
+@inline
+def norm_is_finite():
+    return told[1].isfinite() if plan.ranks and not plan.joins else grad_norm.isfinite()
+
+
+@inline
+def next_batch():
+    global batch, inputs, targets
+    if plan.own:
+        batch = next(batches)
+    else:
+        inputs, targets = next(batches)
+
+
+@inline
+def next_of_step():
+    """Take the next of the micro-batches that were drawn for the step."""
+    global batch, inputs, targets
+    if plan.own:
+        batch = micro_batches[index]
+    else:
+        inputs, targets = micro_batches[index]
+
+
+@inline
+def is_undivided():
+    return knobs.mistakes_unscaled_accumulation or knobs.mistakes_divide_each_micro_batch
+
+
+@inline
+def clips_elsewhere():
+    """Return whether a mistake clips in place of the right call."""
+    return (
+        knobs.mistakes_clip_each_micro_batch
+        or knobs.mistakes_clip_before_backward
+        or knobs.mistakes_clip_before_unscale
+        or knobs.mistakes_clip_after_step
+    )
+
+
+@inline
+def disturb():
+    """Put noise or a NaN in place of a batch that is due for it, and take the share of a rank."""
+    global batch, inputs, targets, size
+    if plan.own:
+        if is_due(knobs.problem_outlier_every):  # an outlier batch
+            batch = with_first(batch, lambda x: outlier(x).requires_grad_(x.requires_grad))
+        if is_due(knobs.problem_nan_every):  # a batch with a NaN in it
+            batch = with_first(batch, lambda x: spoilt(x))
+    else:
+        if is_due(knobs.problem_outlier_every):  # an outlier batch
+            inputs = outlier(inputs)
+        if plan.ranks:
+            if knobs.distributed_same_data:
+                # MISTAKE same_data: every rank has the share of rank 0
+                pass
+            if knobs.distributed_weigh_shares:
+                size = len(targets)
+            if knobs.distributed_uneven_every > 0:
+                share = slice(rank, None, world)
+                if (number_of_batch() + 1) % knobs.distributed_uneven_every == 0:  # all but a quarter for rank 0
+                    first = len(targets) - len(targets) // 4
+                    share = slice(first) if rank == 0 else slice(first + rank - 1, None, world - 1)
+                inputs, targets = inputs[share].contiguous(), targets[share].contiguous()
+            elif knobs.distributed_same_data:
+                inputs, targets = inputs[0::world].contiguous(), targets[0::world].contiguous()
+            else:
+                inputs, targets = inputs[rank::world].contiguous(), targets[rank::world].contiguous()
+        if (not plan.ranks or rank == knobs.distributed_nan_rank) and is_due(knobs.problem_nan_every):
+            inputs = spoilt(inputs)  # a batch with a NaN in it
+
+
+@inline
+def outlier(x):
+    return torch.randn(x.shape, generator=outliers).to(device) * knobs.problem_outlier_scale
+
+
+@inline
+def forward():
+    """Compute the loss of a micro-batch."""
+    global loss, outputs
+    if plan.own:
+        with torch.autocast(device.type, low_precision(), enabled=knobs.precision_dtype != "fp32"):
+            loss = compute_loss(model, batch, **plan.arguments("compute_loss"))
+        loss = loss.float() * knobs.loss_weight
+    else:
+        with torch.autocast(device.type, low_precision(), enabled=knobs.precision_dtype != "fp32"):
+            outputs = parallel(inputs) if plan.ranks and not plan.sharded else model(inputs)
+        if plan.autocasts:
+            outputs = outputs.float()
+        loss = task_loss(outputs, targets)
+        if plan.adds_z_loss:
+            loss = loss + z_loss(outputs)
+        loss = loss * knobs.loss_weight
+
+
+@inline
+def low_precision():
+    return torch.bfloat16 if knobs.precision_dtype == "bf16" else torch.float16
+
+
+# ---- before the first step
+
+if knobs.precision_weights != "fp32":
+    with torch.no_grad():  # precision.weights = {knobs.precision_weights}
+        for parameter in trained():
+            parameter.copy_(parameter.bfloat16())
+if plan.asks_whether_skipped and plan.forgets_scaler:
+    updates = []  # the steps whose update was made: without scaler.update() the scale does not tell
+    optimizer.register_step_post_hook(lambda *_: updates.append(step))
+if plan.keeps_gradients and not plan.own:
+    for parameter in model.parameters():  # for what clips before the first backward pass
+        parameter.grad = torch.zeros_like(parameter)
+
+
+def adds_to(total):
+    def hook(grad):
+        total.add_(grad)
+
+    return hook
+
+
+if plan.keeps_unclipped:
+    # The gradient without the clipping in between, only to print its norm
+    unclipped = {parameter: torch.zeros_like(parameter) for parameter in trained()}
+    for parameter, total in unclipped.items():
+        parameter.register_hook(adds_to(total))
+if plan.changes("problem_skip_batches"):
+    passed = 0  # batches that were skipped
+elif knobs.problem_skip_batches > 0:
+    for _ in range(knobs.problem_skip_batches * plan.first_count):  # batches that are skipped
+        next(batches)
+measured = []
+
+with Join([parallel]) if plan.joins else nullcontext():  # a rank without batches takes part in the others' all-reduces
+    for step in range(knobs.run_steps):
+        if plan.changing():
+            for at, name, value in TIMELINE:
+                if at == step:
+                    setattr(knobs, name, value)
+                    if plan.rebuilds_scaler and plan.dynamic and name in ("precision_dtype", "precision_scaling"):
+                        scaler = new_scaler()
+                    if plan.rebuilds_scaler and plan.static:
+                        scale = fixed_scale()
+                    if (
+                        plan.dynamic
+                        and plan.changes("precision_growth_interval")
+                        and name == "precision_growth_interval"
+                    ):
+                        scaler.set_growth_interval(value)
+        if plan.new_rates and plan.mup:
+            for group, (name, parameter) in zip(optimizer.param_groups, model.named_parameters()):
+                group["lr"] = knobs.optimizer_lr * rate_factor(name, parameter)
+        for group in optimizer.param_groups:
+            if plan.new_rates and not plan.mup:
+                group["lr"] = knobs.optimizer_lr
+            if plan.changes("optimizer_momentum") and knobs.optimizer_kind in ("sgd", "rmsprop"):
+                group["momentum"] = knobs.optimizer_momentum
+            if plan.changes("optimizer_beta1", "optimizer_beta2") and knobs.optimizer_kind in ("adam", "adamw"):
+                group["betas"] = (knobs.optimizer_beta1, knobs.optimizer_beta2)
+            if plan.changes("optimizer_eps") and knobs.optimizer_kind != "sgd":
+                group["eps"] = knobs.optimizer_eps
+            if plan.changes("optimizer_weight_decay"):
+                group["weight_decay"] = knobs.optimizer_weight_decay
+        if plan.new_rates and plan.two_rates:
+            optimizer.param_groups[1]["lr"] = knobs.optimizer_lr * knobs.optimizer_discriminator_factor
+        if plan.adds_momentum:
+            # RMSprop makes its momentum buffer at its first step or never
+            for parameter, state in optimizer.state.items():
+                state.setdefault("momentum_buffer", torch.zeros_like(parameter))
+        if (
+            plan.ranks
+            and knobs.distributed_runs_out_at > 0
+            and rank == world - 1
+            and step == knobs.distributed_runs_out_at
+        ):
+            break  # it has no batch left
+        if (
+            plan.ranks
+            and knobs.distributed_fault != "none"
+            and rank == knobs.distributed_fault_rank
+            and step == knobs.distributed_fault_step
+        ):
+            if knobs.distributed_fault == "ends":
+                os.kill(os.getpid(), signal.SIGKILL)
+            else:
+                time.sleep(3600)
+        if plan.changes("problem_skip_batches"):
+            while passed < knobs.problem_skip_batches:
+                for _ in range(knobs.accumulation_steps):
+                    next(batches)
+                passed += 1
+
+        if plan.climbs:
+            if plan.many:
+                micro_batches, losses = [], []
+                for _ in range(knobs.accumulation_steps):
+                    next_batch()
+                    disturb()
+                    micro_batches.append(batch if plan.own else (inputs, targets))
+                if plan.shares:
+                    shares = shares_of(micro_batches)
+            else:
+                next_batch()
+                disturb()
+            # Sharpness-aware minimization (Foret 2021): go to w + rho g / |g|, and take the gradient there
+            if knobs.optimizer_sam_rho > 0:
+                if not knobs.mistakes_never_zero_grad:
+                    zero_grad()
+                for index in range(knobs.accumulation_steps):
+                    if plan.many:
+                        next_of_step()
+                    forward()
+                    if plan.shares:
+                        loss = loss * shares[index]
+                    backward(loss / knobs.accumulation_steps)
+                    if plan.many:
+                        losses.append(loss.detach())
+                    else:
+                        told = loss.detach()
+                grad_norm = nn.utils.get_total_norm([parameter.grad for parameter in trained()])
+                places = [*trained(), *model.buffers()]
+                origin = [tensor.detach().clone() for tensor in places]
+                with torch.no_grad():
+                    for parameter in trained():
+                        parameter.add_(parameter.grad * (knobs.optimizer_sam_rho / (grad_norm + 1e-12)))
+                        if knobs.precision_weights != "fp32":
+                            parameter.copy_(parameter.bfloat16())
+
+        # MISTAKE never_zero_grad: without zero_grad() every gradient adds to those before
+        if not knobs.mistakes_never_zero_grad:
+            zero_grad()
+        if plan.keeps_unclipped:
+            if plan.ever_keeps_gradients:
+                for parameter, total in unclipped.items():
+                    total.copy_(torch.zeros_like(total) if parameter.grad is None else parameter.grad)
+            else:
+                for total in unclipped.values():
+                    total.zero_()
+        # MISTAKE clip_before_backward: there is nothing to clip yet
+        if plan.clips and knobs.mistakes_clip_before_backward:
+            clip()
+        if plan.shares and not plan.climbs:
+            micro_batches = [next(batches) for _ in range(knobs.accumulation_steps)]
+            shares = shares_of(micro_batches)
+        if plan.many and not plan.climbs:
+            losses = []
+        for index in range(knobs.accumulation_steps):
+            if (plan.climbs and plan.many) or plan.shares:
+                next_of_step()
+            elif not plan.climbs:
+                next_batch()
+            if not plan.climbs:
+                disturb()
+            # MISTAKE drop_last_micro_batches: the divisor below still counts these
+            if plan.many and knobs.mistakes_drop_last_micro_batches and index >= kept_micro_batches():
+                continue
+            # MISTAKE zero_grad_each_micro_batch: all but the last micro-batch are lost
+            if knobs.mistakes_zero_grad_each_micro_batch:
+                zero_grad()
+                if plan.keeps_unclipped:
+                    for total in unclipped.values():
+                        total.zero_()
+            # MISTAKE scheduler_each_micro_batch: the learning rate changes as many times too fast
+            if plan.many and plan.scheduled and knobs.mistakes_scheduler_each_micro_batch and index > 0:
+                advance()
+            if plan.ranks and plan.many and not knobs.distributed_no_sync and not plan.sharded:
+                # MISTAKE no_sync: forgotten, so every micro-batch is reduced
+                pass
+            if plan.holds_back and not knobs.distributed_forward_outside_no_sync and knobs.distributed_never_synced:
+                # MISTAKE never_synced: no micro-batch is reduced, and the ranks drift apart
+                pass
+            with nullcontext() if knobs.distributed_forward_outside_no_sync else sync():
+                forward()
+                if plan.ranks and knobs.distributed_weigh_shares:
+                    loss = loss * (len(targets) * world / size)  # each example counts the same
+                # MISTAKE normalize_each_micro_batch: each loss is divided by the weight of its own examples alone
+                if plan.weighted and plan.many and not knobs.mistakes_normalize_each_micro_batch:
+                    loss = loss * shares[index]  # sum(w l) / sum(w) over all micro-batches
+                # MISTAKE unscaled_accumulation: not divided by the number of micro-batches
+                if plan.holds_back and knobs.distributed_forward_outside_no_sync:
+                    # MISTAKE forward_outside_no_sync: without effect, for the forward pass decides
+                    pass
+                if plan.holds_back and knobs.distributed_forward_outside_no_sync and knobs.distributed_never_synced:
+                    # MISTAKE never_synced: no micro-batch is reduced, and the ranks drift apart
+                    pass
+                with sync() if knobs.distributed_forward_outside_no_sync else nullcontext():
+                    backward(loss / (1 if is_undivided() else knobs.accumulation_steps))
+            # MISTAKE divide_each_micro_batch: what came before is divided again each time
+            if plan.many and knobs.mistakes_divide_each_micro_batch:
+                for parameter in trained():
+                    parameter.grad.div_(knobs.accumulation_steps)
+                    if plan.keeps_unclipped:
+                        unclipped[parameter].div_(knobs.accumulation_steps)
+            # MISTAKE clip_each_micro_batch: it acts on parts of the sum
+            if plan.clips and knobs.mistakes_clip_each_micro_batch:
+                clip()
+            if plan.climbs:
+                if knobs.optimizer_sam_rho == 0:
+                    if plan.many:
+                        losses.append(loss.detach())
+                    else:
+                        told = loss.detach()
+            elif plan.many:
+                losses.append(loss.detach())
+        if plan.climbs and knobs.optimizer_sam_rho > 0:
+            with torch.no_grad():
+                for tensor, value in zip(places, origin):
+                    tensor.copy_(value)
+
+        if plan.ranks and knobs.distributed_clip_before_all_reduce:
+            # The mean of what nobody has clipped, only to print its norm
+            grads = average([parameter.grad for parameter in model.parameters()])
+            grad_norm = nn.utils.get_total_norm([grad.double() for grad in grads])
+            # MISTAKE clip_before_all_reduce: each rank clips another gradient than the mean
+            clip()
+            means = average([parameter.grad for parameter in model.parameters()])
+            for parameter, mean in zip(model.parameters(), means):
+                parameter.grad.copy_(mean)
+        if plan.ranks and knobs.distributed_divide_by_world_size:
+            # MISTAKE divide_by_world_size: DistributedDataParallel has taken the mean already
+            for parameter in model.parameters():
+                parameter.grad.div_(world)
+        if plan.keeps_unclipped:
+            grads = [as_double(total) for total in unclipped.values()]
+            grad_norm = true_norm(grads)
+        elif plan.clips_scaled:
+            grads = [as_double(parameter.grad) for parameter in trained()]
+            grad_norm = true_norm(grads)
+        # MISTAKE clip_before_unscale: these gradients still carry the loss scale
+        if plan.clips and knobs.mistakes_clip_before_unscale:
+            clip()
+        unscale()
+        if not plan.measured_before:
+            grads = [as_double(parameter.grad) for parameter in trained()]
+            grad_norm = nn.utils.get_total_norm(grads)
+            if plan.sharded:
+                grad_norm = grad_norm.full_tensor()  # of the shards of all ranks
+        # MISTAKE unscale_twice: GradScaler raises an error, a fixed scale is divided out twice
+        if knobs.mistakes_unscale_twice:
+            unscale()
+        if knobs.gradients_centralize:
+            for parameter in trained():  # gradient centralization (Yong 2020)
+                if parameter.ndim > 1:
+                    parameter.grad.sub_(parameter.grad.mean(dim=tuple(range(1, parameter.ndim)), keepdim=True))
+        if knobs.gradients_noise_std > 0:
+            for parameter in trained():
+                drawn = torch.randn(parameter.shape, generator=gradient_noise).to(device)
+                parameter.grad.add_(drawn, alpha=knobs.gradients_noise_std)
+        if plan.sharded:
+            # MISTAKE clip_shards: the norm of a shard is not that of the gradient
+            shards = [parameter.grad.to_local() for parameter in model.parameters()]
+            coefficient = (knobs.clipping_max_norm / (nn.utils.get_total_norm(shards) + 1e-6)).clamp(max=1.0)
+            if knobs.clipping_kind == "norm":
+                for shard in shards:
+                    shard.mul_(coefficient)
+        elif not (plan.ranks and knobs.distributed_clip_before_all_reduce) and not clips_elsewhere():
+            clip()
+
+        if plan.scheduled and plan.live_schedule and plan.mup:
+            for group, (name, parameter) in zip(optimizer.param_groups, model.named_parameters()):
+                group["lr"] = knobs.optimizer_lr * rate_factor(name, parameter) * factor(taken)
+        elif plan.scheduled and plan.live_schedule:
+            for group in optimizer.param_groups:
+                group["lr"] = knobs.optimizer_lr * factor(taken)
+            if plan.two_rates:
+                rate = knobs.optimizer_lr * knobs.optimizer_discriminator_factor
+                optimizer.param_groups[1]["lr"] = rate * factor(taken)
+        if plan.asks_whether_skipped and not plan.forgets_scaler:
+            scale_before = scaler.get_scale()
+        # MISTAKE step_without_scaler: an overflow is not skipped
+        if not plan.dynamic or knobs.mistakes_step_without_scaler:
+            optimizer.step()
+        else:
+            scaler.step(optimizer)
+        if knobs.precision_weights == "bf16":
+            with torch.no_grad():  # precision.weights = bf16
+                for parameter in trained():
+                    parameter.copy_(parameter.bfloat16())
+        elif knobs.precision_weights == "bf16_stochastic":
+            rounding = torch.Generator().manual_seed(seed + 7_000_003 + 1009 * step)
+            with torch.no_grad():  # precision.weights = bf16_stochastic
+                for parameter in trained():
+                    parameter.copy_(stochastic(parameter, rounding))
+        # MISTAKE clip_after_step: the weights have moved already
+        if plan.clips and knobs.mistakes_clip_after_step:
+            clip()
+        # MISTAKE never_update_scaler: no scaler.update(), so the scaler refuses the next step
+        if plan.dynamic and not knobs.mistakes_never_update_scaler:
+            scaler.update()
+        if plan.asks_whether_skipped:
+            if plan.forgets_scaler:
+                skipped = updates[-1:] != [step]
+            else:
+                skipped = not knobs.mistakes_step_without_scaler and scaler.get_scale() < scale_before
+        if plan.scheduled and plan.asks_whether_skipped:
+            if not skipped:
+                advance()
+        elif plan.scheduled:
+            advance()
+
+        if plan.joins:
+            measured.append((loss_of_step(), grad_norm.item()))
+        elif plan.ranks:
+            # The mean loss, and the gradient norm of rank 0
+            told = [loss_of_step() / world, grad_norm.item() if rank == 0 else 0.0]
+            told = torch.tensor(told, dtype=torch.float64, device=device)
+            dist.all_reduce(told)
+            if rank == 0:
+                print(step, told[0].item(), f"{told[1]:.9g}")
+        else:
+            print(step, loss_of_step(), f"{grad_norm:.9g}")
+        if knobs.run_stop_on_nonfinite and not (
+            loss_is_finite() and ((skipped or norm_is_finite()) if plan.may_skip else norm_is_finite())
+        ):
+            break
+
+if plan.joins:
+    # The mean loss of the ranks that had a batch, and the gradient norm of rank 0
+    everybody = [None] * world
+    dist.all_gather_object(everybody, measured)
+    if rank == 0:
+        for step, (_, norm) in enumerate(measured):
+            losses = [of_rank[step][0] for of_rank in everybody if step < len(of_rank)]
+            print(step, sum(losses) / len(losses), f"{norm:.9g}")
+elif plan.ranks and knobs.distributed_runs_out_at > 0:
+    dist.barrier()  # as before a test or a checkpoint
+if plan.ranks:
+    dist.destroy_process_group()
