@@ -13,6 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build" / "portable"
+REFERENCE = "gradstudio/program/reference"
 TORCH = "torch==2.13.0"  # of which pip takes the CPU build
 # What the program asks importlib.metadata for, as `gradstudio doctor` does.
 TOLD = (
@@ -46,6 +47,7 @@ def main() -> int:
         [
             python, "-m", "PyInstaller", "--noconfirm", "--log-level", "ERROR", "--name", "gradstudio", "--onedir",
             "--collect-submodules", "gradstudio", "--collect-data", "gradstudio", "--collect-submodules", "numba.core",
+            "--add-data", f"{ROOT / REFERENCE}{os.pathsep}{REFERENCE}",  # read as text
             *(part for name in TOLD for part in ("--copy-metadata", name)), "--exclude-module", "tkinter",
             "--distpath", str(BUILD), "--workpath", str(BUILD / "work"), "--specpath", str(BUILD),
             str(ROOT / "portable" / "entry.py"),
@@ -66,6 +68,7 @@ def check(program: Path, home: Path) -> None:
     assert alone(program, home, "--version").startswith("gradstudio ")
     print(f"it answers --version in {time.monotonic() - began:.1f} s")
     assert '"outcome": "finished"' in alone(program, home, "run", "healthy-mlp", "--steps", "50", "--json")
+    assert "for step in range" in alone(program, home, "script", "healthy-mlp")
     assert "kept for backward" in alone(program, home, "memory", "healthy-mlp")  # in a child process
     alone(program, home, "map", "healthy-mlp", "--x", "optimizer.lr=0.01:1:log", "--y", "model.init_gain=0.5:2:log",
           "--cells", "2", "--steps", "20", "--out", "a.map")  # fmt: skip
