@@ -20,11 +20,11 @@ from gradstudio.core import exercise, presets
 from gradstudio.core.experiment import KNOBS
 
 ROOT = Path(__file__).resolve().parent.parent
-LONG = ("architecture.md", "diagnosis.md", "performance.md", "watch.md")
-PAGES = [page for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if page.name not in LONG]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 MOST_WORDS = 18_000
 MOST_IN_A_SENTENCE = 25
 LINE, MOST_LINES = 150, 6
+EXAMPLES = {"train.py", "html.py", "my_model.py"}  # files that are not of this program
 QUICK = ("new", "presets", "course", "run")  # commands that take less than two seconds, but for ranks
 COMMANDS = typer.main.get_command(app)
 COMMAND = re.compile(r"^(?:\.venv/bin/)?gradstudio (?P<words>[^#>|&;]*)")
@@ -141,3 +141,19 @@ def test_the_script_that_is_to_break_does_so(tmp_path: Path) -> None:
         names["watched"].close()
     assert findings[0] == {"nonfinite_loss": "critical", "update_ratio_high": "critical"}
     assert "critical" not in findings[1].values()
+
+
+def test_every_file_that_a_page_names_is_there() -> None:
+    there = {
+        path.relative_to(ROOT).as_posix()
+        for folder in ("gradstudio", "tests", "benchmarks", "docs", "presets")
+        for path in (ROOT / folder).rglob("*")
+    }
+    for page in PAGES:
+        for name in re.findall(r"`(?:gradstudio/)?([\w/]+\.(?:py|svg)|(?:\w+/)+)`", page.read_text(encoding="utf-8")):
+            found = name.rstrip("/")
+            if found in EXAMPLES:
+                continue
+            assert any(f"/{each}".endswith(f"/{found}") for each in there) or (ROOT / found).exists(), (
+                f"{page.name}: no {name}"
+            )
