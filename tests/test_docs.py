@@ -126,9 +126,10 @@ def test_a_preset_and_an_exercise_can_be_written_like_the_examples(tmp_path: Pat
     assert len(exercise.read(file).question) == 2
 
 
-def test_the_script_that_is_to_break_does_so(tmp_path: Path) -> None:
-    script, mended = (block for block in code(ROOT / "docs" / "first_watch.md") if "nn." in block)
-    watch = "watched = gradstudio.watch(model, optimizer, library=library, on_nonfinite='ignore')\n"
+def test_the_script_that_is_to_break_does_so(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    blocks = list(code(ROOT / "docs" / "first_watch.md"))
+    script, mended = (block for block in blocks if "nn." in block)
+    watch = "watched = gradstudio.watch(model, optimizer, library=library)\n"
     script = script.replace("inputs, labels", watch + "inputs, labels", 1).replace("range(100)", "range(40)")
     healthy = script
     for line in mended.splitlines():  # each takes the place of the line that begins like it
@@ -141,6 +142,9 @@ def test_the_script_that_is_to_break_does_so(tmp_path: Path) -> None:
         names["watched"].close()
     assert findings[0] == {"nonfinite_loss": "critical", "update_ratio_high": "critical"}
     assert "critical" not in findings[1].values()
+    printed = capfd.readouterr().err
+    (shown,) = (block for block in blocks if block.startswith("gradstudio: step"))
+    assert all(line in printed for line in shown.splitlines() if "source" not in line), printed
 
 
 def test_every_file_that_a_page_names_is_there() -> None:
