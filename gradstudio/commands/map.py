@@ -157,7 +157,7 @@ def make(
     from gradstudio.session.running import interrupts
 
     mapper = Mapper(plan, out, resume=resume, size=workers, cluster=on)
-    with interrupts.stopping(mapper.cancel) as signals:
+    with interrupts.stopping(mapper.stop) as signals:
         mapper.start()
         _watch(mapper, quiet=quiet)
         while mapper.is_alive() and not signals.overdue:

@@ -25,13 +25,13 @@ from gradstudio.gui.gallery.gallery_page import GalleryPage
 from gradstudio.gui.heartbeat import Heartbeat
 from gradstudio.gui.knobs.knob_panel import KnobPanel
 from gradstudio.gui.services import recent
-from gradstudio.gui.services.background_jobs import BackgroundJobs
 from gradstudio.gui.services.context import Context
-from gradstudio.gui.services.library_thread import LibraryThread
+from gradstudio.gui.services.file_jobs import FileJobs
+from gradstudio.gui.services.jobs import Jobs
+from gradstudio.gui.services.library_reader import LibraryReader
 from gradstudio.gui.services.message_bar import MessageBar
 from gradstudio.gui.services.past_run import PastRun
 from gradstudio.gui.services.simulator_controller import SimulatorController
-from gradstudio.gui.services.tasks import Tasks
 from gradstudio.gui.shell import menus
 from gradstudio.gui.shell.agreement_dialog import AgreementDialog
 from gradstudio.gui.shell.figures_bar import FiguresBar
@@ -52,8 +52,8 @@ FIRST_SIZE = QSize(1440, 900)  # px, and more on a screen that has it
 SHARE = 0.8  # of a large screen that the first window takes
 FRAME = QSize(16, 40)  # largest frame of a desktop around a window; its true size is known only when it is shown
 TURN = 0.01  # seconds of a beat after which what is left to refresh waits for the next one
-CLOSING = 1.5  # seconds that a training thread gets to end
-CONTROLLER_CLOSING = 0.4  # seconds that fixes and requests to the library get to end
+CLOSING = 1.5  # seconds that every thread gets to end, all together
+LAST = 0.3  # of them, or more, for those beside the run's own
 
 
 class Window(QMainWindow):
@@ -66,13 +66,13 @@ class Window(QMainWindow):
         self.machine = Machine()
         self.message = MessageBar()
         self.controls = SimulatorController(self.simulator, self.message)
-        self.tasks = Tasks()
-        self.jobs = BackgroundJobs(self.tasks)
+        self.jobs = Jobs(self.message)
+        self.files = FileJobs(self.jobs, self.message)
         self.looked = LookedStep()
         self.past = PastRun(self.looked)
         self.context = Context(
-            self, self.simulator, self.controls, self.message, self.jobs, LibraryThread(library, self.tasks),
-            self.tasks, self.show_large, self.close_large, self.looked,
+            self, self.simulator, self.controls, self.message, self.jobs, self.files,
+            LibraryReader(library, self.jobs, self.message), self.show_large, self.close_large, self.looked,
         )  # fmt: skip
         self.top, self.figures = TopBar(), FiguresBar()
         self.simulator.set_speed(self.top.speed.speed)
@@ -125,7 +125,7 @@ class Window(QMainWindow):
         self.plots = second_part.PlotStack(self.looked)
         yield from theme.each_together(self.plots.furnishing())
         self.side = second_part.SidePanel()
-        yield from theme.each_together(self.side.furnishing())
+        yield from theme.each_together(self.side.furnishing(self.jobs))
         self.diagnosis = self.side.diagnosis
         self.findings, self.lesson = self.diagnosis.findings, self.side.lesson_page.lesson
         self.projector.furnish(self.plots, self.lesson)
@@ -137,9 +137,9 @@ class Window(QMainWindow):
             self.context, self.side.branches, self.plots.overlays, self.runs
         )  # fmt: skip
         self.gauges = second_part.GaugesController(self.simulator, self.side.gauges)
-        self.layer = second_part.LayerController(self.simulator, self.plots)
-        self.cliff = second_part.CliffController(self.simulator, self.plots)
-        self.time_steps = second_part.TimeStepController(self.simulator, self.plots)
+        self.layer = second_part.LayerController(self.context, self.plots)
+        self.cliff = second_part.CliffController(self.context, self.plots)
+        self.time_steps = second_part.TimeStepController(self.context, self.plots)
         self.memory = second_part.MemoryController(self.context, self.side.memory)
         self.map = second_part.MapController(self.context, self.side.map)
         self.game = second_part.Game(self.context)
@@ -246,6 +246,7 @@ class Window(QMainWindow):
             self.show_plots()
 
     def _beat(self) -> None:
+        self.jobs.hand_over()
         if theme.settled:  # or nothing is painted
             self.refresh(within=TURN)
 
@@ -366,8 +367,7 @@ class Window(QMainWindow):
             self.message.show_error(refusal)
         for notice in self.simulator.notices():
             self.message.show_news(notice)
-        self.jobs.show_done(self.message)
-        self.figures.show_tasks(self.tasks)
+        self.figures.show_tasks(self.jobs)
         about_library = self.simulator.library_problem or self.simulator.library_notice
         if about_library != self._about_library:
             self._about_library = about_library
@@ -533,18 +533,13 @@ class Window(QMainWindow):
         self.columns.save(settings)
         self.top.speed.save(settings)
         self.hide()
-        for each in (self.game, self.fixes):
-            each.stop()  # what they train ends while the run does
+        end = time.monotonic() + CLOSING
+        for each in (
+            self.game, self.fixes, self.layer, self.cliff, self.time_steps, self.memory, self.map, self.runs
+        ):  # fmt: skip
+            each.stop()  # what they do ends while the run does
         ended = self.simulator.close(CLOSING)
-        ended = self.game.close(CONTROLLER_CLOSING) and ended
-        ended = self.fixes.close(CONTROLLER_CLOSING) and ended
-        ended = self.layer.close(CONTROLLER_CLOSING) and ended
-        ended = self.cliff.close(CONTROLLER_CLOSING) and ended
-        ended = self.time_steps.close(CONTROLLER_CLOSING) and ended
-        ended = self.memory.close(CONTROLLER_CLOSING) and ended
-        ended = self.map.close(CONTROLLER_CLOSING) and ended
-        ended = self.runs.close(CONTROLLER_CLOSING) and ended
-        ended = self.jobs.close() and ended
+        ended = self.jobs.close(max(end - time.monotonic(), LAST)) and ended
         self.heartbeat.stop(alone=ended and not self.machine.busy)
         event.accept()
 

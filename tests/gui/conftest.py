@@ -46,7 +46,7 @@ def nothing_is_remembered(qapp: QApplication) -> None:
 def make_window(
     qtbot: QtBot, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[..., Window]]:
-    for limit in ("CLOSING", "CONTROLLER_CLOSING"):  # a test that closes a window wants to know how that ends
+    for limit in ("CLOSING", "LAST"):  # a test that closes a window wants to know how that ends
         monkeypatch.setattr(windows, limit, PATIENCE)
     monkeypatch.setenv("GRADSTUDIO_LIBRARY", str(tmp_path_factory.mktemp("library") / "runs.sqlite3"))
     made: list[Window] = []

@@ -224,7 +224,7 @@ def test_leaving_in_mid_run_ends_it(qtbot: QtBot, window: Window, exam: Path, tm
     training = page._training
     assert training is not None and page.busy
     qtbot.keyClick(page, Qt.Key.Key_Escape)
-    qtbot.waitUntil(lambda: not training.is_alive() and not window.findChildren(ExamPage), timeout=LONG)
+    qtbot.waitUntil(lambda: training.ended.is_set() and not window.findChildren(ExamPage), timeout=LONG)
     assert not path.with_suffix(".answers.toml").exists()  # no try has ended
 
 
@@ -237,7 +237,7 @@ def test_closing_the_window_ends_it_and_keeps_the_columns(
     (page,) = window.findChildren(ExamPage)
     training = page._training
     window.close()
-    assert training is not None and not training.is_alive()
+    assert training is not None and training.ended.is_set()
     again = make_window()
     assert again.top.isVisible() and min(again.knobs.width(), again.side.width()) >= 240
 

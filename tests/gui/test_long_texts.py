@@ -147,5 +147,5 @@ def test_a_run_named_by_an_enemy(qtbot: QtBot, window: Window) -> None:
             window.columns.show_page(page)
             window.refresh(whole=True)
             window.grab()
-        qtbot.waitUntil(lambda: not window.context.library.busy, timeout=LONG)
+        qtbot.waitUntil(lambda: not window.jobs.busy, timeout=LONG)
     assert not window.simulator.library_problem

@@ -19,8 +19,8 @@ from gradstudio.gui.memory import memory_controller
 from gradstudio.gui.memory.memory_panel import MemoryPanel
 from gradstudio.gui.theme import theme
 from gradstudio.gui.window import Window
-from gradstudio.session.footprint import estimator, texts
 from gradstudio.session.footprint import process as processes
+from gradstudio.session.footprint import texts
 from gradstudio.session.footprint.budget import ASKED
 from gradstudio.session.footprint.process import FootprintProcess
 
@@ -78,7 +78,7 @@ def asked(
         def close(self) -> None:
             pass
 
-    monkeypatch.setattr(estimator, "FootprintProcess", Heard)
+    monkeypatch.setattr(memory_controller, "FootprintProcess", Heard)
     return heard
 
 
@@ -248,7 +248,7 @@ def test_a_window_that_is_closed_leaves_no_process(
     """tests/session/test_footprint.py has the real one end so."""
     own = FootprintProcess()
     monkeypatch.setattr(processes, "_CHILD", KNOWS_NOTHING)
-    monkeypatch.setattr(estimator, "FootprintProcess", lambda: own)
+    monkeypatch.setattr(memory_controller, "FootprintProcess", lambda: own)
     window = opened(qtbot, make_window())
     qtbot.waitUntil(lambda: not window.memory.busy, timeout=LONG)
     window.memory.refresh()

@@ -159,8 +159,8 @@ def export(qtbot: QtBot, window: Window) -> None:
 
 def write_files(qtbot: QtBot, window: Window) -> None:
     for name in ("train.py", "metrics.csv"):
-        window.jobs.export(window.simulator.run, name, f"{tempfile.mkdtemp()}/{name}")
-    window.jobs.export_events(window.simulator.run, tempfile.mkdtemp())
+        window.files.export(window.simulator.run, name, f"{tempfile.mkdtemp()}/{name}")
+    window.files.export_events(window.simulator.run, tempfile.mkdtemp())
     qtbot.waitUntil(lambda: not window.jobs._jobs, timeout=LONG)
 
 
@@ -168,7 +168,7 @@ def import_curve(qtbot: QtBot, window: Window) -> None:
     curves = Path(tempfile.mkdtemp()) / "curves.csv"
     curves.write_text("step,loss,norm\n" + "".join(f"{step},{1 + step},{step}\n" for step in range(20)))
     use = partial(plot_menu._choose, window.context, window.plots.overlays, window.plots.loss, curves)
-    window.jobs.read_curves(curves, use)
+    window.files.read_curves(curves, use)
     the_dialog(qtbot, QInputDialog).accept()  # its first curve is chosen
     qtbot.waitUntil(lambda: bool(window.plots.overlays.places), timeout=LONG)
     window.plots.overlays.remove(*window.plots.overlays.slots)
@@ -264,7 +264,7 @@ def stored_runs(qtbot: QtBot, window: Window) -> None:
     qtbot.waitUntil(lambda: isinstance(window.columns.middle.page, ComparisonPage), timeout=LONG)
     window.close_large()
     window.runs.tick(first, False)
-    qtbot.waitUntil(lambda: not window.context.library.busy, timeout=LONG)
+    qtbot.waitUntil(lambda: not window.jobs.busy, timeout=LONG)
     window.refresh(whole=True)
 
 
@@ -292,5 +292,5 @@ def test_the_library_thread_holds_no_request_that_it_has_answered(qtbot: QtBot, 
     gone = weakref.ref(held)
     window.context.library.ask(lambda library, held=held: library.version(), lambda _, held=held: None)
     del held
-    qtbot.waitUntil(lambda: not window.context.library.busy, timeout=LONG)
+    qtbot.waitUntil(lambda: not window.jobs.busy, timeout=LONG)
     qtbot.waitUntil(lambda: gone() is None, timeout=LONG)

@@ -7,6 +7,7 @@ import contextlib
 import math
 import os
 import shutil
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,12 +27,13 @@ from gradstudio.core.experiment import Experiment
 from gradstudio.core.presets import Preset
 from gradstudio.gui.diagnosis.findings_panel import Card
 from gradstudio.gui.drawing.overlay import MOST
-from gradstudio.gui.runs import runs_controller, saved_searches
+from gradstudio.gui.runs import runs_controller, runs_panel, saved_searches
 from gradstudio.gui.runs.comparison_page import ComparisonPage, ComparisonTable
 from gradstudio.gui.runs.run_list import RunList
 from gradstudio.gui.runs.run_painter import RunPainter, title_with_room
 from gradstudio.gui.runs.run_search import SORTS, RunSearch
 from gradstudio.gui.runs.several_runs import SeveralRuns
+from gradstudio.gui.services.library_reader import QUEUE
 from gradstudio.gui.theme import theme
 from gradstudio.gui.window import Window
 from gradstudio.session.library import schema
@@ -234,7 +236,7 @@ def test_a_run_of_another_program_is_followed_and_asked(qtbot: QtBot, window: Wi
     assert "Another program trains this run" in window.message.text.text()
 
     def told() -> set[str]:
-        return {task.words for task in window.tasks._tasks if task.words.startswith("Asked ")}
+        return {task.words for task in window.jobs.tasks if task.words.startswith("Asked ")}
 
     controls.run_or_pause()
     controls.ask_for_rate(0.25)
@@ -537,22 +539,23 @@ def test_another_preset_in_mid_run_keeps_the_run_and_offers_it(
 def test_a_run_that_was_read_before_its_end_was_written_is_read_again(
     qtbot: QtBot, make_window: Callable[..., Window]
 ) -> None:
+    monkeypatch = pytest.MonkeyPatch()
     window = make_window(run__steps=ENDLESS)
-    reading = window.context.library
     window.controls.run_or_pause()
     qtbot.waitUntil(lambda: len(window.simulator.run.history) > 5, timeout=LONG)
     left = window.simulator.run
-    with contextlib.closing(schema.connect(reading.path)) as other:  # it may have no tables yet
+    with contextlib.closing(schema.connect(window.context.library.path)) as other:  # it may have no tables yet
         running = "SELECT count(*) FROM runs WHERE status = 'running'"
         qtbot.waitUntil(lambda: other.execute(running).fetchone()[0] == 1, timeout=LONG)
         other.execute("BEGIN IMMEDIATE")  # nobody else writes meanwhile
         window.controls.load(Preset(id="other", title="Other", experiment=Experiment()))
         window.runs.open(left.id)
-        reading._timer.stop()
-        qtbot.waitUntil(lambda: bool(reading._answers), timeout=LONG)
+        monkeypatch.setattr(window.jobs, "hand_over", lambda: None)
+        read = window.context.library.ask(lambda _: None)  # after it
+        qtbot.waitUntil(read.ended.is_set, timeout=LONG)
         other.execute("ROLLBACK")
     qtbot.waitUntil(lambda: not window.simulator.leaves(left.id), timeout=LONG)
-    reading._timer.start()
+    monkeypatch.undo()
     qtbot.waitUntil(lambda: window.simulator.run.id == left.id, timeout=LONG)
     assert window.simulator.run.status == "stopped"
 
@@ -571,13 +574,21 @@ def test_a_library_that_cannot_be_written_is_said_once(
     (tmp_path / "library").unlink()  # so that it can be written after all
 
 
-def test_nothing_is_asked_of_the_library_while_the_list_is_hidden(qtbot: QtBot, window: Window) -> None:
+def test_nothing_is_asked_of_the_library_while_the_list_is_hidden(
+    qtbot: QtBot, make_window: Callable[..., Window], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs_panel, "LOOK_EVERY", 5)
+    window = make_window()
     run_to_the_end(qtbot, window)
-    assert not window.context.library.alive and not window.side.runs._timer.isActive()
+    looks: list[object] = []
+    window.side.runs.look_asked.connect(lambda: looks.append(window.side.page))
+    assert QUEUE not in [thread.name for thread in threading.enumerate()]
     show_runs(qtbot, window, 1)
-    assert window.side.runs._timer.isActive()
+    assert looks
     window.columns.show_page("diagnosis")
-    assert not window.side.runs._timer.isActive()
+    looks.clear()
+    qtbot.wait(30)
+    assert not looks
 
 
 def test_a_thousand_runs_are_listed_and_filtered_at_once() -> None:

@@ -9,12 +9,14 @@ from typing import BinaryIO
 import pytest
 from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
-from waiting import LONG, PATIENCE
+from waiting import LONG, PATIENCE, until
 
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.presets import Preset
-from gradstudio.gui.services import tasks
-from gradstudio.gui.services.tasks import Tasks
+from gradstudio.gui.services import jobs
+from gradstudio.gui.services.file_jobs import draw_file
+from gradstudio.gui.services.jobs import Jobs, Task
+from gradstudio.gui.services.message_bar import MessageBar
 from gradstudio.gui.shell.figures_bar import FiguresBar
 from gradstudio.gui.window import Window
 from gradstudio.session.files.tensorboard import export
@@ -23,7 +25,7 @@ from gradstudio.session.record.run import Run
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks, "SHOWN_AFTER", -1.0)
+    monkeypatch.setattr(jobs, "SHOWN_AFTER", -1.0)
 
 
 def test_a_file_that_takes_long_can_be_cancelled(qtbot: QtBot, window: Window, tmp_path: Path) -> None:
@@ -36,7 +38,7 @@ def test_a_file_that_takes_long_can_be_cancelled(qtbot: QtBot, window: Window, t
 
     path = tmp_path / "metrics.csv"
     path.write_text("before")
-    window.jobs.write(lambda: content, str(path))
+    window.files.write(lambda: content, str(path))
     qtbot.waitUntil(line.isVisible, timeout=LONG)
     assert line.words.text().startswith("Writing metrics.csv, ") and line.bar.maximum() == 0
     assert line.cancel.accessibleName() == "Cancel: Writing metrics.csv" and line.cancel.toolTip()
@@ -44,7 +46,7 @@ def test_a_file_that_takes_long_can_be_cancelled(qtbot: QtBot, window: Window, t
     go_on.set()
     qtbot.waitUntil(lambda: window.message.shown == "Cancelled: writing metrics.csv.", timeout=LONG)
     assert path.read_text() == "before" and [each.name for each in tmp_path.iterdir()] == ["metrics.csv"]
-    assert not line.isVisible() and not window.tasks.long
+    assert not line.isVisible() and not window.jobs.long
 
 
 def test_a_cancelled_event_file_leaves_nothing_behind(
@@ -58,66 +60,72 @@ def test_a_cancelled_event_file_leaves_nothing_behind(
         file.write(b"the other half")
 
     monkeypatch.setattr(export, "event_file", lambda run: {"events.out.tfevents.0.small": content})
-    window.jobs.export_events(window.simulator.run, str(tmp_path))
-    (task,) = window.tasks.long
+    window.files.export_events(window.simulator.run, str(tmp_path))
+    (task,) = window.jobs.long
     assert task.words == "Writing an event file" and task.can_cancel
     task.cancel()
     go_on.set()
     qtbot.waitUntil(lambda: window.message.shown == "Cancelled: writing an event file.", timeout=LONG)
     assert not list(tmp_path.iterdir())
-    window.jobs.export_events(window.simulator.run, str(tmp_path))
+    window.files.export_events(window.simulator.run, str(tmp_path))
     qtbot.waitUntil(lambda: window.figures.written.shown.startswith("Written: "), timeout=LONG)
     assert [each.read_bytes() for each in tmp_path.iterdir()] == [b"the first halfthe other half"]
 
 
 def test_a_request_to_the_library_is_dropped_where_it_is_cancelled(qtbot: QtBot, window: Window) -> None:
-    qtbot.waitUntil(lambda: not window.context.library.busy, timeout=LONG)
+    qtbot.waitUntil(lambda: not window.jobs.busy, timeout=LONG)
     go_on, told, reasons = threading.Event(), [], []
-    first, second = (window.tasks.begin(f"Opening the run {number}") for number in (1, 2))
-    window.context.library.ask(lambda _: go_on.wait(PATIENCE), told.append, reasons.append, first)
-    window.context.library.ask(lambda _: told.append("it was begun"), told.append, reasons.append, second)
-    window.figures.show_tasks(window.tasks)
+    ask = window.context.library.ask
+    first = ask(lambda _: go_on.wait(PATIENCE), told.append, reasons.append, "Opening the run 1", can_cancel=True)
+    second = ask(lambda _: told.append("begun"), told.append, reasons.append, "Opening the run 2", can_cancel=True)
+    window.figures.show_tasks(window.jobs)
     assert window.figures.tasks.words.text().endswith("(and 1 more)")
     first.cancel()
     second.cancel()
     go_on.set()
-    qtbot.waitUntil(lambda: reasons == ["", ""], timeout=LONG)
-    assert not told and not window.tasks.long
+    qtbot.waitUntil(lambda: reasons == [first, second], timeout=LONG)
+    assert not told and not window.jobs.long
 
 
 def test_reports_of_several_runs_are_counted_and_cancelled_together(
     qtbot: QtBot, window: Window, tmp_path: Path
 ) -> None:
-    task, go_on = window.tasks.begin("Writing 3 reports", 3), threading.Event()
-    window.jobs.draw(lambda: "made", str(tmp_path / "a.html"), task)
+    go_on = threading.Event()
+
+    def work(task: Task) -> None:
+        draw_file(lambda: "made", tmp_path / "a.html", task)
+        task.done += 1
+        assert go_on.wait(PATIENCE)
+        draw_file(lambda: "made", tmp_path / "b.html", task)
+
+    task = window.jobs.start("Writing 3 reports", work, pytest.fail, parts=3, writes=True)
     qtbot.waitUntil(lambda: task.done == 1, timeout=LONG)
-    window.jobs.draw(lambda: "made" if go_on.wait(PATIENCE) else "", str(tmp_path / "b.html"), task)
-    window.jobs.draw(lambda: "made", str(tmp_path / "c.html"), task)
-    window.figures.show_tasks(window.tasks)
+    window.figures.show_tasks(window.jobs)
     assert window.figures.tasks.words.text() == "Writing 3 reports, 1 of 3"
     assert (window.figures.tasks.bar.value(), window.figures.tasks.bar.maximum()) == (1, 3)
     task.cancel()
     go_on.set()
-    qtbot.waitUntil(lambda: task.over, timeout=LONG)
+    qtbot.waitUntil(lambda: not window.jobs.busy, timeout=LONG)
     assert [each.name for each in tmp_path.iterdir()] == ["a.html"]
     assert window.message.shown == "Cancelled: writing 3 reports."
 
 
-def test_files_are_told_as_written_only_where_all_are(qtbot: QtBot, window: Window, tmp_path: Path) -> None:
-    def fail() -> str:
-        raise OSError("No space left on device")
-
-    for makes, told in (((fail, str), "was not written: no space left"), ((str, str), "Written: 2 files into")):
-        task = window.tasks.begin("Writing 2 reports", 2)
-        for number, make in enumerate(makes):
-            window.jobs.draw(make, str(tmp_path / f"{number}.html"), task)
-            qtbot.waitUntil(lambda task=task, done=number + 1: task.done == done, timeout=LONG)
-        assert told in window.message.shown + window.figures.written.shown
+def test_closing_waits_for_files_and_leaves_the_rest(qtbot: QtBot) -> None:
+    bar, made = MessageBar(), list[object]()
+    qtbot.addWidget(bar)
+    known, go_on = Jobs(bar), threading.Event()
+    known.start("Writing", lambda task: made.append(go_on.wait(PATIENCE)), writes=True)
+    other = known.start("Reading", lambda task: until(lambda: task.cancelled))
+    known.start("", lambda task: go_on.set(), queue="library", can_cancel=False)
+    assert known.close(PATIENCE) and made == [True] and other.cancelled
+    known.start("Reading", lambda task: made.append("begun"))
+    known.hand_over()
+    assert made == [True]
 
 
 @pytest.mark.parametrize("width", [1000, 1280, 1600])
 def test_a_long_task_takes_no_more_than_the_room_beside_the_figures(qtbot: QtBot, width: int) -> None:
-    bar, known = FiguresBar(), Tasks()
+    bar, known = FiguresBar(), Jobs(MessageBar())
     qtbot.addWidget(bar)
     preset = Preset(id="small", title="Small", experiment=Experiment())
     run = Run(preset, preset.experiment)
@@ -126,7 +134,7 @@ def test_a_long_task_takes_no_more_than_the_room_beside_the_figures(qtbot: QtBot
         figure.show_value("1.23e+04 → 1.00")
     bar.resize(width, bar.sizeHint().height())
     bar.show()
-    task = known.begin("Writing " + "a-long-name-" * 20 + ".html")
+    task = known.start("Writing " + "a-long-name-" * 20 + ".html", lambda task: until(lambda: task.cancelled))
     bar.show_tasks(known)
     qtbot.wait(0)  # so that Qt lays it out
     assert bar.tasks.isVisible() and bar.tasks.cancel.isVisible()
@@ -134,6 +142,6 @@ def test_a_long_task_takes_no_more_than_the_room_beside_the_figures(qtbot: QtBot
     for figure in bar.figures.values():
         if figure.isVisible():
             assert figure.width() >= figure.minimumSizeHint().width()
-    known.end_part(task)
+    task.cancel()
     bar.show_tasks(known)
     assert not bar.tasks.isVisible()

@@ -473,15 +473,15 @@ def test_every_export_is_written_and_said_or_said_not_to_be(qtbot: QtBot, window
         return text
 
     for name in ("report.html", "report.pdf", "experiment.toml", "metrics.csv", "train.py"):
-        window.jobs.export(window.simulator.run, name, str(tmp_path / name))
+        window.files.export(window.simulator.run, name, str(tmp_path / name))
         assert said() == f"Written: {tmp_path / name}"
         assert (tmp_path / name).stat().st_size > 100
-    window.jobs.export_events(window.simulator.run, str(tmp_path))
+    window.files.export_events(window.simulator.run, str(tmp_path))
     text = said()
     (events,) = tmp_path.glob("events.out.tfevents.*")
     assert text == f"Written: {events}"
     (tmp_path / "file").write_text("in the way")
-    window.jobs.export(window.simulator.run, "metrics.csv", str(tmp_path / "file" / "metrics.csv"))
+    window.files.export(window.simulator.run, "metrics.csv", str(tmp_path / "file" / "metrics.csv"))
     qtbot.waitUntil(window.message.isVisible, timeout=LONG)
     assert "was not written" in window.message.shown and not line.isVisible()
 
@@ -570,7 +570,7 @@ def test_space_after_a_click_on_restart_pauses(qtbot: QtBot, make_window: Callab
 def test_an_export_in_flight_is_finished_when_the_window_closes(qtbot: QtBot, window: Window, tmp_path: Path) -> None:
     press(qtbot, window.top.play)
     qtbot.waitUntil(lambda: window.simulator.run.over, timeout=LONG)
-    window.jobs.export(window.simulator.run, "report.html", str(tmp_path / "report.html"))
+    window.files.export(window.simulator.run, "report.html", str(tmp_path / "report.html"))
     window.close()
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
     assert (tmp_path / "report.html").read_text().rstrip().endswith("</html>")

@@ -217,28 +217,23 @@ def test_an_own_model_is_run_where_it_was_agreed_to(
     assert trust.agreed(own_models.preset(tmp_path).experiment.studio_file.sha256)
 
 
-def test_the_estimator_answers_the_latest_and_leaves_nothing(
+def test_answers_are_whole_also_after_its_process_was_killed(
     process: FootprintProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where its process was killed, or is at work at the end."""
+    """One that is at work at the end leaves nothing."""
     monkeypatch.setattr(processes, "ENDING", PATIENCE)
-    latest = estimator.Estimator(debounce=0.0)
     if process._child is None:  # no other test has started one
         process._send({"number": 0, "toml": "", "cures": False})
     assert process._child is not None
     process._child.kill()
-    for depth in (3, 2, 1):
-        latest.ask(MLP.with_value("model.depth", depth))
-    assert latest.busy
-    until(lambda: not latest.busy)
-    known = latest.known
-    assert known is not None and known.experiment.model.depth == 1 and known.complete and not known.problem
+    *_, known = estimator.answers(process, MLP, lambda: False)
+    assert known.experiment == MLP and known.complete and not known.problem
     assert known.footprint is not None and known.cures
-    latest.ask(LONG)
     child = process._child
-    until(lambda: Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text())  # the copy that works it out
-    latest.cancel()
-    assert not latest.busy and latest.close(PATIENCE)
+
+    def at_work() -> bool:
+        return bool(Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text())  # the copy that works it out
+
+    assert not any(known.complete for known in estimator.answers(process, LONG, at_work))
+    process.close()
     assert child.poll() == 0, "it has seen the end of its stdin"
-    latest.ask(MLP)
-    assert not latest.busy and latest.known is known

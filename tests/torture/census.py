@@ -16,6 +16,7 @@ import shiboken6
 from PySide6.QtCore import QCoreApplication, QEvent, QObject
 from PySide6.QtGui import QAction, QPixmapCache
 from PySide6.QtWidgets import QApplication, QGraphicsItem, QGraphicsView, QLayout, QMenu, QWidget, QWidgetItem
+from torture import stage
 
 from gradstudio.gui.window import Window
 from gradstudio.session.footprint.budget import ASKED
@@ -80,7 +81,8 @@ def take(window: QWidget | None = None) -> Census:
     """Count now. `window`: the window that stays."""
     if isinstance(window, Window):
         window.side.show_page("diagnosis")  # the page Memory has a thread and a process while it is in sight
-        assert window.memory.rest(ENDING)
+        window.memory.stop()
+        stage.wait(lambda: not window.jobs.busy, "the process of footprints ends")
     gc.unfreeze()  # what the window's collector or an earlier census put aside may be garbage by now
     settle()
     counts: Counter[tuple[str, str]] = Counter()

@@ -116,21 +116,19 @@ def open_presets(window: Window, first: int, every: int) -> None:
     from PySide6.QtWidgets import QApplication
 
     from gradstudio.core.files import PRESETS
-    from gradstudio.gui.widgets.formula import FormulaThread
 
     for preset in sorted(PRESETS.glob("*.toml"))[first::every]:
         window.controls.open_preset(preset.stem)
         window.refresh(whole=True)
         QApplication.processEvents()
-    drawing = window.findChildren(FormulaThread)
-    wait(lambda: not any(thread.busy for thread in drawing), "the formulas are drawn")
+    wait(lambda: window.lesson.formulas.all_made, "the formulas are drawn")
     window.controls.load(small_preset())
 
 
 def export_report(window: Window) -> None:
     """Write a report of the run, as far as it has come."""
-    window.jobs.export(window.simulator.run, "report.html", "cycle.html")
-    wait(lambda: not _threads("file "), "the report is written")
+    window.files.export(window.simulator.run, "report.html", "cycle.html")
+    wait(lambda: not window.jobs.busy, "the report is written")
 
 
 def refusal() -> QObject:
@@ -197,7 +195,8 @@ def rest(window: Window) -> None:
     theme.set_zoom(1.0)
     theme.set_mode("light")
     window.fixes.stop()
-    window.map.close(PATIENCE)
+    window.map.stop()
+    wait(lambda: not window.map.going, "the map ends")
     window.map.refresh()
     window.game.close(PATIENCE)  # a run that is begun keeps its page
     window.columns.reset()
@@ -210,7 +209,7 @@ def rest(window: Window) -> None:
     window.message.hide()
     window.plots.step_cursor.move(None)
     wait(lambda: not window.simulator.busy and not _threads("trying"), "the training threads end")
-    wait(lambda: not _threads("file ") and not window.context.library.busy, "files and library are done")
+    wait(lambda: not window.jobs.busy, "files and library are done")
     window.refresh(whole=True)
 
 
@@ -239,7 +238,7 @@ def tour(window: Window) -> None:
         window.controls.load(small_preset(model__checkpointing=checkpointing))
         window.controls.run_or_pause()
         wait(lambda: len(window.simulator.run.history) > 50, "the run trains")
-    window.jobs.export(window.simulator.run, "report.pdf", "tour.pdf")
+    window.files.export(window.simulator.run, "report.pdf", "tour.pdf")
     rest(window)
 
 

@@ -18,8 +18,8 @@ from gradstudio.gui.assignment.exercise_dialog import ExerciseDialog
 from gradstudio.gui.assignment.exercises_page import ExercisesPage
 from gradstudio.gui.assignment.making_dialog import MakingDialog
 from gradstudio.gui.services import file_choice
-from gradstudio.gui.services.background_jobs import Unreadable
 from gradstudio.gui.services.context import Context
+from gradstudio.gui.services.jobs import JobError
 from gradstudio.gui.widgets import popups
 from gradstudio.session.course import exam_taking, worksheet
 from gradstudio.session.course.exam_taking import AnswerSheet, Attempt
@@ -40,11 +40,11 @@ def ask_worksheet(context: Context) -> None:
 
 def open_exam(context: Context, path: Path) -> None:
     """Open an exam, and go on with the answer sheet beside it where there is one."""
-    context.jobs.read(path, partial(_read, _exam), partial(_take, context, path))
+    context.files.read(path, partial(_read, _exam), partial(_take, context, path))
 
 
 def open_worksheet(context: Context, path: Path) -> None:
-    context.jobs.read(path, partial(_read, _worksheet), partial(_go_on, context, path))
+    context.files.read(path, partial(_read, _worksheet), partial(_go_on, context, path))
 
 
 def is_worksheet(path: Path) -> bool:
@@ -121,7 +121,7 @@ def _read(load: Callable[[Path], Found], path: Path) -> Found:
     try:
         return load(path)
     except AssignmentError as fault:
-        raise Unreadable(str(fault)) from None
+        raise JobError(str(fault)) from None
 
 
 def _exam(path: Path) -> tuple[Exam, AnswerSheet | None]:

@@ -20,9 +20,8 @@ from gradstudio.core.text import percent, plural
 from gradstudio.gui.assignment import exam_training
 from gradstudio.gui.assignment.exam_answers import ExamAnswers
 from gradstudio.gui.assignment.exam_plots import ExamPlots
-from gradstudio.gui.assignment.exam_training import ExamTraining
 from gradstudio.gui.services.context import Context
-from gradstudio.gui.services.tasks import Task
+from gradstudio.gui.services.jobs import Task
 from gradstudio.session.course import exam_solution
 from gradstudio.session.course.evidence import Evidence
 from gradstudio.session.course.exam_taking import Attempt
@@ -44,7 +43,7 @@ class ExamPage(QWidget):
         super().__init__()
         self._context, self.attempt, self._path, self._number = context, attempt, path, number
         self._runs: dict[int, Run] = {}
-        self._training: ExamTraining | None = None
+        self._training: Task | None = None
         self._texts: list[str] = []  # of the try that trains
         self._place = 0  # of the try that trains
         self._left = False  # it is closed
@@ -103,7 +102,7 @@ class ExamPage(QWidget):
         if self._grading is not None:
             self._grading.cancel()
         if self._training is not None:
-            self._training.stop()
+            self._training.cancel()
             self._training = None
         self.deleteLater()
 
@@ -117,8 +116,8 @@ class ExamPage(QWidget):
     def _begin(self, place: int, texts: list[str], run: Run) -> None:
         self._place, self._texts = place, texts
         self._runs[place] = run
-        self._training = ExamTraining(run)
-        self._training.start()
+        train = partial(exam_training.train_for, run)
+        self._training = self._context.jobs.start("", train, self._trained, self._not_trained)
         self._show_state()
 
     def _say_cause(self, place: int) -> None:
@@ -165,20 +164,21 @@ class ExamPage(QWidget):
     # ---- what comes of it
 
     def _tick(self) -> None:
-        self._follow()
-        if self._grading is not None and self._grading.over:  # it was cancelled, or it failed
-            self._grading = None
-            self._show_state()
         run = self._runs.get(self._place if self.busy else self.answers.chosen_try)
         self.plots.show_run(run)
         if self.busy and run is not None:
             self.answers.show_progress(len(run.history), run.experiment.run.steps)
 
-    def _follow(self) -> None:
-        training = self._training
-        if training is None or training.is_alive():
+    def _not_trained(self, task: Task) -> None:
+        self._context.jobs.tell(task)
+        if not self._left:
+            self._training = None
+            self._show_state()
+
+    def _trained(self, run: Run) -> None:
+        if self._left:
             return
-        self._training, run = None, training.record
+        self._training = None
         if run.status in ENDED and self._place == len(self.attempt.sheet.tries):
             self.attempt.made(run, self._texts)
             self._keep()
@@ -187,12 +187,16 @@ class ExamPage(QWidget):
 
     def _grade(self) -> None:
         """Train the fix with the other seeds, beside the window, and say what came of it."""
-        self._grading = task = self._context.tasks.begin("Grading the exam")
+        self._grading = self._context.jobs.start("Grading the exam", self._graded, self._show_grade, self._not_graded)
         self._show_state()
-        named = self._path or Path(f"run {self._number}")
-        self._context.jobs.read(named, partial(self._graded, task), self._show_grade, task)
 
-    def _graded(self, task: Task, _: Path) -> Grade:
+    def _not_graded(self, task: Task) -> None:
+        self._context.jobs.tell(task)
+        if not self._left:
+            self._grading = None
+            self._show_state()
+
+    def _graded(self, task: Task) -> Grade:
         return Grader(exam_training.of_task(task)).grade(self.attempt.sheet, self.exam)
 
     def _show_grade(self, grade: Grade) -> None:

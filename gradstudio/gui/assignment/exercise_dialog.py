@@ -155,7 +155,7 @@ class ExerciseDialog(TemporaryDialog):
             return report.worksheet(done, self.exercise, runs, peaks, suffix)
 
         for suffix in ("html", "pdf"):
-            self._context.jobs.draw(partial(drawn, suffix), str(self._path.with_suffix(f".{suffix}")))
+            self._context.files.draw(partial(drawn, suffix), str(self._path.with_suffix(f".{suffix}")))
         self.told.setText(f"Handed in: give {self._path.name} to your teacher. Beside it the curves are written.")
 
     def _keep(self, sheet: Worksheet) -> None:

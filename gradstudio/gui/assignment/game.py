@@ -5,17 +5,15 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
-from PySide6.QtCore import QObject, QTimer, Signal
+from PySide6.QtCore import QObject, Signal
 
 from gradstudio.core.assignment import AssignmentError
 from gradstudio.core.exam import SEEDS, Exam
 from gradstudio.gui.assignment import assignment_files, exam_training
 from gradstudio.gui.assignment.exam_page import ExamPage
-from gradstudio.gui.services.background_jobs import Unreadable
 from gradstudio.gui.services.context import Context
-from gradstudio.gui.services.tasks import Task
+from gradstudio.gui.services.jobs import JobError, Task
 from gradstudio.session.course import exam_making
 from gradstudio.session.course.exam_taking import Attempt
 from gradstudio.session.record.run import Run
@@ -23,7 +21,6 @@ from gradstudio.session.record.run import Run
 ABOUT = "Its knobs are covered. Find the cause in the plots, and heal it with few tries. About 3 minutes."
 LAST = 9999  # number of a run that is drawn by chance
 LONGEST = 6  # digits of a number that a person asks for
-LOOK = 100  # ms between two looks how far the making is
 RUNS = 2 * SEEDS  # that are trained of a draw which makes an exam
 
 
@@ -40,9 +37,6 @@ class Game(QObject):
         self.page: ExamPage | None = None
         self._making: Task | None = None
         self._draw, self._trained = "", 0  # what the thread that makes an exam does now
-        self._timer = QTimer(self)
-        self._timer.setInterval(LOOK)
-        self._timer.timeout.connect(self.tell)
 
     @property
     def title(self) -> str:
@@ -74,10 +68,8 @@ class Game(QObject):
         """Make the run of this number, in the background."""
         assignment_files.pause(self._context)
         self._draw, self._trained = "", 0
-        self._making = task = self._context.tasks.begin(f"Breaking run {self.number}")
-        named = Path(f"run {self.number}")
-        self._context.jobs.read(named, partial(self._make, task, self.number), self._made, task)
-        self._timer.start()
+        words, make = f"Breaking run {self.number}", partial(self._make, self.number)
+        self._making = self._context.jobs.start(words, make, self._made, self._not_made)
         self.tell()
 
     def stop(self) -> None:
@@ -86,17 +78,9 @@ class Game(QObject):
             self._making.cancel()
         self._put_away()
 
-    def close(self, seconds: float) -> bool:
-        """Stop before the window closes; wait so many seconds at most and return whether no run of an exam trains."""
-        self.stop()
-        return exam_training.ended(seconds)
-
     def tell(self) -> None:
         """Say how far it is."""
         making, told, share = self._making, ABOUT, None
-        if making is not None and making.over:  # it was cancelled, or it failed
-            self._end_making()
-            making = None
         if making is not None:
             told = f"It is being broken: {self._draw or 'draw 1'}, {self._trained} of {RUNS} runs …"
             share = min(self._trained / RUNS, 1.0)
@@ -116,23 +100,25 @@ class Game(QObject):
             return "Find out"
         return "Break another run" if self.page.over else "Go on"
 
-    def _make(self, task: Task, number: int, _: Path) -> Exam:
+    def _make(self, number: int, task: Task) -> Exam:
         """Draw the exam, in a thread."""
 
         def tell(text: str) -> None:
             self._draw, self._trained = text, 0
+            self._context.jobs.post(self.tell)
 
         def count(train: Callable[[Run], None], run: Run) -> None:
             train(run)
             self._trained += 1
+            self._context.jobs.post(self.tell)
 
         try:
             return exam_making.drawn(number, partial(count, exam_training.of_task(task)), tell)
         except AssignmentError:
-            raise Unreadable(f"Run {number} does not break for good: take another number.") from None
+            raise JobError(f"Run {number} does not break for good: take another number.") from None
 
     def _made(self, exam: Exam) -> None:
-        self._end_making()
+        self._making = None
         self._put_away()
         page = self.page = ExamPage(self._context, Attempt(exam, ""), None, self.number)
         page.next_asked.connect(self._go_on)
@@ -154,6 +140,7 @@ class Game(QObject):
         if page is not None:
             page.put_away()
 
-    def _end_making(self) -> None:
+    def _not_made(self, task: Task) -> None:
         self._making = None
-        self._timer.stop()
+        self.tell()
+        self._context.jobs.tell(task)

@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from PySide6.QtCore import QTimer
 from PySide6.QtWidgets import QComboBox, QDialogButtonBox, QFormLayout, QLabel, QLineEdit, QSpinBox, QVBoxLayout
 
 from gradstudio.core import files
@@ -17,7 +16,7 @@ from gradstudio.gui.assignment import exam_training
 from gradstudio.gui.assignment.changes_editor import ChangesEditor
 from gradstudio.gui.services import file_choice
 from gradstudio.gui.services.context import Context
-from gradstudio.gui.services.tasks import Task
+from gradstudio.gui.services.jobs import JobError, Task
 from gradstudio.gui.widgets.popups import TemporaryDialog
 from gradstudio.session.course import causes, exam_making
 
@@ -27,7 +26,6 @@ ABOUT = (
 )
 NO_FIX = "While nothing is listed: as the preset promises, or the first remedy that holds"
 FIRST_FINDING = "As the first finding says"
-LOOK = 100  # ms between two looks how far it is
 
 
 class MakingDialog(TemporaryDialog):
@@ -37,7 +35,6 @@ class MakingDialog(TemporaryDialog):
         super().__init__(context.parent, "Make an exam")
         self._context = context
         self._making: Task | None = None
-        self._tells = ""  # what the thread that makes it trains now
         requested = context.simulator.requested
         self.name, self.cause = QLineEdit(), QComboBox()
         self.fix = ChangesEditor(
@@ -83,8 +80,6 @@ class MakingDialog(TemporaryDialog):
         self.fix.wrong.connect(self.problem.setText)
         self.fix.changed.connect(lambda: self.fix_told.setVisible(not self.fix.texts))
         self.setMinimumWidth(520)
-        self._timer = QTimer(self)
-        self._timer.timeout.connect(self._look)
 
     def accept(self) -> None:
         if self._making is None:
@@ -101,11 +96,10 @@ class MakingDialog(TemporaryDialog):
             "title": self.name.text().strip(), "cause": cause, "fix": self.fix.texts, "changes": self.changes.value(),
             "tries": self.tries.value(),
         }  # fmt: skip
-        self._making = task = self._context.tasks.begin("Making an exam")
         self.problem.setText("")
-        self._context.jobs.read(Path(path), partial(self._write, task, preset, asked), partial(self._end, path), task)
-        self._timer.start(LOOK)
-        self._look()
+        self.ok.setEnabled(False)
+        write = partial(self._write, preset, asked, Path(path))
+        self._making = self._context.jobs.start("Making an exam", write, partial(self._end, path), self._failed)
 
     def reject(self) -> None:
         """Cancel what is under way, or else close."""
@@ -117,37 +111,31 @@ class MakingDialog(TemporaryDialog):
 
     # ---- inside
 
-    def _write(self, task: Task, preset: Preset, asked: dict[str, Any], path: Path) -> str:
-        """Try the exam and write it, in a thread; return why there is none, "" where there is."""
+    def _write(self, preset: Preset, asked: dict[str, Any], path: Path, task: Task) -> None:
+        """Try the exam and write it, in a thread."""
         try:
             seed = preset.experiment.run.seed
             exam = exam_making.of(preset, seed, exam_training.of_task(task), self._tell, **asked)
             files.write_whole(path, exam.to_toml())
         except (AssignmentError, KnobError) as fault:
-            return str(fault)
+            raise JobError(str(fault)) from None
         except OSError as fault:
-            return f"{path} was not written: {files.reason(fault)}"
-        return ""
+            raise JobError(f"{path} was not written: {files.reason(fault)}") from None
 
     def _tell(self, text: str) -> None:
-        self._tells = f"Training {text} …"
+        self._context.jobs.post(lambda: self._show(f"Training {text} …"))
 
-    def _end(self, path: str, problem: str) -> None:
+    def _show(self, text: str) -> None:
+        if self._making is not None and not self._making.cancelled:
+            self.told.setText(text)
+
+    def _end(self, path: str, _: None) -> None:
         self._making = None
-        self._look()
-        self.problem.setText(problem)
-        if not problem:
-            self._context.message.show_written(f"Written: {path}", Path(path))
-            super().accept()
+        self._context.message.show_written(f"Written: {path}", Path(path))
+        super().accept()
 
-    def _look(self) -> None:
-        """Show how far it is."""
-        if self._making is not None and self._making.over:  # it was cancelled
-            self._making = None
-        going = self._making is not None
-        self.ok.setEnabled(not going)
-        if not going:
-            self._timer.stop()
-            self.told.setText("")
-        elif self._making is not None and not self._making.cancelled:
-            self.told.setText(self._tells)
+    def _failed(self, task: Task) -> None:
+        self._making = None
+        self.ok.setEnabled(True)
+        self.told.setText("")
+        self.problem.setText(task.problem)

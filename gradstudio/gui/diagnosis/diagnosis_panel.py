@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gradstudio.gui.diagnosis.findings_panel import FindingsPanel
 from gradstudio.gui.diagnosis.lesson_panel import LessonPanel
+from gradstudio.gui.services.jobs import Jobs
 from gradstudio.gui.widgets.column_page import ColumnPage
 
 
@@ -19,8 +20,8 @@ class DiagnosisPanel(ColumnPage):
 class LessonPage(ColumnPage):
     """The lesson of the preset."""
 
-    def __init__(self) -> None:
-        self.lesson = LessonPanel()
+    def __init__(self, jobs: Jobs) -> None:
+        self.lesson = LessonPanel(jobs)
         super().__init__(self.lesson, "The lesson")
         self.lesson.went_on.connect(self.bring_into_view)
         self.lesson.began.connect(self.to_the_top)

@@ -3,10 +3,8 @@ where that run diverges, and lets the best one train on beside it."""
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
-from weakref import WeakSet
 
 from PySide6.QtCore import QObject, QSettings
 
@@ -41,7 +39,7 @@ class FixesController(QObject):
     def __init__(self, context: Context, diagnosis: DiagnosisPanel, lesson: Callable[[], Progress | None]) -> None:
         """`lesson`: how far a person has come in the lesson of the preset."""
         super().__init__(diagnosis)
-        self._lesson, self._looked = lesson, context.looked
+        self._lesson, self._looked, self._jobs = lesson, context.looked, context.jobs
         self._simulator, self._controls, self._message = context.simulator, context.controls, context.message
         self._diagnosis, self._panel = diagnosis, diagnosis.findings.fixes
         self.trials: Trials | None = None
@@ -50,7 +48,6 @@ class FixesController(QObject):
         self._best: FutureRun | None = None  # the best fix, which trains on
         # a future, since when it differs, and up to where both were compared
         self._apart: tuple[Run | None, int | None, int] = (None, None, 0)
-        self._leaving = WeakSet[threading.Thread]()  # told to stop, perhaps still in a step; those that ended are freed
         self._due = 0.0
         self._panel.apply_asked.connect(self.apply)
         self._panel.stop_asked.connect(self.stop)
@@ -98,8 +95,7 @@ class FixesController(QObject):
         self._stopped = True
         for thread in (self.trials, self._best):
             if thread is not None and thread.is_alive():
-                thread.stop()
-                self._leaving.add(thread)
+                self._jobs.leave(thread)
 
     @property
     def future(self) -> Future | None:
@@ -141,14 +137,6 @@ class FixesController(QObject):
         self._controls.apply_remedy(trial.remedy)
         simulator.play()
         self._controls.refresh_asked.emit()
-
-    def close(self, seconds: float) -> bool:
-        """Stop before the window closes; wait so many seconds at most and return whether the threads have ended."""
-        self.stop()
-        end = time.monotonic() + seconds
-        for each in self._leaving:
-            each.join(max(end - time.monotonic(), 0))
-        return not any(each.is_alive() for each in self._leaving)
 
     # ---- inside
 

@@ -11,9 +11,10 @@ from PySide6.QtWidgets import QGridLayout, QLabel, QVBoxLayout, QWidget
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.presets import Preset
 from gradstudio.core.text import plural
+from gradstudio.gui.diagnosis.formula import Formulas
 from gradstudio.gui.diagnosis.lesson_step import MARKS, LessonStepRow
+from gradstudio.gui.services.jobs import Jobs
 from gradstudio.gui.theme import theme
-from gradstudio.gui.widgets.formula import FormulaThread
 from gradstudio.session.course.lesson_progress import Progress
 from gradstudio.session.record.run import Run
 from gradstudio.session.words.lesson_check_marks import no_map
@@ -25,7 +26,7 @@ class LessonPanel(QWidget):
     went_on = Signal(QWidget)  # the step that is to be done now
     predicted = Signal()  # what comes next is to run
 
-    def __init__(self) -> None:
+    def __init__(self, jobs: Jobs) -> None:
         super().__init__()
         self._preset: Preset | None = None
         self._run: Run | None = None
@@ -36,7 +37,7 @@ class LessonPanel(QWidget):
         self._rows: list[tuple[QLabel, LessonStepRow]] = []
         self._at = 0  # place of the step that is to be done now
         self._one_step = False  # whether only that step is shown
-        self._formulas = FormulaThread(self)
+        self.formulas = Formulas(jobs, self)
         self.heading = QLabel()
         self.heading.setProperty("role", "heading")
         self.summary = QLabel()
@@ -102,7 +103,7 @@ class LessonPanel(QWidget):
                 part.deleteLater()
         self._rows = []
         for place, step in enumerate(preset.lesson):
-            mark, row = QLabel(), LessonStepRow(step, self._formulas)
+            mark, row = QLabel(), LessonStepRow(step, self.formulas)
             mark.setAlignment(Qt.AlignmentFlag.AlignHCenter)
             row.predicted.connect(partial(self._predict, place))
             row.explained.connect(partial(self._explain, place))

@@ -17,9 +17,9 @@ from PySide6.QtWidgets import (
 )
 
 from gradstudio.core.lesson import LessonStep
+from gradstudio.gui.diagnosis.formula import FormulaPicture, Formulas
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.choice import Choice
-from gradstudio.gui.widgets.formula import FormulaPicture, FormulaThread
 from gradstudio.session.course.lesson_progress import Passed
 
 MARKS = {"open": "○", "done": "✓", "answered": "?", "right": "✓", "wrong": "✗", "skipped": "–"}
@@ -38,7 +38,7 @@ class LessonStepRow(QWidget):
     explained = Signal(str)  # what was typed
     left_out = Signal()
 
-    def __init__(self, step: LessonStep, formulas: FormulaThread) -> None:
+    def __init__(self, step: LessonStep, formulas: Formulas) -> None:
         super().__init__()
         self.step = step
         self.text = _label(step.text)

@@ -53,7 +53,7 @@ def _write(context: Context, run: Run, name: str, path: str) -> None:
     while (run_before := family.parent(line[0] if line else run)) is not None:
         line.insert(0, run_before)
     fixes = {tried.tried.id: list(tried.trials)} if tried is not None else {}
-    context.jobs.export(run, name, path, line, fixes)
+    context.files.export(run, name, path, line, fixes)
 
 
 def export_events(context: Context) -> None:
@@ -65,11 +65,11 @@ def export_events(context: Context) -> None:
     dialog = popups.file_dialog(context.parent, "Folder for TensorBoard", file_choice.folder())
     dialog.setFileMode(QFileDialog.FileMode.Directory)
     dialog.setOption(QFileDialog.Option.ShowDirsOnly)
-    dialog.fileSelected.connect(partial(context.jobs.export_events, run))
+    dialog.fileSelected.connect(partial(context.files.export_events, run))
     dialog.open()
 
 
 def save_code(context: Context, program: str) -> None:
     """Ask where to write the program as the page Code shows it."""
     name = f"{context.simulator.preset.id}-train.py"
-    file_choice.ask_where(context, "Save program", name, partial(context.jobs.write_program, lambda: program))
+    file_choice.ask_where(context, "Save program", name, partial(context.files.write_program, lambda: program))

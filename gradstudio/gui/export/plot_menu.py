@@ -147,7 +147,7 @@ def _save(context: Context, plot: StepPlot, suffix: str) -> None:
         made = partial(_as_it_is, content)
     name = _NAMES.get(plot.title, "gradient-norm")
     file_choice.ask_where(
-        context, f"Save {name}.{suffix}", f"{run.preset.id}-{name}.{suffix}", partial(context.jobs.write, made)
+        context, f"Save {name}.{suffix}", f"{run.preset.id}-{name}.{suffix}", partial(context.files.write, made)
     )
 
 
@@ -174,7 +174,7 @@ def _ask_curve(context: Context, overlays: Overlays, plot: StepPlot) -> None:
 
 def import_curve(context: Context, overlays: Overlays, plot: StepPlot, path: Path) -> None:
     """Read a file, then draw its curve over a plot; ask for one where it has several."""
-    context.jobs.read_curves(path, lambda curves: _choose(context, overlays, plot, path, curves))
+    context.files.read_curves(path, lambda curves: _choose(context, overlays, plot, path, curves))
 
 
 def _choose(context: Context, overlays: Overlays, plot: StepPlot, path: Path, curves: list[Curve]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -12,25 +11,26 @@ from pathlib import Path
 from PySide6.QtCore import QObject
 
 from gradstudio.core import files
+from gradstudio.core.experiment import Experiment
 from gradstudio.core.knobs import KnobError
 from gradstudio.core.presets import LONGEST_TITLE
 from gradstudio.core.text import plural, shortened
 from gradstudio.gui.map.map_panel import MapPanel
 from gradstudio.gui.map.plan_dialog import PlanDialog
 from gradstudio.gui.services import file_choice
-from gradstudio.gui.services.background_jobs import Unreadable
 from gradstudio.gui.services.context import Context
+from gradstudio.gui.services.jobs import JobError, Task
 from gradstudio.gui.widgets import popups
 from gradstudio.gui.widgets.change_watch import ChangeWatch
 from gradstudio.session import own_model
-from gradstudio.session.map import journal
+from gradstudio.session.map import journal, time_needed
 from gradstudio.session.map.journal import JournalError, Stored
 from gradstudio.session.map.map_plan import Job, Plan, Spot
 from gradstudio.session.map.map_texts import progress_in_words
 from gradstudio.session.map.mapper import Mapper
 from gradstudio.session.map.place import differing, knobs_place, place_in_words, spot_of
 from gradstudio.session.map.proposal import done_with_proposal
-from gradstudio.session.map.time_needed import Cost, Trial
+from gradstudio.session.map.time_needed import Cost
 from gradstudio.session.map.view import View, view_of
 from gradstudio.session.record.run import Run
 
@@ -45,18 +45,6 @@ GOING = "A map is being made: one is made at a time."
 WATCHED = "This run was watched in another program, which alone has its model: only a run of the studio can be mapped."
 
 
-class _Drawing(threading.Thread):
-    """Works out what is seen of a map."""
-
-    def __init__(self, stored: Stored) -> None:
-        super().__init__(name="drawing of the map", daemon=True)
-        self._stored = stored
-        self.view: View | None = None
-
-    def run(self) -> None:
-        self.view = view_of(self._stored)
-
-
 class MapController(QObject):
     """Has one map at a time: one that is made, or one that was opened."""
 
@@ -67,11 +55,11 @@ class MapController(QObject):
         self._path: Path | None = None
         self._stored: Stored | None = None  # of the map that was opened
         self._view: View | None = None
-        self._drawing: _Drawing | None = None
+        self._drawing: Task | None = None
         self._drawn: tuple[Plan, int] | None = None  # the plan, and the number of results, of the latest drawing
         self._drawn_at = 0.0
         self._cross, self._told = ChangeWatch(), ""
-        self._trial: Trial | None = None  # of a run of a cell, while a map is planned
+        self._measuring: Task | None = None  # how long a run of a cell takes, while a map is planned
         panel.seen_changed.connect(self.refresh)
         panel.new_asked.connect(self._ask_plan)
         panel.open_asked.connect(self._ask_file)
@@ -114,18 +102,14 @@ class MapController(QObject):
     def open(self, path: Path) -> None:
         """Show a map that was made before; the message bar says where it cannot be read."""
         if self._mapper is None:
-            self._context.jobs.read(path, _loaded, partial(self._take, path))
+            self._context.files.read(path, _loaded, partial(self._take, path))
         else:
             self._context.message.show_error("A map is being made: cancel it before another one is opened.")
 
-    def close(self, seconds: float) -> bool:
-        """End the work. Return whether it has ended within so many seconds; the map can be gone on with."""
-        threads = [thread for thread in (self._mapper, self._trial) if thread is not None and thread.is_alive()]
-        for thread in threads:
-            thread.cancel()
-        for thread in threads:
-            thread.join(seconds)
-        return not any(thread.is_alive() for thread in threads)
+    def stop(self) -> None:
+        """End the work; the map can be gone on with."""
+        if self._mapper is not None:
+            self._context.jobs.leave(self._mapper)
 
     # ---- what a person asks for
 
@@ -133,23 +117,27 @@ class MapController(QObject):
         if self._context.simulator.run.watched:
             self._context.message.show_error(WATCHED)
         else:
-            PlanDialog(self._context, self.make, self._begin_measuring()).open()
+            dialog = PlanDialog(self._context, self.make)
+            self._measure_cost(dialog.take_cost)
+            dialog.open()
 
-    def _begin_measuring(self) -> Callable[[], Cost | str]:
-        """Return what tells how long a run of a cell takes, or why nobody knows: as the run on view went, or from a
-        trial that begins now. A studio file is not run for that before a person has agreed to it."""
+    def _measure_cost(self, tell: Callable[[Cost | str], object]) -> None:
+        """Tell how long a run of a cell takes, or why nobody knows: as the run on view went, or from a trial that
+        begins now. A studio file is not run for that before a person has agreed to it."""
         run, experiment = self._context.simulator.run, self._context.simulator.requested
         if len(run.history) >= ENOUGH and run.in_force.model == experiment.model:
             latest = run.history.column("step_seconds")[-LATEST:]
-            cost = Cost(0.0, statistics.median(latest.tolist()))
-            return lambda: cost
-        if own_model.needs_agreement(experiment):
-            return lambda: NOT_AGREED
-        if self._trial is not None:
-            self._trial.cancel()
-        trial = self._trial = Trial(experiment)
-        trial.start()
-        return lambda: trial.cost or (MEASURED if trial.is_alive() else NOT_MEASURED)
+            tell(Cost(0.0, statistics.median(latest.tolist())))
+        elif own_model.needs_agreement(experiment):
+            tell(NOT_AGREED)
+        else:
+            tell(MEASURED)
+            if self._measuring is not None:
+                self._measuring.cancel()
+            measure = partial(_measured_cost, experiment)
+            self._measuring = self._context.jobs.start(
+                "", measure, lambda cost: tell(cost or NOT_MEASURED), lambda _: tell(NOT_MEASURED)
+            )
 
     def _ask_file(self) -> None:
         folder = _folder()
@@ -176,7 +164,7 @@ class MapController(QObject):
 
     def _cancel(self) -> None:
         if self._mapper is not None:
-            self._mapper.cancel()
+            self._mapper.stop()
         self.refresh()
 
     def _open_cell(self, spot: Spot) -> None:
@@ -207,7 +195,7 @@ class MapController(QObject):
             return
         name = f"{run.preset.id}-report.html" if of_run else f"{_name(view.stored.plan)}.{kind}"
         content = partial(_report, run, view.stored) if of_run else partial(_file, view.stored, kind)
-        file_choice.ask_where(context, f"Export {name}", name, partial(context.jobs.draw, content))
+        file_choice.ask_where(context, f"Export {name}", name, partial(context.files.draw, content))
 
     # ---- inside
 
@@ -241,13 +229,9 @@ class MapController(QObject):
             self.refresh()
 
     def _draw(self) -> None:
-        """Show the picture that was worked out, and begin the next one where more is known."""
+        """Have the picture worked out anew where more is known."""
         if self._drawing is not None:
-            if self._drawing.is_alive():
-                return
-            drawn, self._drawing = self._drawing.view, None
-            if drawn is not None:
-                self._show_view(drawn)
+            return
         mapper, stored, now = self._mapper, self._stored, time.monotonic()
         plan = mapper.plan if mapper else stored.plan if stored else None
         if plan is None:
@@ -258,8 +242,7 @@ class MapController(QObject):
         self._drawn, self._drawn_at = (plan, count), now
         known = self._known(mapper) if mapper else stored
         assert known is not None
-        self._drawing = _Drawing(known)
-        self._drawing.start()
+        self._drawing = self._context.jobs.start("", lambda _: view_of(known), self._show_view, self._show_none)
 
     def _known(self, mapper: Mapper) -> Stored:
         """Return what is known of a map that is made: until the mapper has read the file that it goes on with, what was
@@ -269,8 +252,12 @@ class MapController(QObject):
             return before
         return Stored(mapper.plan, dict(results))
 
+    def _show_none(self, task: Task) -> None:
+        self._drawing = None
+        self._context.jobs.tell(task)
+
     def _show_view(self, view: View) -> None:
-        self._view = view
+        self._drawing, self._view = None, view
         self._panel.picture.show_map(view.drawing)
         self._panel.show_words(view.words)
 
@@ -314,7 +301,11 @@ def _loaded(path: Path) -> Stored:
     try:
         return journal.load(path)
     except JournalError as fault:
-        raise Unreadable(str(fault)) from None
+        raise JobError(str(fault)) from None
+
+
+def _measured_cost(experiment: Experiment, task: Task) -> Cost | None:
+    return time_needed.measured(experiment, lambda: task.cancelled)
 
 
 def _folder() -> Path:

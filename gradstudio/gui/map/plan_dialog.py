@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from functools import partial
 
-from PySide6.QtCore import Qt, QTimer
+from PySide6.QtCore import Qt
 from PySide6.QtWidgets import (
     QCheckBox,
     QComboBox,
@@ -19,6 +19,7 @@ from PySide6.QtWidgets import (
     QVBoxLayout,
     QWidget,
 )
+from shiboken6 import isValid
 
 from gradstudio.core.knobs import KnobError
 from gradstudio.core.presets import MOST_CELLS, Preset
@@ -36,7 +37,6 @@ ABOUT = (
     "Each cell of the map is a real run of the knobs as they are set now, with these two changed. The map begins "
     "coarse, over the whole area and round the cross first, and grows finer where neighbours differ."
 )
-LOOK = 100  # ms between two looks whether it is known what a run takes
 NO_THIRD = "no third knob"
 LONGEST_RUN = 1_000_000  # steps
 
@@ -85,13 +85,13 @@ class AxisFields(QWidget):
 
 
 class PlanDialog(TemporaryDialog):
-    """Stays open until there is a plan that can be, and says what is in the way. `cost`: what a run of a cell takes, or
-    why that is not known, as a sentence; with it the size that is proposed takes about a minute."""
+    """Stays open until there is a plan that can be, and says what is in the way."""
 
-    def __init__(self, context: Context, made: Callable[[Plan], object], cost: Callable[[], Cost | str]) -> None:
+    def __init__(self, context: Context, made: Callable[[Plan], object]) -> None:
         super().__init__(context.parent, "New map")
         simulator = context.simulator
-        self._cost, self._proposed = cost, True
+        self._cost: Cost | None = None  # of a run of a cell
+        self._proposed = True
         self._experiment, self._made = simulator.requested, made
         self._preset: Preset = simulator.preset.model_copy(update={"experiment": self._experiment})
         first = proposal(simulator.preset, self._experiment)
@@ -122,10 +122,6 @@ class PlanDialog(TemporaryDialog):
                 end.textChanged.connect(self._show_size)
         self.values.changed.connect(self._show_size)
         self._show_third(self.third.currentText(), values)
-        self._timer = QTimer(self)
-        self._timer.timeout.connect(self._take_cost)
-        self._timer.start(LOOK)
-        self._take_cost()
 
     def accept(self) -> None:
         try:
@@ -134,6 +130,22 @@ class PlanDialog(TemporaryDialog):
             self.problem.setText(str(fault))
         else:
             super().accept()
+
+    def take_cost(self, cost: Cost | str) -> None:
+        """Take what a run of a cell takes, and propose a size with which the map takes about a minute; or why that is
+        not known, as a sentence."""
+        if not isValid(self):
+            return  # it was closed meanwhile
+        if isinstance(cost, str):
+            self.time.setText(cost)
+            return
+        self._cost = cost
+        if self._proposed:
+            asked = Size(self.cells.value(), self.steps.value())
+            size = time_needed.fitted(asked, self._panels, cost, workers.cores())
+            self.cells.setValue(size.cells)
+            self.steps.setValue(size.steps)
+        self._show_size()
 
     # ---- inside
 
@@ -160,19 +172,6 @@ class PlanDialog(TemporaryDialog):
         self._proposed = False
         self._show_size()
 
-    def _take_cost(self) -> None:
-        """Propose a size that takes about a minute, once it is known what a run takes."""
-        if isinstance(cost := self._cost(), str):
-            self.time.setText(cost)
-            return
-        self._timer.stop()
-        if self._proposed:
-            asked = Size(self.cells.value(), self.steps.value())
-            size = time_needed.fitted(asked, self._panels, cost, workers.cores())
-            self.cells.setValue(size.cells)
-            self.steps.setValue(size.steps)
-        self._show_size()
-
     @property
     def _panels(self) -> int:
         return 1 if self.third.currentText() == NO_THIRD else max(len(self.values.text.split(",")), 1)
@@ -185,9 +184,9 @@ class PlanDialog(TemporaryDialog):
         steps, seeds = self.steps.value(), self.seeds.value()
         each = plural(seeds, "run", "runs")
         self.told.setText(f"{math.prod(shape):,} cells, each {each} of {plural(steps, 'step', 'steps')}.")
-        if not isinstance(cost := self._cost(), str):
+        if self._cost is not None:
             count = time_needed.runs(shape, seeds, full=self.full.isChecked())
-            self.time.setText(time_needed.in_words(count, cost, steps, workers.cores()))
+            self.time.setText(time_needed.in_words(count, self._cost, steps, workers.cores()))
         self.problem.setText("")
 
     def _lay_out(self) -> None:

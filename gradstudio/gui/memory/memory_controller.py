@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from functools import partial
 
 from PySide6.QtCore import QObject
@@ -10,17 +11,21 @@ from gradstudio.core.experiment import Experiment
 from gradstudio.core.footprint import Cure
 from gradstudio.gui.memory.memory_panel import MemoryPanel
 from gradstudio.gui.services.context import Context
+from gradstudio.gui.services.jobs import Task
 from gradstudio.gui.services.message_bar import Action
 from gradstudio.gui.widgets.change_watch import ChangeWatch
 from gradstudio.session import own_model
-from gradstudio.session.footprint import budget
-from gradstudio.session.footprint.estimator import Estimator
+from gradstudio.session.footprint import budget, estimator
+from gradstudio.session.footprint.estimator import Known
+from gradstudio.session.footprint.process import FootprintProcess
 from gradstudio.session.record.run import Run
 
 WATCHED = "Only a run of the studio has knobs to work this out from; this one was watched in another program."
 NOT_AGREED = "The studio file is run for that, and nobody has agreed to it yet: press Run, and you are asked."
 
 FIRST = "Apply the first"  # of what the message says would fit
+DEBOUNCE = 0.25  # seconds that the knobs stay as they are before it is worked out
+QUEUE = "footprints"
 
 
 class MemoryController(QObject):
@@ -29,7 +34,11 @@ class MemoryController(QObject):
     def __init__(self, context: Context, panel: MemoryPanel) -> None:
         super().__init__(panel)
         self._simulator, self._controls, self._panel = context.simulator, context.controls, panel
-        self._estimator = Estimator()
+        self._jobs, self._process = context.jobs, FootprintProcess()
+        self._known: Known | None = None  # the latest answer, perhaps of an earlier experiment than the one asked for
+        self._wanted: Experiment | None = None
+        self._wanted_at = 0.0
+        self._working: Task | None = None
         self._watch = ChangeWatch()
         self._asked: tuple[Experiment, Experiment] | None = None  # the requested knobs, and those that stand for them
         panel.seen_changed.connect(self.refresh)
@@ -38,17 +47,17 @@ class MemoryController(QObject):
     def refresh(self) -> None:
         """Ask for what the requested knobs take, where the page is in sight, and show what is known."""
         if not self._panel.in_sight:
-            self._estimator.cancel()
+            self._want(None)
             return
         requested = self._simulator.requested
         why = WATCHED if self._simulator.run.watched else NOT_AGREED if own_model.needs_agreement(requested) else ""
         if why:
-            self._estimator.cancel()
+            self._want(None)
             if self._watch.changed(why):
                 self._panel.say_unknown(why)
             return
         asked = self._alike(requested)
-        self._estimator.ask(asked)
+        self._want(asked)
         self._show(requested, asked)
 
     def way_out(self, run: Run) -> Action | None:
@@ -60,17 +69,36 @@ class MemoryController(QObject):
     @property
     def busy(self) -> bool:
         """Whether an answer is to come."""
-        return self._estimator.busy
+        wanted, known = self._wanted, self._known
+        return wanted is not None and (known is None or known.experiment != wanted or not known.complete)
 
-    def rest(self, seconds: float) -> bool:
-        """End that process until the page is seen again. Return whether it has ended within so many seconds."""
-        return self._estimator.rest(seconds)
-
-    def close(self, seconds: float) -> bool:
-        """End the process that works footprints out. Return whether it has ended within so many seconds."""
-        return self._estimator.close(seconds)
+    def stop(self) -> None:
+        """End the process that works footprints out, until the page is seen again."""
+        self._want(None)
+        self._jobs.start("", lambda _: self._process.close(), queue=QUEUE, can_cancel=False)
 
     # ---- inside
+
+    def _want(self, experiment: Experiment | None) -> None:
+        """Work this experiment out once it has stayed as it is for a while, in place of the one before."""
+        now = time.monotonic()
+        if experiment != self._wanted:
+            self._wanted, self._wanted_at = experiment, now
+            if self._working is not None:
+                self._working.cancel()
+                self._working = None
+        elif self.busy and self._working is None and now - self._wanted_at >= DEBOUNCE and experiment is not None:
+            work = partial(self._work_out, experiment)
+            self._working = self._jobs.start("", work, queue=QUEUE)
+
+    def _work_out(self, experiment: Experiment, task: Task) -> None:
+        for known in estimator.answers(self._process, experiment, lambda: task.cancelled):
+            self._jobs.post(partial(self._learn, known))
+
+    def _learn(self, known: Known) -> None:
+        self._known = known
+        if known.complete and known.experiment == self._wanted:
+            self._working = None
 
     def _alike(self, requested: Experiment) -> Experiment:
         if self._asked is None or self._asked[0] is not requested:
@@ -78,7 +106,7 @@ class MemoryController(QObject):
         return self._asked[1]
 
     def _show(self, requested: Experiment, asked: Experiment) -> None:
-        known = self._estimator.known
+        known = self._known
         current = known is not None and known.experiment == asked
         if not self._watch.changed(known, current, asked):
             return

@@ -6,23 +6,23 @@ from __future__ import annotations
 from PySide6.QtCore import QObject
 
 from gradstudio.core.cliff import Cliff
+from gradstudio.gui.plots.latest_sampler import LatestSampler
 from gradstudio.gui.plots.plot_stack import PlotStack
-from gradstudio.gui.plots.sampler_threads import SamplerThreads
+from gradstudio.gui.services.context import Context
 from gradstudio.session.record.run import Run
 from gradstudio.session.running.cliff_sampling import CliffSampler, step_to_look_at
 from gradstudio.session.running.step_sampling import why_not
-from gradstudio.session.simulator import Simulator
 
 MOST = 32  # slices that are kept
 Key = tuple[str, int]  # the oldest run with this step, and the step
 
 
 class CliffController(QObject):
-    def __init__(self, simulator: Simulator, plots: PlotStack) -> None:
+    def __init__(self, context: Context, plots: PlotStack) -> None:
         super().__init__(plots)
-        self._simulator, self._looked = simulator, plots.looked
+        self._simulator, self._looked = context.simulator, plots.looked
         self._page = plots.layer_card.cliff
-        self._threads = SamplerThreads[CliffSampler]()
+        self._sampler = LatestSampler[CliffSampler](context.jobs)
         self._found: dict[Key, Cliff | str] = {}  # or why there is none
         self._wanted: Key | None = None  # at the refresh before
         self._shown: tuple[str, Key] | None = None  # id of the run, and what is shown of it
@@ -33,13 +33,13 @@ class CliffController(QObject):
         second."""
         run = self._simulator.run
         if not self._page.isVisible():
-            self._threads.stop()
+            self._sampler.stop()
             return
         self._take()
         reason = why_not(run) or ("" if len(run.history) else "Measured once the run has made a step.")
         self._page.look.setVisible(not reason and run.status == "running" and self._looked.at(run) is None)
         if reason:
-            self._threads.stop()
+            self._sampler.stop()
             self._show(None, reason)
             return
         key = self._key(run)
@@ -52,9 +52,9 @@ class CliffController(QObject):
             return
         self._show_latest()
 
-    def close(self, seconds: float) -> bool:
-        """Stop before the window closes; wait so many seconds at most and return whether the threads have ended."""
-        return self._threads.close(seconds)
+    def stop(self) -> None:
+        """Measure nothing more."""
+        self._sampler.stop()
 
     # ---- inside
 
@@ -72,14 +72,14 @@ class CliffController(QObject):
     def _look(self, run: Run, key: Key) -> None:
         """Measure a step, unless that is done or under way."""
         self._shown = run.id, key
-        latest = self._threads.latest
+        latest = self._sampler.latest
         under_way = latest is not None and latest.step == key[1] and latest.looked_at is run
         if key not in self._found and not under_way:
-            self._threads.start(CliffSampler(run, self._simulator.snapshots, key[1]))
+            self._sampler.start(CliffSampler(run, self._simulator.snapshots, key[1]))
 
     def _take(self) -> None:
         """Keep what a thread that has ended has found."""
-        ended = self._threads.take_ended()
+        ended = self._sampler.take_ended()
         if ended is not None and (ended.cliff is not None or ended.problem):
             while len(self._found) >= MOST:
                 del self._found[next(iter(self._found))]
@@ -93,7 +93,7 @@ class CliffController(QObject):
             self._show(None, f"Step {key[1] if key else 0:,}: {found}")
         elif found is not None:
             self._show(found, "")
-        elif (sampler := self._threads.latest) is not None:
+        elif (sampler := self._sampler.latest) is not None:
             at = sampler.at
             making = f"making step {at:,} again …" if at is not None and at < sampler.step else "measuring …"
             self._show(sampler.cliff, making)

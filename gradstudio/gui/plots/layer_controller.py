@@ -5,19 +5,19 @@ from __future__ import annotations
 from PySide6.QtCore import QObject
 
 from gradstudio.core.layer_sample import LayerSample
+from gradstudio.gui.plots.latest_sampler import LatestSampler
 from gradstudio.gui.plots.plot_stack import PlotStack
-from gradstudio.gui.plots.sampler_threads import SamplerThreads
+from gradstudio.gui.services.context import Context
 from gradstudio.session.record.run import Run
 from gradstudio.session.running.layer_sampling import LayerSampler
 from gradstudio.session.running.step_sampling import why_not
-from gradstudio.session.simulator import Simulator
 
 
 class LayerController(QObject):
-    def __init__(self, simulator: Simulator, plots: PlotStack) -> None:
+    def __init__(self, context: Context, plots: PlotStack) -> None:
         super().__init__(plots)
-        self._simulator, self._page = simulator, plots.layer_page
-        self._threads = SamplerThreads[LayerSampler]()
+        self._simulator, self._page = context.simulator, plots.layer_page
+        self._sampler = LatestSampler[LayerSampler](context.jobs)
         self._sample: LayerSample | None = None
         self._of: Run | None = None  # the run that the sample is of
         self._opened = False
@@ -30,10 +30,10 @@ class LayerController(QObject):
     def look(self, step: int) -> None:
         """Look into a step of the run in the plots."""
         run = self._simulator.run
-        self._threads.stop()
+        self._sampler.stop()
         self._note = why_not(run)
         if not self._note and 0 <= step < len(run.history):
-            self._threads.start(LayerSampler(run, self._simulator.snapshots, step))
+            self._sampler.start(LayerSampler(run, self._simulator.snapshots, step))
         self.refresh()
 
     def refresh(self) -> None:
@@ -41,7 +41,7 @@ class LayerController(QObject):
         run, opened = self._simulator.run, self._page.isVisible()
         if run is not self._of:
             self._of, self._sample, self._note = run, None, ""
-            self._threads.stop()
+            self._sampler.stop()
             self._page.mark_step(None)
             self._opened = False
         if opened and not self._opened and len(run.history) and run.status != "running" and self._sample is None:
@@ -50,10 +50,10 @@ class LayerController(QObject):
             return
         self._opened = opened
         if not opened:
-            self._threads.stop()
+            self._sampler.stop()
             return
         self._follow_look()
-        if (sampler := self._threads.take_ended()) is not None:
+        if (sampler := self._sampler.take_ended()) is not None:
             self._note = sampler.problem
             if sampler.sample is not None:
                 self._sample = sampler.sample
@@ -70,9 +70,9 @@ class LayerController(QObject):
             self._page.histograms.step.setValue(step)
             self.look(step)
 
-    def close(self, seconds: float) -> bool:
-        """Stop before the window closes; wait so many seconds at most and return whether the threads have ended."""
-        return self._threads.close(seconds)
+    def stop(self) -> None:
+        """Measure nothing more."""
+        self._sampler.stop()
 
     # ---- inside
 
@@ -81,7 +81,7 @@ class LayerController(QObject):
         self._page.histograms.say(self._words())
 
     def _words(self) -> str:
-        sampler = self._threads.latest
+        sampler = self._sampler.latest
         if sampler is not None:
             at = sampler.at
             return f"making step {at:,} again …" if at is not None else f"looking into step {sampler.step:,} …"

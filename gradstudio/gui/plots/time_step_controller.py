@@ -6,22 +6,22 @@ from __future__ import annotations
 from PySide6.QtCore import QObject
 
 from gradstudio.core.time_steps import TimeSteps, recurs
+from gradstudio.gui.plots.latest_sampler import LatestSampler
 from gradstudio.gui.plots.plot_stack import PlotStack
-from gradstudio.gui.plots.sampler_threads import SamplerThreads
+from gradstudio.gui.services.context import Context
 from gradstudio.session.record.run import Run
 from gradstudio.session.running.step_sampling import why_not
 from gradstudio.session.running.time_step_sampling import TimeStepSampler
-from gradstudio.session.simulator import Simulator
 
 MOST = 256  # samples that are kept
 Key = tuple[str, int]  # the oldest run with this step, and the step
 
 
 class TimeStepController(QObject):
-    def __init__(self, simulator: Simulator, plots: PlotStack) -> None:
+    def __init__(self, context: Context, plots: PlotStack) -> None:
         super().__init__(plots)
-        self._simulator, self._looked, self._page = simulator, plots.looked, plots.layer_card.network
-        self._threads = SamplerThreads[TimeStepSampler]()
+        self._simulator, self._looked, self._page = context.simulator, plots.looked, plots.layer_card.network
+        self._sampler = LatestSampler[TimeStepSampler](context.jobs)
         self._found: dict[Key, TimeSteps | None] = {}  # None: it cannot be measured
 
     def refresh(self) -> None:
@@ -30,23 +30,23 @@ class TimeStepController(QObject):
         stands = run.status != "running" or self._looked.at(run) is not None
         possible = recurs(run.history.layers) and not why_not(run)
         if not self._page.isVisible() or not stands or not possible:
-            self._threads.stop()
+            self._sampler.stop()
             self._page.show_time_steps(None, possible=possible)
             return
         self._take()
         key = self._key(run, self._page.step_of(run))
-        latest = self._threads.latest
+        latest = self._sampler.latest
         if key not in self._found and (latest is None or (latest.looked_at, latest.step) != (run, key[1])):
             if latest is None:  # one that moves on is not followed until the step before is done
-                self._threads.start(TimeStepSampler(run, self._simulator.snapshots, key[1]))
+                self._sampler.start(TimeStepSampler(run, self._simulator.snapshots, key[1]))
             elif latest.looked_at is not run:
-                self._threads.stop()
+                self._sampler.stop()
         if key in self._found:
             self._page.show_time_steps(self._found[key], possible=True)
 
-    def close(self, seconds: float) -> bool:
-        """Stop before the window closes; wait so many seconds at most and return whether the threads have ended."""
-        return self._threads.close(seconds)
+    def stop(self) -> None:
+        """Measure nothing more."""
+        self._sampler.stop()
 
     # ---- inside
 
@@ -55,7 +55,7 @@ class TimeStepController(QObject):
 
     def _take(self) -> None:
         """Keep what a thread that has ended has found."""
-        ended = self._threads.take_ended()
+        ended = self._sampler.take_ended()
         if ended is not None and (ended.sample is not None or ended.problem):
             while len(self._found) >= MOST:
                 del self._found[next(iter(self._found))]

@@ -10,7 +10,7 @@ from PySide6.QtCore import QObject, QTimer
 from PySide6.QtWidgets import QInputDialog
 
 from gradstudio.gui.services.context import Context
-from gradstudio.gui.services.tasks import Task
+from gradstudio.gui.services.jobs import Task
 from gradstudio.gui.widgets import popups
 from gradstudio.session.library.requests import LARGEST, Word
 from gradstudio.session.library.store import Library
@@ -93,8 +93,8 @@ class LiveRun(QObject):
         if not self._run.over:
             self._timer.start(round(1000 * max(EVERY, REST * taken)))
 
-    def _fail(self, why: str) -> None:
-        self._context.message.show_error(f"The run cannot be followed: {why}")
+    def _fail(self, task: Task) -> None:
+        self._context.message.show_error(f"The run cannot be followed: {task.problem}")
         self._timer.start(round(1000 * EVERY * ANYWAY))
 
     def _request(self, word: Word, factor: float) -> None:
@@ -102,13 +102,13 @@ class LiveRun(QObject):
         if (run := self._run) is None:
             return
         words = f"Asked {_name(run)} {_ASKED[word]}: it obeys at its next step"
-        task = self._context.tasks.begin(words, can_cancel=False)
+        task = self._context.jobs.begin(words)
         self._asked.append(_Request(word, factor, len(run.events), task))
         self._context.library.ask(lambda library: library.request(run.id, word, factor), failed=self._refused)
 
-    def _refused(self, why: str) -> None:
+    def _refused(self, task: Task) -> None:
         self._forget_asked()
-        self._context.message.show_error(why)
+        self._context.jobs.tell(task)
 
     def _tell_if_obeyed(self, run: Run) -> None:
         """Say that the program has done what it was asked to, once the run shows it."""
@@ -121,12 +121,12 @@ class LiveRun(QObject):
                 self._context.message.show_news(f"{_name(run)} {_OBEYED[asked.word]}, as it was asked to.")
             if done or run.over:
                 self._asked.remove(asked)
-                self._context.tasks.end_part(asked.task)
+                self._context.jobs.end(asked.task)
 
     def _forget_asked(self) -> None:
         """Leave off saying what was asked."""
         for asked in self._asked:
-            self._context.tasks.end_part(asked.task)
+            self._context.jobs.end(asked.task)
         self._asked = []
 
     def _ask_rate(self) -> None:

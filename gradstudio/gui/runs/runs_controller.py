@@ -19,6 +19,7 @@ from gradstudio.gui.runs.runs_panel import RunsPanel
 from gradstudio.gui.runs.several_runs import SeveralRuns
 from gradstudio.gui.services import recent
 from gradstudio.gui.services.context import Context
+from gradstudio.gui.services.jobs import Task
 from gradstudio.session.files import comparison
 from gradstudio.session.files.run_files import as_preset
 from gradstudio.session.library.store import Entry, Library, LibraryError
@@ -75,7 +76,6 @@ class RunsController(QObject):
         panel.notes.left.connect(self._annotate)
         panel.notes.view.link_asked.connect(self._offer_link)
         self._overlays.changed.connect(self.mark)
-        self._library.failed.connect(context.message.show_error)
 
     # ---- the list
 
@@ -95,12 +95,11 @@ class RunsController(QObject):
                 library.purge(older_than=FORGOTTEN)  # a window that was killed could not do so
             return None if version == known and not alive else (version, library.entries())
 
-        def failed(why: str) -> None:
+        def failed(task: Task) -> None:
             self._looking = False
-            self._context.message.show_error(why)
+            self._context.jobs.tell(task)
 
-        task = self._context.tasks.begin("Reading the list of runs", can_cancel=False)
-        self._library.ask(find, self._found, failed, task)
+        self._library.ask(find, self._found, failed, "Reading the list of runs")
 
     def mark(self) -> None:
         """Mark in the list the runs that the plots show, and draw the baseline over another run."""
@@ -141,15 +140,16 @@ class RunsController(QObject):
                 self._live.follow(opened)
 
         def later(why: str) -> None:
-            if not why:
-                return  # a person has cancelled it
             if not tries:
                 self._context.message.show_error(f"The run cannot be opened: {why}")
                 return
             self._context.message.show_news("The run cannot be opened yet; it is tried again.")
             QTimer.singleShot(RETRY, self, lambda: self.open(run, tries - 1))
 
-        self._library.ask(load, loaded, later, self._context.tasks.begin(f"Opening the run {self._title(run)}"))
+        def failed(task: Task) -> None:
+            self._context.jobs.tell(task) if task.cancelled else later(task.problem)
+
+        self._library.ask(load, loaded, failed, f"Opening the run {self._title(run)}", can_cancel=True)
 
     def run_again(self, run: str) -> None:
         """Begin a new run with the knobs and the timeline of a run."""
@@ -168,11 +168,11 @@ class RunsController(QObject):
         """Store the title of a run that is over; a run that goes stores its own. It is tried again where another
         program holds the library."""
 
-        def later(why: str) -> None:
+        def later(task: Task) -> None:
             if tries:
                 QTimer.singleShot(RETRY, self, lambda: self.rename(run, tries - 1))
             else:
-                self._context.message.show_error(f"The run has its old name in the run library: {why}")
+                self._context.message.show_error(f"The run has its old name in the run library: {task.problem}")
 
         if run.over:
             self._library.ask(lambda library: library.rename(run.id, run.title), lambda _: self._look_anew(), later)
@@ -190,13 +190,13 @@ class RunsController(QObject):
         elif run not in self._loading:
             self._loading.add(run)
 
-            def failed(why: str) -> None:
+            def failed(task: Task) -> None:
                 self._loading.discard(run)
-                if why:
-                    self._context.message.show_error(why)
+                self._context.jobs.tell(task)
 
-            task = self._context.tasks.begin(f"Reading the run {self._title(run)}")
-            self._library.ask(lambda library: overlaid(library.load(run)), self._draw_over, failed, task)
+            words = f"Reading the run {self._title(run)}"
+            load = lambda library: overlaid(library.load(run))  # noqa: E731
+            self._library.ask(load, self._draw_over, failed, words, can_cancel=True)
 
     def _draw_all(self, entries: list[Entry]) -> None:
         for entry in entries:
@@ -250,8 +250,8 @@ class RunsController(QObject):
             self._can_be_undone(Deletion(runs, lambda: None), f"Deleted: {what}.")
             self._look_anew()
 
-        task = self._context.tasks.begin(f"Deleting {plural(len(runs), 'run', 'runs')}", can_cancel=False)
-        self._library.ask(lambda library: library.delete(runs), done, task=task)
+        words = f"Deleting {plural(len(runs), 'run', 'runs')}"
+        self._library.ask(lambda library: library.delete(runs), done, words=words)
 
     def delete_when_written(self, runs: list[str], told: str, back: Callable[[], object]) -> None:
         """Delete runs that may have been stopped just now, and so are not written yet. `told`: the message; `back`:
@@ -275,12 +275,11 @@ class RunsController(QObject):
             self._context.message.show_news(f"Restored: {plural(len(runs), 'run', 'runs')}.")
             self._look_anew()
 
-        task = self._context.tasks.begin(f"Restoring {plural(len(runs), 'run', 'runs')}", can_cancel=False)
-        self._library.ask(lambda library: library.restore(runs), done, task=task)
+        words = f"Restoring {plural(len(runs), 'run', 'runs')}"
+        self._library.ask(lambda library: library.restore(runs), done, words=words)
 
-    def close(self, seconds: float) -> bool:
-        """Save notes and remove deleted runs for good before the window closes; return whether the thread has
-        ended."""
+    def stop(self) -> None:
+        """Save notes and remove deleted runs for good before the window closes."""
         self._panel.notes.save()
         run = self._context.simulator.run
         if len(run.history):
@@ -289,7 +288,7 @@ class RunsController(QObject):
             if deletion.waits:  # otherwise a run that went on since then, and is in the list again, would be lost
                 self._library.ask(lambda library, runs=deletion.runs: library.delete(runs))
             self._purge(deletion)
-        return self._library.close(seconds)
+        self._library.close()
 
     # ---- inside
 
@@ -313,12 +312,10 @@ class RunsController(QObject):
         self.look()
 
     def _load(self, runs: list[str], done: Callable[[list[Run]], object]) -> None:
-        task = self._context.tasks.begin(f"Reading {plural(len(runs), 'run', 'runs')}")
-
         def load(library: Library) -> list[Run]:
-            return [library.load(run) for run in runs if not task.cancelled]
+            return [library.load(run) for run in runs]
 
-        self._library.ask(load, done, task=task)
+        self._library.ask(load, done, words=f"Reading {plural(len(runs), 'run', 'runs')}", can_cancel=True)
 
     def _draw_over(self, drawn: Overlaid) -> None:
         self._loading.discard(drawn.id)

@@ -13,7 +13,8 @@ from gradstudio.core import files
 from gradstudio.core.text import plural
 from gradstudio.gui.services import file_choice
 from gradstudio.gui.services.context import Context
-from gradstudio.gui.services.tasks import Task
+from gradstudio.gui.services.file_jobs import draw_file, telling
+from gradstudio.gui.services.jobs import JobError, Task
 from gradstudio.gui.widgets import popups
 from gradstudio.session.library.store import Entry, Library, LibraryError
 from gradstudio.session.record.run import Run
@@ -52,8 +53,8 @@ class SeveralRuns(QObject):
             self._context.message.show_news(f"Tags written to {plural(len(entries), 'run', 'runs')}.")
             self._changed()
 
-        task = self._context.tasks.begin(f"Tagging {plural(len(entries), 'run', 'runs')}", can_cancel=False)
-        self._context.library.ask(annotate, done, task=task)
+        words = f"Tagging {plural(len(entries), 'run', 'runs')}"
+        self._context.library.ask(annotate, done, words=words)
 
     def ask_folder(self, entries: Sequence[Entry]) -> None:
         """Ask for the folder into which a report of each run is written."""
@@ -69,31 +70,46 @@ class SeveralRuns(QObject):
         dialog.open()
 
     def export(self, entries: Sequence[Entry], folder: str) -> None:
-        """Write a report of each run, named as the run, one after the other."""
-        notes = {entry.id: entry.note for entry in entries}
-        begin = self._context.tasks.begin
+        """Write a report of each run, named as the run, one after the other. One that cannot be written does not hinder
+        the others."""
+        message, place = self._context.message, Path(folder)
+
+        def done(problems: list[str]) -> None:
+            if problems:
+                message.show_error(problems[-1])
+            elif len(entries) == 1:
+                path = _place(place, entries[0])
+                message.show_written(f"Written: {path}", path)
+            else:
+                message.show_written(f"Written: {len(entries):,} files into {place}", place)
+
         words = f"Writing {plural(len(entries), 'report', 'reports')}"
-        task = begin(words, len(entries)) if len(entries) > 1 else begin(words)
+        work = partial(_write, self._context.library.path, entries, place)
+        self._context.jobs.start(words, work, done, parts=len(entries), writes=True)
 
-        def load(id: str, task: Task, library: Library) -> tuple[Run, list[Run]]:
-            if task.cancelled:
-                raise LibraryError("")
-            run = library.load(id)
-            return run, library.line(run)
 
-        def write(found: tuple[Run, list[Run]]) -> None:
-            run, line = found
-            path = str(Path(folder, f"{files.file_name(run.id)}.html"))
-            self._context.jobs.draw(partial(_report, run, notes[run.id], line), path, task)
-
-        def failed(why: str) -> None:
-            self._context.tasks.end_part(task)  # which no job does for it
-            if why:
-                task.failed += 1
-                self._context.message.show_error(why)
-
+def _write(library_path: Path, entries: Sequence[Entry], folder: Path, task: Task) -> list[str]:
+    """Write the reports, in a thread; return what is in the way of some."""
+    problems: list[str] = []
+    library = Library(library_path)
+    try:
         for entry in entries:
-            self._context.library.ask(partial(load, entry.id, task), write, failed)
+            task.check()
+            path = _place(folder, entry)
+            try:
+                run = library.load(entry.id)
+                with telling(path, "was not written"):
+                    draw_file(partial(_report, run, entry.note, library.line(run)), path, task)
+            except (LibraryError, JobError) as fault:
+                problems.append(str(fault))
+            task.done += 1
+    finally:
+        library.close()
+    return problems
+
+
+def _place(folder: Path, entry: Entry) -> Path:
+    return folder / f"{files.file_name(entry.id)}.html"
 
 
 def _report(run: Run, note: str, line: Sequence[Run]) -> files.Content:

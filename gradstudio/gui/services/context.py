@@ -8,11 +8,11 @@ from typing import Protocol
 
 from PySide6.QtWidgets import QWidget
 
-from gradstudio.gui.services.background_jobs import BackgroundJobs
-from gradstudio.gui.services.library_thread import LibraryThread
+from gradstudio.gui.services.file_jobs import FileJobs
+from gradstudio.gui.services.jobs import Jobs
+from gradstudio.gui.services.library_reader import LibraryReader
 from gradstudio.gui.services.message_bar import MessageBar
 from gradstudio.gui.services.simulator_controller import SimulatorController
-from gradstudio.gui.services.tasks import Tasks
 from gradstudio.gui.widgets.looked_step import LookedStep
 from gradstudio.session.simulator import Simulator
 
@@ -31,9 +31,9 @@ class Context:
     simulator: Simulator
     controls: SimulatorController
     message: MessageBar
-    jobs: BackgroundJobs
-    library: LibraryThread
-    tasks: Tasks
+    jobs: Jobs
+    files: FileJobs
+    library: LibraryReader
     # A page in the middle, in place of the plots; `put_away`: called once it is off view; `alone`: without what stands
     # around it, which is about another run
     show_large: ShowLarge

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QHBoxLayout, QLabel, QWidget
 
 from gradstudio.core.history import History
 from gradstudio.core.text import number, power, shortened
-from gradstudio.gui.services.tasks import Tasks
+from gradstudio.gui.services.jobs import Jobs
 from gradstudio.gui.shell.task_line import TaskLine
 from gradstudio.gui.shell.written_line import WrittenLine
 from gradstudio.gui.theme import theme
@@ -130,12 +130,12 @@ class FiguresBar(QWidget):
             self.figures[name].show_value(value)
         self._place_note(note)
 
-    def show_tasks(self, tasks: Tasks) -> None:
+    def show_tasks(self, jobs: Jobs) -> None:
         """Show what takes long, in the room that the figures leave: for the note there is none then, or less. Cheap
         while nothing does."""
-        if self.tasks.isHidden() and not tasks.long:
+        if self.tasks.isHidden() and not jobs.long:
             return
-        self.tasks.refresh(tasks, self._room)
+        self.tasks.refresh(jobs, self._room)
         if self._noted:
             self._place_note(self._noted[0])
 

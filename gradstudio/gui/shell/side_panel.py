@@ -15,6 +15,7 @@ from gradstudio.gui.gauges.gauges_panel import GaugesPanel
 from gradstudio.gui.map.map_panel import MapPanel
 from gradstudio.gui.memory.memory_panel import MemoryPanel
 from gradstudio.gui.runs.runs_panel import RunsPanel
+from gradstudio.gui.services.jobs import Jobs
 from gradstudio.gui.shell.page_tabs import PageTabs
 from gradstudio.gui.shell.pages import Page
 from gradstudio.gui.widgets.plain_grounds import Ground
@@ -36,9 +37,9 @@ class SidePanel(Ground):
         column.addWidget(self.tabs)
         column.addWidget(self._pages, 1)
 
-    def furnishing(self) -> Iterator[None]:
+    def furnishing(self, jobs: Jobs) -> Iterator[None]:
         """Put in the pages, one each time that it is asked, in the order in which Tab goes through them."""
-        self.diagnosis, self.lesson_page = DiagnosisPanel(), LessonPage()
+        self.diagnosis, self.lesson_page = DiagnosisPanel(), LessonPage(jobs)
         self._put("diagnosis", self.diagnosis)
         yield self._put("lesson", self.lesson_page)
         self.branches = BranchesPanel()

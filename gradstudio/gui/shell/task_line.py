@@ -5,7 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QPushButton, QWidget
 
-from gradstudio.gui.services.tasks import Task, Tasks
+from gradstudio.gui.services.jobs import Jobs, Task
 from gradstudio.gui.theme import theme
 
 BAR = 84  # px at normal text
@@ -36,9 +36,9 @@ class TaskLine(QWidget):
             row.addWidget(part)
         self.hide()
 
-    def refresh(self, tasks: Tasks, room: int) -> None:
+    def refresh(self, jobs: Jobs, room: int) -> None:
         """Show the tasks as they are now, in so many pixels of width. Cheap while there is none."""
-        shown = tasks.long
+        shown = jobs.long
         self._task = shown[0] if shown else None
         if self._task is None:
             if not self.isHidden():

@@ -26,7 +26,7 @@ MEMORY = 40  # cells whose time tells how long the rest of a level takes
 
 class Mapper(threading.Thread):
     """Makes one map. Any thread may read `status`, `message`, `progress` and `results`, and call pause, go_on and
-    cancel."""
+    stop."""
 
     def __init__(
         self, plan: Plan, path: Path, *, resume: bool = False, size: int = 0, cluster: str = "", yielding: bool = False
@@ -59,7 +59,7 @@ class Mapper(threading.Thread):
         if self.status == "paused":
             self.status = "running"
 
-    def cancel(self) -> None:
+    def stop(self) -> None:
         """End the work. What is finished stays in the file, and the map can be gone on with."""
         self._cancelled.set()
 

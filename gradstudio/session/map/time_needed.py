@@ -3,8 +3,10 @@ plan. Nobody knows how many cells an adaptive map trains, so that has a least an
 
 from __future__ import annotations
 
+import concurrent.futures
+import contextlib
 import math
-import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -72,44 +74,25 @@ def fitted(asked: Size, panels: int, cost: Cost, processes: int) -> Size:
     return size
 
 
-class Trial(threading.Thread):
-    """Times runs of an experiment in a worker process. `cost` is there once it is over, and None where it failed."""
+def measured(experiment: Experiment, stopped: Callable[[], bool]) -> Cost | None:
+    """Time runs of an experiment in a worker process; None where they fail, or where it was stopped."""
+    with contextlib.closing(Pool(1, yielding=True)) as pool:
+        found = [_timed(pool, experiment, steps, stopped) for steps in (SHORT, SHORT, LONG)]  # the first loads the data
+    if any(each is None for each in found):
+        return None
+    (_, _), (short, few), (long, many) = (each for each in found if each is not None)
+    if many <= few:  # it diverged at once
+        return Cost(0.0, long / many)
+    step = max((long - short) / (many - few), 0.0)
+    return Cost(max(short - few * step, 0.0), step)
 
-    def __init__(self, experiment: Experiment) -> None:
-        super().__init__(name="trial of a map", daemon=True)
-        self._experiment = experiment
-        self._pool = Pool(1, yielding=True)
-        self.cost: Cost | None = None
-        self._cancelled = threading.Event()
 
-    def cancel(self) -> None:
-        """End it soon."""
-        self._cancelled.set()
-
-    def run(self) -> None:
-        try:
-            self.cost = self._measured()
-        except Exception:  # whatever it is, the map itself will tell
-            self.cost = None
-        finally:
-            self._pool.close()
-
-    def _measured(self) -> Cost | None:
-        found = [self._time(steps) for steps in (SHORT, SHORT, LONG)]  # the first one loads the data too
-        if any(each is None for each in found):
+def _timed(pool: Pool, experiment: Experiment, steps: int, stopped: Callable[[], bool]) -> tuple[float, int] | None:
+    """Return seconds and steps of a run."""
+    order = Order(experiment.with_value("run.steps", min(steps, experiment.run.steps)), ())
+    future = pool.executor().submit(workers.work, order)
+    while not concurrent.futures.wait([future], 0.02).done:
+        if stopped():
             return None
-        (_, _), (short, few), (long, many) = (each for each in found if each is not None)
-        if many <= few:  # it diverged at once
-            return Cost(0.0, long / many)
-        step = max((long - short) / (many - few), 0.0)
-        return Cost(max(short - few * step, 0.0), step)
-
-    def _time(self, steps: int) -> tuple[float, int] | None:
-        """Return seconds and steps of a run."""
-        experiment = self._experiment.with_value("run.steps", min(steps, self._experiment.run.steps))
-        future = self._pool.executor().submit(workers.work, Order(experiment, ()))
-        while not future.done():
-            if self._cancelled.wait(0.02):
-                return None
-        trained = future.result()
-        return (trained.seconds, trained.step + 1) if trained is not None and trained.outcome != "failed" else None
+    trained = future.result()
+    return (trained.seconds, trained.step + 1) if trained is not None and trained.outcome != "failed" else None

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from waiting import PATIENCE
 
 from gradstudio.core import presets
 from gradstudio.core.experiment import Experiment
@@ -27,7 +26,7 @@ from gradstudio.session.map.map_plan import Job, Plan, Spot, difference, read_pl
 from gradstudio.session.map.outcome import OUTCOMES, Trained
 from gradstudio.session.map.place import spot_of
 from gradstudio.session.map.proposal import done_with_proposal
-from gradstudio.session.map.time_needed import Cost, Size, Trial
+from gradstudio.session.map.time_needed import Cost, Size
 from gradstudio.session.map.train_cell import Bench, Order
 from gradstudio.session.record.run import Run
 
@@ -308,10 +307,8 @@ def test_the_time_of_a_map_is_told_before_it_is_made() -> None:
 
 
 def test_a_trial_times_a_run_of_a_cell() -> None:
-    trial = Trial(SMALL)
-    trial.start()
-    trial.join(PATIENCE)
-    assert trial.cost is not None and 0 < trial.cost.run(10) < trial.cost.run(1000)
+    cost = time_needed.measured(SMALL, lambda: False)
+    assert cost is not None and 0 < cost.run(10) < cost.run(1000)
 
 
 def test_numbers_of_a_map_are_as_a_person_writes_them() -> None:

@@ -91,7 +91,7 @@ def test_what_was_stopped_goes_on_and_no_cell_is_trained_twice(inline: type[Inli
     def stop_at_the_fifth(experiment: Experiment) -> None:
         asked.append(experiment)
         if len(asked) == 5:
-            stopping.cancel()
+            stopping.stop()
 
     inline.before = staticmethod(stop_at_the_fifth)
     stopping.start()

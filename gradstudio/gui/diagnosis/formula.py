@@ -1,89 +1,68 @@
-"""A formula, drawn in the theme's colours. Its outline is made in a thread, because matplotlib takes long to load."""
+"""A formula, drawn in the theme's colours. Its outline is made as a job of the window, because
+matplotlib takes long to load."""
 
 from __future__ import annotations
 
-import queue
-import threading
-from collections import deque
+from functools import partial
 
 from PySide6.QtCore import QObject, QSize, QTimer, Signal
 from PySide6.QtGui import QPainter, QPainterPath, QPaintEvent, QTransform
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
+from gradstudio.gui.services.jobs import Jobs, Task
 from gradstudio.gui.theme import POINTS, theme
 from gradstudio.session.course import formula
 from gradstudio.session.course.formula import Outline
 
 FIRST = 1500  # ms until the first outline is begun: a window that opens has the machine for itself
-POLL = 50  # ms between two looks for an outline while one is awaited
 SIZE = POINTS / 100 * 96 / 72 * 1.15  # px of a unit of an outline at normal text
 ROOM = 4  # px above and below
 
 
-class FormulaThread(QObject):
-    """Makes outlines, one after the other, and keeps them. Only the GUI thread calls it."""
+class Formulas(QObject):
+    """Has outlines made, one after the other, and keeps them."""
 
     made = Signal(str)  # a formula whose outline is there
 
-    def __init__(self, parent: QObject) -> None:
+    def __init__(self, jobs: Jobs, parent: QObject) -> None:
         super().__init__(parent)
         self.paths: dict[str, QPainterPath] = {}  # an empty one where the formula cannot be read
-        self._asked: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self._answers: deque[tuple[str, Outline | None]] = deque()
-        self._awaited: set[str] = set()
-        self._thread: threading.Thread | None = None
-        self._first = QTimer(self)
-        self._first.setSingleShot(True)
-        self._first.timeout.connect(self._begin)
-        self._timer = QTimer(self)
-        self._timer.setInterval(POLL)
-        self._timer.timeout.connect(self._hand_over)
+        self._jobs = jobs
+        self._waiting: list[str] | None = []  # until the first is begun
+        self._asked = set[str]()
 
     @property
-    def busy(self) -> bool:
-        """Whether an outline is awaited."""
-        return bool(self._awaited)
+    def all_made(self) -> bool:
+        """Whether no outline is awaited."""
+        return self.paths.keys() >= self._asked
 
     def ask(self, text: str) -> None:
         """Make the outline of a formula, unless it is there."""
-        if text in self.paths or text in self._awaited:
+        if text in self._asked:
             return
-        self._awaited.add(text)
-        self._asked.put(text)
-        self._timer.start()
-        if self._thread is None:
-            self._first.start(FIRST)
-        elif not self._thread.is_alive():
-            self._begin()
+        self._asked.add(text)
+        if self._waiting is None:
+            self._jobs.start("", partial(_outline, text), partial(self._take, text), queue="drawing formulas")
+            return
+        if not self._waiting:
+            QTimer.singleShot(FIRST, self, self._begin)
+        self._waiting.append(text)
 
     def _begin(self) -> None:
-        self._thread = threading.Thread(
-            target=_draw, args=(self._asked, self._answers), name="drawing formulas", daemon=True
-        )
-        self._thread.start()
+        waiting, self._waiting, self._asked = self._waiting or [], None, set()
+        for text in waiting:
+            self.ask(text)
 
-    def _hand_over(self) -> None:
-        while self._answers:
-            text, found = self._answers.popleft()
-            self._awaited.discard(text)
-            self.paths[text] = QPainterPath() if found is None else _path(found)
-            self.made.emit(text)
-        if not self._awaited:
-            self._timer.stop()
-        elif self._thread is not None and not self._thread.is_alive():  # it ended just as something was asked
-            waiting, self._awaited = self._awaited, set()
-            for text in waiting:
-                self.ask(text)
+    def _take(self, text: str, found: Outline | None) -> None:
+        self.paths[text] = QPainterPath() if found is None else _path(found)
+        self.made.emit(text)
 
 
-def _draw(asked: queue.SimpleQueue[str], answers: deque[tuple[str, Outline | None]]) -> None:
-    """Make what is asked, and end."""
-    while not asked.empty():
-        text = asked.get()
-        try:
-            answers.append((text, formula.outline(text)))
-        except ValueError:
-            answers.append((text, None))
+def _outline(text: str, _: Task) -> Outline | None:
+    try:
+        return formula.outline(text)
+    except ValueError:
+        return None
 
 
 def _path(found: Outline) -> QPainterPath:
@@ -110,19 +89,19 @@ def _path(found: Outline) -> QPainterPath:
 class FormulaPicture(QWidget):
     """One formula on a line. Until its outline is there, and where it cannot be read, it shows nothing."""
 
-    def __init__(self, text: str, thread: FormulaThread) -> None:
+    def __init__(self, text: str, formulas: Formulas) -> None:
         super().__init__()
-        self._text, self._thread = text, thread
+        self._text, self._formulas = text, formulas
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
         self.setAccessibleName(f"Formula: {text}")
         self.setToolTip(text)
-        thread.made.connect(self._show)
+        formulas.made.connect(self._show)
         theme.changed.connect(self.updateGeometry)
-        thread.ask(text)
+        formulas.ask(text)
 
     @property
     def path(self) -> QPainterPath:
-        return self._thread.paths.get(self._text, QPainterPath())
+        return self._formulas.paths.get(self._text, QPainterPath())
 
     def sizeHint(self) -> QSize:
         box = self.path.boundingRect()

@@ -1,22 +1,21 @@
-"""The threads that look into steps for one panel: the latest one, and those that were told to stop."""
+"""The thread that looks into a step for one panel."""
 
 from __future__ import annotations
 
-import time
 from typing import Generic, TypeVar
-from weakref import WeakSet
 
+from gradstudio.gui.services.jobs import Jobs
 from gradstudio.session.running.step_sampling import StepSampler
 
 Sampler = TypeVar("Sampler", bound=StepSampler)
 
 
-class SamplerThreads(Generic[Sampler]):
+class LatestSampler(Generic[Sampler]):
     """One sampler at a time; another one, or `stop`, ends it after its present step."""
 
-    def __init__(self) -> None:
+    def __init__(self, jobs: Jobs) -> None:
         self.latest: Sampler | None = None
-        self._leaving = WeakSet[StepSampler]()  # told to stop, perhaps still in a step
+        self._jobs = jobs
 
     def start(self, sampler: Sampler) -> None:
         self.stop()
@@ -25,8 +24,7 @@ class SamplerThreads(Generic[Sampler]):
 
     def stop(self) -> None:
         if self.latest is not None:
-            self.latest.stop()
-            self._leaving.add(self.latest)
+            self._jobs.leave(self.latest)
             self.latest = None
 
     def take_ended(self) -> Sampler | None:
@@ -35,11 +33,3 @@ class SamplerThreads(Generic[Sampler]):
             return None
         ended, self.latest = self.latest, None
         return ended
-
-    def close(self, seconds: float) -> bool:
-        """Stop before the window closes; wait so many seconds at most and return whether the threads have ended."""
-        self.stop()
-        end = time.monotonic() + seconds
-        for each in list(self._leaving):
-            each.join(max(end - time.monotonic(), 0))
-        return not any(each.is_alive() for each in self._leaving)
