@@ -90,7 +90,7 @@ def tree(qtbot: QtBot, window: Window) -> tuple[Window, list[Run]]:
 
 def listed(window: Window) -> list[Member]:
     window.branches.refresh()
-    return window.side.branches.model.members
+    return window.side.branches.model.rows
 
 
 def row(window: Window, run: Run) -> Member:
@@ -321,8 +321,8 @@ def test_shown_hidden_and_coloured(qtbot: QtBot, tree: tuple[Window, list[Run]])
     )
     assert overlays.places[0].columns["loss"][0][0] == 10  # where it parts from the run of the plots
     assert panel.show_over.text() == "Hide" and not window.simulator.busy  # Space was for the list
-    rect = view.visualRect(panel.model.index(2))
-    box = panel.rows._box(rect.adjusted(panel.rows._indent(panel.model.index(2)), 0, 0, 0)).center()
+    index = panel.model.index(2)
+    box = panel.rows.box(view.visualRect(index), index.data(BranchList.LOOK).depth).center()
     qtbot.mouseClick(view.viewport(), LEFT, pos=box)
     assert overlays.slots[under.id] == 1 and overlays.places[1].columns["loss"][0][0] == 10
     choose(window, lower)
@@ -519,15 +519,15 @@ def test_what_is_chosen_stays_whatever_comes_and_goes() -> None:
     family.add(runs[1])
     RunWriter(runs[2]).rename("named")
     model.take(family, runs[3] if "run-3" in family.members else runs[0], overlays)
-    assert held.data() == "named" and [member.id for member in model.members][:2] == ["run-0", "run-1"]
+    assert held.data() == "named" and [member.id for member in model.rows][:2] == ["run-0", "run-1"]
     del family.members["run-0"]  # such as one that was left out when a large family was opened
     model.take(family, runs[2], overlays)
-    assert model.member("run-2").depth == 0 and held.data() == "named"
+    assert model.rows[model.row_of("run-2")].depth == 0 and held.data() == "named"
     for run in runs[3:0:-1]:
         family.add(run)  # in whatever order they come
     family.members = {id: family.members[id] for id in sorted(family.members, reverse=True)}
     model.take(family, runs[2], overlays)
-    assert [member.id for member in model.members if member.depth == 0] == ["run-1", "run-2"]
+    assert [member.id for member in model.rows if member.depth == 0] == ["run-1", "run-2"]
 
 
 def test_a_refresh_of_thirty_costs_next_to_nothing() -> None:

@@ -137,4 +137,3 @@ def test_a_run_that_stands_is_looked_at_and_the_circle_sets_the_knob(
     qtbot.mouseRelease(picture, LEFT_BUTTON, pos=pixel(page, 0, length))
     clipping = window.simulator.requested.clipping
     assert clipping.kind == "norm" and clipping.max_norm == pytest.approx(0.5 * found.grad_norm, rel=0.1)
-    assert window.cliff.close(LONG)

@@ -195,4 +195,3 @@ def test_a_recurrent_network_that_stands_is_unrolled(qtbot: QtBot, make_window: 
     qtbot.mouseClick(page.unroll, Qt.MouseButton.LeftButton)
     window.refresh(whole=True)
     assert page.picture.shown.head == "input" and page.picture.shown.names == ("rnn", "head")
-    assert window.time_steps.close(LONG)

@@ -154,14 +154,14 @@ def export(qtbot: QtBot, window: Window) -> None:
     dialog = the_dialog(qtbot, QFileDialog)
     dialog.selectFile(f"{tempfile.mkdtemp()}/experiment.toml")
     dialog.accept()
-    qtbot.waitUntil(lambda: not window.jobs._jobs and not dialogs(), timeout=LONG)
+    qtbot.waitUntil(lambda: not window.jobs.busy and not dialogs(), timeout=LONG)
 
 
 def write_files(qtbot: QtBot, window: Window) -> None:
     for name in ("train.py", "metrics.csv"):
         window.files.export(window.simulator.run, name, f"{tempfile.mkdtemp()}/{name}")
     window.files.export_events(window.simulator.run, tempfile.mkdtemp())
-    qtbot.waitUntil(lambda: not window.jobs._jobs, timeout=LONG)
+    qtbot.waitUntil(lambda: not window.jobs.busy, timeout=LONG)
 
 
 def import_curve(qtbot: QtBot, window: Window) -> None:

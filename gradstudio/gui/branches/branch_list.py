@@ -5,58 +5,33 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from html import escape
-from typing import Any
 
-from PySide6.QtCore import QAbstractListModel, QModelIndex, QPersistentModelIndex, Qt, Signal
-
-from gradstudio.core.text import LONGEST_TITLE, number, plural, strong
+from gradstudio.core.text import number, plural, strong
 from gradstudio.gui.drawing.overlay import LETTERS, Overlays
-from gradstudio.gui.runs.run_list import RunList
+from gradstudio.gui.runs.row_list import Look, RowList
 from gradstudio.session.record.branches import Family
 from gradstudio.session.record.run import Run
 from gradstudio.session.words.outcome_words import Outcome
 from gradstudio.session.words.run_state import outcome
 from gradstudio.session.words.run_texts import RowTexts
 
-Index = QModelIndex | QPersistentModelIndex
-Role = Qt.ItemDataRole
 
-
-@dataclass(frozen=True)
-class Member:
-    """A run of the family as it is listed. `rails`: for each of its ancestors and last for itself, whether a sibling
-    comes below."""
+@dataclass(frozen=True, kw_only=True)
+class Member(Look):
+    """A run of the family as it is listed."""
 
     id: str
-    words: RowTexts
     tip: str  # rich text
     spoken: str
-    rails: tuple[bool, ...] = ()
-    parent: bool = False  # whether it has branches
-    current: bool = False  # whether the plots show it
-    slot: int | None = None  # place over the plots
-    shown: bool = False  # whether it is drawn there and not hidden
-
-    @property
-    def depth(self) -> int:
-        return len(self.rails)
 
 
-class BranchList(QAbstractListModel):
-    """One row for each run. A refresh keeps the selection and the place of every row that stays."""
-
-    ticked = Signal(str, bool)  # a person wants a run drawn over the plots, or no longer
-    renamed = Signal(str, str)
-
-    MEMBER, SLOT, CURRENT = RunList.ENTRY, RunList.SLOT, RunList.CURRENT
+class BranchList(RowList[Member]):
+    can_rename = True
 
     def __init__(self) -> None:
         super().__init__()
-        self.members: list[Member] = []
         self._state: tuple = ()  # what the rows were made of
         self._told: dict[str, tuple[tuple, tuple[RowTexts, str, str]]] = {}  # texts of each run, and their state
-
-    # ---- what is shown
 
     def take(self, family: Family, run: Run, overlays: Overlays) -> bool:
         """List this family, of which the plots show `run` and these over it; return whether anything has changed."""
@@ -68,63 +43,17 @@ class BranchList(QAbstractListModel):
         self._show(self._walk(family, run, overlays))
         return True
 
-    def member(self, run: str) -> Member | None:
-        return next((member for member in self.members if member.id == run), None)
+    def look(self, listed: Member) -> Member:
+        return listed
 
-    def row_of(self, run: str) -> int:
-        """Return the row of a run, or -1."""
-        return next((row for row, member in enumerate(self.members) if member.id == run), -1)
+    def tip(self, listed: Member) -> str:
+        return listed.tip
 
-    # ---- Qt's questions
+    def spoken(self, listed: Member) -> str:
+        return listed.spoken
 
-    def rowCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008 (Qt's own signature)
-        return 0 if parent.isValid() else len(self.members)
-
-    def flags(self, index: Index) -> Qt.ItemFlag:
-        flag = Qt.ItemFlag
-        return (
-            flag.ItemIsEnabled
-            | flag.ItemIsSelectable
-            | flag.ItemIsUserCheckable
-            | flag.ItemIsEditable
-            | flag.ItemNeverHasChildren
-        )
-
-    def data(self, index: Index, role: int = Role.DisplayRole) -> Any:
-        if not 0 <= index.row() < len(self.members):
-            return None
-        member = self.members[index.row()]
-        match role:
-            case Role.DisplayRole | Role.EditRole:
-                return member.words.title
-            case Role.ToolTipRole:
-                return member.tip
-            case Role.AccessibleTextRole:
-                return member.spoken
-            case Role.CheckStateRole:
-                return Qt.CheckState.Checked if member.shown or member.current else Qt.CheckState.Unchecked
-            case self.MEMBER:
-                return member
-            case self.SLOT:
-                return member.slot
-            case self.CURRENT:
-                return member.current
-        return None
-
-    def setData(self, index: Index, value: Any, role: int = Role.EditRole) -> bool:
-        if not 0 <= index.row() < len(self.members):
-            return False
-        member = self.members[index.row()]
-        if role == Role.CheckStateRole:
-            self.ticked.emit(member.id, Qt.CheckState(value) == Qt.CheckState.Checked)
-        elif role == Role.EditRole:
-            name = " ".join(str(value).split())[:LONGEST_TITLE]
-            if name == member.words.title:
-                return False
-            self.renamed.emit(member.id, name)
-        else:
-            return False
-        return True
+    def has_notes(self, listed: Member) -> bool:
+        return bool(listed.words.note)
 
     # ---- inside
 
@@ -150,7 +79,7 @@ class BranchList(QAbstractListModel):
             elif slot is not None:
                 spoken = f"{spoken}, {LETTERS[slot]} over the plots" + ("" if drawn else ", hidden")
             under = branches.get(run.id, [])
-            found.append(Member(run.id, words, tip, spoken, rails, bool(under), current, slot, drawn))
+            found.append(Member(words, rails, bool(under), current, slot, drawn, id=run.id, tip=tip, spoken=spoken))
             waiting += reversed([(branch, (*rails, branch is not under[-1])) for branch in under])
         return found
 
@@ -161,30 +90,6 @@ class BranchList(QAbstractListModel):
         if run.id not in self._told or self._told[run.id][0] != state:
             self._told[run.id] = (state, _told(run, parent))
         return self._told[run.id][1]
-
-    def _show(self, members: list[Member]) -> None:
-        """Change the rows as little as possible: remove, then add or move each to its place, then update."""
-        wanted = {member.id for member in members}
-        for row in reversed(range(len(self.members))):
-            if self.members[row].id not in wanted:
-                self.beginRemoveRows(QModelIndex(), row, row)
-                del self.members[row]
-                self.endRemoveRows()
-        for row, member in enumerate(members):
-            at = self.row_of(member.id)
-            if at == row:
-                if self.members[row] != member:
-                    self.members[row] = member
-                    self.dataChanged.emit(self.index(row), self.index(row))
-            elif at < 0:
-                self.beginInsertRows(QModelIndex(), row, row)
-                self.members.insert(row, member)
-                self.endInsertRows()
-            else:
-                self.beginMoveRows(QModelIndex(), at, at, QModelIndex(), row)
-                del self.members[at]
-                self.members.insert(row, member)
-                self.endMoveRows()
 
 
 def title(run: Run) -> str:

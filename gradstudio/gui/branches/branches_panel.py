@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QPoint, Qt, Signal
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QIcon, QPainter, QPixmap, QShowEvent
-from PySide6.QtWidgets import QAbstractItemView, QLabel, QMenu, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QAbstractItemView, QMenu, QWidget
 
 from gradstudio.core.text import plural
 from gradstudio.gui.branches.branch_list import BranchList, Member
-from gradstudio.gui.branches.branch_painter import BranchPainter
 from gradstudio.gui.drawing.overlay import LETTERS, MOST, Overlays, color
-from gradstudio.gui.runs.run_list_view import RunListView, list_button
-from gradstudio.gui.theme import theme
+from gradstudio.gui.runs.list_panel import ListPanel
+from gradstudio.gui.runs.run_list_view import list_button
 from gradstudio.gui.widgets import popups
 from gradstudio.gui.widgets.flow_layout import FlowLayout
 from gradstudio.gui.widgets.list_keys import key
@@ -35,23 +34,20 @@ ABOUT_KEYS = (
 )
 
 
-class BranchesPanel(QWidget):
+class BranchesPanel(ListPanel):
     look_asked = Signal()
     go_asked, delete_asked = Signal(str), Signal(str)
     colour_asked = Signal(str, int)
-    undo_asked = Signal()
 
     def __init__(self) -> None:
-        super().__init__()
-        self.model, self.rows = BranchList(), BranchPainter()
-        self.list, self.count = RunListView(self.model, self.rows, "Branches", ABOUT_KEYS, EMPTY), QLabel()
-        self.empty = self.list.empty
+        self.model = BranchList()
+        super().__init__(self.model, "Branches", ABOUT_KEYS, EMPTY)
         self._places: dict[int, str] = {}  # titles of what is drawn over the plots, by place
         self._current = ""
         self._why_empty = EMPTY
-        self._build_list()
-        self._build_buttons()
-        self._lay_out()
+        self.list.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
+        self._add_keys({"open": self._go, "rename": self._rename, "delete": self._delete})
+        self._lay_out(self._buttons())
         self._show_state()
 
     # ---- what is shown
@@ -71,11 +67,7 @@ class BranchesPanel(QWidget):
     def chosen(self) -> Member | None:
         """Selected run."""
         indexes = self.list.selectionModel().selectedIndexes()
-        return indexes[0].data(BranchList.MEMBER) if indexes else None
-
-    def choose(self, run: str) -> None:
-        """Select a run, if it is listed."""
-        self.list.choose(self.model.row_of(run))
+        return indexes[0].data(BranchList.ROW) if indexes else None
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
@@ -116,7 +108,7 @@ class BranchesPanel(QWidget):
 
     def _show_state(self) -> None:
         """Show the count and the possible commands for the run that is chosen."""
-        member, branches = self.chosen, sum(bool(listed.depth) for listed in self.model.members)
+        member, branches = self.chosen, sum(bool(listed.depth) for listed in self.model.rows)
         elsewhere = member is not None and not member.current
         own_place = member is not None and (member.slot is None or member.slot < MOST)
         for button, fits in (
@@ -129,21 +121,12 @@ class BranchesPanel(QWidget):
             button.setEnabled(fits)
         self.show_over.setText("Hide" if member is not None and member.shown else "Show")
         self.count.setText(
-            plural(branches, "branch", "branches") if branches else plural(len(self.model.members), "run", "runs")
+            plural(branches, "branch", "branches") if branches else plural(len(self.model.rows), "run", "runs")
         )
-        self.list.show_empty(not self.model.members, self._why_empty)
-        self.foot.setVisible(bool(self.model.members))
+        self.list.show_empty(not self.model.rows, self._why_empty)
+        self.foot.setVisible(bool(self.model.rows))
 
-    def _build_list(self) -> None:
-        view = self.list
-        view.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
-        view.customContextMenuRequested.connect(self._menu)
-        view.doubleClicked.connect(lambda _: self._go())
-        view.selectionModel().selectionChanged.connect(lambda *_: self._show_state())
-        view.undo_asked.connect(self.undo_asked)
-        view.add_keys({"open": self._go, "rename": self._rename, "delete": self._delete})
-
-    def _build_buttons(self) -> None:
+    def _buttons(self) -> QWidget:
         self.go = list_button(
             "Go to",
             f"Shows the chosen branch in the plots and stops a run that is training ({key('open')}, double click)",
@@ -162,42 +145,24 @@ class BranchesPanel(QWidget):
             f"Deletes the chosen branch with its own branches ({key('delete')}); {key('undo')} undoes it",
             self._delete,
         )
-
-    def _menu(self, place: QPoint) -> None:
-        """Show what can be done with the chosen run as a menu at the pointer."""
-        menu = popups.context_menu(self.list)
-        member = self.chosen
-        if member is not None:
-            menu.addAction(f"Go to ({key('open')})", self._go).setEnabled(self.go.isEnabled())
-            menu.addAction(f"Rename ({key('rename')})", self._rename)
-            draw = "Take off plots" if member.shown else "Draw over plots"
-            menu.addAction(f"{draw} ({key('draw')})", self._tick).setEnabled(self.show_over.isEnabled())
-            colours = menu.addMenu("Colour")
-            self._fill_colours(colours, member)
-            colours.setEnabled(self.colour.isEnabled())
-            menu.addAction(f"Delete ({key('delete')})", self._delete).setEnabled(self.delete.isEnabled())
-            menu.addSeparator()
-        menu.addAction(f"Undo deletion ({key('undo')})", self.undo_asked.emit)
-        menu.popup(self.list.viewport().mapToGlobal(place))
-
-    def _lay_out(self) -> None:
-        buttons, foot = QWidget(), QVBoxLayout()
+        buttons = QWidget()
         row = FlowLayout(buttons)
         for button in (self.go, self.rename, self.show_over, self.colour, self.delete):
             row.addWidget(button)
-        self.count.setProperty("role", "dim")
-        foot.setContentsMargins(12, 0, 12, 10)
-        foot.setSpacing(6)
-        foot.addWidget(self.count)
-        foot.addWidget(buttons)
-        self.foot = QWidget()
-        self.foot.setLayout(foot)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 4, 0, 0)
-        column.setSpacing(6)
-        column.addWidget(self.list, 1)
-        column.addWidget(self.foot)
-        theme.dress(self.foot)
+        return buttons
+
+    def _fill_menu(self, menu: QMenu) -> None:
+        if (member := self.chosen) is None:
+            return
+        menu.addAction(f"Go to ({key('open')})", self._go).setEnabled(self.go.isEnabled())
+        menu.addAction(f"Rename ({key('rename')})", self._rename)
+        draw = "Take off plots" if member.shown else "Draw over plots"
+        menu.addAction(f"{draw} ({key('draw')})", self._tick).setEnabled(self.show_over.isEnabled())
+        colours = menu.addMenu("Colour")
+        self._fill_colours(colours, member)
+        colours.setEnabled(self.colour.isEnabled())
+        menu.addAction(f"Delete ({key('delete')})", self._delete).setEnabled(self.delete.isEnabled())
+        menu.addSeparator()
 
 
 def _swatch(place: int) -> QIcon:

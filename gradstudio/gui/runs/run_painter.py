@@ -1,23 +1,26 @@
-"""How a run is painted in the list: a box to draw it over the plots, title, outcome, date and length, tags."""
+"""How a run is painted in a list: a box to draw it over the plots, title, outcome, date and length, tags; a branch
+below the run that it branched from, with lines that join them. And the editor for its name."""
 
 from __future__ import annotations
 
 import re
-import time
 
-from PySide6.QtCore import QAbstractItemModel, QEvent, QModelIndex, QPersistentModelIndex, QRect, QRectF, QSize, Qt
+from PySide6.QtCore import QAbstractItemModel, QEvent, QRect, QRectF, QSize, Qt
 from PySide6.QtGui import QColor, QFont, QFontMetrics, QKeyEvent, QMouseEvent, QPainter, QPen
-from PySide6.QtWidgets import QStyle, QStyledItemDelegate, QStyleOptionViewItem
+from PySide6.QtWidgets import QLineEdit, QStyle, QStyledItemDelegate, QStyleOptionViewItem, QWidget
 
+from gradstudio.core.text import LONGEST_TITLE
 from gradstudio.gui.drawing.overlay import LETTERS, MOST, NAMES, color
-from gradstudio.gui.runs.run_list import RunList
+from gradstudio.gui.runs.row_list import Index, Look, RowList
 from gradstudio.gui.theme import theme
-from gradstudio.session.words import run_texts
 from gradstudio.session.words.run_texts import RowTexts
 
 BOX = 16  # px
 LEFT = 40  # px from the edge to the texts
 SPARE = 7  # px above and below the texts
+STEP = 18  # px by which a branch is indented
+DEEPEST = 6  # most indents of a row, so that its texts have room
+GAP = 3  # px between a line and a box
 
 MARKS = re.compile(r"(?m)^ *(#{1,6}|[-*+]) +|\*\*|`")  # of Markdown, which one line of a note does not need
 LINK = re.compile(r"!?\[([^]\n]*)\]\([^)\n]*\)")
@@ -26,8 +29,6 @@ _LEFT = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter
 _RIGHT = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
 _CENTER = Qt.AlignmentFlag.AlignCenter
 _ELIDED = Qt.TextElideMode.ElideRight
-
-Index = QModelIndex | QPersistentModelIndex
 
 
 def one_line_of(note: str) -> str:
@@ -47,11 +48,11 @@ class RunPainter(QStyledItemDelegate):
         self._high, self._low = QFontMetrics(self._title).height(), QFontMetrics(self._small).height()
 
     def sizeHint(self, option: QStyleOptionViewItem, index: Index) -> QSize:
-        third = self._low + 4 if self._has_third(index) else 0
+        third = self._low + 4 if index.data(RowList.HAS_NOTES) else 0
         return QSize(160, 2 * SPARE + self._high + 3 + self._low + third)
 
     def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: Index) -> None:
-        rect, state, current = option.rect, option.state, bool(index.data(RunList.CURRENT))
+        rect, state, look = option.rect, option.state, index.data(RowList.LOOK)
         painter.save()
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         if state & QStyle.StateFlag.State_Selected:
@@ -59,23 +60,23 @@ class RunPainter(QStyledItemDelegate):
         elif state & QStyle.StateFlag.State_MouseOver:
             painter.fillRect(rect, theme.color("grid"))
         painter.fillRect(rect.left(), rect.bottom(), rect.width(), 1, theme.color("grid"))
-        if current:
+        if look.current:
             painter.fillRect(rect.left(), rect.top(), 3, rect.height(), theme.color("accent"))
         if state & QStyle.StateFlag.State_HasFocus:
             painter.setPen(QPen(theme.color("accent"), 1))
             painter.drawRect(QRectF(rect).adjusted(0.5, 0.5, -0.5, -1.5))
-        inner = rect.adjusted(self._indent(index), 0, 0, 0)
-        self._paint_mark(painter, inner, index)
-        words, slot = self._words(index), index.data(RunList.SLOT)
+        inner = rect.adjusted(_indent(look.depth), 0, 0, 0)
+        self._paint_mark(painter, rect, look)
+        words, slot = look.words, look.slot
         if slot is not None and slot >= MOST:  # what the letter in the box stands for
             words = words._replace(line=f"{NAMES[slot]} · {words.line}", short=f"{NAMES[slot]} · {words.short}")
-        self._paint_words(painter, inner.adjusted(LEFT, SPARE, -12, -SPARE), words, current)
+        self.paint_words(painter, inner.adjusted(LEFT, SPARE, -12, -SPARE), words, look.current)
         painter.restore()
 
     def editorEvent(self, event: QEvent, model: QAbstractItemModel, option: QStyleOptionViewItem, index: Index) -> bool:
         """Tick the box by a click on it or close to it, and by Space."""
         if isinstance(event, QMouseEvent) and event.button() == Qt.MouseButton.LeftButton:
-            around = self._box(option.rect.adjusted(self._indent(index), 0, 0, 0)).adjusted(-10, -10, 6, 10)
+            around = self.box(option.rect, index.data(RowList.LOOK).depth).adjusted(-10, -10, 6, 10)
             if not around.contains(event.position().toPoint()):
                 return False
             if event.type() == QEvent.Type.MouseButtonRelease:
@@ -86,6 +87,10 @@ class RunPainter(QStyledItemDelegate):
             return True
         return False
 
+    def box(self, rect: QRect, depth: int = 0) -> QRect:
+        """Return where the box of a row stands, which lies so deep below other runs."""
+        return QRect(rect.left() + _indent(depth) + 13, rect.top() + SPARE + (self._high - BOX) // 2, BOX, BOX)
+
     @staticmethod
     def tick(model: QAbstractItemModel, index: Index) -> None:
         """Tick the box of a row, or untick it."""
@@ -94,27 +99,62 @@ class RunPainter(QStyledItemDelegate):
             index, Qt.CheckState.Unchecked if ticked else Qt.CheckState.Checked, Qt.ItemDataRole.CheckStateRole
         )
 
-    # ---- what a branch is painted otherwise in
+    def createEditor(self, parent: QWidget, option: QStyleOptionViewItem, index: Index) -> QWidget:
+        editor = QLineEdit(index.data(Qt.ItemDataRole.EditRole), parent)
+        editor.setMaxLength(LONGEST_TITLE)
+        editor.setAccessibleName("Name of the branch")
+        editor.setToolTip(
+            "Names the branch: Enter applies the name, Escape discards it; without a name, it is called by what changed"
+        )
+        editor.selectAll()
+        return editor
 
-    def _indent(self, index: Index) -> int:
-        """Return the px by which a row is indented."""
-        return 0
+    def setEditorData(self, editor: QWidget, index: Index) -> None:
+        """Keep the text that a person is writing, whatever becomes of the run meanwhile."""
 
-    def _has_third(self, index: Index) -> bool:
-        entry = index.data(RunList.ENTRY)
-        return bool(entry.tags or entry.note)
+    def setModelData(self, editor: QWidget, model: QAbstractItemModel, index: Index) -> None:
+        if isinstance(editor, QLineEdit):
+            model.setData(index, editor.text(), Qt.ItemDataRole.EditRole)
 
-    def _words(self, index: Index) -> RowTexts:
-        return run_texts.words(index.data(RunList.ENTRY), time.time())
-
-    def _paint_mark(self, painter: QPainter, rect: QRect, index: Index) -> None:
-        """Paint what stands left of the texts."""
-        self._paint_box(painter, self._box(rect), index.data(RunList.SLOT))
+    def updateEditorGeometry(self, editor: QWidget, option: QStyleOptionViewItem, index: Index) -> None:
+        left = option.rect.left() + _indent(index.data(RowList.LOOK).depth) + LEFT - 8
+        high = editor.sizeHint().height()
+        editor.setGeometry(
+            left, option.rect.top() + SPARE + (self._high - high) // 2, option.rect.right() - 8 - left, high
+        )
 
     # ---- inside
 
-    def _box(self, rect: QRect) -> QRect:
-        return QRect(rect.left() + 13, rect.top() + SPARE + (self._high - BOX) // 2, BOX, BOX)
+    def _paint_mark(self, painter: QPainter, rect: QRect, look: Look) -> None:
+        """Paint what stands left of the texts."""
+        box = self.box(rect, look.depth)
+        self._paint_lines(painter, rect, box, look)
+        if not look.current:
+            self._paint_box(painter, box, look.slot, look.shown)
+            return
+        painter.setPen(Qt.PenStyle.NoPen)  # its curve is the plain one, in the accent colour
+        painter.setBrush(theme.color("accent"))
+        painter.drawRoundedRect(QRectF(box).adjusted(0.5, 0.5, -0.5, -0.5), 4, 4)
+        painter.setBrush(theme.color("on_accent"))
+        painter.drawEllipse(QRectF(box).center(), 3, 3)
+
+    def _paint_lines(self, painter: QPainter, rect: QRect, box: QRect, look: Look) -> None:
+        """Paint the lines from each run down to its branches."""
+        painter.save()
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing, False)
+        painter.setPen(QPen(theme.color("dim", 130), 1))
+        depth = min(look.depth, DEEPEST)
+        left, middle = box.center().x() - STEP * depth, box.center().y()
+        for level in range(depth):
+            across, goes_on = left + STEP * level, look.rails[level]
+            if level == depth - 1:
+                painter.drawLine(across, rect.top(), across, rect.bottom() if goes_on else middle)
+                painter.drawLine(across, middle, box.left() - GAP, middle)
+            elif goes_on:
+                painter.drawLine(across, rect.top(), across, rect.bottom())
+        if look.parent and look.depth < DEEPEST:
+            painter.drawLine(box.center().x(), box.top() + BOX + GAP, box.center().x(), rect.bottom())
+        painter.restore()
 
     def _paint_box(self, painter: QPainter, box: QRect, slot: int | None, shown: bool = True) -> None:
         """Paint the box: empty, or with the colour and letter of the run in the plots; without fill while it is hidden
@@ -127,7 +167,7 @@ class RunPainter(QStyledItemDelegate):
             painter.setFont(self._letter)
             painter.drawText(box, _CENTER, LETTERS[slot])
 
-    def _paint_words(self, painter: QPainter, rect: QRect, words: RowTexts, current: bool) -> None:
+    def paint_words(self, painter: QPainter, rect: QRect, words: RowTexts, current: bool) -> None:
         word, role = words.outcome
         painter.setFont(self._small)
         metrics = painter.fontMetrics()
@@ -167,6 +207,11 @@ class RunPainter(QStyledItemDelegate):
         if words.note and line.right() - left > 30:
             room = QRect(left + 1, line.top(), line.right() - left, line.height())
             painter.drawText(room, _LEFT, _fitted(painter, one_line_of(words.note), room.width()))
+
+
+def _indent(depth: int) -> int:
+    """Return the px by which a row is indented."""
+    return STEP * min(depth, DEEPEST)
 
 
 def _with_room(metrics: QFontMetrics, words: RowTexts, width: int) -> str:

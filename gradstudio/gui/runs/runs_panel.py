@@ -9,18 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from PySide6.QtCore import QEvent, QObject, QPoint, Qt, QTimer, Signal
+from PySide6.QtCore import QEvent, QObject, Qt, QTimer, Signal
 from PySide6.QtGui import QHideEvent, QKeyEvent, QShowEvent
-from PySide6.QtWidgets import QAbstractItemView, QComboBox, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QAbstractItemView, QComboBox, QHBoxLayout, QMenu, QPushButton, QVBoxLayout, QWidget
 
 from gradstudio.core.text import plural
 from gradstudio.gui.runs import saved_searches
+from gradstudio.gui.runs.list_panel import ListPanel
 from gradstudio.gui.runs.notes_editor import NotesEditor
 from gradstudio.gui.runs.run_list import RunList
-from gradstudio.gui.runs.run_list_view import RunListView, list_button
-from gradstudio.gui.runs.run_painter import RunPainter
+from gradstudio.gui.runs.run_list_view import list_button
 from gradstudio.gui.runs.run_search import SORTS, RunSearch
-from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets import popups
 from gradstudio.gui.widgets.list_keys import key
 from gradstudio.gui.widgets.menu_arrow import add_arrow
@@ -38,29 +37,26 @@ ANY_PRESET, ANY_OUTCOME = "All presets", "All outcomes"
 ABOUT_KEYS = f"{key('draw')} draws a run over the plots, {key('open')} opens it, {key('delete')} deletes it"
 
 
-class RunsPanel(QWidget):
+class RunsPanel(ListPanel):
     look_asked = Signal()  # whether the library has changed
     open_asked, again_asked = Signal(str), Signal(str)
     compare_asked, delete_asked = Signal(list), Signal(list)
     tags_asked, reports_asked, draw_asked = Signal(list), Signal(list), Signal(list)  # entries
-    undo_asked = Signal()
 
     def __init__(self) -> None:
-        super().__init__()
-        self.model, self.rows = RunList(), RunPainter()
+        self.model = RunList()
+        super().__init__(self.model, "Runs", ABOUT_KEYS, EMPTY)
         self.search = SearchLine(
             "Find runs", "Lists the runs that have all these words in title, preset, outcome, note or tags"
         )
         self.sort, self.preset, self.outcome = QComboBox(), QComboBox(), QComboBox()
-        self.list, self.count = RunListView(self.model, self.rows, "Runs", ABOUT_KEYS, EMPTY), QLabel()
-        self.empty = self.list.empty
         self.notes = NotesEditor()
         self.saved = QPushButton("Saved")
         add_arrow(self.saved)
         self._build_choices()
-        self._build_list()
-        self._build_buttons()
-        self._lay_out()
+        self.list.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
+        self._add_keys({"open": self._open, "delete": self._delete})
+        self._lay_out(self.notes, self._buttons(), above=self._head(), restyle=self.notes.fit)
         self.model.marked.connect(self._show_state)
         self._timer = QTimer(self)
         self._timer.setInterval(LOOK_EVERY)
@@ -80,11 +76,7 @@ class RunsPanel(QWidget):
     def chosen(self) -> list[Entry]:
         """Selected runs, from top to bottom."""
         indexes = sorted(self.list.selectionModel().selectedIndexes(), key=lambda index: index.row())
-        return [index.data(RunList.ENTRY) for index in indexes]
-
-    def choose(self, run: str) -> None:
-        """Select a run, if it is listed."""
-        self.list.choose(self.model.row_of(run))
+        return [index.data(RunList.ROW) for index in indexes]
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
@@ -244,16 +236,7 @@ class RunsPanel(QWidget):
         self.saved.clicked.connect(self._show_saved)
         self.search.installEventFilter(self)  # Down goes to the list
 
-    def _build_list(self) -> None:
-        view = self.list
-        view.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
-        view.customContextMenuRequested.connect(self._menu)
-        view.doubleClicked.connect(lambda _: self._open())
-        view.selectionModel().selectionChanged.connect(lambda *_: self._show_state())
-        view.undo_asked.connect(self.undo_asked)
-        view.add_keys({"open": self._open, "delete": self._delete})
-
-    def _build_buttons(self) -> None:
+    def _buttons(self) -> QHBoxLayout:
         self.open = list_button(
             "Open", f"Shows the chosen run in the plots, with its knobs ({key('open')}, double click)", self._open
         )
@@ -271,63 +254,39 @@ class RunsPanel(QWidget):
             f"Deletes the chosen runs from the library ({key('delete')}); {key('undo')} undoes it",
             self._delete,
         )
-
-    def _menu(self, place: QPoint) -> None:
-        """Show what can be done with the chosen runs as a menu at the pointer."""
-        menu = popups.context_menu(self.list)
-        current = self.list.currentIndex()
-        if current.isValid() and self.chosen:
-            over = current.data(RunList.SLOT) is not None
-            draw = "Take off plots" if over else "Draw over plots"
-            menu.addAction(f"{draw} ({key('draw')})", self.list.tick_current)
-            menu.addSeparator()
-            for button, call in (
-                (self.open, self._open),
-                (self.again, self._again),
-                (self.compare, self._compare),
-                (self.delete, self._delete),
-            ):
-                menu.addAction(button.text(), call).setEnabled(button.isEnabled())
-            menu.addSeparator()
-            several = len(self.chosen) > 1
-            menu.addAction("Draw all over plots", partial(self.draw_asked.emit, self.chosen)).setEnabled(several)
-            menu.addAction("Add or remove tags…", partial(self.tags_asked.emit, self.chosen))
-            menu.addAction("Write reports…", partial(self.reports_asked.emit, self.chosen))
-            menu.addSeparator()
-        menu.addAction(f"Undo deletion ({key('undo')})", self.undo_asked.emit)
-        menu.popup(self.list.viewport().mapToGlobal(place))
-
-    def _lay_out(self) -> None:
-        choices, buttons, foot = QHBoxLayout(), QHBoxLayout(), QVBoxLayout()
-        choices.setSpacing(0)
-        for box in (self.sort, self.preset, self.outcome):
-            # widths that go with the lengths of the choices
-            choices.addWidget(box, 10 if box is self.sort else 11 if box is self.preset else 13)
+        buttons = QHBoxLayout()
         buttons.setSpacing(6)
         for button in (self.open, self.again, self.compare, self.delete):
             buttons.addWidget(button, 1)
-        self.count.setProperty("role", "dim")
-        foot.setContentsMargins(12, 0, 12, 10)
-        foot.setSpacing(6)
-        foot.addWidget(self.count)
-        foot.addWidget(self.notes)
-        foot.addLayout(buttons)
-        self.foot = QWidget()
-        self.foot.setLayout(foot)
-        top = QWidget()
+        return buttons
+
+    def _fill_menu(self, menu: QMenu) -> None:
+        current = self.list.currentIndex()
+        if not current.isValid() or not self.chosen:
+            return
+        draw = "Draw over plots" if current.data(RunList.LOOK).slot is None else "Take off plots"
+        menu.addAction(f"{draw} ({key('draw')})", self.list.tick_current)
+        menu.addSeparator()
+        for button in (self.open, self.again, self.compare, self.delete):
+            menu.addAction(button.text(), button.click).setEnabled(button.isEnabled())
+        menu.addSeparator()
+        several = len(self.chosen) > 1
+        menu.addAction("Draw all over plots", partial(self.draw_asked.emit, self.chosen)).setEnabled(several)
+        menu.addAction("Add or remove tags…", partial(self.tags_asked.emit, self.chosen))
+        menu.addAction("Write reports…", partial(self.reports_asked.emit, self.chosen))
+        menu.addSeparator()
+
+    def _head(self) -> QWidget:
+        """Return what stands above the list: the search, and the choices below it."""
+        choices, line, top = QHBoxLayout(), QHBoxLayout(), QWidget()
+        choices.setSpacing(0)
+        for box, wide in ((self.sort, 10), (self.preset, 11), (self.outcome, 13)):  # as the lengths of the choices
+            choices.addWidget(box, wide)
         head = QVBoxLayout(top)
         head.setContentsMargins(12, 4, 12, 0)
         head.setSpacing(6)
-        line = QHBoxLayout()
         line.addWidget(self.search, 1)
         line.addWidget(self.saved)
         head.addLayout(line)
         head.addLayout(choices)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(6)
-        column.addWidget(top)
-        column.addWidget(self.list, 1)
-        column.addWidget(self.foot)
-        theme.dress(top)
-        theme.dress(self.foot, self.notes.fit)
+        return top
