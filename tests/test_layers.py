@@ -84,9 +84,10 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("frameworks", "launcher", "tracebacks", "startup"),
     ),
     "gui": (
-        ("dressing", "theme", "widgets", "frame_budget", "heartbeat", "pyside_internals"),
+        ("settings", "dressing", "theme", "widgets", "frame_budget", "heartbeat", "pyside_internals"),
         ("drawing",),
-        ("services", "plots"),
+        ("services",),
+        ("plots",),
         FEATURES,
         ("shell", "commands", "palette_choices"),
         ("second_part",),

@@ -22,6 +22,7 @@ from gradstudio.gui.knobs.knob_panel import COMPARING, KnobPanel
 from gradstudio.gui.knobs.twins_dialog import TwinsDialog
 from gradstudio.gui.services import recent
 from gradstudio.gui.services.context import Context
+from gradstudio.gui.settings import TWO_FUTURES
 from gradstudio.gui.shell import device_menu, help_dialogs, tour
 from gradstudio.gui.shell.gestures import GESTURES
 from gradstudio.gui.shell.keys_dialog import KeysDialog
@@ -220,11 +221,6 @@ def _edit(context: Context) -> tuple[Entry, ...]:
 def _run(context: Context, plots: Callable[[], PlotStack]) -> tuple[Entry, ...]:
     controls, simulator = context.controls, context.simulator
 
-    def fixes() -> ModuleType:  # it needs pyqtgraph, for which the first paint does not wait
-        from gradstudio.gui.diagnosis import fixes_controller
-
-        return fixes_controller
-
     def ask_step() -> None:
         rewind_dialogs.ask_step(context, plots().timeline.reach, plots().step_cursor.step)
 
@@ -262,9 +258,9 @@ def _run(context: Context, plots: Callable[[], PlotStack]) -> tuple[Entry, ...]:
                 lambda: controls.can_rewind and context.looked.step is not None),
         Submenu("Memory for rewinding", (Dynamic(partial(rewind_dialogs.fill_budgets, simulator)),)),
         None,
-        Command("two_futures", "Show two futures", lambda: fixes().toggle_two_futures(),
+        Command("two_futures", "Show two futures", lambda: TWO_FUTURES.set(not TWO_FUTURES.get()),
                 help="When a run diverges, tries fixes in the background and draws the best one beside it",
-                checked=lambda: fixes().two_futures()),
+                checked=TWO_FUTURES.get),
         Command("twins", "Start twins…", lambda: TwinsDialog(context).open(), "Ctrl+T",
                 "Starts two runs with the same seed and batches, side by side; they differ in one knob",
                 lambda: controls.can_twin),

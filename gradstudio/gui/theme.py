@@ -11,19 +11,18 @@ from pathlib import Path
 from string import Template
 from typing import Literal
 
-from PySide6.QtCore import QObject, QSettings, Qt, QTemporaryDir, QTimer, Signal
+from PySide6.QtCore import QObject, Qt, QTemporaryDir, QTimer, Signal
 from PySide6.QtGui import QColor, QFont, QFontDatabase, QGuiApplication, QIcon, QPainter, QPalette, QPixmap
 from PySide6.QtWidgets import QApplication, QWidget
 
 from gradstudio.core.colors import DARK, DARK_PROJECTED, LIGHT, LIGHT_PROJECTED
 from gradstudio.core.files import RESOURCES
+from gradstudio.gui import settings
 from gradstudio.gui.dressing import StyledParts
-from gradstudio.gui.widgets import stored
 
 Mode = Literal["system", "light", "dark"]
 POINTS = 9.75  # 13 px at 96 dots an inch
 PROJECTED = 1.5  # zoom that a projector begins with
-LEAST_ZOOM, MOST_ZOOM = 0.8, 2.0
 MOST_PROJECTED = 2.2
 
 
@@ -60,20 +59,20 @@ class Theme(QObject):
     def restore(self) -> None:
         """Take the mode and the text size from the settings file."""
         modes: dict[str, Mode] = {"system": "system", "light": "light", "dark": "dark"}
-        self.mode = modes[stored.choice("theme", list(modes)) or "system"]
-        self.zoom = stored.number("zoom", LEAST_ZOOM, MOST_ZOOM) or 1.0
+        self.mode = modes[settings.THEME.get()]
+        self.zoom = settings.ZOOM.get()
 
     def set_mode(self, mode: Mode) -> None:
         self.mode = mode
-        QSettings().setValue("theme", mode)
+        settings.THEME.set(mode)
         self.apply()
 
     def set_zoom(self, zoom: float) -> None:
         if self.projected:
             self.zoom = min(max(zoom, 1.0), MOST_PROJECTED)
         else:
-            self.zoom = min(max(zoom, LEAST_ZOOM), MOST_ZOOM)
-            QSettings().setValue("zoom", self.zoom)
+            self.zoom = min(max(zoom, settings.LEAST_ZOOM), settings.MOST_ZOOM)
+            settings.ZOOM.set(self.zoom)
         self.apply()
 
     def project(self, projected: bool) -> None:

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
 
-from PySide6.QtCore import QCoreApplication, QEvent, QSettings, QSize, Qt
+from PySide6.QtCore import QCoreApplication, QEvent, QSize, Qt
 from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QKeyEvent
 from PySide6.QtWidgets import QMainWindow, QStackedWidget, QVBoxLayout, QWidget
 
 from gradstudio.core import compiled, files, presets, studio_file
-from gradstudio.gui import commands
+from gradstudio.gui import commands, settings
 from gradstudio.gui.branches import rewind_dialogs
 from gradstudio.gui.export import file_dialogs
 from gradstudio.gui.frame_budget import Every
@@ -39,7 +39,6 @@ from gradstudio.gui.shell.projector_view import ProjectorView
 from gradstudio.gui.shell.top_bar import TopBar
 from gradstudio.gui.shell.window_columns import Columns
 from gradstudio.gui.theme import theme
-from gradstudio.gui.widgets import stored
 from gradstudio.gui.widgets.change_watch import ChangeWatch
 from gradstudio.gui.widgets.looked_step import LookedStep
 from gradstudio.session.machine.device_search import Machine
@@ -164,7 +163,7 @@ class Window(QMainWindow):
         self.refresh()
         QCoreApplication.sendPostedEvents(None, QEvent.Type.LayoutRequest)
         self.columns.setUpdatesEnabled(True)
-        if problem := stored.problem():
+        if problem := settings.problem():
             self.message.show_error(problem)
 
     # ---- drawn about 30 times a second
@@ -428,7 +427,7 @@ class Window(QMainWindow):
         controls.title_changed.connect(self._show_title)
         controls.agreement_asked.connect(self._ask_agreement)
         controls.file_asked.connect(self._open_file)
-        controls.file_opened.connect(lambda path: recent.remember(recent.FILES, str(Path(path).absolute())))
+        controls.file_opened.connect(lambda path: recent.remember(settings.RECENT_FILES, str(Path(path).absolute())))
         controls.knobs_changed.connect(self.knobs.forget)
         self.knobs.asked.connect(controls.set_own)
         self.knobs.slid.connect(controls.slide_knob)
@@ -471,7 +470,7 @@ class Window(QMainWindow):
             self.commands.explain(button, f"page_{page}")
 
     def _restore(self) -> None:
-        geometry = stored.state("geometry")
+        geometry = settings.GEOMETRY.get()
         if geometry is None or not self.restoreGeometry(geometry):
             self.resize(first_size(self.screen().availableSize()))
         self.columns.restore()
@@ -523,15 +522,14 @@ class Window(QMainWindow):
 
     def closeEvent(self, event: QCloseEvent) -> None:
         self.projector.leave()
-        settings = QSettings()
-        settings.setValue("geometry", self.saveGeometry())
+        settings.GEOMETRY.set(self.saveGeometry())
         if not self.furnished:  # nothing has begun
             event.accept()
             return
         if self.top.isHidden():
             self.close_large()  # it ends its runs, and the columns are saved as they were before it
-        self.columns.save(settings)
-        self.top.speed.save(settings)
+        self.columns.save()
+        self.top.speed.save()
         self.hide()
         end = time.monotonic() + CLOSING
         for each in (

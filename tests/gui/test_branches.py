@@ -550,7 +550,7 @@ def test_every_control_has_a_name_and_a_help_text(qtbot: QtBot, tree: tuple[Wind
         assert button.toolTip() and button.text() and button.accessibleDescription()
     assert panel.list.accessibleName() and panel.list.accessibleDescription()
     view = choose(window, lower)
-    panel._menu(view.visualRect(view.currentIndex()).center())
+    view.customContextMenuRequested.emit(view.visualRect(view.currentIndex()).center())
     menu = next(menu for menu in view.findChildren(QMenu) if menu.isVisible())
     assert [action.text() for action in menu.actions() if action.text()][:3] == [
         "Go to (Enter)",

@@ -119,5 +119,5 @@ def test_the_view_menu_has_one_column_on_a_small_screen(window: Window) -> None:
 
 def test_the_page_diagnosis_is_stored_under_its_old_name(window: Window) -> None:
     window.columns.show_page("diagnosis")
-    window.columns.save(QSettings())
+    window.columns.save()
     assert QSettings().value("page") == "words"

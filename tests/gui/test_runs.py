@@ -705,7 +705,7 @@ def test_a_search_is_saved_found_again_and_forgotten(qtbot: QtBot, three: tuple[
     assert panel.search.text() == "small" and panel.sort.currentData() == "loss"
     panel._forget("the small ones")
     assert saved_searches.load() == {}
-    QSettings().setValue(saved_searches.KEY, '{"a": ["x", "no such order", "", ""], "b": 3}')
+    QSettings().setValue("searches", '{"a": ["x", "no such order", "", ""], "b": 3}')
     assert saved_searches.load() == {}
 
 

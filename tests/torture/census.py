@@ -85,6 +85,7 @@ def take(window: QWidget | None = None) -> Census:
         stage.wait(lambda: not window.jobs.busy, "the process of footprints ends")
     gc.unfreeze()  # what the window's collector or an earlier census put aside may be garbage by now
     settle()
+    gc.unfreeze()  # the heartbeat may have put more aside meanwhile
     counts: Counter[tuple[str, str]] = Counter()
     counts.update(("thread", _kind(thread.name)) for thread in threading.enumerate())
     counts["thread", "native"] = len(os.listdir("/proc/self/task"))

@@ -3,26 +3,25 @@ take."""
 
 from __future__ import annotations
 
-from PySide6.QtCore import QSettings
 from PySide6.QtGui import QActionGroup
 from PySide6.QtWidgets import QInputDialog, QMenu
 
 from gradstudio.core.experiment import KNOBS
 from gradstudio.core.text import plural
+from gradstudio.gui import settings
 from gradstudio.gui.services.context import Context
-from gradstudio.gui.widgets import popups, stored
+from gradstudio.gui.widgets import popups
 from gradstudio.session.record.snapshots import BUDGET
 from gradstudio.session.simulator import Simulator
 
 MEGABYTE = 1 << 20
 BUDGETS = (32, 64, 128, 256, 512, 1024, 2048, 4096)  # MB
-MOST = 1 << 20  # MB
 SKIPPED = "problem.skip_batches"
 
 
 def budget() -> int:
     """Return the bytes that snapshots may take, as a person chose."""
-    chosen = stored.number("snapshots/megabytes", 1, MOST)
+    chosen = settings.SNAPSHOT_MEGABYTES.get()
     return BUDGET if chosen is None else int(chosen) * MEGABYTE
 
 
@@ -30,7 +29,7 @@ def fill_budgets(simulator: Simulator, menu: QMenu) -> None:
     """List the sizes to choose from."""
 
     def choose(size: int) -> None:
-        QSettings().setValue("snapshots/megabytes", size)
+        settings.SNAPSHOT_MEGABYTES.set(size)
         simulator.snapshots.resize(size * MEGABYTE)
 
     group, now = QActionGroup(menu), simulator.snapshots.budget // MEGABYTE

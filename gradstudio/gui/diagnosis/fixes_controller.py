@@ -6,14 +6,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from PySide6.QtCore import QObject, QSettings
+from PySide6.QtCore import QObject
 
 from gradstudio.core import ranks_allowed
 from gradstudio.core.experiment import differing
 from gradstudio.core.knobs import KnobError
 from gradstudio.gui.diagnosis.diagnosis_panel import DiagnosisPanel
 from gradstudio.gui.services.context import Context
-from gradstudio.gui.widgets import stored
+from gradstudio.gui.settings import TWO_FUTURES
 from gradstudio.session import own_model
 from gradstudio.session.course.lesson_progress import Progress
 from gradstudio.session.record.run import Run
@@ -22,17 +22,6 @@ from gradstudio.session.running.fix_trials import Trial, Trials
 from gradstudio.session.running.future_run import Future, FutureRun, differs_since
 
 EVERY = 0.15  # seconds between two looks at the trials
-_SETTING = "fixes/two_futures"
-
-
-def two_futures() -> bool:
-    """Return whether fixes are tried by themselves, and the best one is drawn beside the run."""
-    return stored.switch(_SETTING) is not False
-
-
-def toggle_two_futures() -> None:
-    """Switch that on or off, and remember it."""
-    QSettings().setValue(_SETTING, not two_futures())
 
 
 class FixesController(QObject):
@@ -102,7 +91,7 @@ class FixesController(QObject):
         """What comes of the best fix so far, to draw beside the run that diverged; None where nothing is to be
         drawn."""
         trials = self.trials
-        best = trials.best if trials is not None and two_futures() and self._simulator.run is trials.tried else None
+        best = trials.best if trials is not None and TWO_FUTURES.get() and self._simulator.run is trials.tried else None
         if trials is None or best is None or best.run is None:
             return None
         run, going = best.run, self._best
@@ -154,7 +143,7 @@ class FixesController(QObject):
         lesson = self._lesson()
         return (
             run.over
-            and two_futures()
+            and TWO_FUTURES.get()
             and self._simulator.trained_here
             and self._can_be_tried(run)
             and not own_model.needs_agreement(run.experiment)
@@ -164,7 +153,7 @@ class FixesController(QObject):
     def _go_on_with_the_best(self) -> None:
         """Let the best fix train on, once all were tried, at the speed of the window."""
         trials = self.trials
-        if trials is None or self._stopped or self._best is not None or trials.is_alive() or not two_futures():
+        if trials is None or self._stopped or self._best is not None or trials.is_alive() or not TWO_FUTURES.get():
             return
         if (best := trials.best) is not None and self._simulator.run is trials.tried:
             self._best = FutureRun(trials, best, lambda: self._simulator.speed)

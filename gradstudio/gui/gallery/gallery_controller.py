@@ -3,26 +3,18 @@ are finished is kept in the settings."""
 
 from __future__ import annotations
 
-from PySide6.QtCore import QObject, QSettings, QTimer, Signal
+from PySide6.QtCore import QObject, QTimer, Signal
 
 from gradstudio.core.presets import Preset
 from gradstudio.core.text import one_line, shortened
+from gradstudio.gui import settings
 from gradstudio.gui.gallery.gallery_page import GalleryPage
 from gradstudio.gui.services.context import Context
-from gradstudio.gui.widgets import stored
 from gradstudio.session.library.store import Entry, Library
 from gradstudio.session.words import run_texts
 
-AT_START = "gallery"  # names in the settings
-FINISHED = "finished"
-MOST_FINISHED = 2000
 LOOK_EVERY = 2000  # ms between two looks for the latest run
 LONGEST_TITLE = 40  # letters of the latest run on its button
-
-
-def wanted_at_start() -> bool:
-    """Return whether a person wants to see the gallery at the start."""
-    return stored.switch(AT_START) is not False
 
 
 class GalleryController(QObject):
@@ -32,16 +24,16 @@ class GalleryController(QObject):
         super().__init__(page)
         self._context, self._page = context, page
         self._last: Entry | None = None
-        self._finished = _stored()
+        self._finished = settings.FINISHED_LESSONS.get()
         self._again = QTimer(self)
         self._again.setSingleShot(True)
         self._again.timeout.connect(self.look)
-        page.at_start.setChecked(wanted_at_start())
+        page.at_start.setChecked(settings.GALLERY_AT_START.get())
         page.show_finished(self._finished)
         page.chosen.connect(self._open)
         page.last_asked.connect(self._open_last)
         page.left.connect(self.left)
-        page.at_start_changed.connect(self._keep_at_start)
+        page.at_start_changed.connect(settings.GALLERY_AT_START.set)
 
     def look(self) -> None:
         """Find the latest run of the library, where there is one, now and while the gallery is shown: a run that was
@@ -53,9 +45,9 @@ class GalleryController(QObject):
 
     def finish(self, preset: Preset) -> None:
         """Keep that a lesson is finished."""
-        if preset.lesson and preset.id not in self._finished and len(self._finished) < MOST_FINISHED:
+        if preset.lesson and preset.id not in self._finished and len(self._finished) < settings.MOST_FINISHED:
             self._finished = self._finished | {preset.id}
-            QSettings().setValue(FINISHED, sorted(self._finished))
+            settings.FINISHED_LESSONS.set(self._finished)
             self._page.show_finished(self._finished)
 
     # ---- inside
@@ -77,17 +69,6 @@ class GalleryController(QObject):
             title = shortened(one_line(entry.title), LONGEST_TITLE)
             self._page.offer_last(f"{title}, {run_texts.outcome(entry)[0]}")
 
-    def _keep_at_start(self, wanted: bool) -> None:
-        QSettings().setValue(AT_START, wanted)
-
 
 def _latest(library: Library) -> Entry | None:
     return next(iter(library.entries()), None)
-
-
-def _stored() -> frozenset[str]:
-    """Return the ids of the lessons that are finished, as the settings have them; whatever else lies there is left
-    out."""
-    found = QSettings().value(FINISHED)
-    names = [found] if isinstance(found, str) else found if isinstance(found, list) else []
-    return frozenset(name for name in names[:MOST_FINISHED] if isinstance(name, str) and 0 < len(name) < 200)

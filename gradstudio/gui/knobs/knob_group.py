@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from PySide6.QtCore import QSettings, Signal
+from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QHBoxLayout, QPushButton, QVBoxLayout, QWidget
 
 from gradstudio.core import mistakes
 from gradstudio.core.knobs import Knob
+from gradstudio.gui import settings
 from gradstudio.gui.knobs.knob_row import KnobRow
 from gradstudio.gui.theme import theme
-from gradstudio.gui.widgets import stored
 from gradstudio.gui.widgets.plain_grounds import Rule
 from gradstudio.gui.widgets.roles import role_label
 from gradstudio.session.simulator import Simulator
@@ -27,8 +27,8 @@ class Fold(QWidget):
     def __init__(self, title: str, about: str, note: str = "") -> None:
         super().__init__()
         self.title = title
-        left = stored.switch(f"open/{title}")
-        self.open = title not in CLOSED_AT_FIRST if left is None else left
+        self._kept = settings.section_open(title, title not in CLOSED_AT_FIRST)
+        self.open = self._kept.get()
         self.button = QPushButton(title)
         self.button.setProperty("role", "group")
         self.button.setToolTip(about)
@@ -47,7 +47,7 @@ class Fold(QWidget):
 
     def _toggle(self) -> None:
         self.open = not self.open
-        QSettings().setValue(f"open/{self.title}", self.open)
+        self._kept.set(self.open)
         self.toggled.emit()
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
-from PySide6.QtCore import QObject, QSettings, QTimer, Signal
+from PySide6.QtCore import QObject, QTimer, Signal
 
-from gradstudio.gui.widgets import stored
+from gradstudio.gui import settings
 from gradstudio.gui.widgets.looked_step import LookedStep
 
 SPEEDS = (1, 2, 5, 10, 20)
@@ -14,7 +14,6 @@ PACE = 20.0  # steps a second at 1x
 SLOW = 10  # steps before the first NaN or Inf
 SLOWLY = 2.5  # steps a second there, at any speed
 TICK = 33  # ms
-_SETTING = "replay/speed"
 
 
 class Playback(QObject):
@@ -29,8 +28,7 @@ class Playback(QObject):
         self._timer = QTimer(self)
         self._timer.setInterval(TICK)
         self._timer.timeout.connect(self._tick)
-        kept = stored.choice(_SETTING, [str(speed) for speed in SPEEDS])
-        self.speed = int(kept) if kept else SPEEDS[2]
+        self.speed = int(settings.REPLAY_SPEED.get())
 
     @property
     def playing(self) -> bool:
@@ -55,7 +53,7 @@ class Playback(QObject):
     def choose_speed(self, speed: int) -> None:
         """Play so many times as fast, and remember it."""
         self.speed = speed
-        QSettings().setValue(_SETTING, str(speed))
+        settings.REPLAY_SPEED.set(str(speed))
         self.changed.emit()
 
     def next_speed(self) -> None:

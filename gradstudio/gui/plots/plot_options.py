@@ -6,9 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from PySide6.QtCore import QSettings
-
-from gradstudio.gui.widgets import stored
+from gradstudio.gui import settings
 
 
 class Option(NamedTuple):
@@ -33,11 +31,8 @@ class Chosen:
 
     def __init__(self, key: str, options: Mapping[str, Option]) -> None:
         self.options = options
-        self._key = key
-        self._values = {
-            name: stored.choice(f"plot/{key}/{name}", list(option.choices)) or next(iter(option.choices))
-            for name, option in options.items()
-        }
+        self._kept = {name: settings.plot_option(key, name, option.choices) for name, option in options.items()}
+        self._values = {name: kept.get() for name, kept in self._kept.items()}
 
     def __getitem__(self, name: str) -> str:
         return self._values[name]
@@ -47,4 +42,4 @@ class Chosen:
         if value not in self.options[name].choices:
             raise ValueError(f"{name} = {value!r}: choose one of {', '.join(self.options[name].choices)}")
         self._values[name] = value
-        QSettings().setValue(f"plot/{self._key}/{name}", value)
+        self._kept[name].set(value)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from PySide6.QtCore import QSettings
 from PySide6.QtWidgets import QFileDialog
 
+from gradstudio.gui import settings
 from gradstudio.gui.services.context import Context
 from gradstudio.gui.widgets import popups
 
@@ -26,9 +26,9 @@ def ask_where(context: Context, title: str, name: str, chosen: Callable[[str], o
 
 def folder() -> str:
     """Return the folder of the file that was chosen last."""
-    return str(QSettings().value("folder", str(Path.home())))
+    return settings.FOLDER.get() or str(Path.home())
 
 
 def remember(path: str) -> None:
     """Keep the folder of this file for the next dialog."""
-    QSettings().setValue("folder", str(Path(path).parent))
+    settings.FOLDER.set(str(Path(path).parent))

@@ -3,62 +3,52 @@ the latest first."""
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from PySide6.QtCore import QSettings
 from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QMenu
 
 from gradstudio.core.text import brief, one_line, plural, shortened
 from gradstudio.gui.services.context import Context
+from gradstudio.gui.settings import RECENT_FILES, RECENT_RUNS, Setting
 from gradstudio.session.library.store import Entry, Library
 from gradstudio.session.record.run import Run
 
 MOST = 10
 LONGEST = 60  # letters of an entry
-FILES, RUNS, CHOICES = "recent/files", "recent/runs", "recent/choices"
+Kind = Setting[list[tuple[str, str]]]
 KEYS = "1234567890"
 
 
-def remember(kind: str, item: str, title: str = "") -> None:
+def remember(kind: Kind, item: str, title: str = "") -> None:
     """Put a file, by its path, a run, by its id, or a choice, by its name, before the others of its kind."""
-    _store(kind, [(item, title), *((other, its) for other, its in known(kind) if other != item)][:MOST])
+    kind.set([(item, title), *((other, its) for other, its in known(kind) if other != item)][:MOST])
 
 
 def remember_run(run: Run) -> None:
     """Put a run before the others, with what tells it from runs of the same title."""
     begun = time.strftime("%d.%m. %H:%M", time.localtime(run.started))
     told = f"{begun}, {plural(len(run.history), 'step', 'steps')}"
-    remember(RUNS, run.id, f"{shortened(run.title, LONGEST - len(told) - 2)}, {told}")
+    remember(RECENT_RUNS, run.id, f"{shortened(run.title, LONGEST - len(told) - 2)}, {told}")
 
 
-def known(kind: str) -> list[tuple[str, str]]:
-    """Return files or runs with their titles, the latest first. Whatever else the settings hold there is no entry."""
-    try:
-        stored = json.loads(str(QSettings().value(kind, "[]")))
-    except ValueError:
-        return []
-    pairs = stored if isinstance(stored, list) else []
-    return [
-        (pair[0], pair[1])
-        for pair in pairs[:MOST]
-        if isinstance(pair, list) and len(pair) == 2 and all(isinstance(part, str) for part in pair)
-    ]
+def known(kind: Kind) -> list[tuple[str, str]]:
+    """Return files or runs with their titles, the latest first."""
+    return kind.get()[:MOST]
 
 
 def fill_files(menu: QMenu, context: Context) -> None:
     """Fill a menu with the files that are still there."""
-    there = [(path, title) for path, title in known(FILES) if Path(path).is_file()]
-    if there != known(FILES):
-        _store(FILES, there)
+    there = [(path, title) for path, title in known(RECENT_FILES) if Path(path).is_file()]
+    if there != known(RECENT_FILES):
+        RECENT_FILES.set(there)
     for place, (path, _) in enumerate(there):
         action = _add(menu, place, Path(path).name, partial(context.controls.file_asked.emit, path))
         action.setToolTip(brief(one_line(path)))
-    _end(menu, FILES, "No file was opened yet")
+    _end(menu, RECENT_FILES, "No file was opened yet")
 
 
 def fill_runs(menu: QMenu, context: Context) -> None:
@@ -66,15 +56,15 @@ def fill_runs(menu: QMenu, context: Context) -> None:
     left may not be in it yet."""
     actions = {
         run: _add(menu, place, title or run, partial(context.controls.open_asked.emit, run))
-        for place, (run, title) in enumerate(known(RUNS))
+        for place, (run, title) in enumerate(known(RECENT_RUNS))
     }
-    _end(menu, RUNS, "No run was opened yet")
+    _end(menu, RECENT_RUNS, "No run was opened yet")
 
     leaving = {run for run in actions if context.simulator.leaves(run)}
 
     def compare(entries: list[Entry]) -> None:
         gone = actions.keys() - leaving - {entry.id for entry in entries}
-        _store(RUNS, [(run, title) for run, title in known(RUNS) if run not in gone])
+        RECENT_RUNS.set([(run, title) for run, title in known(RECENT_RUNS) if run not in gone])
         if menu.isVisible():
             for run in gone:
                 actions[run].setEnabled(False)
@@ -87,13 +77,9 @@ def _add(menu: QMenu, place: int, text: str, call: Callable[[], object]) -> QAct
     return menu.addAction(f"&{KEYS[place]}  {shortened(one_line(text), LONGEST).replace('&', '&&')}", call)
 
 
-def _end(menu: QMenu, kind: str, nothing: str) -> None:
+def _end(menu: QMenu, kind: Kind, nothing: str) -> None:
     if menu.isEmpty():
         menu.addAction(nothing).setEnabled(False)
         return
     menu.addSeparator()
-    menu.addAction("Clear list", partial(_store, kind, []))
-
-
-def _store(kind: str, items: list[tuple[str, str]]) -> None:
-    QSettings().setValue(kind, json.dumps(items))
+    menu.addAction("Clear list", partial(kind.set, []))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from PySide6.QtCore import QSettings, Signal
+from PySide6.QtCore import Signal
 
-from gradstudio.gui.widgets import stored
+from gradstudio.gui import settings
 from gradstudio.gui.widgets.scroll_safe import SLIDER_STEPS, Slider
 from gradstudio.session.running.worker import UNLIMITED
 
@@ -25,7 +25,7 @@ class SpeedSlider(Slider):
     def __init__(self) -> None:
         super().__init__()
         self.setFixedWidth(86)
-        left = stored.number("speed", 0, SLIDER_STEPS)
+        left = settings.SPEED.get()
         first = SLIDER_STEPS * TOP_SHARE * math.log(AT_FIRST) / math.log(FASTEST)
         self.setValue(round(first if left is None else left))
         self.setAccessibleName("Speed")
@@ -37,8 +37,8 @@ class SpeedSlider(Slider):
         share = self.value() / SLIDER_STEPS / TOP_SHARE
         return UNLIMITED if share > 1 else float(round(FASTEST**share))
 
-    def save(self, settings: QSettings) -> None:
-        settings.setValue("speed", self.value())
+    def save(self) -> None:
+        settings.SPEED.set(self.value())
 
     def slow_down(self) -> None:
         self._move(-KEY_STEP)

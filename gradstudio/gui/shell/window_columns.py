@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QSettings
 from PySide6.QtGui import QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import QSplitter, QSplitterHandle, QWidget
 
+from gradstudio.gui import settings
 from gradstudio.gui.shell.middle import Middle
 from gradstudio.gui.shell.pages import LARGE, PAGES, STORED_AS, Page
 from gradstudio.gui.theme import theme
-from gradstudio.gui.widgets import stored
 from gradstudio.gui.widgets.plain_grounds import Ground
 
 if TYPE_CHECKING:
@@ -174,20 +173,20 @@ class Columns(QSplitter):
     def restore(self) -> None:
         """Show the columns as the last window left them."""
         names: dict[str, Page] = {name: page for page, name in STORED_AS.items()}
-        for place in ("page", "large"):
-            page = names.get(stored.choice(place, list(names)) or "")  # an older window kept both in one
+        for kept in (settings.PAGE.get(), settings.LARGE_PAGE.get()):
+            page = names.get(kept or "")  # an older window kept both in one
             if page in LARGE:
                 self._large = page
             elif page is not None:
                 self._page = page
-        if (state := stored.state("splitter")) is not None:
+        if (state := settings.SPLITTER.get()) is not None:
             self.restoreState(state)
 
-    def save(self, settings: QSettings) -> None:
-        settings.setValue("splitter", self.saveState())
-        settings.setValue("page", STORED_AS[self._right.page])
+    def save(self) -> None:
+        settings.SPLITTER.set(self.saveState())
+        settings.PAGE.set(STORED_AS[self._right.page])
         large = self._large_on_view
-        settings.setValue("large", STORED_AS[large]) if large else settings.remove("large")
+        settings.LARGE_PAGE.set(STORED_AS[large] if large else None)
 
     def _at(self, place: int) -> QWidget:
         widget = self.widget(place)

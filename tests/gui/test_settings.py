@@ -8,9 +8,10 @@ import pytest
 from PySide6.QtCore import QByteArray, QSettings
 from PySide6.QtWidgets import QMenu
 
+from gradstudio.gui import settings
 from gradstudio.gui.branches import rewind_dialogs
+from gradstudio.gui.settings import Setting, number
 from gradstudio.gui.theme import Theme, theme
-from gradstudio.gui.widgets import stored
 from gradstudio.gui.window import Window
 from gradstudio.session.record.snapshots import BUDGET
 
@@ -23,7 +24,7 @@ HUGE = ("9" * 300, "9" * 5000, "1e300", -5, 2**62)
 @pytest.fixture(autouse=True)
 def nothing_stored(qapp: object) -> None:
     QSettings().clear()
-    stored.problem()
+    settings.problem()
 
 
 def read_all() -> None:
@@ -31,11 +32,12 @@ def read_all() -> None:
     restored = Theme()
     restored.restore()
     assert 0.8 <= restored.zoom <= 2.0 and restored.mode in ("system", "light", "dark")
-    assert 0 < rewind_dialogs.budget() <= rewind_dialogs.MOST << 20
+    assert 0 < rewind_dialogs.budget() <= settings.MOST_MEGABYTES << 20
     for name in ("open/Clipping", "open/Model"):
-        assert stored.switch(name) in (None, True, False)
-    for name in ("geometry", "splitter"):
-        stored.state(name)
+        assert settings.section_open(name.removeprefix("open/"), True).get() in (True, False)
+    for setting in vars(settings).values():
+        if isinstance(setting, Setting):
+            setting.get()
 
 
 @pytest.mark.parametrize("key", KEYS)
@@ -49,12 +51,12 @@ def test_any_value_of_any_key(key: str) -> None:
 def test_a_number_that_is_none_is_told_once_and_removed() -> None:
     for name in NUMBERS:
         QSettings().setValue(name, "nan")
-        assert stored.number(name, 1, 2) is None
-        told = stored.problem()
+        assert Setting[float | None](name, None, number(1, 2)).get() is None
+        told = settings.problem()
         assert f"{name} = nan" in told and "\n" not in told
-        assert QSettings().value(name) is None and not stored.problem()
+        assert QSettings().value(name) is None and not settings.problem()
     QSettings().setValue("zoom", 99)
-    assert stored.number("zoom", 0.8, 1.5) == 1.5 and not stored.problem()
+    assert settings.ZOOM.get() == settings.MOST_ZOOM and not settings.problem()
 
 
 def test_the_window_opens_with_wrong_types_everywhere(make_window: Callable[..., Window]) -> None:
@@ -63,8 +65,7 @@ def test_the_window_opens_with_wrong_types_everywhere(make_window: Callable[...,
     for key in KEYS:
         QSettings().setValue(key, "\x1b[2J<b>nan")
     assert rewind_dialogs.budget() == BUDGET
-    for name in ("theme", "zoom"):
-        stored.choice(name, [])
+    settings.THEME.get()
     window = Window(opened.simulator.preset)
     try:
         window.furnish()
