@@ -63,6 +63,19 @@ def test_the_best_fix_trains_on_beside_the_run_and_is_taken_with_one_click(
     assert np.array_equal(run.history.column("loss"), drawn.run.history.column("loss"))  # it was this future
 
 
+def test_no_future_is_drawn_where_no_fix_learns(qtbot: QtBot, make_window: Callable[..., Window]) -> None:
+    window = diverged(qtbot, make_window(**LOG_OF_ZERO))
+    trials = window.fixes.trials
+    assert trials is not None
+    qtbot.waitUntil(lambda: trials.over, timeout=LONG)
+    assert window.fixes.future is not None
+    for trial in trials.trials:
+        trial.useless = True  # as a fix that guesses is judged
+    window.refresh(whole=True)
+    assert window.fixes.future is None and FUTURE not in window.plots.overlays.places
+    assert window.findings.fixes.progress.text().startswith("No tried fix learns, of ")
+
+
 @pytest.mark.parametrize("leave", ["rewind", "close"])
 def test_they_end_where_a_person_goes_on_and_where_the_window_closes(
     qtbot: QtBot, make_window: Callable[..., Window], leave: str

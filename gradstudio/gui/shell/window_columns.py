@@ -167,8 +167,7 @@ class Columns(QSplitter):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        if theme.zoom > 1:
-            self.fit()
+        self.fit()  # also at normal text: behind the gallery it had no width yet when the style came
 
     def restore(self) -> None:
         """Show the columns as the last window left them."""

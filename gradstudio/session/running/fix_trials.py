@@ -62,6 +62,11 @@ class Trial:
     outcome: Outcome | None = None
 
     @property
+    def healed(self) -> bool:
+        """Whether it held and learns. One that learns nothing, or gets worse, only survives."""
+        return self.outcome == "held" and self.learns and not self.useless
+
+    @property
     def steps(self) -> int:
         """Number of steps that the trial made."""
         return 0 if self.run is None else max(len(self.run.history) - self.from_step, 0)
@@ -143,7 +148,7 @@ def ranking(trials: list[Trial]) -> list[Trial]:
     Then come those whose loss rose; those that learn nothing; those that broke later than without a change, the latest
     first; those without an effect; and those that broke earlier."""
     unchanged = next((trial.broke_at for trial in trials if not trial.remedy), None)
-    held = [trial for trial in trials if trial.outcome == "held" and trial.learns and not trial.useless]
+    held = [trial for trial in trials if trial.healed]
     best = max((trial.accuracy for trial in held if _known(trial.accuracy)), default=-math.inf)
 
     def worth(trial: Trial) -> tuple[float, ...]:
@@ -255,9 +260,9 @@ class Trials(threading.Thread):
 
     @property
     def best(self) -> Trial | None:
-        """The best fix so far that held; None where none did."""
+        """The best fix so far that held and learns; None where none does."""
         first = self.ranked[0]
-        return first if first.outcome == "held" and first.remedy else None
+        return first if first.healed and first.remedy else None
 
     def stop(self) -> None:
         """Make no more steps, from any thread. What is known by then stays."""
@@ -449,9 +454,11 @@ def _rises(first: np.ndarray, last: np.ndarray) -> bool:
 
 
 def headline(trials: Trials) -> str:
-    """Return how many of the fixes healed the run, in words. One that learns nothing, or gets worse, has not."""
+    """Return how many of the fixes healed the run, in words."""
     held = [trial for trial in trials.ranked if trial.outcome == "held" and trial.remedy]
-    healed = sum(trial.learns and not trial.useless for trial in held)
+    healed = sum(trial.healed for trial in held)
     count = sum(trial.outcome is not None for trial in trials.trials if trial.remedy)
     others = f", {plural(len(held) - healed, 'only survives', 'only survive')}" if len(held) > healed else ""
+    if held and not healed:
+        return f"No tried fix learns, of {count}{others}"
     return f"{plural(healed, 'fix', 'fixes')} of {count} healed the run{others}"
