@@ -37,7 +37,7 @@ def launch(source: str | None = None) -> int:
         from gradstudio.gui.pyside_internals import leave_sources_unread, made_classes  # Qt is loaded here
 
         leave_sources_unread()
-        from gradstudio.gui import settings
+        from gradstudio.gui import user_settings
         from gradstudio.gui.window import Window
 
         if find_spec("pyqtgraph") is None:  # the window imports it only behind its first paint
@@ -57,7 +57,7 @@ def launch(source: str | None = None) -> int:
     _read_nothing()
     app = application()
     threading.Thread(target=load_ahead, name="linking torch", daemon=True).start()  # on another core than the window's
-    window = Window(preset, gallery=source is None and settings.GALLERY_AT_START.get())
+    window = Window(preset, gallery=source is None and user_settings.GALLERY_AT_START.get())
     reports = FaultReports(window, window.message, files.user_log(), ready=lambda: window.furnished)
     reports.install()
 

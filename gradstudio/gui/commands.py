@@ -22,7 +22,6 @@ from gradstudio.gui.knobs.knob_panel import COMPARING, KnobPanel
 from gradstudio.gui.knobs.twins_dialog import TwinsDialog
 from gradstudio.gui.services import recent
 from gradstudio.gui.services.context import Context
-from gradstudio.gui.settings import TWO_FUTURES
 from gradstudio.gui.shell import device_menu, help_dialogs, tour
 from gradstudio.gui.shell.gestures import GESTURES
 from gradstudio.gui.shell.keys_dialog import KeysDialog
@@ -31,6 +30,7 @@ from gradstudio.gui.shell.projector_view import ProjectorView
 from gradstudio.gui.shell.speed_slider import SpeedSlider
 from gradstudio.gui.shell.window_columns import Columns
 from gradstudio.gui.theme import Mode, theme
+from gradstudio.gui.user_settings import TWO_FUTURES
 from gradstudio.session.machine.device_search import Machine
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import Protocol
 import shiboken6
 
 from gradstudio.core import presets
-from gradstudio.gui import settings
+from gradstudio.gui import user_settings
 from gradstudio.gui.knobs.knob_panel import KnobPanel
 from gradstudio.gui.services import recent
 from gradstudio.gui.services.context import Context
@@ -46,7 +46,7 @@ def open_palette(
     """Open the palette. Its runs are read in the library's thread, and are there a moment later."""
     commands = list(commands)
     choices = [*_commands(commands), *_knobs(context, knobs, show_plots), *_presets(context, show_plots)]
-    latest = [name for name, _ in settings.RECENT_CHOICES.get()]
+    latest = [name for name, _ in user_settings.RECENT_CHOICES.get()]
     palette = CommandPalette(context.parent, [*choices, *_gestures(commands)], latest, _remember)
     palette.show()
 
@@ -59,7 +59,7 @@ def open_palette(
 
 
 def _remember(choice: Choice) -> None:
-    recent.remember(settings.RECENT_CHOICES, choice.name)
+    recent.remember(user_settings.RECENT_CHOICES, choice.name)
 
 
 def _commands(commands: Iterable[Command]) -> list[Choice]:

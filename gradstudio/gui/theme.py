@@ -17,7 +17,7 @@ from PySide6.QtWidgets import QApplication, QWidget
 
 from gradstudio.core.colors import DARK, DARK_PROJECTED, LIGHT, LIGHT_PROJECTED
 from gradstudio.core.files import RESOURCES
-from gradstudio.gui import settings
+from gradstudio.gui import user_settings
 from gradstudio.gui.dressing import StyledParts
 
 Mode = Literal["system", "light", "dark"]
@@ -59,20 +59,20 @@ class Theme(QObject):
     def restore(self) -> None:
         """Take the mode and the text size from the settings file."""
         modes: dict[str, Mode] = {"system": "system", "light": "light", "dark": "dark"}
-        self.mode = modes[settings.THEME.get()]
-        self.zoom = settings.ZOOM.get()
+        self.mode = modes[user_settings.THEME.get()]
+        self.zoom = user_settings.ZOOM.get()
 
     def set_mode(self, mode: Mode) -> None:
         self.mode = mode
-        settings.THEME.set(mode)
+        user_settings.THEME.set(mode)
         self.apply()
 
     def set_zoom(self, zoom: float) -> None:
         if self.projected:
             self.zoom = min(max(zoom, 1.0), MOST_PROJECTED)
         else:
-            self.zoom = min(max(zoom, settings.LEAST_ZOOM), settings.MOST_ZOOM)
-            settings.ZOOM.set(self.zoom)
+            self.zoom = min(max(zoom, user_settings.LEAST_ZOOM), user_settings.MOST_ZOOM)
+            user_settings.ZOOM.set(self.zoom)
         self.apply()
 
     def project(self, projected: bool) -> None:

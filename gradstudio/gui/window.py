@@ -16,7 +16,7 @@ from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QKeyEvent
 from PySide6.QtWidgets import QMainWindow, QStackedWidget, QVBoxLayout, QWidget
 
 from gradstudio.core import compiled, files, presets, studio_file
-from gradstudio.gui import commands, settings
+from gradstudio.gui import commands, user_settings
 from gradstudio.gui.branches import rewind_dialogs
 from gradstudio.gui.export import file_dialogs
 from gradstudio.gui.frame_budget import Every
@@ -163,7 +163,7 @@ class Window(QMainWindow):
         self.refresh()
         QCoreApplication.sendPostedEvents(None, QEvent.Type.LayoutRequest)
         self.columns.setUpdatesEnabled(True)
-        if problem := settings.problem():
+        if problem := user_settings.problem():
             self.message.show_error(problem)
 
     # ---- drawn about 30 times a second
@@ -427,7 +427,9 @@ class Window(QMainWindow):
         controls.title_changed.connect(self._show_title)
         controls.agreement_asked.connect(self._ask_agreement)
         controls.file_asked.connect(self._open_file)
-        controls.file_opened.connect(lambda path: recent.remember(settings.RECENT_FILES, str(Path(path).absolute())))
+        controls.file_opened.connect(
+            lambda path: recent.remember(user_settings.RECENT_FILES, str(Path(path).absolute()))
+        )
         controls.knobs_changed.connect(self.knobs.forget)
         self.knobs.asked.connect(controls.set_own)
         self.knobs.slid.connect(controls.slide_knob)
@@ -470,7 +472,7 @@ class Window(QMainWindow):
             self.commands.explain(button, f"page_{page}")
 
     def _restore(self) -> None:
-        geometry = settings.GEOMETRY.get()
+        geometry = user_settings.GEOMETRY.get()
         if geometry is None or not self.restoreGeometry(geometry):
             self.resize(first_size(self.screen().availableSize()))
         self.columns.restore()
@@ -522,7 +524,7 @@ class Window(QMainWindow):
 
     def closeEvent(self, event: QCloseEvent) -> None:
         self.projector.leave()
-        settings.GEOMETRY.set(self.saveGeometry())
+        user_settings.GEOMETRY.set(self.saveGeometry())
         if not self.furnished:  # nothing has begun
             event.accept()
             return

@@ -12,7 +12,7 @@ from pytestqt.qtbot import QtBot
 from waiting import PATIENCE
 
 from gradstudio.core import files, presets
-from gradstudio.gui import settings
+from gradstudio.gui import user_settings
 from gradstudio.gui import window as windows
 from gradstudio.gui.gallery.gallery_card import GalleryCard
 from gradstudio.gui.window import Window
@@ -117,7 +117,7 @@ def test_running_leads_to_the_plots_and_the_last_run_is_a_click_away(qtbot: QtBo
 def test_what_another_program_left_in_the_settings_does_no_harm(make_window) -> None:
     for left in (7, ["a", 3, "x" * 5000, ""], {"a": 1}, "healthy-mlp"):
         QSettings().setValue("finished", left)
-        assert settings.FINISHED_LESSONS.get() <= {"a", "healthy-mlp"}
+        assert user_settings.FINISHED_LESSONS.get() <= {"a", "healthy-mlp"}
 
 
 def test_titles_come_first_and_the_count_says_how_many_are_shown(opened: Window) -> None:

@@ -1,4 +1,4 @@
 """The page Branches: the tree of branches, the dialogs for rewinding, the overlays of a parent and a twin.
 May use core, session, gui/runs (a branch is listed as a run is), gui/services, gui/widgets, gui/drawing,
-gui/settings.py and gui/theme.py.
+gui/user_settings.py and gui/theme.py.
 """

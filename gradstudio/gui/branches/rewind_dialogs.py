@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QInputDialog, QMenu
 
 from gradstudio.core.experiment import KNOBS
 from gradstudio.core.text import plural
-from gradstudio.gui import settings
+from gradstudio.gui import user_settings
 from gradstudio.gui.services.context import Context
 from gradstudio.gui.widgets import popups
 from gradstudio.session.record.snapshots import BUDGET
@@ -21,7 +21,7 @@ SKIPPED = "problem.skip_batches"
 
 def budget() -> int:
     """Return the bytes that snapshots may take, as a person chose."""
-    chosen = settings.SNAPSHOT_MEGABYTES.get()
+    chosen = user_settings.SNAPSHOT_MEGABYTES.get()
     return BUDGET if chosen is None else int(chosen) * MEGABYTE
 
 
@@ -29,7 +29,7 @@ def fill_budgets(simulator: Simulator, menu: QMenu) -> None:
     """List the sizes to choose from."""
 
     def choose(size: int) -> None:
-        settings.SNAPSHOT_MEGABYTES.set(size)
+        user_settings.SNAPSHOT_MEGABYTES.set(size)
         simulator.snapshots.resize(size * MEGABYTE)
 
     group, now = QActionGroup(menu), simulator.snapshots.budget // MEGABYTE

@@ -13,7 +13,7 @@ from gradstudio.core.experiment import differing
 from gradstudio.core.knobs import KnobError
 from gradstudio.gui.diagnosis.diagnosis_panel import DiagnosisPanel
 from gradstudio.gui.services.context import Context
-from gradstudio.gui.settings import TWO_FUTURES
+from gradstudio.gui.user_settings import TWO_FUTURES
 from gradstudio.session import own_model
 from gradstudio.session.course.lesson_progress import Progress
 from gradstudio.session.record.run import Run

@@ -7,7 +7,7 @@ from PySide6.QtCore import QObject, QTimer, Signal
 
 from gradstudio.core.presets import Preset
 from gradstudio.core.text import one_line, shortened
-from gradstudio.gui import settings
+from gradstudio.gui import user_settings
 from gradstudio.gui.gallery.gallery_page import GalleryPage
 from gradstudio.gui.services.context import Context
 from gradstudio.session.library.store import Entry, Library
@@ -24,16 +24,16 @@ class GalleryController(QObject):
         super().__init__(page)
         self._context, self._page = context, page
         self._last: Entry | None = None
-        self._finished = settings.FINISHED_LESSONS.get()
+        self._finished = user_settings.FINISHED_LESSONS.get()
         self._again = QTimer(self)
         self._again.setSingleShot(True)
         self._again.timeout.connect(self.look)
-        page.at_start.setChecked(settings.GALLERY_AT_START.get())
+        page.at_start.setChecked(user_settings.GALLERY_AT_START.get())
         page.show_finished(self._finished)
         page.chosen.connect(self._open)
         page.last_asked.connect(self._open_last)
         page.left.connect(self.left)
-        page.at_start_changed.connect(settings.GALLERY_AT_START.set)
+        page.at_start_changed.connect(user_settings.GALLERY_AT_START.set)
 
     def look(self) -> None:
         """Find the latest run of the library, where there is one, now and while the gallery is shown: a run that was
@@ -45,9 +45,9 @@ class GalleryController(QObject):
 
     def finish(self, preset: Preset) -> None:
         """Keep that a lesson is finished."""
-        if preset.lesson and preset.id not in self._finished and len(self._finished) < settings.MOST_FINISHED:
+        if preset.lesson and preset.id not in self._finished and len(self._finished) < user_settings.MOST_FINISHED:
             self._finished = self._finished | {preset.id}
-            settings.FINISHED_LESSONS.set(self._finished)
+            user_settings.FINISHED_LESSONS.set(self._finished)
             self._page.show_finished(self._finished)
 
     # ---- inside

@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QHBoxLayout, QPushButton, QVBoxLayout, QWidget
 
 from gradstudio.core import mistakes
 from gradstudio.core.knobs import Knob
-from gradstudio.gui import settings
+from gradstudio.gui import user_settings
 from gradstudio.gui.knobs.knob_row import KnobRow
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.plain_grounds import Rule
@@ -27,7 +27,7 @@ class Fold(QWidget):
     def __init__(self, title: str, about: str, note: str = "") -> None:
         super().__init__()
         self.title = title
-        self._kept = settings.section_open(title, title not in CLOSED_AT_FIRST)
+        self._kept = user_settings.section_open(title, title not in CLOSED_AT_FIRST)
         self.open = self._kept.get()
         self.button = QPushButton(title)
         self.button.setProperty("role", "group")

@@ -6,7 +6,7 @@ import time
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
-from gradstudio.gui import settings
+from gradstudio.gui import user_settings
 from gradstudio.gui.widgets.looked_step import LookedStep
 
 SPEEDS = (1, 2, 5, 10, 20)
@@ -28,7 +28,7 @@ class Playback(QObject):
         self._timer = QTimer(self)
         self._timer.setInterval(TICK)
         self._timer.timeout.connect(self._tick)
-        self.speed = int(settings.REPLAY_SPEED.get())
+        self.speed = int(user_settings.REPLAY_SPEED.get())
 
     @property
     def playing(self) -> bool:
@@ -53,7 +53,7 @@ class Playback(QObject):
     def choose_speed(self, speed: int) -> None:
         """Play so many times as fast, and remember it."""
         self.speed = speed
-        settings.REPLAY_SPEED.set(str(speed))
+        user_settings.REPLAY_SPEED.set(str(speed))
         self.changed.emit()
 
     def next_speed(self) -> None:

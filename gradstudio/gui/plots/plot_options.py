@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from gradstudio.gui import settings
+from gradstudio.gui import user_settings
 
 
 class Option(NamedTuple):
@@ -31,7 +31,7 @@ class Chosen:
 
     def __init__(self, key: str, options: Mapping[str, Option]) -> None:
         self.options = options
-        self._kept = {name: settings.plot_option(key, name, option.choices) for name, option in options.items()}
+        self._kept = {name: user_settings.plot_option(key, name, option.choices) for name, option in options.items()}
         self._values = {name: kept.get() for name, kept in self._kept.items()}
 
     def __getitem__(self, name: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gradstudio.gui.runs.run_search import SORTS, RunSearch
-from gradstudio.gui.settings import SEARCHES
+from gradstudio.gui.user_settings import SEARCHES
 
 MOST, LONGEST = 30, 60  # searches, and characters of a name
 

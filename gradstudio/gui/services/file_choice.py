@@ -7,7 +7,7 @@ from pathlib import Path
 
 from PySide6.QtWidgets import QFileDialog
 
-from gradstudio.gui import settings
+from gradstudio.gui import user_settings
 from gradstudio.gui.services.context import Context
 from gradstudio.gui.widgets import popups
 
@@ -26,9 +26,9 @@ def ask_where(context: Context, title: str, name: str, chosen: Callable[[str], o
 
 def folder() -> str:
     """Return the folder of the file that was chosen last."""
-    return settings.FOLDER.get() or str(Path.home())
+    return user_settings.FOLDER.get() or str(Path.home())
 
 
 def remember(path: str) -> None:
     """Keep the folder of this file for the next dialog."""
-    settings.FOLDER.set(str(Path(path).parent))
+    user_settings.FOLDER.set(str(Path(path).parent))

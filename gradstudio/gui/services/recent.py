@@ -13,7 +13,7 @@ from PySide6.QtWidgets import QMenu
 
 from gradstudio.core.text import brief, one_line, plural, shortened
 from gradstudio.gui.services.context import Context
-from gradstudio.gui.settings import RECENT_FILES, RECENT_RUNS, Setting
+from gradstudio.gui.user_settings import RECENT_FILES, RECENT_RUNS, Setting
 from gradstudio.session.library.store import Entry, Library
 from gradstudio.session.record.run import Run
 
@@ -26,6 +26,10 @@ KEYS = "1234567890"
 def remember(kind: Kind, item: str, title: str = "") -> None:
     """Put a file, by its path, a run, by its id, or a choice, by its name, before the others of its kind."""
     kind.set([(item, title), *((other, its) for other, its in known(kind) if other != item)][:MOST])
+
+
+def remember_file(path: str) -> None:
+    remember(RECENT_FILES, str(Path(path).absolute()))
 
 
 def remember_run(run: Run) -> None:

@@ -6,7 +6,7 @@ import math
 
 from PySide6.QtCore import Signal
 
-from gradstudio.gui import settings
+from gradstudio.gui import user_settings
 from gradstudio.gui.widgets.scroll_safe import SLIDER_STEPS, Slider
 from gradstudio.session.running.worker import UNLIMITED
 
@@ -25,7 +25,7 @@ class SpeedSlider(Slider):
     def __init__(self) -> None:
         super().__init__()
         self.setFixedWidth(86)
-        left = settings.SPEED.get()
+        left = user_settings.SPEED.get()
         first = SLIDER_STEPS * TOP_SHARE * math.log(AT_FIRST) / math.log(FASTEST)
         self.setValue(round(first if left is None else left))
         self.setAccessibleName("Speed")
@@ -38,7 +38,7 @@ class SpeedSlider(Slider):
         return UNLIMITED if share > 1 else float(round(FASTEST**share))
 
     def save(self) -> None:
-        settings.SPEED.set(self.value())
+        user_settings.SPEED.set(self.value())
 
     def slow_down(self) -> None:
         self._move(-KEY_STEP)

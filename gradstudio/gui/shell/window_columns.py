@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from PySide6.QtGui import QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import QSplitter, QSplitterHandle, QWidget
 
-from gradstudio.gui import settings
+from gradstudio.gui import user_settings
 from gradstudio.gui.shell.middle import Middle
 from gradstudio.gui.shell.pages import LARGE, PAGES, STORED_AS, Page
 from gradstudio.gui.theme import theme
@@ -172,20 +172,20 @@ class Columns(QSplitter):
     def restore(self) -> None:
         """Show the columns as the last window left them."""
         names: dict[str, Page] = {name: page for page, name in STORED_AS.items()}
-        for kept in (settings.PAGE.get(), settings.LARGE_PAGE.get()):
+        for kept in (user_settings.PAGE.get(), user_settings.LARGE_PAGE.get()):
             page = names.get(kept or "")  # an older window kept both in one
             if page in LARGE:
                 self._large = page
             elif page is not None:
                 self._page = page
-        if (state := settings.SPLITTER.get()) is not None:
+        if (state := user_settings.SPLITTER.get()) is not None:
             self.restoreState(state)
 
     def save(self) -> None:
-        settings.SPLITTER.set(self.saveState())
-        settings.PAGE.set(STORED_AS[self._right.page])
+        user_settings.SPLITTER.set(self.saveState())
+        user_settings.PAGE.set(STORED_AS[self._right.page])
         large = self._large_on_view
-        settings.LARGE_PAGE.set(STORED_AS[large] if large else None)
+        user_settings.LARGE_PAGE.set(STORED_AS[large] if large else None)
 
     def _at(self, place: int) -> QWidget:
         widget = self.widget(place)

@@ -8,10 +8,10 @@ import pytest
 from PySide6.QtCore import QByteArray, QSettings
 from PySide6.QtWidgets import QMenu
 
-from gradstudio.gui import settings
+from gradstudio.gui import user_settings
 from gradstudio.gui.branches import rewind_dialogs
-from gradstudio.gui.settings import Setting, number
 from gradstudio.gui.theme import Theme, theme
+from gradstudio.gui.user_settings import Setting, number
 from gradstudio.gui.window import Window
 from gradstudio.session.record.snapshots import BUDGET
 
@@ -24,7 +24,7 @@ HUGE = ("9" * 300, "9" * 5000, "1e300", -5, 2**62)
 @pytest.fixture(autouse=True)
 def nothing_stored(qapp: object) -> None:
     QSettings().clear()
-    settings.problem()
+    user_settings.problem()
 
 
 def read_all() -> None:
@@ -32,10 +32,10 @@ def read_all() -> None:
     restored = Theme()
     restored.restore()
     assert 0.8 <= restored.zoom <= 2.0 and restored.mode in ("system", "light", "dark")
-    assert 0 < rewind_dialogs.budget() <= settings.MOST_MEGABYTES << 20
+    assert 0 < rewind_dialogs.budget() <= user_settings.MOST_MEGABYTES << 20
     for name in ("open/Clipping", "open/Model"):
-        assert settings.section_open(name.removeprefix("open/"), True).get() in (True, False)
-    for setting in vars(settings).values():
+        assert user_settings.section_open(name.removeprefix("open/"), True).get() in (True, False)
+    for setting in vars(user_settings).values():
         if isinstance(setting, Setting):
             setting.get()
 
@@ -52,11 +52,11 @@ def test_a_number_that_is_none_is_told_once_and_removed() -> None:
     for name in NUMBERS:
         QSettings().setValue(name, "nan")
         assert Setting[float | None](name, None, number(1, 2)).get() is None
-        told = settings.problem()
+        told = user_settings.problem()
         assert f"{name} = nan" in told and "\n" not in told
-        assert QSettings().value(name) is None and not settings.problem()
+        assert QSettings().value(name) is None and not user_settings.problem()
     QSettings().setValue("zoom", 99)
-    assert settings.ZOOM.get() == settings.MOST_ZOOM and not settings.problem()
+    assert user_settings.ZOOM.get() == user_settings.MOST_ZOOM and not user_settings.problem()
 
 
 def test_the_window_opens_with_wrong_types_everywhere(make_window: Callable[..., Window]) -> None:
@@ -65,7 +65,7 @@ def test_the_window_opens_with_wrong_types_everywhere(make_window: Callable[...,
     for key in KEYS:
         QSettings().setValue(key, "\x1b[2J<b>nan")
     assert rewind_dialogs.budget() == BUDGET
-    settings.THEME.get()
+    user_settings.THEME.get()
     window = Window(opened.simulator.preset)
     try:
         window.furnish()
