@@ -84,7 +84,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("frameworks", "launcher", "tracebacks", "startup"),
     ),
     "gui": (
-        ("settings", "dressing", "theme", "widgets", "frame_budget", "heartbeat", "pyside_internals"),
+        ("user_settings", "dressing", "theme", "widgets", "frame_budget", "heartbeat", "pyside_internals"),
         ("drawing",),
         ("services",),
         ("plots",),
