@@ -274,3 +274,159 @@ def test_a_loss_that_alone_is_not_finite_is_no_divergence(watch: Watch, lasts: i
             "The loss of step 5 is NaN, while the norm of its gradient is 0"
         )
         assert "`ignore_index`" in found["harmless_loss"].remedies[0]
+
+
+# ---- the loss, the inputs, validation, schedules
+
+
+def judged(
+    watch: Watch, step_of: Callable[[Any, nn.Module, int], Tensor], *, steps: int = 240, **named: Any
+) -> dict[str, Finding]:
+    """What is found of a run in which `step_of` gives the loss, and every optimizer is watched."""
+    model = named.get("model") or small_net()
+    optimizer = Adam(model.parameters(), lr=named.get("lr", 0.01))
+    schedule = named["schedule"](optimizer) if "schedule" in named else None
+    one = watch(model, optimizer)
+    watcher = watched.current()
+    assert watcher is not None
+    watcher._every_optimizer = True
+    for step in range(steps):
+        optimizer.zero_grad()
+        step_of(schedule, model, step).backward()
+        optimizer.step()
+        if schedule is not None and (named.get("each", 1) == 1 or step % named["each"] == 0):
+            schedule.step()
+    return told(one)
+
+
+def of_classes(model: nn.Module, *, random: bool, count: int = 4) -> Tensor:
+    inputs = x()
+    labels = torch.randint(count, (16,)) if random else inputs[:, :count].argmax(1)
+    return functional.cross_entropy(model(inputs), labels)
+
+
+def test_a_loss_that_rests_at_chance_is_named(watch: Watch) -> None:
+    model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 4))
+    nn.init.zeros_(model[2].weight)
+    nn.init.zeros_(model[2].bias)
+    found = judged(watch, lambda _, net, step: of_classes(net, random=True), model=model, lr=1e-6)["loss_at_rest"]
+    assert "within 1% of ln 4 = 1.39 at each of 10 looks in the steps" in found.evidence and not found.remedies
+
+
+@pytest.mark.parametrize("kind", ["mse", "two", "classes"])
+def test_a_loss_that_rests_where_a_constant_prediction_leaves_it_is_named(watch: Watch, kind: str) -> None:
+    """The model is cut off from its inputs; its bias alone learns."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3 if kind == "classes" else 1))
+
+    def loss_of(_: Any, net: nn.Module, step: int) -> Tensor:
+        inputs = torch.randn(256, 6)
+        out = net(inputs * 0)
+        if kind == "mse":
+            return functional.mse_loss(out, 1 + inputs[:, :1])
+        if kind == "two":
+            return functional.binary_cross_entropy_with_logits(out, (inputs[:, :1] > 0.8).float())
+        return functional.cross_entropy(out, (inputs[:, 0] > 0).long() + (inputs[:, 0] > 1).long())
+
+    found = judged(watch, loss_of, model=model, lr=0.02, steps=300)["loss_at_rest"]
+    assert "that of a constant prediction" in found.evidence
+    healthy = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 4))
+    assert not judged(watch, lambda _, net, step: of_classes(net, random=False), model=healthy)
+
+
+@pytest.mark.parametrize(("scale", "norm", "told_of"), [
+    (1000.0, None, True), (1.0, None, False), (1000.0, nn.BatchNorm1d(6), False), (1000.0, nn.LayerNorm(6), False),
+    (1000.0, nn.Tanh(), False),
+])  # fmt: skip
+def test_inputs_that_nobody_has_scaled_are_noted(
+    watch: Watch, scale: float, norm: nn.Module | None, told_of: bool
+) -> None:
+    model = nn.Sequential(*([norm] if norm else []), nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 1))
+    found = judged(watch, lambda _, net, step: net(x() * scale).square().mean(), model=model, steps=3)
+    assert set(found) == ({"large_inputs"} if told_of else set())
+    if told_of:
+        assert (
+            found["large_inputs"].severity == "info"
+            and "A layer takes input 0 of the model as it is" in found["large_inputs"].evidence
+        )
+
+
+def test_identities_and_inputs_that_the_model_scales_are_no_large_inputs(watch: Watch) -> None:
+    class Scaling(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.known, self.last = nn.Embedding(1000, 4), nn.Linear(10, 1)
+
+        def forward(self, ids: Tensor, pixels: Tensor) -> Tensor:
+            return self.last(torch.cat([self.known(ids), pixels / 255], 1))
+
+    def loss_of(_: Any, net: nn.Module, step: int) -> Tensor:
+        return net(torch.randint(1000, (16,)), torch.rand(16, 6) * 255).square().mean()
+
+    assert not judged(watch, loss_of, model=Scaling(), steps=3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "told_of"), [("mended", False), ("leaks", True), ("each step", False), ("at the end", False)]
+)
+def test_a_validation_in_training_mode_that_changes_batch_norms_is_named(
+    watch: Watch, kind: str, told_of: bool
+) -> None:
+    model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 1))
+
+    def loss_of(_: Any, net: nn.Module, step: int) -> Tensor:
+        if (
+            (step % 20 == 10 and kind in ("mended", "leaks"))
+            or kind == "each step"
+            or (kind == "at the end" and step == 59)
+        ):
+            net.train(kind != "mended")
+            with torch.no_grad():
+                net(x() + 9)
+            net.train()
+        return net(x()).square().mean()
+
+    found = judged(watch, loss_of, model=model, steps=60)
+    assert set(found) == ({"statistics_of_validation"} if told_of else set())
+    if told_of:
+        fault = found["statistics_of_validation"]
+        assert "3 passes without gradient, before 3 of 60 steps" in fault.evidence
+        assert fault.remedies[0].startswith("`model.eval()` before")
+
+
+SCHEDULES = torch.optim.lr_scheduler
+
+
+@pytest.mark.parametrize(("schedule", "each", "said"), [
+    (lambda optimizer: SCHEDULES.CosineAnnealingLR(optimizer, 10), 1, "T_max=10: the rate went down and up again, 23 times"),
+    (lambda optimizer: SCHEDULES.CosineAnnealingLR(optimizer, 240), 1, ""),
+    (lambda optimizer: SCHEDULES.CosineAnnealingWarmRestarts(optimizer, 10), 1, ""),
+    (lambda optimizer: SCHEDULES.StepLR(optimizer, 10, 0.1), 1, "the rate was"),
+    (lambda optimizer: SCHEDULES.StepLR(optimizer, 80, 0.1), 1, ""),
+    (lambda optimizer: SCHEDULES.ExponentialLR(optimizer, 0.98), 1, ""),
+    (lambda optimizer: SCHEDULES.LinearLR(optimizer, 0.01, total_iters=100), 60, "its warmup has come to"),
+    (lambda optimizer: SCHEDULES.LinearLR(optimizer, 0.01, total_iters=100), 1, ""),
+    (lambda optimizer: SCHEDULES.LinearLR(optimizer, 0.01, total_iters=5), 60, ""),
+    (lambda optimizer: SCHEDULES.LambdaLR(optimizer, lambda step: min(1.0, step / 2000)), 40, "its warmup has come to"),
+    (lambda optimizer: SCHEDULES.OneCycleLR(optimizer, 0.01, total_steps=240), 1, ""),
+])  # fmt: skip
+def test_a_schedule_on_another_beat_is_named(watch: Watch, schedule: Any, each: int, said: str) -> None:
+    found = judged(watch, lambda _, net, step: net(x()).square().mean(), schedule=schedule, each=each, steps=240)
+    assert ("schedule_off_beat" in found) is bool(said)
+    assert not said or said in found["schedule_off_beat"].evidence
+
+
+@pytest.mark.parametrize(("by", "rules"), [(2, {"loop_order"}), (1, set())])
+def test_gradients_cleared_between_two_micro_batches_are_named_where_each_is_a_half(
+    watch: Watch, by: int, rules: set[str]
+) -> None:
+    model = small_net()
+    optimizer = SGD(model.parameters(), lr=0.01)
+    one = watch(model, optimizer)
+    for _ in range(6):
+        for _ in range(2):
+            optimizer.zero_grad()
+            (model(x()).square().mean() / by).backward()
+        optimizer.step()
+    one.close()
+    assert {each.rule for each in in_order(runs_of(one)[0])} == rules

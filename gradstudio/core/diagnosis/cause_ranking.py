@@ -19,7 +19,8 @@ from gradstudio.core.provenance import Provenance
 # the end of most of these; where it is born in the loss itself, none of the others has fired.
 ORDER = (
     "activation_twice", "probabilities_for_logs", "shapes_broadcast", "evaluation_mode", "harmless_loss",
-    "nothing_moves", "without_optimizer", "frozen_parameters", "undivided_sum",
+    "nothing_moves", "schedule_off_beat", "statistics_of_validation", "large_inputs", "without_optimizer",
+    "frozen_parameters", "undivided_sum",
     "ranks_alike", "uneven_shares", "reduced_too_often", "rank_ran_out", "nan_on_a_rank", "ranks_apart",
     "clip_before_reduction",
     "accumulation_mismatch", "clip_on_scaled_gradients", "clip_without_effect", "loop_order",
@@ -31,7 +32,7 @@ ORDER = (
     "update_ratio_high", "exploding_gradient", "clip_overflow",
     "clipping_never", "nonfinite_weights", "nonfinite_loss", "nonfinite_gradient",
     "spoiled_buffer", "spoiled_state",
-    "updates_after_spike", "update_ratio_low", "loss_spike", "loss_oscillating", "loss_not_decreasing",
+    "updates_after_spike", "update_ratio_low", "loss_spike", "loss_oscillating", "loss_at_rest", "loss_not_decreasing",
     "test_gap", "accuracy_lost", "nothing_learned", "unused_layers",
 )  # fmt: skip
 # Rules that know their first step: they explain nothing that was found before it.
@@ -62,20 +63,23 @@ _OF_THE_LOOP = ("accumulation_mismatch", "clip_on_scaled_gradients", "clip_witho
 # The work of ranks is wasted, their gradient a little off, or one leaves the others: nothing brings it, and it brings
 # nothing else that is found.
 _ALONE = ("ranks_alike", "reduced_too_often", "uneven_shares", "rank_ran_out", "harmless_loss", "spoiled_buffer",
-    "spoiled_state",
+    "spoiled_state", "statistics_of_validation",
 )  # fmt: skip
 # What a watch hears of the loss and the loop explains that a run learns little, and no NaN.
-_OF_THE_SCRIPT = ("activation_twice", "probabilities_for_logs", "shapes_broadcast", "evaluation_mode", "nothing_moves")
+_OF_THE_SCRIPT = (
+    "activation_twice", "probabilities_for_logs", "shapes_broadcast", "evaluation_mode", "nothing_moves",
+    "schedule_off_beat", "large_inputs",
+)  # fmt: skip
 _LEARNS_LITTLE = (
     "vanishing_gradient", "signal_lost", "dead_units", "gradient_of_zero", "update_ratio_low", "loss_oscillating",
-    "loss_not_decreasing", "unused_layers",
+    "loss_at_rest", "loss_not_decreasing", "unused_layers",
 )  # fmt: skip
 # How the model is written, and not what happened to it.
 _EXPLAINED_BY_NOTHING = ("unused_layers",)
 # They tell no mechanism, so they stand behind an explosion.
 _OF_THE_LOSS = ("loss_spike", "loss_oscillating", "loss_not_decreasing")
 # They say only that a run does badly, and are the cause of nothing.
-_OF_THE_RUN = ("loss_not_decreasing", "test_gap", "accuracy_lost", "nothing_learned")
+_OF_THE_RUN = ("loss_at_rest", "loss_not_decreasing", "test_gap", "accuracy_lost", "nothing_learned")
 _NOT_FINITE = ("nan_on_a_rank", "nonfinite_weights", "nonfinite_loss", "nonfinite_gradient")
 _NEVER = math.inf
 

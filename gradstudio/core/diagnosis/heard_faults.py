@@ -42,7 +42,7 @@ _FAULTS: dict[str, _Fault] = {
         "info", "Gradients for parameters that no optimizer holds",
         "No optimizer trains them. If they should be trained, the optimizer has to get them; if not, nothing is wrong, "
         "but their gradients cost time and memory.",
-        ("`{}.add_param_group({{'params': ...}})` with them, or `requires_grad_(False)` where they are not trained",),
+        ("`{}.add_param_group({'params': ...})` with them, or `requires_grad_(False)` where they are not trained",),
     ),
     "frozen_parameters": _Fault(
         "info", "Frozen parameters in the optimizer",
@@ -67,6 +67,28 @@ _FAULTS: dict[str, _Fault] = {
         "finite for it.",
         ("{}",),
     ),
+    "loss_at_rest": _Fault(
+        "warning", "The loss rests where a guess leaves it",
+        "So far the predictions hold nothing of the inputs, or next to nothing.",
+    ),
+    "large_inputs": _Fault(
+        "info", "Inputs that nobody has scaled",
+        "Usual initializations are made for inputs of mean 0 and a spread of 1. Of larger ones the first outputs are "
+        "as much larger: units die or saturate, and only small rates are stable.",
+        ("`(x - mean) / std` before the model, with the mean and the standard deviation of the training data",),
+    ),
+    "statistics_of_validation": _Fault(
+        "warning", "Batches that nothing is trained with change the batch norms",
+        "In training mode a batch norm takes each batch into its running statistics, and a dropout drops. A validation "
+        "in this mode leaks into the model, and its numbers depend on how it is cut into batches.",
+        ("`{}.eval()` before the passes under `torch.no_grad()`, and `{}.train()` after them",),
+    ),
+    "schedule_off_beat": _Fault(
+        "warning", "A schedule on another beat than it was made for",
+        "A schedule counts the calls of its own `step()`, whatever they are: epochs or steps of the optimizer.",
+        ("`scheduler.step()` as often as the numbers of the schedule say: once an epoch, or after each "
+         "`optimizer.step()` with its numbers in such steps",),
+    ),
     "spoiled_buffer": _Fault(
         "critical", "A buffer of the model is not finite",
         "A running mean or variance never loses a NaN or Inf, and in evaluation what goes through there becomes NaN, "
@@ -89,7 +111,7 @@ def heard_fault(
 ) -> Finding:  # fmt: skip
     """Return the finding of a rule. `known` fills its remedies; `severity`: another than is usual for it."""
     fault = _FAULTS[rule]
-    remedies = tuple(line.format(known or "...") for line in fault.remedies if known or line != "{}")
+    remedies = tuple(line.replace("{}", known or "...") for line in fault.remedies if known or line != "{}")
     return Finding(
         rule, severity or fault.severity, fault.title, first, last, layers, evidence, fault.meaning, remedies
     )

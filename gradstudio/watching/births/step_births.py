@@ -63,6 +63,7 @@ class Births:
         # Nodes of this step's loss code whose derivatives may not be finite, and what these took and gave.
         self._steep: list[Any] = []
         self._derivatives: list[loss_code.Derivative] = []
+        self.passes_without_gradient = 0  # in training mode, until somebody has heard of them
         self._backward_passes = self._latest_steep = 0  # of those that were looked at
         self._usual = 1  # micro-batches of the step before
         # Gradients that have come back, with the pass and the place of the output, until `_hear_back` looks at them:
@@ -370,6 +371,7 @@ class Births:
 
     def _begin(self, of: HookedModule, module: nn.Module, inputs: Any, named_inputs: Any) -> None:
         if self._busy or not torch.is_grad_enabled() or self._backward_at_work() is not None:
+            self.passes_without_gradient += module.training and not (self._busy or self._begun)
             return  # a replay, an evaluation, or a checkpoint that is computed again
         if self._heard:
             self._hear_back()

@@ -11,13 +11,16 @@ from typing import Any, Protocol
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.dropout import _DropoutNd
+from torch.optim.lr_scheduler import LRScheduler
 
 from gradstudio.core.diagnosis.finding import Finding, Severity
 from gradstudio.core.diagnosis.heard_faults import heard_fault
 from gradstudio.core.history import LOOK_EVERY
+from gradstudio.core.provenance import operation_of
 from gradstudio.core.text import plural
 from gradstudio.engine.operation_watcher import values_of
 from gradstudio.watching.births.loss_graph import faults_of, in_words, is_undivided_mean
+from gradstudio.watching.births.loss_values import saved_of
 from gradstudio.watching.births.operation_lines import line_of
 from gradstudio.watching.births.step_births import Births
 from gradstudio.watching.hearing.hooks import Roots
@@ -26,6 +29,8 @@ from gradstudio.watching.measuring.parameters import Parameters
 from gradstudio.watching.script import model_layers
 from gradstudio.watching.script.script_names import name_of
 from gradstudio.watching.steps.joined import main_of, members_of
+from gradstudio.watching.steps.loop_look import LoopLook
+from gradstudio.watching.steps.loss_look import LossLook
 from gradstudio.watching.steps.watch_options import Options
 
 AGAIN = 3  # steps in a row of which the same is seen before it is told
@@ -40,6 +45,7 @@ class Observed(Protocol):
     parameters: Parameters
     births: Births
     options: Options
+    schedules: list[weakref.ref[LRScheduler]]
 
     @property
     def optimizer(self) -> Any: ...
@@ -61,10 +67,13 @@ class TrainingLook:
         self._passes = 0  # backward passes of the process since the first of them
         self._wants_leaves = False  # whether the next backward pass is asked for what it reaches
         self._unheld: tuple[str, ...] = ()
+        self._loss_look, self._loop_look = LossLook(observer.births.mark, self._tell), LoopLook(self._tell_of_steps)
         self.begin()
 
     def begin(self) -> None:
         """Begin with a run."""
+        self._loss_look.begin()
+        self._loop_look.begin()
         self._told: set[str] = set()
         self._was_training: set[int] = set()  # modules
         self._in_evaluation: set[int] = set()  # those at the latest look that were in training mode before
@@ -73,6 +82,7 @@ class TrainingLook:
         self._was_large = False  # whether the optimizer's state may not be finite
         self._means = 0  # backward passes of the step from a mean that nobody divided
         self._undivided = 0  # steps in a row with nothing else
+        self._halves = 0  # backward passes of the step from a half of a loss
         self._lost = 0  # backward passes since the step before whose gradients were thrown away
         self._loses: bool | None = None  # whether that is a fault, where it was looked at; None: it was never so
         self._marks: list[int] = []  # of the weights at the latest backward pass
@@ -91,6 +101,9 @@ class TrainingLook:
         self._told.add(rule)
         self._find(heard_fault(rule, evidence, first, self._step, known=known, layers=layers, severity=severity))
 
+    def _tell_of_steps(self, rule: str, evidence: str, first: int, **named: Any) -> None:
+        self._tell(rule, evidence, first // self._observer.options.every, **named)
+
     @property
     def _optimizer_name(self) -> str:
         return name_of(main_of(self._observer.optimizer)).rpartition(".")[2] or "optimizer"
@@ -106,11 +119,14 @@ class TrainingLook:
             self._unheld = self._unheld_names(roots.tensors)
         if self._loses:
             self._loses = self._is_a_new_pass(roots)
+            self._halves += any(map(_is_half, roots.tensors))
         if observer.next_step < AGAIN:
             losses = [loss for loss in roots.unscaled if loss is not None] or roots.tensors
             self._means += len(losses) == 1 and is_undivided_mean(losses[0])
         if observer.next_step == 0:
             self._look_at_loss(roots)
+        if observer.next_step % (observer.options.every * LOOK_EVERY) == 0:
+            self._loss_look.look(roots, self._step)
         if observer.next_step == _AT and observer.optimizer is not None and "without_optimizer" not in self._told:
             self._told.add("without_optimizer")
             if names := self._unheld_names(roots.tensors):
@@ -183,10 +199,14 @@ class TrainingLook:
                 told = f"Each step adds up the gradients of {micro_batches} backward passes, each of a mean loss."
                 self._tell("undivided_sum", told, 0, known=str(micro_batches))
         self._means = self._empty = self._passes = 0
+        if passes := observer.births.passes_without_gradient:
+            self._loop_look.passed(passes, observer.next_step)
+            observer.births.passes_without_gradient = 0
         if observer.next_step == 0 or (observer.next_step + 1) % (observer.options.every * LOOK_EVERY) == 0:
             self._look_at_modes()
-        lost, self._lost = self._lost, 0
-        return lost if self._loses and lost + 1 >= _SEVERAL else 0
+            self._loop_look.look(observer.schedules, observer.next_step)
+        lost, halves, self._lost, self._halves = self._lost, self._halves, 0, 0
+        return lost if self._loses and (lost + 1 >= _SEVERAL or lost + 1 == halves) else 0
 
     def on_empty_step(self) -> None:
         """Hear that the optimizer was called and none of its parameters had a gradient."""
@@ -242,6 +262,10 @@ class TrainingLook:
         if not observer.next_step:
             return
         held = observer.held()
+        every = observer.held_by_all()
+        self._loss_look.end(is_alone=every is not None and every <= set(map(id, held)))
+        names = [name for name, _ in self._parts()]
+        self._loop_look.end(observer.next_step, list(self._parts()), _root(names[:1]))
         frozen = [each for each in held if not each.requires_grad and not observer.trains_any({id(each)})]
         if frozen and observer.optimizer is not None:
             names = model_layers.names(model_layers.together(observer.models), observer.optimizer)
@@ -274,6 +298,14 @@ class TrainingLook:
                     told = f"{what} of {name} holds {values.broken}, while the parameter itself is finite."
                     self._tell("spoiled_state", told, self._step - 1, known=self._optimizer_name)
                     return
+
+
+def _is_half(root: Tensor) -> bool:
+    """Return whether a loss was divided by 2, as for two micro-batches."""
+    node: Any = root.grad_fn
+    by = {"div": 2.0, "mul": 0.5}.get(operation_of(node.name()) if node is not None else "")
+    other = saved_of(node).get("other") if by else None
+    return other is not None and other.numel() == 1 and float(other) == by
 
 
 def _differs_in_evaluation(part: nn.Module) -> bool:

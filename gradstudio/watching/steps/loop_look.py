@@ -1,0 +1,110 @@
+"""What a loop does beside its steps: schedules on another beat than they were made for, and passes in training mode
+that nothing is trained with, whose batches a batch norm takes into its running statistics."""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
+from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, ReduceLROnPlateau
+
+from gradstudio.core.text import number, plural
+
+_TURNS = 3  # times T_max after which a cosine has gone up and down again
+_OVER = 1e-6  # share of its rate from which on an optimizer moves next to nothing
+_FEW = 10  # steps of the optimizer for one of the schedule: it is stepped once an epoch
+_LEAST = 100  # steps of a run that is judged
+_RARE = 5  # steps to each one before which there were passes without gradient: they are no part of the step
+
+
+class _Beat(NamedTuple):
+    """A schedule at one look: how often it was stepped, and the rate as a share of the one that was set."""
+
+    schedule: str
+    stepped: int
+    turn: int  # T_max of a cosine, 0 of any other
+    length: float  # steps that it was made for, NaN where it does not say
+    share: float
+
+
+class LoopLook:
+    """Looks at the loop of one observer. `tell` takes the rule, the evidence, the first step and what is named."""
+
+    def __init__(self, tell: Callable[..., None]) -> None:
+        self._tell = tell
+        self.begin()
+
+    def begin(self) -> None:
+        self._beats: list[_Beat] = []  # at the latest look
+        self._first: dict[str, float] = {}  # share of each schedule at the first look
+        self._over: int | None = None  # the look since which the rate is next to nothing
+        self._passes = self._bursts = 0  # without gradient in training mode, and steps before which there were such
+        self._first_burst = 0
+
+    def passed(self, passes: int, step: int) -> None:
+        """Hear of so many passes in training mode without a gradient before a step."""
+        if step:  # before it a model may be tried, as for the sizes of its layers
+            self._first_burst = self._first_burst or step
+            self._passes, self._bursts = self._passes + passes, self._bursts + 1
+
+    def look(self, schedules: Sequence[weakref.ref[LRScheduler]], step: int) -> None:
+        """Look at the schedules at a step."""
+        beats = [_beat(schedule) for each in schedules if (schedule := each()) is not None]
+        self._beats = [beat for beat in beats if beat is not None] or self._beats
+        for beat in self._beats:
+            self._first.setdefault(beat.schedule, beat.share)
+        over = any(beat.share < _OVER for beat in self._beats)
+        self._over = (step if self._over is None else self._over) if over else None
+
+    def end(self, steps: int, parts: Sequence[tuple[str, nn.Module]], model: str) -> None:
+        """Judge what was seen of a run of so many steps. `parts` are modules with their names."""
+        if self._bursts >= 2 and self._bursts * _RARE <= steps:
+            norms = [name for name, part in parts if isinstance(part, _NormBase) and part.track_running_stats]
+            if norms:
+                told = (
+                    f"{plural(self._passes, 'pass', 'passes')} without gradient, before {self._bursts:,} of {steps:,} "
+                    f"steps, were made in training mode: {plural(len(norms), 'batch norm', 'batch norms')} took the "
+                    f"statistics of their batches."
+                )
+                self._tell("statistics_of_validation", told, self._first_burst, known=model)
+        if steps >= _LEAST:
+            for beat in self._beats:
+                if told := self._off_beat(beat, steps):
+                    self._tell("schedule_off_beat", *told)
+                    return
+
+    def _off_beat(self, beat: _Beat, steps: int) -> tuple[str, int] | None:
+        """Return what is wrong with the beat of a schedule, and since which step."""
+        told = f"`{beat.schedule}` was stepped {plural(beat.stepped, 'time', 'times')} in {steps:,} steps"
+        if beat.turn and beat.stepped > _TURNS * beat.turn and beat.stepped * 2 > steps:
+            turns = beat.stepped // beat.turn
+            return f"{told}, and made for T_max={beat.turn:,}: the rate went down and up again, {turns:,} times.", 0
+        if self._over is not None and self._over < steps / 2 and beat.share < _OVER:
+            return (
+                f"{told}: from step {self._over:,} on or before, the rate was {number(beat.share)} of the one set.",
+                self._over,
+            )
+        ends = beat.length > _FEW * beat.stepped or (beat.length != beat.length and beat.share < 0.1)
+        rises = self._first[beat.schedule] < beat.share < 0.5
+        if 0 < beat.stepped * _FEW <= steps and rises and ends:
+            return f"{told}: at the end its warmup has come to {number(beat.share)} of the rate that was set.", 0
+        return None
+
+
+def _beat(schedule: Any) -> _Beat | None:
+    """Return what a schedule says of itself; None where it follows the loss or says nothing."""
+    if isinstance(schedule, ReduceLROnPlateau) or not getattr(schedule, "base_lrs", None):
+        return None
+    group = schedule.optimizer.param_groups[0]
+    whole = float(group.get("max_lr", schedule.base_lrs[0]))
+    if not whole > 0:
+        return None
+    length = next(
+        (float(found) for name in ("total_steps", "total_iters") if (found := getattr(schedule, name, None))), math.nan
+    )
+    turn = schedule.T_max if isinstance(schedule, CosineAnnealingLR) else 0
+    return _Beat(type(schedule).__name__, schedule.last_epoch, turn, float(length), float(group["lr"]) / whole)

@@ -1,0 +1,163 @@
+"""Whether the loss rests where predictions that know nothing of the input leave it, and whether a model is given values
+that nobody has scaled. Looked at now and then, at the beginning of a backward pass; read at the end of a run."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from gradstudio.core.provenance import operation_of
+from gradstudio.core.text import number
+from gradstudio.watching.births.loss_graph import is_undivided_mean
+from gradstudio.watching.births.loss_values import LABELLED, passes_of, shape_of
+from gradstudio.watching.hearing.hooks import Roots
+from gradstudio.watching.hearing.leaves import nodes_before
+
+LOOKS = 10  # in a row that have to agree
+_NEAR, _NEAR_CHANCE = 0.02, 0.01  # distance from a level, relative to it: the mean of that, and the largest
+_MOST_COLUMNS, _MOST_CLASSES = 10_000, 1_000  # of targets whose means are kept
+_LARGE, _LARGEST = 30.0, 100.0  # root mean square and largest value of inputs that were scaled by nobody
+_TWO = ("binary_cross_entropy_with_logits", "binary_cross_entropy")
+_LAYERS = ("addmm", "mm", "bmm", "convolution", "linear")
+_MOST_NODES = 20_000
+
+
+class _Seen(NamedTuple):
+    """A batch: its loss, the mean of its targets and of their squares, over the examples. For classes, the mean of the
+    targets is the share of each."""
+
+    step: int
+    kind: str  # "classes", "two" or "squares"
+    loss: Tensor
+    mean: Tensor
+    squares: Tensor
+
+
+class LossLook:
+    """Looks at the losses of one observer. `tell` takes the rule, the evidence, the first step and what is named."""
+
+    def __init__(self, mark: str, tell: Callable[..., None]) -> None:
+        self._mark, self._tell = mark, tell
+        self.begin()
+
+    def begin(self) -> None:
+        self._seen: deque[_Seen] = deque(maxlen=LOOKS)  # the latest
+        self._inputs = ""  # what was seen of an input that is too large
+
+    def look(self, roots: Roots, step: int) -> None:
+        """Look at a backward pass that begins."""
+        losses = [loss for loss in roots.unscaled if loss is not None] or roots.tensors
+        if len(losses) == 1 and is_undivided_mean(losses[0]) and (seen := _seen(losses[0], step)) is not None:
+            self._seen.append(seen)
+        if not step:
+            self._inputs = self._large_input(roots.tensors)
+
+    def end(self, *, is_alone: bool) -> None:
+        """Judge what was seen of a run. `is_alone`: nothing else is trained, as the other half of a GAN, of which the
+        two losses rest where neither wins."""
+        told = self._at_rest() if is_alone else ""
+        if told:
+            self._tell("loss_at_rest", told, self._seen[0].step)
+        if self._inputs:
+            self._tell("large_inputs", self._inputs, 0, severity="warning" if told else "info")
+
+    # ---- a loss at rest
+
+    def _at_rest(self) -> str:
+        """Return where the loss has rested at all of the latest looks; "" where it has not."""
+        if len(self._seen) < LOOKS or len({(seen.kind, seen.mean.shape) for seen in self._seen}) > 1:
+            return ""
+        losses = [float(seen.loss) for seen in self._seen]
+        where = f"at each of {LOOKS} looks in the steps {self._seen[0].step:,} to {self._seen[-1].step:,}"
+        kind, classes = self._seen[0].kind, 2 if self._seen[0].kind == "two" else self._seen[0].mean.numel()
+        chance = math.log(classes) if kind != "squares" and classes > 1 else math.nan
+        if all(abs(loss - chance) <= _NEAR_CHANCE * chance for loss in losses):
+            told = f"The loss was within {_NEAR_CHANCE:.0%} of ln {classes:,} = {number(chance)} {where}"
+            return f"{told}: each of {classes:,} classes is held for equally likely."
+        levels = self._constant_losses()
+        if min(levels) <= 0 or not all(
+            abs(loss - level) <= _NEAR * level for loss, level in zip(losses, levels, strict=True)
+        ):
+            return ""
+        between = f"{number(min(levels))} to {number(max(levels))}"
+        best = "the mean of all targets" if kind == "squares" else "the share of each class"
+        return (
+            f"The loss was on average within {_NEAR:.0%} of that of a constant prediction, {best} ({between}), {where}."
+        )
+
+    def _constant_losses(self) -> list[float]:
+        """Return the loss of each batch if the prediction were the mean of all targets that were seen."""
+        whole = torch.stack([seen.mean for seen in self._seen]).mean(0)
+        if self._seen[0].kind == "squares":
+            return [float((seen.squares - 2 * whole * seen.mean + whole**2).mean()) for seen in self._seen]
+        whole = whole.clamp(1e-6, 1 - 1e-6)
+        other = (1 - whole).log() if self._seen[0].kind == "two" else torch.zeros_like(whole)
+        parts = [-(seen.mean * whole.log() + (1 - seen.mean) * other) for seen in self._seen]
+        return [float(part.mean() if self._seen[0].kind == "two" else part.sum()) for part in parts]
+
+    # ---- inputs
+
+    def _large_input(self, roots: Sequence[Tensor]) -> str:
+        """Return what a linear or convolutional layer is given, where that is a large input of the model as it is."""
+        ends = [root.grad_fn for root in roots]
+        large: dict[int, str] = {}
+        for kept in passes_of(ends, self._mark):
+            for place, (tensor, _) in enumerate(kept.taken):
+                if tensor.is_floating_point() and tensor.numel() and not tensor.requires_grad:
+                    size, largest = float(tensor.float().square().mean().sqrt()), float(tensor.abs().max())
+                    if _LARGE <= size < math.inf and largest >= _LARGEST:
+                        values = f"{number(float(tensor.min()))} to {number(float(tensor.max()))}"
+                        large[tensor.data_ptr()] = (
+                            f"A layer takes input {place} of the model as it is: values from {values}, with a root "
+                            f"mean square of {number(size)}."
+                        )
+        if not large:
+            return ""
+        for count, node in enumerate(nodes_before(ends)):
+            if count > _MOST_NODES:
+                break
+            if operation_of(node.name()) in _LAYERS:
+                for name in ("mat1", "self", "input"):
+                    saved = _saved(node, name)
+                    if saved is not None and (told := large.get(saved.data_ptr())):
+                        return told
+        return ""
+
+
+def _seen(loss: Tensor, step: int) -> _Seen | None:
+    """Return what a loss is of, where its targets are known; None else."""
+    node: Any = loss.grad_fn
+    operation = operation_of(node.name())
+    target = _saved(node, "target")
+    if target is None or not target.numel() or _saved(node, "weight") is not None:
+        return None
+    loss = loss.detach()
+    if operation in LABELLED:
+        shape = shape_of(node.next_functions[0][0])
+        classes = shape[0] if len(shape) == 1 else shape[1] if len(shape) > 1 else 0
+        before = operation_of(node.next_functions[0][0].name())
+        if not 1 < classes <= _MOST_CLASSES or before != "log_softmax":
+            return None
+        places = target.flatten().where(target.flatten() >= 0, classes)  # what is left out is counted behind the last
+        counts = torch.zeros(classes + 1, device=target.device).scatter_add_(0, places, torch.ones_like(places).float())
+        mean = counts[:-1] / counts[:-1].sum()
+        return _Seen(step, "classes", loss, mean, mean)
+    mean = (target if target.dim() < 2 else target.flatten(1)).detach().float()
+    if mean.dim() == 2 and mean.shape[1] > _MOST_COLUMNS:
+        return None
+    if operation == "mse_loss":
+        return _Seen(step, "squares", loss, mean.mean(0), mean.square().mean(0))
+    return _Seen(step, "two", loss, mean.mean(0), mean.mean(0)) if operation in _TWO else None
+
+
+def _saved(node: Any, name: str) -> Tensor | None:
+    try:
+        found = getattr(node, f"_saved_{name}", None)
+    except RuntimeError:
+        return None
+    return found if isinstance(found, Tensor) else None
