@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -34,6 +35,16 @@ def norm(tensors: Iterable[Tensor | None]) -> float:
 
 def gradient_norm(model: nn.Module) -> float:
     return norm(parameter.grad.to_dense() for parameter in model.parameters() if parameter.grad is not None)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def few_objects() -> Iterator[None]:
+    """Let what is imported by now be no part of what the watch looks through, which takes most of the time of a test."""
+    torch.optim.SGD(small_net().parameters())  # the first one imports torch's compiler
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import sys
 from contextlib import nullcontext
 
 import torch
+import torch._dynamo  # which the first optimizer of a process imports
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
@@ -17,6 +18,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from torch.nn.parallel import DistributedDataParallel
 
 import gradstudio
+from gradstudio.session.library.requests import Request
 from gradstudio.watching.ranks import joined_run
 
 try:
@@ -97,17 +99,22 @@ def mean_and_spread(value: float) -> tuple[float, float]:
 
 
 def train(
-    name, model, optimizer=None, *, clip=0.0, parts=1, alike=False, breaks=-1, nan=-1, sync=None, several=None
-) -> None:
+    name, model, optimizer=None, *, clip=0.0, parts=1, alike=False, breaks=-1, nan=-1, sync=None, several=None,
+    on_nonfinite="explain", asked=None,
+) -> None:  # fmt: skip
     if several is None:
         optimizers = [optimizer or torch.optim.SGD(model.parameters(), lr=LR)]
-    watched = gradstudio.watch(model, optimizers[0] if several is None else None, name=name, library=LIBRARY)
+    watched = gradstudio.watch(
+        model, optimizers[0] if several is None else None, name=name, library=LIBRARY, on_nonfinite=on_nonfinite
+    )
     if several is not None:
         optimizers = [several([model.first.weight], lr=LR), several([*model.parameters()][1:], lr=LR)]
     draw, rows = torch.Generator().manual_seed(0 if alike else rank), []
     inner = getattr(model, "module", model)
     for step in range(4):
         inner.breaks = step == breaks and rank == 1
+        if step == 2 and rank == 0 and asked is not None:
+            watched.watched_runs[0].hear(asked)
         for each in optimizers:
             each.zero_grad()
         loss = 0.0
@@ -162,6 +169,8 @@ if "replicated" in WHAT:
     model = Net()
     train("aside", model, Aside(model.parameters(), lr=LR))
     train("nan", parallel(), nan=2)
+    train("skip", parallel(), nan=2, on_nonfinite="skip")
+    train("rate", parallel(), asked=Request("rate", 0.5))
     train("log", parallel(Norm), breaks=2)
 if "parted" in WHAT:
     model = fully_shard(Net(), mesh=mesh)

@@ -26,12 +26,9 @@ from gradstudio.watching.hearing import guard
 from gradstudio.watching.watched import current
 
 TRAINING = """
-import os, sys
-print(__name__, sys.stdin is not None, sorted(os.environ.items()))
-if sys.argv[1:] == ["no further"]:
-    sys.exit(5)
-print(sys.argv)
-import torch
+import sys
+from package import torch
+print(__name__, __package__, sys.argv[1:])
 torch.manual_seed(0)
 net = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
 optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
@@ -43,13 +40,11 @@ for step in range(30):
     norm = torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
     optimizer.step()
     print(repr(loss.item()), repr(norm.item()), torch.rand(1).item())
-if len(sys.argv) > 1 and sys.argv[1] == "fail":
-    sys.stdout.flush()
-    try:
-        loss.backward()  # a second time
-    except RuntimeError as fault:
-        raise RuntimeError("of the script") from fault
-sys.exit(5)
+sys.stdout.flush()
+try:
+    loss.backward()  # a second time
+except RuntimeError as fault:
+    raise RuntimeError("of the script") from fault
 """
 
 
@@ -71,30 +66,37 @@ def names_the_library(watched: subprocess.CompletedProcess[str], library: Path, 
     assert gradstudio(*command.split()).code == 0
 
 
-def test_a_script_prints_the_same_and_its_run_is_in_the_library_that_was_asked_for(
+def test_a_module_of_a_package_that_imports_torch_prints_the_same_and_its_run_is_in_the_library_that_was_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], gradstudio: Callable[..., Any]
 ) -> None:
-    (tmp_path / "train.py").write_text(TRAINING)
-    # without the watch: what it prints of its training in this process, and what it sees in one of its own
-    monkeypatch.setattr(sys, "argv", ["train.py", "--lr", "3"])
-    with pytest.raises(SystemExit):
-        exec(TRAINING, {"__name__": "__main__"})
-    plain = run(["train.py", "no further"], tmp_path, "own.db")
-    printed = plain.stdout.splitlines() + capsys.readouterr().out.splitlines()[1:]
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "__init__.py").write_text("import torch")
+    (package / "train.py").write_text(TRAINING)
+    with monkeypatch.context() as alone:  # what it prints without the watch
+        alone.syspath_prepend(tmp_path)
+        alone.setattr(sys, "argv", ["train.py", "--lr", "3"])
+        with pytest.raises(RuntimeError, match="of the script"):
+            exec(TRAINING, {"__name__": "__main__", "__package__": "package"})
+    del sys.modules["package"]
+    printed = capsys.readouterr().out.splitlines()
     command = ["-m", "gradstudio", "watch", "--name", "mine", "--json", "--out", "out.json", "--library", "other.db"]
-    watched = run([*command, "train.py", "--lr", "3"], tmp_path, "own.db")
-    assert watched.stdout.splitlines() == printed and watched.returncode == plain.returncode == 5
+    watched = run([*command, "-m", "package.train", "--lr", "3"], tmp_path, "own.db")
+    assert watched.stdout.splitlines() == printed and watched.returncode == 1
+    assert watched.stderr.startswith(f'Traceback (most recent call last):\n  File "{package / "train.py"}", line ')
+    assert '\n  File "<frozen runpy>", line ' in watched.stderr
+    assert "watching" not in watched.stderr and "RuntimeError: of the script" in watched.stderr
     (told,) = json.loads((tmp_path / "out.json").read_text())
-    losses = [float(line.split()[0]) for line in printed[2:]]
+    losses = [float(line.split()[0]) for line in printed[1:]]
     assert (told["steps"], told["initial_loss"], told["final_loss"]) == (30, losses[0], losses[-1])
     assert told["watched"]["script"] == "train.py" and told["watched"]["arguments"] == ["--lr", "3"]
-    assert f"gradstudio: {told['run']}: mine, 30 rows, finished" in watched.stderr
+    assert f"gradstudio: {told['run']}: mine, 30 rows, failed" in watched.stderr
     library = Library(tmp_path / "other.db")
     kept: Any = library.load(told["run"])
     library.close()
     assert kept.history.column("loss").tolist() == losses and kept.title == "mine"
     assert kept.watched is not None and len(kept.watched.sha256) == 64
-    assert kept.history.settings[0][1].clipping == "norm"
+    assert kept.history.settings[0][1].clipping == "norm" and "RuntimeError: of the script" in kept.message
     monkeypatch.setenv("GRADSTUDIO_LIBRARY", str(tmp_path / "own.db"))
     names_the_library(watched, tmp_path / "other.db", gradstudio)
 
@@ -141,9 +143,9 @@ def printed_alone(capsys: pytest.CaptureFixture[str]) -> str:
 def test_a_step_that_is_compiled_as_a_whole_is_seen_and_nothing_of_the_watch_is_compiled(
     tmp_path: Path, printed_alone: str
 ) -> None:
-    (tmp_path / "train.py").write_text(COMPILED)
+    (tmp_path / "train.py").write_text(f"{COMPILED}\nraise SystemExit(5)\n")
     watched = run(["-m", "gradstudio", "watch", "train.py"], tmp_path)
-    assert watched.returncode == 0
+    assert watched.returncode == 5
     is_seen_as_compiled(tmp_path, watched.stdout, watched.stderr, printed_alone)
 
 
@@ -232,25 +234,6 @@ def test_a_script_that_fails_sees_and_prints_what_it_would_without_the_watch_and
     library.close()
     assert (entry.outcome, entry.steps) == ("failed", 2) and "RuntimeError: of the script" in kept.message
     names_the_library(watched, tmp_path / "other.db", gradstudio)
-
-
-def test_a_module_of_a_package_that_imports_torch_and_fails_keeps_its_traceback_and_its_rows(tmp_path: Path) -> None:
-    package = tmp_path / "package"
-    package.mkdir()
-    (package / "__init__.py").write_text("import torch")
-    (package / "train.py").write_text(f"from . import torch\nprint(__name__, __package__)\n{TRAINING}")
-    watched = run(["-m", "gradstudio", "watch", "-m", "package.train", "fail"], tmp_path)
-    assert watched.returncode == 1 and watched.stdout.splitlines()[0] == "__main__ package"
-    assert len(watched.stdout.splitlines()) == 33
-    assert watched.stderr.startswith(f'Traceback (most recent call last):\n  File "{package / "train.py"}", line ')
-    assert '\n  File "<frozen runpy>", line ' in watched.stderr
-    assert "watching" not in watched.stderr and "RuntimeError: of the script" in watched.stderr
-    library = Library(tmp_path / "runs.db")
-    (entry,) = library.entries()
-    kept = library.load(entry.id)
-    library.close()
-    assert (entry.outcome, entry.steps, entry.title) == ("failed", 30, "train.py: Sequential net")
-    assert "RuntimeError: of the script" in kept.message
 
 
 @pytest.mark.parametrize(

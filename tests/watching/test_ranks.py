@@ -102,6 +102,15 @@ def test_a_pass_that_takes_all_ranks_is_not_made_again_by_one(trained: Trained) 
     assert run.provenance is not None and (run.provenance.rank, run.provenance.operation) == (1, "LogBackward0")
 
 
+def test_what_the_other_ranks_would_not_know_of_is_refused(trained: Trained) -> None:
+    """A step that is skipped, and another learning rate."""
+    for title in ("skip", "rate"):
+        agrees(trained, title)
+    assert trained.runs["skip"].first_nonfinite_step == 2
+    assert "an update is not skipped where several ranks train, as the others may make it" in trained.said
+    assert "the learning rate stays, as the other ranks would not know of another" in notices(trained.runs["rate"])
+
+
 def test_a_rank_that_ends_leaves_the_rows_before_it(trained: Trained) -> None:
     """The others fail in the step that they cannot make without it."""
     run = trained.runs["one ends"]
@@ -139,6 +148,8 @@ def test_under_a_launcher_every_rank_is_watched_by_the_command(tmp_path: Path) -
 PLAIN = """
 import json, torch, torch.distributed as dist
 from torch.distributed.optim import ZeroRedundancyOptimizer
+from gradstudio.watching.ranks import joined_run
+joined_run.SILENT = joined_run.AT_THE_END = 1e6  # seconds; a rank may be slow
 dist.init_process_group("gloo")
 torch.manual_seed(0)
 model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(6, 3))
