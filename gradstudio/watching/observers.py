@@ -18,8 +18,9 @@ from gradstudio.watching.hearing.hooks import Roots
 from gradstudio.watching.hearing.leaves import reached
 from gradstudio.watching.ranks.inner_optimizers import is_within
 from gradstudio.watching.script import model_layers
-from gradstudio.watching.steps.heard_steps import Observer, Sink
+from gradstudio.watching.steps.heard_steps import Observer
 from gradstudio.watching.steps.joined_observer import JoinedObserver
+from gradstudio.watching.steps.sink import Sink
 from gradstudio.watching.steps.watch_options import Options
 
 FRUITLESS = 8  # searches for trained weights that came to nothing, after which no more are made

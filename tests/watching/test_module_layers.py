@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from watching.conftest import columns, gradient_norm, norm, runs_of, small_net
 
-from gradstudio.watching.steps import heard_steps
+from gradstudio.watching.steps import heard_passes
 from gradstudio.watching.watched import Watched
 
 Watch = Callable[..., Watched]
@@ -18,7 +18,7 @@ Watch = Callable[..., Watched]
 
 @pytest.mark.parametrize("most", [3, 2])
 def test_the_tensors_of_a_module_are_one_layer(watch: Watch, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
-    monkeypatch.setattr(heard_steps, "MOST_LAYERS", most)
+    monkeypatch.setattr(heard_passes, "MOST_LAYERS", most)
     model = nn.Sequential(small_net(), nn.Linear(1, 3), nn.Linear(3, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     one = watch(model, optimizer)

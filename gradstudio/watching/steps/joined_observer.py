@@ -10,9 +10,10 @@ from torch.optim import Optimizer
 from gradstudio.core.history import loss_broke
 from gradstudio.watching.hearing.hooks import Roots
 from gradstudio.watching.measuring.parameters import NO_LAYERS, Change, Gradient
-from gradstudio.watching.steps.heard_steps import Observer, Sink, found_inf
+from gradstudio.watching.steps.heard_steps import Observer, found_inf
 from gradstudio.watching.steps.joined import JoinedOptimizers, Parts, members_of, together
 from gradstudio.watching.steps.script_facts import loss_of, rate_of
+from gradstudio.watching.steps.sink import Sink
 
 
 class JoinedObserver(Observer):
@@ -50,7 +51,7 @@ class JoinedObserver(Observer):
         return self._several.has(optimizer)
 
     def before_backward(self, roots: Roots) -> None:
-        self._read()
+        self._step.read()
         if self._step.is_ready:
             self._finish(skipped=self._was_skipped)  # not all of them have stepped
         super().before_backward(roots)
@@ -83,7 +84,7 @@ class JoinedObserver(Observer):
         step = self._step
         step.losses, step.scale, step.gradient = loss_of(roots), roots.scale, gradient._replace(layers=NO_LAYERS)
         step.explain(self.births.explain(), self.births.unknown)
-        if self.options.spares_weights and not self._is_scaled():
+        if self.options.spares_weights and not self._step.is_scaled:
             self._spare_weights()
 
     def after_step(self, optimizer: Optimizer) -> None:
@@ -118,7 +119,7 @@ class JoinedObserver(Observer):
         super()._finish(skipped=skipped, change=change)
 
     def _last(self) -> None:
-        self._read()
+        self._step.read()
         if self._step.is_ready:
             self._finish(skipped=self._was_skipped)
         super()._last()

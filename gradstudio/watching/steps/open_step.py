@@ -9,11 +9,13 @@ from typing import Any
 
 from torch import Tensor
 
+from gradstudio.core.history import loss_broke
 from gradstudio.core.provenance import Provenance
-from gradstudio.core.unknown import UNKNOWN
+from gradstudio.core.unknown import UNKNOWN, is_known
+from gradstudio.engine.torch_internals.heard_clipping import clipping_is_heard
 from gradstudio.watching.births.passed_over import PassedOver
-from gradstudio.watching.births.step_births import NO_BIRTH, Birth
-from gradstudio.watching.measuring.parameters import Gradient
+from gradstudio.watching.births.step_births import NO_BIRTH, Birth, Births
+from gradstudio.watching.measuring.parameters import Gradient, Parameters
 
 
 def unknown_norm() -> float:
@@ -56,6 +58,103 @@ class OpenStep:
     factor: float = 1.0  # by which a fused optimizer divides
     left_out: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # weights without their gradients, with them
     is_put_back: bool = False  # whether they have them again
+
+    @property
+    def is_scaled(self) -> bool:
+        """Whether its loss carries a scale."""
+        return self.scale != 1
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether the loss or the gradients so far are not finite. An overflow of scaled gradients is no fault."""
+        broken = self.gradient is not None and self.gradient.nonfinite > 0 and not self.is_scaled
+        return broken or loss_broke(self.losses)
+
+    @property
+    def was_not_clipped(self) -> bool:
+        """Whether no clip of it was heard, and one would have been."""
+        return self.clip[0] == "none" and clipping_is_heard()
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether anything was heard of it."""
+        return bool(self.micro_batches or self.gradient is not None or self.passed_over)
+
+    # ---- backward passes
+
+    def begin_pass(self, scale: float) -> None:
+        """Count a backward pass, whose loss carries this scale."""
+        if self.micro_batches and scale != self.scale:
+            self.scale = UNKNOWN  # the gradients are sums of such with different scales
+        else:
+            self.scale = scale
+        self.micro_batches += 1
+
+    def add_loss(self, loss: float) -> None:
+        """Add the loss of a backward pass."""
+        if self.losses == self.losses or is_known(self.losses):  # a call less for all but NaN
+            self.losses += loss
+
+    def take_figures(
+        self,
+        gradient: Gradient,
+        parameters: Parameters,
+        births: Births,
+        marks: tuple[list[int], list[int]] | None = None,
+        *,
+        may_pass_by: bool,
+    ) -> None:
+        """Take what was measured of the latest backward pass. `marks` are those of gradients and weights right after
+        it, None for those of now."""
+        self.gradient = gradient
+        is_finite = not gradient.nonfinite and not loss_broke(self.losses)
+        self.is_passed_by = may_pass_by and is_finite
+        self.zero_marks = [] if gradient.norm else parameters.marks() if marks is None else marks[0]
+        if is_finite:
+            births.all_finite()
+        elif self.is_broken:
+            self.weights_of_pass = parameters.weight_marks() if marks is None else marks[1]
+
+    def read(self) -> None:
+        """Wait for the figures of the latest backward pass, if a GPU is still at work on them."""
+        read, self.read_figures = self.read_figures, None
+        if read is not None:
+            read()
+
+    def has_given(self, marks: list[int]) -> bool:
+        """Return whether the gradients are 0 because the backward pass before, of the same step, gave such, rather than
+        because the script has set them to 0."""
+        return self.micro_batches > 0 and marks == self.zero_marks
+
+    # ---- clips
+
+    def measure_unclipped(self, parameters: Parameters, kind: str) -> None:
+        """Measure gradients that no backward pass was heard of, unless this is one more clip of the same step."""
+        if self.before_clip is None or (kind == "norm" and parameters.marks() != self.marks_of_clip):
+            self.before_clip = parameters.measure_gradient()
+        self.marks_of_clip = None
+
+    def gradient_without_pass(self, parameters: Parameters) -> Gradient:
+        """Return gradients that no backward pass was heard of, as they were before they were clipped. Their norms are
+        unknown where that was not heard, or where they have changed since."""
+        if self.was_not_clipped:
+            return parameters.measure_gradient()
+        if self.before_clip is not None and self.marks_of_clip in (None, parameters.marks()):
+            return self.before_clip
+        return parameters.measure_gradient(UNKNOWN)
+
+    def forget_replaced(self, parameters: Parameters) -> bool:
+        """Forget the gradients that were measured where the script, which has thrown gradients away, has put others
+        there that are made of them. Return whether it has."""
+        self.read()
+        if self.gradient is None or parameters.gradients_are_there:
+            return False
+        self.were_finite = not (self.is_broken or self.passed_over)
+        self.passed_over = [each for each in self.passed_over if not each.after_backward]  # no batch was skipped
+        self.gradient, self.losses, self.micro_batches = None, UNKNOWN, 0
+        return True
+
+    # ---- what is not finite
 
     def explain(self, provenance: Provenance | None, unknown: str) -> None:
         """Hear where the first value was born that is not finite, or why that is unknown. What was heard first

@@ -1,0 +1,405 @@
+"""The backward passes and clips of one optimizer, put together to the step that is being made."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from gradstudio.core.history import LOOK_EVERY, Layer, loss_broke
+from gradstudio.core.provenance import Provenance
+from gradstudio.session.library.store import MOST_LAYERS
+from gradstudio.watching.births.passed_over import PassedOver
+from gradstudio.watching.hearing.guard import say
+from gradstudio.watching.hearing.heard_loop import HeardLoop
+from gradstudio.watching.hearing.hooks import Roots
+from gradstudio.watching.hearing.number_format import AutocastHeard
+from gradstudio.watching.hearing.rank_place import here
+from gradstudio.watching.measuring.after_step import AfterStep
+from gradstudio.watching.measuring.device_parameters import parameters_of
+from gradstudio.watching.measuring.parameters import NotMeasurable, Parameters
+from gradstudio.watching.script import model_layers
+from gradstudio.watching.script.module_layers import ModuleLayers
+from gradstudio.watching.script.source_lines import is_own
+from gradstudio.watching.steps.measured_step import MeasuredStep
+from gradstudio.watching.steps.open_step import OpenStep
+from gradstudio.watching.steps.script_facts import SettingsReader, loss_later, loss_of
+from gradstudio.watching.steps.sink import Sink
+from gradstudio.watching.steps.trained import Trained
+from gradstudio.watching.steps.training_look import TrainingLook
+from gradstudio.watching.steps.watch_options import Options
+
+_DEFAULT = Options()
+
+
+class HeardPasses(Trained):
+    """Hears what comes before the update of the parameters that are trained, and begins a run where they change."""
+
+    def __init__(
+        self,
+        sink: Sink,
+        optimizer: Optimizer | None,
+        model: nn.Module | None,
+        guard: Callable[[Any], Any],
+        name: str = "",
+        tensors: Sequence[Tensor] = (),
+        options: Options = _DEFAULT,
+    ) -> None:
+        """`guard` wraps a function that torch calls in a step. `tensors` are what is trained where there is neither an
+        optimizer nor a model. One of `options.every` steps is measured in full, and each that is not finite."""
+        self.options = options
+        super().__init__(optimizer, model, tensors, guard)
+        self._sink, self.name = sink, name
+        self._guarded_ready, self._guarded_last = guard(self.make_ready), guard(self._last)
+        self.thread = threading.get_ident()  # the one that trains it, and alone may look at its gradients
+        self.claimed = False  # whether it has trained; until then it may come to train in another thread
+        self.latest = 0  # number of the latest backward pass that reached it, of those of the process
+        self.gone = False  # True once there is nothing left that could be trained
+        self._settling = self._settled = False
+        self._refused: tuple[int, ...] | None = None  # of those that cannot be measured
+        self.clipping = ("none", 0.0)
+        self.autocast = AutocastHeard()
+        self._rows = 0
+        self._stepped_in_scaler = False  # whether the optimizer has, in the scaler's step
+        self._in_scaler = False
+        self._loop, self._settings = HeardLoop(), SettingsReader()
+        self.schedules: list[weakref.ref[LRScheduler]] = []
+        self._epochs: list[int | None] = []  # of the schedules, at the latest backward pass
+        self._clock = time.perf_counter()
+        self.layers: tuple[Layer, ...] = ()  # each parameter
+        self._shown: ModuleLayers | None = None  # how they are shown, where they are too many
+        self.refused = ""  # why the parameters cannot be measured, a sentence
+        self._searches = 0  # for the birth of what gradients hold; of a step that is left out, the run goes on
+        self._passes_over = False  # whether the script has been seen to go on after such a batch
+        self._undelivered: Callable[[], MeasuredStep] | None = None  # gives the latest step, where it is not told yet
+        self.joined: Any = None  # the one that has taken over, with other optimizers of the same model
+        self.first_of = 0, 0  # number of the backward pass of the first step, and how many it had
+        self._roots: Roots | None = None  # of the backward pass that is at work
+        self._marks: list[int] | None = None  # of the gradients before the backward pass that is at work
+        self._step = OpenStep()
+        self._after_step: AfterStep | None = None  # of a training of several processes
+        self._training = TrainingLook(self, partial(sink.find, self))
+
+    def held_by_all(self) -> set[int] | None:
+        """Return the ids of what any optimizer of the process holds; None where not all of them are watched."""
+        return self._sink.held_by_all()
+
+    def _anew(self) -> None:
+        """Begin the step anew."""
+        self._step = self._step.anew()
+
+    def deliver(self) -> None:
+        """Give the row of the latest step, where that has not been told yet."""
+        raise NotImplementedError
+
+    def make_ready(self) -> None:
+        """Measure the gradient that the optimizer gets, and keep the weights, once before an update."""
+        raise NotImplementedError
+
+    def _last(self) -> None:
+        """Hear the end of the script, or of what is trained."""
+        raise NotImplementedError
+
+    def _step_by_hand(self) -> None:
+        """Make a row of an update without an optimizer, if there was one."""
+        raise NotImplementedError
+
+    # ---- which parameters
+
+    @property
+    def has_rows(self) -> bool:
+        return self._rows > 0
+
+    @property
+    def micro_batches(self) -> int:
+        """Backward passes of the step so far."""
+        return self._step.micro_batches
+
+    @property
+    def next_step(self) -> int:
+        return self._rows
+
+    @property
+    def waits_to_join(self) -> bool:
+        """Whether its first step is made and not told yet."""
+        return self._rows == 1 and self._undelivered is not None and self.first_of[1] > 0
+
+    def waits_for(self, model: nn.Module) -> bool:
+        """Return whether it observes this model and knows no optimizer and no step of it yet."""
+        return self._is_by_hand and any(each is model for each in self.models) and not self._rows
+
+    def _on_gone(self, of: object) -> None:
+        """Let go of the parameters: the script has. Where the garbage collector calls this in the midst of torch or of
+        the watch itself, or in another thread, what is left to record waits for `settle`: locks may be held."""
+        if of is self._optimizer or (self._is_by_hand and of in self._models):
+            self.gone = True
+            frame = sys._getframe().f_back  # None at the end of Python
+            if not self._has_more_to_tell or (frame is not None and is_own(frame.f_code.co_filename)):
+                self.settle()
+
+    @property
+    def _has_more_to_tell(self) -> bool:
+        """Whether something was heard since the latest row."""
+        return self._step.is_heard or self._undelivered is not None or self.births.has_heard
+
+    def settle(self) -> bool:
+        """Record what is left of one that is gone, and let go of its parameters, once. Return whether that is done: it
+        is not while it is being done, which torch's own hooks hear, nor in a thread beside the one that trained it."""
+        if self._settling or (self._has_more_to_tell and not self._is_of_this_thread):
+            return self._settled
+        self._settling = True
+        try:
+            if self._has_more_to_tell:
+                self._guarded_last()
+        except FloatingPointError as fault:  # asked for, but the script has gone on
+            say(str(fault))
+        finally:
+            self.births.remove()
+            self._let_go()
+            self._trained = None
+            self._see([])
+            self._anew()
+            self._settled = True
+        return True
+
+    @property
+    def _is_of_this_thread(self) -> bool:
+        """Whether this thread trained it, or that one has ended."""
+        return self.thread == threading.get_ident() or self.thread not in {each.ident for each in threading.enumerate()}
+
+    def _let_go(self) -> None:
+        """Hold the parameters no longer, nor a copy of them. A measurement that is being made, which the end of a
+        model may interrupt, keeps its own."""
+        if self._trained is not None:
+            self.parameters = Parameters(())
+
+    def bind(self) -> bool:
+        """Find the parameters that are trained, and begin a run where they are other ones than before. Return whether
+        there are any."""
+        if self._trained is not None and self._are_as_seen():
+            return True
+        held = self.held()
+        trained = [tensor for tensor in held if tensor.requires_grad and not is_lazy(tensor)]
+        ids = tuple(map(id, trained))
+        if not ids or ids == self._refused:
+            return False
+        if ids == self._trained and not self.parameters.are_resized:
+            return True
+        self.find_models()
+        models, optimizer = self.called, self.optimizer
+        model = model_layers.together(models)
+        ordered = model_layers.in_forward_order(model, list(dict.fromkeys(trained)))
+        names = model_layers.names(model, optimizer)
+        named = [(names.get(id(tensor), f"parameter{place}"), tensor) for place, tensor in enumerate(ordered)]
+        self.deliver()
+        self._let_go()
+        try:
+            self.parameters = parameters_of(ordered)
+        except NotMeasurable as fault:
+            self._trained, self._refused = None, ids
+            self._see([])
+            self.refused = str(fault)
+            self._sink.refuse(self, self.refused)
+            return False
+        self._see(held)
+        self._device = ordered[0].device.type
+        self._training.end()
+        self._trained, self._rows, self._loop = ids, 0, HeardLoop()
+        self._training.begin()
+        self._after_step = AfterStep() if here() is not None else None
+        self.layers = model_layers.described(model, named)
+        self._shown = ModuleLayers(self.layers, MOST_LAYERS) if len(self.layers) > MOST_LAYERS else None
+        self._sink.begin(self, self.layers if self._shown is None else self._shown.layers)
+        self.births.has_told = False
+        self._anew()
+        return True
+
+    def _has_grown(self) -> bool:
+        """Return whether parameters have come to be trained beside those that were, as where a layer is unfrozen, or
+        in place of them all, or some have other sizes."""
+        assert self._trained is not None
+        self._step.was_as_seen = self._are_as_seen()
+        if self._step.was_as_seen:
+            return False
+        if self.parameters.are_resized:
+            return True
+        if self.optimizer is None:
+            return False
+        held = self.held()
+        now = [id(tensor) for tensor in held if tensor.requires_grad]
+        before = set(self._trained)
+        return bool(now) and (set(now) > before or before.isdisjoint(map(id, held)))
+
+    def has_any(self, gradients: set[int]) -> bool:
+        """Return whether one of these is the gradient of one of the parameters. They are ids of tensors that live."""
+        if self._trained is not None:
+            return any(id(tensor.grad) in gradients for tensor in self.parameters.given)
+        # no backward pass was heard of them, as where the script puts gradients there itself
+        return self.optimizer is not None and any(id(each.grad) in gradients for each in self.held()) and self.bind()
+
+    # ---- what is heard
+
+    def before_backward(self, roots: Roots) -> None:
+        self.deliver()
+        self._step.read()
+        self._marks, self._roots = None, roots
+        if self._step.is_ready:  # a further evaluation within a step, as LBFGS makes: the row describes the first
+            self._step.is_evaluated_again = True
+            return
+        if self._step.gradient is not None and self._optimizer() is None:
+            self._step_by_hand()
+        if self._trained is None:
+            self._clock = time.perf_counter()
+            if not self.bind():
+                return
+        elif not self._step.micro_batches and self._has_grown():
+            self.bind()
+        self._marks = self.parameters.marks()
+        self._training.before_backward(roots)
+        if not self._step.has_given(self._marks) and self.parameters.all_gone(self._marks):
+            if self._step.micro_batches or self._step.clip[0] != "none":  # else nothing was heard since the step before
+                broke_weights = self._throw_away()
+                self._anew()
+                self._step.birth = broke_weights
+            self.parameters.let_go()
+            self._step.scale = 1.0
+            self._loop.zeroed()
+        else:
+            self._loop.found(self._marks)
+        if self.schedules:
+            self._look_at_schedules()
+        later = self._reads_later
+        found = self.births.before_backward(
+            roots.tensors, scaled=roots.scale != 1, losses=roots.unscaled,
+            number=None if later else roots.loss, later=later,
+        )  # fmt: skip
+        self._step.birth_before, self._step.birth = self._step.birth, self._step.birth or found
+
+    def _throw_away(self) -> Provenance | None:
+        """Hear that the script has thrown gradients away that no update was made with. Return where they were born if
+        it has moved the weights by them itself, as for a step that looks ahead, and they are not finite."""
+        if not self._step.micro_batches or self._step.is_ready:
+            return None
+        self._step.has_thrown = True
+        self._training.on_discarded_gradients(finite=not self._step.is_broken and self._step.used is None)
+        if self._step.used is not None:
+            self._sink.play(self, self._step.used)
+        if self._step.is_broken and self._step.used is None:
+            found, moved = self._thrown_away(), self.parameters.weight_marks() != self._step.weights_of_pass
+            if moved:
+                return found.provenance
+            self._step.passed_over.append(found)
+        else:
+            self.births.begin_anew()
+        return None
+
+    def _thrown_away(self) -> PassedOver:
+        if self._step.birth is not None:
+            self.births.begin_anew()
+            return PassedOver(self._step.losses, self._step.birth, "", after_backward=True)
+        return PassedOver(self._step.losses, *self.births.thrown_away(), after_backward=True)
+
+    def used_elsewhere(self, by: Any) -> None:
+        """Hear that the optimizer of another observer makes a step: the gradients here may be no more than what its
+        backward pass left."""
+        self._step.used = by
+
+    def after_backward(self, roots: Roots) -> bool:
+        """Measure what a backward pass gave. Return whether it was one of these parameters."""
+        self._roots = None
+        if self._marks is None or self._trained is None:
+            return self._step.is_ready
+        moved = self.parameters.have_moved(self._marks) or (self.parameters.may_wait and self.births.came_back)
+        if not moved:  # the loss of another model
+            self._step.birth = self._step.birth_before
+            self.births.of_another()
+            return self._step.is_ready
+        step = self._step
+        self.autocast.passed(roots.tensors, self._device, first=not step.micro_batches)
+        step.begin_pass(roots.scale)
+        if not self._reads_later:
+            self._step.add_loss(loss_of(roots))
+        may_pass_by = bool(self._rows % self.options.every) and self._optimizer() is not None and step.scale == 1
+        if self._reads_later:
+            figures, loss = self.parameters.measure_gradient_later(step.scale), loss_later(roots)
+            marks = self.parameters.marks(), self.parameters.weight_marks()
+
+            def read() -> None:
+                found = loss()
+                step.add_loss(found)
+                birth = self.births.look_at_losses(found)
+                step.birth = step.birth or birth
+                step.take_figures(figures(), self.parameters, self.births, marks, may_pass_by=may_pass_by)
+
+            step.read_figures = read
+        elif may_pass_by:
+            step.gradient = self.parameters.glance_at_gradient()
+            if step.gradient.nonfinite or loss_broke(step.losses):
+                may_pass_by, step.gradient = False, self.parameters.measure_gradient(step.scale)
+        else:
+            step.gradient = self.parameters.measure_gradient(step.scale)
+        every = self.options.every
+        if (self._rows + every) % (every * LOOK_EVERY) == 0:  # the rules look at the row of this step
+            self._look_for_unused(self._marks)
+        step.used = None
+        self._training.after_backward()
+        if step.read_figures is None and step.gradient is not None:
+            step.take_figures(step.gradient, self.parameters, self.births, may_pass_by=may_pass_by)
+        if self._optimizer() is None:
+            self.parameters.keep_weights()
+        return True
+
+    @property
+    def _reads_later(self) -> bool:
+        """Whether the figures of a backward pass are read just before the update, as a GPU is still at work on them."""
+        return self.parameters.answers_later and self._optimizer() is not None
+
+    def _look_for_unused(self, before: list[int]) -> None:
+        """Keep which gradients a backward pass has left as they were. `before` are their marks before it."""
+        untouched = self.parameters.unmoved(before)
+        self._step.unused = untouched if self._step.unused is None else self._step.unused & untouched
+
+    def clipped(self, kind: str, limit: float) -> None:
+        self._step.clip = (kind, limit)
+        if self.optimizer is not None:
+            is_early = self._step.micro_batches == 0
+            gone = is_early and self.parameters.all_gone()
+            after_forward = self.births.waits_for_gradient if is_early else None
+            self._loop.clipped(limit, self._step.micro_batches, gone=gone, after_forward=after_forward)
+            self._forget_replaced()
+            if self._step.gradient is None and self._step.read_figures is None and not gone:
+                self._step.measure_unclipped(self.parameters, kind)
+
+    def after_clipping(self) -> None:
+        """Hear that gradients were clipped by their norm. Without an optimizer nothing else is heard before the
+        update."""
+        if self.optimizer is None and self._step.gradient is not None:
+            self._step.norm_by_hand = self.parameters.keep_weights_and_norm()
+        if self._step.before_clip is not None:
+            self._step.marks_of_clip = self.parameters.marks()
+
+    def was_clipped(self, kind: str, limit: float, gradients: set[int]) -> None:
+        """Hear of a clip before there was this observer."""
+        if self.has_any(gradients):
+            self._step.clip = kind, limit
+
+    def _forget_replaced(self) -> None:
+        """Forget gradients that the script has thrown away and put others there for."""
+        if self._step.has_thrown and self._step.forget_replaced(self.parameters):
+            self._training.forget_discarded()
+
+    def _look_at_schedules(self) -> None:
+        """See whether a scheduler has moved since the backward pass before."""
+        now = [getattr(found, "last_epoch", None) for each in self.schedules if (found := each()) is not None]
+        if self._step.micro_batches and now != self._epochs:
+            self._loop.scheduled(self._step.micro_batches)
+        self._epochs = now
