@@ -12,7 +12,7 @@ from torch import Tensor
 from gradstudio.core.knobs import KnobError
 from gradstudio.engine import notices
 from gradstudio.engine.models import MODELS
-from gradstudio.engine.passes import forward_backward, recording, torchscript, watching
+from gradstudio.engine.passes import forward_backward, recording, watching
 from gradstudio.engine.passes.recording import Recording
 from gradstudio.engine.passes.watching import Unrecordable, tensors_in
 from gradstudio.engine.step.losses import NAIVE
@@ -148,8 +148,8 @@ def test_memory_is_shared_by_what_is_not_needed_at_once():
     repeated = record(compute, inputs)
     places = {
         tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes()
-        for _, args, *_ in repeated.operations
-        for tensor in args
+        for operation in repeated.operations
+        for tensor in operation.args
         if isinstance(tensor, Tensor)
     }
     assert max(places.values()) < 6 * inputs.nbytes, "the sixty results in between share their places"
@@ -158,18 +158,14 @@ def test_memory_is_shared_by_what_is_not_needed_at_once():
     assert repeated.results[0].item() == compute(torch.arange(1.0, 5.0), other).item()
 
 
-@pytest.mark.parametrize("by_torch", [True, False], ids=["a program", "one by one"])
 @pytest.mark.parametrize("size", [8, 100_000])
-def test_results_that_cannot_be_told_where_are_copied_or_taken_over(size, by_torch, monkeypatch):
+def test_results_that_cannot_be_told_where_are_copied_or_taken_over(size):
     def compute(weight, x):
         folded = torch.nn.functional.conv1d(x.view(1, 1, -1), weight[:3].view(1, 1, 3))
         return (folded.squeeze() + folded.view(-1).flip(0)).square().mean()
 
-    if not by_torch:
-        monkeypatch.setattr(torchscript, "_compiled", lambda operations: None)
     one, other = torch.randn(size), torch.randn(size)
     repeated = record(compute, one)
-    assert (len(repeated._program._parts) == 1) == by_torch
     repeated.repeat([other])
     assert repeated.results[0].item() == compute(torch.arange(1.0, 5.0), other).item()
 
@@ -183,12 +179,10 @@ def test_no_memory_of_the_watched_pass_is_held():
     inputs = torch.randn(100_000)
     repeated = record(compute, inputs)
     tensors = [
-        tensor
-        for operation in repeated.operations
-        for tensor in tensors_in((operation.args, [made.place for made in operation.made]))
+        tensor for operation in repeated.operations for tensor in tensors_in((operation.args, operation.keywords))
     ]
     held = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}
-    assert len(repeated._program._parts) == 1 and sum(held.values()) < 6 * inputs.nbytes
+    assert sum(held.values()) < 6 * inputs.nbytes
 
 
 def test_a_large_result_has_its_new_values_each_time():
@@ -203,13 +197,12 @@ def test_a_large_result_has_its_new_values_each_time():
         assert torch.equal(repeated.results[1], compute(weight, inputs)[1])
 
 
-def test_what_torch_does_not_take_is_done_beside_the_rest():
+def test_what_is_taken_by_an_index_is_repeated_too():
     def compute(weight, x):
-        return (weight.tanh() * x)[x.argsort()].exp().sum()  # of indices TorchScript has another notion
+        return (weight.tanh() * x)[x.argsort()].exp().sum()
 
     one, other = torch.randn(4), torch.randn(4)
     repeated = record(compute, one)
-    assert len(repeated._program._parts) > 1
     repeated.repeat([other])
     assert repeated.results[0].item() == compute(torch.arange(1.0, 5.0), other).item()
 

@@ -160,17 +160,6 @@ WAYS: dict[str, list[Take]] = {
     ],
     "torch.ops.mkldnn._is_mkldnn_bf16_supported": [raises(torch.ops.mkldnn, "_is_mkldnn_bf16_supported")],
     "OpOverload._op": [hidden(OVERLOAD, "_op"), hidden(OVERLOAD, "_op", lambda: torch.add)],
-    "torch.jit.CompilationUnit": [
-        gone(torch.jit, "CompilationUnit"),
-        raises(torch.jit, "CompilationUnit"),
-        gives(torch.jit, "CompilationUnit", lambda text: None),
-    ],
-    "torch.jit.optimized_execution": [gone(torch.jit, "optimized_execution"), raises(torch.jit, "optimized_execution")],
-    "torch._C.ScriptList": [
-        gone(torch._C, "ScriptList"),
-        raises(torch._C, "ScriptList"),
-        gives(torch._C, "ScriptList", lambda tensors: [tensor.clone() for tensor in tensors]),
-    ],
     "torch._foreach_norm": [
         gone(torch, "_foreach_norm"),
         gives(torch, "_foreach_norm", lambda tensors, kind: [tensor.sum() for tensor in tensors]),
@@ -380,9 +369,9 @@ def test_the_doctor_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> Non
     assert [check.ok for check in doctor._torch_internals()] == [True]
     parts.forget()
     with monkeypatch.context() as without:
-        without.delattr(torch._C, "ScriptList")
+        WAYS["OpOverload._schema"][0](without)
         (check,) = doctor._torch_internals()
-    assert not check.ok and "torch._C.ScriptList is not there" in check.text and "tried with torch" in check.advice
+    assert not check.ok and "OpOverload._schema" in check.text and "tried with torch" in check.advice
 
 
 def test_what_only_takes_time_is_no_problem_of_an_installation(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -393,8 +382,8 @@ def test_what_only_takes_time_is_no_problem_of_an_installation(monkeypatch: pyte
 
 
 def test_the_command_line_says_what_is_missing(monkeypatch: pytest.MonkeyPatch, gradstudio: Any, small: Path) -> None:
-    monkeypatch.delattr(torch.jit, "CompilationUnit")
-    assert "CompilationUnit is not there" in (answer := gradstudio("run", small, "--steps", 9)).err
+    WAYS["OpOverload._schema"][0](monkeypatch)
+    assert "OpOverload._schema" in (answer := gradstudio("run", small, "--steps", 9)).err
     assert answer.code == 0
 
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from gradstudio.engine.passes.flat import ALIGNED
-from gradstudio.engine.passes.torchscript import LET_GO, Made, Operation, Program, Standing
-from gradstudio.engine.passes.watching import Call, Unrecordable, Watch, storage_of, with_each, writing_form
+from gradstudio.engine.passes.watching import Call, Unrecordable, Watch, called, storage_of, with_each, writing_form
 from gradstudio.engine.torch_internals import seen_operations
 
 COPIED = 1 << 16  # bytes; a larger result is taken over where it lies, as copying it would take longer
@@ -27,13 +27,18 @@ _OF_SHAPES = {"zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "
 _EMPTY = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
 
 
-def _copied(inputs: Tensor, place: Tensor) -> Operation:
-    return Operation(Tensor.copy_, (place, inputs), name="aten.copy_")
+# A tensor that stands for a result which an operation makes in new memory each time; and, if it is only a part of the
+# result, its size, stride and offset there.
+Standing = tuple[Tensor, tuple[Sequence[int], Sequence[int], int] | None]
+
+
+def _copied(inputs: Tensor, place: Tensor) -> partial[Any]:
+    return partial(Tensor.copy_, place, inputs)
 
 
 # Operations that torch does by another one, which can write to a given place.
-_SAME: dict[str, Callable[[Tensor, Tensor], Operation]] = {
-    "relu": lambda inputs, place: Operation(torch.clamp_min, (inputs, 0), {"out": place}, "aten.clamp_min"),
+_SAME: dict[str, Callable[[Tensor, Tensor], partial[Any]]] = {
+    "relu": lambda inputs, place: partial(torch.clamp_min, inputs, 0, out=place),
     "clone": _copied,
     "_to_copy": _copied,
 }
@@ -86,12 +91,9 @@ class Recording:
         self.operations = [repeated for number, call in enumerate(calls) for repeated in places.repeated(number, call)]
         self.operations += [_copied(places.of(grad), target) for grad, target in copied]
         missing = [target for grad, target in zip(found, grads, strict=True) if grad is None]
-        self.operations += [Operation(Tensor.zero_, (target,), name="aten.zero_") for target in missing]
+        self.operations += [partial(Tensor.zero_, target) for target in missing]
         for standing in places.taken_over.values():
             _let_go(standing)  # so that no memory of the watched pass is held
-        self._program = Program(
-            self.operations, whole=not any(storage_of(result) in places.taken_over for result in results)
-        )
 
     def repeat(self, inputs: Sequence[Tensor]) -> None:
         """Repeat the pass on these inputs, which must have the recorded shapes."""
@@ -99,7 +101,8 @@ class Recording:
         # a gradient anyway.
         for own, new in zip(self._inputs, inputs, strict=True):
             own.copy_(new)
-        self._program.run()
+        for operation in self.operations:
+            operation()
 
 
 class Repeated(Protocol):
@@ -216,16 +219,16 @@ class _Places:
             self._moved[described] = self._at_its_place(tensor)
         return self._moved[described]
 
-    def repeated(self, number: int, call: Call) -> Iterator[Operation]:
+    def repeated(self, number: int, call: Call) -> Iterator[partial[Any]]:
         """Yield the operations that repeat the call of that number, and free what was taken over and has no later
         use."""
         again = self._again(call)
         if again is not None:
             yield again
         for key in self._ending[number]:
-            yield Operation(_let_go, (self.taken_over[key],), name=LET_GO)
+            yield partial(_let_go, self.taken_over[key])
 
-    def _again(self, call: Call) -> Operation | None:
+    def _again(self, call: Call) -> partial[Any] | None:
         declared = call.declared
         if declared.makes_view or call.name in _EMPTY:
             return None
@@ -233,23 +236,17 @@ class _Places:
         if not declared.is_mutable and all(key in self._constant for key in made):
             return None  # a view of a tensor that has its place, or a constant
         args, kwargs = with_each((call.args, call.kwargs), self.of)
-        function, name = seen_operations.direct(call.function), declared.scripted_name
         if declared.is_mutable:
-            return Operation(function, args, kwargs, name)
+            return partial(called(call.function), *args, **kwargs)
         places = [self.of(result) for result in call.results]
         if call.name in _SAME:
             return _SAME[call.name](args[0], places[0])
         if not _writes(call):
             standing = [self.taken_over.get(key) for key in call.made_in]
-            keeping = _keeping(function, list(zip(places, standing, strict=True)))
-            if len(call.positions) != len(places) or not declared.gives_tensors:
-                return Operation(keeping, args, kwargs)  # some of its results are lists
-            return Operation(
-                keeping, args, kwargs, name, tuple(map(Made, call.positions, places, standing)), declared.results
-            )
+            return partial(_keeping(called(call.function), list(zip(places, standing, strict=True))), *args, **kwargs)
         writing, names = writing_form(call.function)
         assert writing is not None
-        return Operation(writing, args, kwargs | dict(zip(names, places, strict=True)), name)
+        return partial(writing, *args, **(kwargs | dict(zip(names, places, strict=True))))
 
     def _at_its_place(self, tensor: Tensor) -> Tensor:
         if storage_of(tensor) in self.taken_over:

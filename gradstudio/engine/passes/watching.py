@@ -14,6 +14,12 @@ from gradstudio.engine.torch_internals import seen_operations
 
 MOST = 1 << 28  # bytes that a watched pass may take; arithmetic takes nearly all the time of a larger one
 
+# Operations that most passes are made of, and that torch has a function for.
+_FUNCTIONS = {
+    "add", "add_", "addmm", "argmax", "baddbmm", "bmm", "div", "div_", "eq", "exp", "log", "mean", "mm", "mul",
+    "mul_", "neg", "rsqrt", "sigmoid", "sqrt", "square", "stack", "sub", "sub_", "sum", "tanh",
+}  # fmt: skip
+
 # Operations that write intermediate values to the place of their result, and change its shape for that.
 _RESIZING = {"mse_loss"}
 
@@ -26,15 +32,12 @@ class Declaration(NamedTuple):
     """What the declaration of an operation says, read once: torch takes some microseconds for each of these."""
 
     name: str  # without namespace and overload, such as "mm"
-    scripted_name: str  # as TorchScript has it, such as "aten.mm"
     changes: tuple[tuple[int, str, Any], ...]  # arguments that it changes: position, name, default
     is_mutable: bool
     makes_view: bool  # changes what part of its memory a tensor shows
     draws: bool  # random numbers
     has_shape_of_data: bool
     depends_on_data: bool  # gives Python a value
-    results: int
-    gives_tensors: bool  # whether each result is one tensor
 
 
 @lru_cache(None)
@@ -47,26 +50,21 @@ def declaration(function: Any) -> Declaration:
         if argument.alias_info is not None and argument.alias_info.is_write
     ]
     return Declaration(
-        schema.name.removeprefix("aten::"), schema.name.replace("::", "."), tuple(changed), schema.is_mutable,
-        torch.Tag.inplace_view in tags, torch.Tag.nondeterministic_seeded in tags,
-        torch.Tag.dynamic_output_shape in tags, torch.Tag.data_dependent_output in tags,
-        len(schema.returns), all(str(each.type) == "Tensor" for each in schema.returns),
+        schema.name.removeprefix("aten::"), tuple(changed), schema.is_mutable, torch.Tag.inplace_view in tags,
+        torch.Tag.nondeterministic_seeded in tags, torch.Tag.dynamic_output_shape in tags,
+        torch.Tag.data_dependent_output in tags,
     )  # fmt: skip
 
 
 class Call:
     """One operation that torch did. `taken` is every tensor in the arguments, `results` are those that are not None;
-    `taken_in` and `made_in` say in which memory each of them lies (`storage_of`). `positions`: where the results stand
-    among all results, if none of these is a list."""
+    `taken_in` and `made_in` say in which memory each of them lies (`storage_of`)."""
 
-    __slots__ = ("args", "declared", "function", "kwargs", "made_in", "positions", "results", "taken", "taken_in")
+    __slots__ = ("args", "declared", "function", "kwargs", "made_in", "results", "taken", "taken_in")
 
-    def __init__(
-        self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], results: list[Tensor],
-        positions: tuple[int, ...] = (),
-    ) -> None:  # fmt: skip
+    def __init__(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], results: list[Tensor]) -> None:
         self.function, self.args, self.kwargs = function, args, kwargs  # `function` is from torch.ops.aten
-        self.results, self.positions = results, positions
+        self.results = results
         self.declared = declaration(function)
         self.taken = tensors_in((args, kwargs))
         self.taken_in = [storage_of(tensor) for tensor in self.taken]
@@ -128,10 +126,8 @@ class Watch(SeesOperations):
         # As they are now: the operation may change their shapes.
         taken_args, taken_kwargs = with_each((args, kwargs), Tensor.detach)
         results = function(*args, **kwargs)
-        given = results if isinstance(results, (tuple, list)) else (results,)
-        positions = tuple(number for number, result in enumerate(given) if isinstance(result, Tensor))
         kept = [result.detach() for result in tensors_in(results)]
-        self.calls.append(Call(function, taken_args, taken_kwargs, kept, positions))
+        self.calls.append(Call(function, taken_args, taken_kwargs, kept))
         self._check(self.calls[-1])
         return results
 
@@ -171,8 +167,18 @@ def writing_form(function: Any) -> tuple[Callable[..., Any] | None, list[str]]:
             and others == [each for each in wanted if each in others]
             and not lacking - known
         ):
-            return (None, []) if declaration(function).name in _RESIZING else (seen_operations.direct(form), outs)
+            return (None, []) if declaration(function).name in _RESIZING else (called(form), outs)
     return None, []
+
+
+def called(function: Any) -> Callable[..., Any]:
+    """Return what repeats an operation in the least time: torch reads the arguments of its own functions for Python in
+    half the time that those of an operation from torch.ops take."""
+    name = declaration(function).name
+    outs = [argument.name for argument in seen_operations.schema(function).arguments if argument.is_out]
+    if name in _FUNCTIONS and outs in ([], ["out"]):
+        return getattr(Tensor if name.endswith("_") else torch, name)
+    return seen_operations.direct(function)
 
 
 def with_each(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:

@@ -12,7 +12,6 @@ from gradstudio.engine.torch_internals import (
     plain_floats,
     plain_optimizers,
     process_groups,
-    scripts,
     seen_operations,
     tensor_lists,
 )
@@ -21,7 +20,6 @@ from gradstudio.engine.torch_internals.internal import Internal
 _FILES = (
     seen_operations,
     memory_and_work,
-    scripts,
     tensor_lists,
     plain_floats,
     plain_optimizers,
@@ -63,6 +61,5 @@ def problems() -> list[str]:
 def forget() -> None:
     """Try every part again at its next use."""
     plain_optimizers.without_compiler.cache_clear()
-    scripts.script.cache_clear()
     for each in INTERNALS:
         each.forget()
