@@ -1,5 +1,6 @@
 """Training; nothing else but watching/ imports torch: trainer.py has the step, step/ its parts, models/ and
-tasks/ what is trained on what, gauges/ what is measured, passes/ how a forward and backward pass is made fast.
+tasks/ what is trained on what, gauges/ what is measured of it, probes/ what is measured on demand, passes/ how a
+forward and backward pass is made fast.
 May use core; never session or gui."""
 
 import os

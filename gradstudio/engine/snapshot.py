@@ -16,6 +16,7 @@ from torch import Tensor
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.studio_file import StudioFile
 from gradstudio.engine.step import loss_scale, optimizers
+from gradstudio.engine.step.checks import Requests
 from gradstudio.engine.tasks.task import Dataset
 from gradstudio.engine.trainer import Trainer
 
@@ -70,7 +71,7 @@ class Snapshot:
         trainer.settle()  # rows that nobody read are of steps that are undone
         trainer.experiment = self.experiment
         trainer.step, trainer.taken, trainer.passed = self.step, self.taken, self.passed
-        trainer.ask_for_nothing()
+        trainer.requests = Requests()
         trainer.moved &= torch.equal(trainer.flat.weights.data, self.weights)
         trainer.flat.weights.data.copy_(self.weights)
         for index, parameter in enumerate(trainer.flat.parameters):

@@ -19,7 +19,7 @@ def difference(build, *knobs, step=2):
     trainer = build(*knobs)
     steps = trainer.steps()
     list(islice(steps, step))
-    trainer.compare_next = True
+    trainer.requests.compare = True
     return next(steps).joined_difference
 
 
@@ -91,7 +91,7 @@ def test_comparing_leaves_no_trace(build, knobs):
     for step, (one, other) in enumerate(islice(zip(watched.steps(), plain.steps(), strict=False), 5)):
         assert (one.loss, one.grad_norm, one.weight_norm) == (other.loss, other.grad_norm, other.weight_norm)
         assert (one.joined_difference is not None) == (step == 3)
-        watched.compare_next = step == 2
+        watched.requests.compare = step == 2
     for one, other in zip(watched.model.buffers(), plain.model.buffers(), strict=True):
         assert torch.equal(one, other)
 
@@ -102,7 +102,7 @@ def test_a_large_batch_that_does_not_fit_is_said_and_the_step_is_made(build, mon
 
     watched, plain = build(FOUR), build(FOUR)
     monkeypatch.setattr(checks, "gradient_of", full)
-    watched.compare_next = True
+    watched.requests.compare = True
     row, other = next(watched.steps()), next(plain.steps())
     assert (row.loss, row.grad_norm) == (other.loss, other.grad_norm)
     assert row.joined_difference is None and "does not fit into memory" in row.joined_problem

@@ -39,7 +39,7 @@ def test_training_is_the_same_to_the_last_bit_with_and_without(texts: list[str])
     for step, one, other in zip(range(30), watched.steps(), alone.steps(), strict=False):
         assert (one.loss, one.grad_norm, one.update_ratio) == (other.loss, other.grad_norm, other.update_ratio), step
         assert (one.activations is not None) == (one.accumulated is not None) == (step in (1, 8, 27))
-        watched.sample_activations_next = watched.check_accumulation_next = step in (0, 7, 26)
+        watched.requests.activations = watched.requests.accumulation = step in (0, 7, 26)
     assert all(
         torch.equal(mine, its)
         for mine, its in zip(watched.model.state_dict().values(), alone.model.state_dict().values(), strict=True)
@@ -50,14 +50,14 @@ def test_the_time_after_an_episode_is_not_measured() -> None:
     """Its states are zeros, which saturate nothing, and most of a batch where the pole falls at once."""
     wild = ["model.kind=policy", "problem.task=pole", "model.activation=tanh", "model.init_gain=1e6"]
     trainer = Trainer(Experiment().with_texts([*SMALL, *wild]))
-    trainer.sample_activations_next = True
+    trainer.requests.activations = True
     assert all(layer.saturated > 0.99 for layer in next(trainer.steps()).activations.layers)
 
 
 @pytest.mark.parametrize("texts", KINDS.values(), ids=KINDS)
 def test_every_layer_is_there_under_the_name_of_its_weight(texts: list[str]) -> None:
     trainer = Trainer(Experiment().with_texts([*SMALL, *texts]))
-    trainer.sample_activations_next = True
+    trainer.requests.activations = True
     found = next(trainer.steps()).activations
     assert found.step == 0 and len(found.layers) == (4 if "model.kind=gan" in texts else 2)
     names = [layer.name for layer in trainer.layers]
@@ -111,6 +111,6 @@ def test_what_accumulates_is_the_mean_of_the_micro_batches(dtype: str, norm: str
         ("drop_last_micro_batches", 0.2),
     ):
         trainer = Trainer(Experiment().with_texts([*texts, *([f"mistakes.{mistake}=true"] if mistake else [])]))
-        trainer.check_accumulation_next = True
+        trainer.requests.accumulation = True
         found = next(trainer.steps()).accumulated
         assert (found.difference > found.tolerance) == bool(mistake) and found.difference >= least, mistake

@@ -15,7 +15,7 @@ RARE = ["problem.imbalance=20", "loss.class_weights=balanced", "model.width=16",
 
 
 def first(trainer: Trainer, *, compared: bool = True):
-    trainer.compare_next = trainer.check_accumulation_next = compared
+    trainer.requests.compare = trainer.requests.accumulation = compared
     return next(trainer.steps())
 
 

@@ -13,8 +13,8 @@ from torch.nn import functional as F
 from gradstudio.core.cliff import DOWN, LEFT, Cliff, landing_at, length_of, max_norm_of
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.gauge_samples import Unmeasurable
-from gradstudio.engine.gauges.on_demand import cliff_slice
-from gradstudio.engine.gauges.on_demand.stand_in_model import batches_to_come
+from gradstudio.engine.probes import cliff_slice
+from gradstudio.engine.probes.stand_in_model import batches_to_come
 from gradstudio.engine.trainer import Trainer
 
 SMALL = {

@@ -13,8 +13,8 @@ from torch.func import functional_call
 
 from gradstudio.core.experiment import KNOBS, Experiment
 from gradstudio.core.gauge_samples import AT, CLIPPED_BY, KEPT, LOWEST, NAMES, ClippedGradient, Unmeasurable, fits, kept
-from gradstudio.engine.gauges.on_demand import OnDemandGauges, exponents, noise_scale, sharpness
-from gradstudio.engine.gauges.on_demand.stand_in_model import Standin, batches_to_come, gauge_batch
+from gradstudio.engine.probes import OnDemandGauges, exponents, noise_scale, sharpness
+from gradstudio.engine.probes.stand_in_model import Standin, batches_to_come, gauge_batch
 from gradstudio.engine.snapshot import Snapshot
 from gradstudio.engine.trainer import Trainer
 
@@ -118,7 +118,7 @@ def test_nothing_that_is_measured_leaves_a_hook_on_the_model(kind: str) -> None:
     one, gauges = after(1, *KINDS[kind])
     before = hooks(one)
     assert len(before) > len(list(one.model.modules()))
-    one.test_next = one.sample_activations_next = one.compare_next = True
+    one.requests.test = one.requests.activations = one.requests.compare = True
     one.advance()
     for name in NAMES:
         measured(gauges, name)

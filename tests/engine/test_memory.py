@@ -95,7 +95,7 @@ def test_many_micro_batches_are_refused_before_they_are_drawn(monkeypatch: pytes
 def test_a_large_batch_that_does_not_fit_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "UNCHECKED", 0)
     trainer = Trainer(experiment("mlp", "accumulation.steps=4"))
-    trainer.compare_next = True
+    trainer.requests.compare = True
     monkeypatch.setattr(memory, "free", lambda: 3 * trainer._kept)
     row = next(trainer.steps())
     assert row.joined_difference is None

@@ -21,10 +21,10 @@ from gradstudio.core.knobs import KnobError
 from gradstudio.core.studio_file import StudioFileError
 from gradstudio.core.unknown import is_known
 from gradstudio.engine import runtime
-from gradstudio.engine.gauges.on_demand import OnDemandGauges
 from gradstudio.engine.models.state import state_kept
 from gradstudio.engine.own_model import check, line_at_work, shared_state, torch_itself, trees
 from gradstudio.engine.own_model.program import WENT_ON
+from gradstudio.engine.probes import OnDemandGauges
 from gradstudio.engine.provenance_search import explain
 from gradstudio.engine.snapshot import Snapshot
 from gradstudio.engine.trainer import Trainer
@@ -60,7 +60,7 @@ def test_no_pass_beside_the_training_counts_in_a_model_that_counts_its_passes(tm
     made = trainer(tmp_path, "accumulation.steps=2", text=text)
     assert (made.model.calls, made.model.cache) == (0, None)
     losses(made, 3)
-    made.check_accumulation_next = True
+    made.requests.accumulation = True
     losses(made, 1)
     assert made.model.calls == 8
 
@@ -100,7 +100,7 @@ def test_torchs_global_generator_is_left_as_it_was(tmp_path: Path) -> None:
     torch.manual_seed(5)
     before = torch.get_rng_state()
     made = trainer(tmp_path)
-    made.check_accumulation_next = made.sample_activations_next = made.test_next = made.compare_next = True
+    made.requests.accumulation = made.requests.activations = made.requests.test = made.requests.compare = True
     losses(made)
     assert torch.equal(torch.get_rng_state(), before)
 
@@ -111,8 +111,8 @@ def test_what_is_measured_beside_a_step_leaves_no_trace(tmp_path: Path) -> None:
     gauges = OnDemandGauges(watched)
     found = []
     for _ in expected:
-        watched.check_accumulation_next = watched.sample_activations_next = watched.test_next = True
-        watched.compare_next = True
+        watched.requests.accumulation = watched.requests.activations = watched.requests.test = True
+        watched.requests.compare = True
         row = next(watched.steps())
         found.append(row.loss)
         assert "studio file" in row.joined_problem
@@ -195,7 +195,7 @@ def test_no_check_of_a_step_changes_what_a_model_keeps(tmp_path: Path) -> None:
     expected = losses(plain)
     gauges, found = OnDemandGauges(watched), []
     for _ in expected:
-        watched.check_accumulation_next = True
+        watched.requests.accumulation = True
         row = next(watched.steps())
         found.append(row.loss)
         assert row.accumulated is not None and row.accumulated.difference < 1e-6
@@ -229,7 +229,7 @@ def test_no_check_changes_the_weights_that_are_trained(tmp_path: Path) -> None:
     expected = losses(plain, 3)
     plain.experiment = plain.experiment.with_value("precision.dtype", "bf16")  # without the check
     expected += losses(plain, 3)
-    watched.check_accumulation_next = True
+    watched.requests.accumulation = True
     found = losses(watched, 3)
     watched.change("precision.dtype", "bf16")
     assert [*found, *losses(watched, 3)] == expected
@@ -252,7 +252,7 @@ def test_what_works_in_a_backward_pass_alone_is_trained_and_checked(tmp_path: Pa
     assert check.fault(preset(tmp_path, REENTRANT).experiment) == ""
     made = trainer(tmp_path, "accumulation.steps=2", text=REENTRANT)
     assert not made.flat.gradients.any()
-    made.check_accumulation_next = True
+    made.requests.accumulation = True
     row = next(made.steps())
     assert row.accumulated is not None and row.accumulated.difference < 1e-6
 

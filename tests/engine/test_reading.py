@@ -151,13 +151,13 @@ def test_a_step_that_the_host_has_to_look_at_is_read_at_once(pair, knobs):
     check(pair, *knobs)
 
 
-@pytest.mark.parametrize("asked", ["compare_next", "check_accumulation_next", "sample_activations_next"])
+@pytest.mark.parametrize("asked", ["compare", "accumulation", "activations"])
 def test_what_is_asked_for_comes_in_its_place(pair, asked):
     direct, late = pair("accumulation.steps=2")
     found: list[list[Row]] = [[], []]
     for step in range(STEPS):
         for trainer, rows in zip((direct, late), found, strict=True):
-            setattr(trainer, asked, step == 6)
+            setattr(trainer.requests, asked, step == 6)
             rows += trainer.advance()
     check_rows(found[1] + late.settle(), found[0])
     assert [

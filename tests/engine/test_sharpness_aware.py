@@ -70,11 +70,11 @@ def test_an_overflow_in_the_first_passes_is_skipped_and_leaves_the_weights(build
 
 def test_what_was_asked_for_is_compared_where_the_gradient_is_taken(build):
     trainer = build("optimizer.sam_rho=0.3", "accumulation.steps=3")
-    trainer.compare_next = trainer.check_accumulation_next = True
+    trainer.requests.compare = trainer.requests.accumulation = True
     row = next(trainer.steps())
     assert row.joined_difference < 1e-5 and row.accumulated.difference <= row.accumulated.tolerance
     trainer.change("mistakes.unscaled_accumulation", True)
-    trainer.compare_next = True
+    trainer.requests.compare = True
     assert next(trainer.steps()).joined_difference > 1
 
 

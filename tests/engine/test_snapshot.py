@@ -381,7 +381,7 @@ def test_random_courses_are_taken_back_and_repeated(build):
 def test_a_measurement_that_was_asked_for_is_not_made_elsewhere(build):
     trainer = build("accumulation.steps=2")
     taken = Snapshot.take(trainer)
-    trainer.compare_next = trainer.check_accumulation_next = trainer.sample_activations_next = True
+    trainer.requests.compare = trainer.requests.accumulation = trainer.requests.activations = True
     taken.restore(trainer)
     row = next(trainer.steps())
     assert row.joined_difference is row.accumulated is row.activations is None

@@ -25,7 +25,7 @@ Build = Callable[..., Trainer]
 def rows(trainer: Trainer, steps: int, tested: Callable[[int], bool]) -> list[Row]:
     found = []
     for step in range(steps):
-        trainer.test_next = tested(step)
+        trainer.requests.test = tested(step)
         found += trainer.advance()
     return found + trainer.settle()
 
@@ -62,7 +62,7 @@ def test_the_column_is_what_plain_torch_computes(build: Build) -> None:
     trainer = build("model.norm=batch", "optimizer.lr=0.5")
     images, labels = images_and_labels()
     for step in range(6):
-        trainer.test_next = step in (0, 5)
+        trainer.requests.test = step in (0, 5)
         seen = head_inputs(trainer, images)
         before = seen @ trainer.model.head.weight.detach().T + trainer.model.head.bias.detach()
         alike = cosine_of_pairs(seen)

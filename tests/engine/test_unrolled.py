@@ -11,9 +11,9 @@ from torch.nn import functional as F
 
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.gauge_samples import Unmeasurable
-from gradstudio.engine.gauges.on_demand import unrolled
-from gradstudio.engine.gauges.on_demand.stand_in_model import batches_to_come
 from gradstudio.engine.models.rnn import run_layer, weights_of
+from gradstudio.engine.probes import unrolled
+from gradstudio.engine.probes.stand_in_model import batches_to_come
 from gradstudio.engine.trainer import Trainer
 
 SMALL = {

@@ -12,7 +12,7 @@ from pytestqt.qtbot import QtBot
 from waiting import LONG
 
 from gradstudio.core.cliff import ACROSS, DOWN, LEFT, UP, Cliff, Landing, length_of
-from gradstudio.engine.gauges.on_demand import cliff_slice
+from gradstudio.engine.probes import cliff_slice
 from gradstudio.gui.plots.cliff_page import CliffPage
 from gradstudio.gui.theme import theme
 from gradstudio.gui.window import Window

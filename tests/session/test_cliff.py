@@ -11,7 +11,7 @@ from waiting import PATIENCE, join, until
 from gradstudio.core import presets
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.presets import Preset
-from gradstudio.engine.gauges.on_demand import cliff_slice
+from gradstudio.engine.probes import cliff_slice
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.snapshots import Snapshots
 from gradstudio.session.running.cliff_sampling import CliffSampler, step_to_look_at

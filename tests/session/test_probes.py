@@ -15,7 +15,7 @@ from gradstudio.core.experiment import Experiment
 from gradstudio.core.gauge_samples import NAMES, Exponents, Logits, NoiseScale, Overshoot, Shares, Sharpness
 from gradstudio.core.history import COLUMNS
 from gradstudio.core.presets import Preset
-from gradstudio.engine.gauges import on_demand
+from gradstudio.engine import probes
 from gradstudio.engine.trainer import Trainer
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_writer import RunWriter
@@ -119,13 +119,13 @@ def test_they_take_a_tenth_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
     costs = dict(zip(NAMES, (0.002, 0.03, 0.01, 0.05, 0.01, 0.004), strict=True))
     monkeypatch.setattr(gauge_sampling, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
-    measure = on_demand.OnDemandGauges.measure
+    measure = probes.OnDemandGauges.measure
 
-    def timed(self: on_demand.OnDemandGauges, name: str) -> object:
+    def timed(self: probes.OnDemandGauges, name: str) -> object:
         clock[0] += costs[name]
         return measure(self, name)
 
-    monkeypatch.setattr(on_demand.OnDemandGauges, "measure", timed)
+    monkeypatch.setattr(probes.OnDemandGauges, "measure", timed)
     run = new_run(run__steps=10**6)
     trainer, sampler, spent = Trainer(run.experiment), GaugeSampler(RunWriter(run)), 0.0
     sampler.want(frozenset(NAMES))
@@ -146,7 +146,7 @@ def test_an_exception_in_a_gauge_is_a_message_and_no_end(monkeypatch: pytest.Mon
     def broken(*_: object) -> None:
         raise RuntimeError("no kernel for that\nand much more")
 
-    monkeypatch.setattr(on_demand.sharpness, "largest", broken)
+    monkeypatch.setattr(probes.sharpness, "largest", broken)
     run = new_run()
     worker = Worker(run)
     worker.send(WatchGauges(frozenset(NAMES)))

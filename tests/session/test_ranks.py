@@ -163,7 +163,7 @@ def test_live_knobs_reach_every_rank_and_a_refused_one_none(right: Rows) -> None
             trainer.change("optimizer.lr", -1.0)
         trainer.change("accumulation.steps", 2)
         trainer.change("optimizer.lr", 0.01)
-        trainer.compare_next = True
+        trainer.requests.compare = True
         rows += [row for _ in range(11) for row in trainer.advance()]
     finally:
         trainer.close()

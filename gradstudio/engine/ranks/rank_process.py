@@ -104,7 +104,7 @@ def _answer(trainer: Any, word: str, what: Any) -> tuple[str, Any]:
     """Do what is asked."""
     match word:
         case "step":
-            trainer.test_next, trainer.sample_activations_next = what if trainer.rank == 0 else (False, False)
+            trainer.requests.test, trainer.requests.activations = what if trainer.rank == 0 else (False, False)
             row = trainer.advance()[0]
             shared = row if trainer.rank == 0 else None
             return "done", (shared, trainer.own_loss(row), trainer.counted(row.accuracy), trainer.figures(row))

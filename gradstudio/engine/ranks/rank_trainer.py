@@ -180,7 +180,7 @@ class RankTrainer(Trainer):
         before, self._left = self._reductions, self._left - 1
         forward, backward = self._contexts()
         if self.alone_with is not None:
-            loss, figures = self._compute(*batch, divisor=divisor)
+            loss, figures = self.compute(*batch, divisor=divisor)
             loss.backward()
             self.flat.cleared = False
             return figures.detach()
@@ -189,7 +189,7 @@ class RankTrainer(Trainer):
         with forward:
             self.called, self._link.on = self._parallel, True
             try:
-                loss, figures = self._compute(*batch, divisor=divisor)
+                loss, figures = self.compute(*batch, divisor=divisor)
             finally:
                 self.called, self._link.on = self.model, False
             with backward:

@@ -20,6 +20,7 @@ from gradstudio.core.text import listed
 from gradstudio.core.unknown import UNKNOWN, is_known, known
 from gradstudio.engine.ranks import collectives
 from gradstudio.engine.ranks.crew import Crew, Stopped
+from gradstudio.engine.step.checks import Requests
 
 NOT_JOINED = "not compared: each rank has only its share of the batch"
 
@@ -33,8 +34,7 @@ class RankedTrainer:
         self.experiment = experiment
         self.subject = SimpleNamespace(judged=True)
         self.step = 0
-        self.compare_next = self.check_accumulation_next = False
-        self.sample_activations_next = self.test_next = False
+        self.requests = Requests()  # of the next step
         placement = collectives.placement(experiment.run.device, experiment.distributed.ranks)
         self.notice = placement.notice  # of where they train; "" without
         self._crew = Crew(experiment, stopped, placement)
@@ -68,8 +68,8 @@ class RankedTrainer:
         """Make one step on every rank, and return its row; none where the run was stopped in it."""
         if self._failure is not None:
             raise self._failure
-        compare, self.compare_next = self.compare_next, False
-        asked = (self.test_next, self.sample_activations_next)
+        compare, self.requests.compare = self.requests.compare, False
+        asked = (self.requests.test, self.requests.activations)
         self._crew.step = self.step
         try:
             answers = self._crew.ask_all("step", asked)
@@ -78,7 +78,7 @@ class RankedTrainer:
             if isinstance(why, Stopped):
                 return []
             raise
-        self.test_next = self.sample_activations_next = self.check_accumulation_next = False
+        self.requests = Requests()
         self.step += 1
         return [self._joined(answers, NOT_JOINED if compare else "")]
 

@@ -81,3 +81,18 @@ def _if_it_fits() -> Iterator[None]:
 
 
 NO_CHECKS = Checks()
+
+
+@dataclass
+class Requests:
+    """What is asked of the next step alone. `compare`: the gradient of the micro-batches joined into one;
+    `accumulation`: the mean of their own gradients; `activations`: a sample of them; `test`: the test set."""
+
+    compare: bool = False
+    accumulation: bool = False
+    activations: bool = False
+    test: bool = False
+
+    @property
+    def any(self) -> bool:
+        return self.compare or self.accumulation or self.activations or self.test

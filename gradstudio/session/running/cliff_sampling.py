@@ -22,7 +22,7 @@ class CliffSampler(StepSampler):
         self.cliff: Cliff | None = None
 
     def measure(self) -> None:
-        from gradstudio.engine.gauges.on_demand import cliff_slice
+        from gradstudio.engine.probes import cliff_slice
 
         trainer = self.trainer_before(ahead=1)  # which also knows the update before
         if trainer is None:

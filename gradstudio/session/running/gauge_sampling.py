@@ -14,7 +14,7 @@ from gradstudio.core.gauge_samples import NAMES, Unmeasurable
 from gradstudio.session.record.run_writer import RunWriter
 
 if TYPE_CHECKING:
-    from gradstudio.engine.gauges.on_demand import OnDemandGauges
+    from gradstudio.engine.probes import OnDemandGauges
     from gradstudio.engine.trainer import Trainer
 
 SHARE = 0.1  # of the time that passes, for all gauges together
@@ -84,7 +84,7 @@ class GaugeSampler:
             if ranks_allowed.several(trainer.experiment):
                 raise Unmeasurable(NO_MODEL)
             if self._prober is None:
-                from gradstudio.engine.gauges.on_demand import OnDemandGauges
+                from gradstudio.engine.probes import OnDemandGauges
 
                 self._prober = OnDemandGauges(trainer)
             value = self._prober.measure(name)

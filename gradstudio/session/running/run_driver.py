@@ -176,7 +176,7 @@ class RunDriver:
 
     def compare(self) -> None:
         """Let the next step also compute the gradient of its micro-batches joined into one."""
-        self._ready.compare_next = True
+        self._ready.requests.compare = True
 
     def step(self, status: Status) -> None:
         """Make one optimizer step; the run has this status meanwhile."""
@@ -190,7 +190,7 @@ class RunDriver:
                 self.settle()
                 if self.outcome is not None:
                     return
-            trainer.compare_next |= trainer.step in self._compare_at
+            trainer.requests.compare |= trainer.step in self._compare_at
             self._measure_if_due(trainer)
             self.writer.set_status(status)
             if gauge:
@@ -312,13 +312,13 @@ class RunDriver:
     def _measure_if_due(self, trainer: Trainer) -> None:
         """Ask the next step for what is measured now and then: activations, the test set, and once in every way of
         accumulating whether the sum is right."""
-        trainer.sample_activations_next = trainer.step % SAMPLE_EVERY == 0
+        trainer.requests.activations = trainer.step % SAMPLE_EVERY == 0
         knobs = self.run.in_force
         if knobs is not self._looked_at:
             self._looked_at, self._accumulating = knobs, _way_of_accumulating(knobs)
             self._test_every = trainer.test_interval
-        trainer.test_next = trainer.step % self._test_every == 0
-        trainer.check_accumulation_next = knobs.accumulation.steps > 1 and self._accumulating != self._accumulation
+        trainer.requests.test = trainer.step % self._test_every == 0
+        trainer.requests.accumulation = knobs.accumulation.steps > 1 and self._accumulating != self._accumulation
 
     def end(self, *, leaving: bool) -> None:
         """Tell the run how it ended, once. A run that is stopped to be left has no time for the test set."""

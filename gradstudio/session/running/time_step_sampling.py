@@ -16,7 +16,7 @@ class TimeStepSampler(StepSampler):
         self.sample: TimeSteps | None = None
 
     def measure(self) -> None:
-        from gradstudio.engine.gauges.on_demand import unrolled
+        from gradstudio.engine.probes import unrolled
 
         trainer = self.trainer_before()
         if trainer is None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import torch
 
 from gradstudio.core.gauge_samples import AT, Overshoot, Unmeasurable, fits
-from gradstudio.engine.gauges.on_demand.stand_in_model import Standin
+from gradstudio.engine.probes.stand_in_model import Standin
 from gradstudio.engine.tasks.task import Batch
 from gradstudio.engine.trainer import Trainer
 

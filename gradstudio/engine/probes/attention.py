@@ -11,8 +11,8 @@ from torch import Tensor
 
 from gradstudio.core.combinations import CLASSES
 from gradstudio.core.gauge_samples import Logits, Unmeasurable
-from gradstudio.engine.gauges.on_demand.stand_in_model import Standin
 from gradstudio.engine.models.transformer import Attention
+from gradstudio.engine.probes.stand_in_model import Standin
 from gradstudio.engine.tasks.task import Batch
 from gradstudio.engine.trainer import Trainer
 

@@ -17,8 +17,8 @@ from gradstudio.core.gauge_samples import (
     Unmeasurable,
     Value,
 )
-from gradstudio.engine.gauges.on_demand import attention, clip_microscope, exponents, noise_scale, overshoot, sharpness
-from gradstudio.engine.gauges.on_demand.stand_in_model import Standin, batches_to_come, gauge_batch, recurrent
+from gradstudio.engine.probes import attention, clip_microscope, exponents, noise_scale, overshoot, sharpness
+from gradstudio.engine.probes.stand_in_model import Standin, batches_to_come, gauge_batch, recurrent
 from gradstudio.engine.step import schedules
 from gradstudio.engine.tasks.task import Batch
 from gradstudio.engine.trainer import Trainer

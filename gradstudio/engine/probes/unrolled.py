@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from gradstudio.core.gauge_samples import Unmeasurable
 from gradstudio.core.time_steps import TimeSteps
-from gradstudio.engine.gauges.on_demand.stand_in_model import Standin, batches_to_come
 from gradstudio.engine.models.rnn import RecurrentStack
+from gradstudio.engine.probes.stand_in_model import Standin, batches_to_come
 from gradstudio.engine.trainer import Trainer
 
 NONE = "No recurrent network that reads one way was called on a whole batch."

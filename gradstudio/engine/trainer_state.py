@@ -1,0 +1,206 @@
+"""What is trained, and all that a step changes of it: the model, its data, its optimizer and the values in force."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gradstudio.core import ranks_allowed
+from gradstudio.core.experiment import Experiment, Mistakes, Precision, check_passed, find_knob
+from gradstudio.core.history import LOOK_EVERY, Settings
+from gradstudio.core.knobs import KnobError, Value
+from gradstudio.engine import chance, devices, environment, memory, runtime
+from gradstudio.engine.generators import generator
+from gradstudio.engine.own_model import torch_itself
+from gradstudio.engine.own_model.subject import OwnModel
+from gradstudio.engine.passes.flat import Flat
+from gradstudio.engine.passes.forward_backward import Passes
+from gradstudio.engine.step import loss_scale, optimizers, testing, weight_format
+from gradstudio.engine.step.checks import Requests
+from gradstudio.engine.step.testing import OnTestSet
+from gradstudio.engine.subject import BuiltIn, Subject
+
+
+class TrainerState:
+    """Everything that a step changes is in plain attributes: model, optimizer, scaler, task (place in the data and its
+    generators), gradient_noise, step (number of the next one), taken (updates that the schedule has counted) and passed
+    (batches that were skipped).
+
+    Only one thread at a time may use a trainer; several trainers in one process do not disturb each other. Building one
+    raises KnobError where the device is missing or cannot do what is asked for."""
+
+    alone = True  # the one process that trains
+
+    def __init__(self, experiment: Experiment) -> None:
+        knobs = experiment
+        if self.alone:
+            ranks_allowed.check_alone(knobs, "this is not possible")
+        self.experiment = experiment  # the values in force
+        memory.check_rows(knobs)
+        self.device = devices.resolve(knobs.run.device)
+        runtime.prepare(knobs.run.deterministic)
+        torch_itself.put_back()  # a studio file that was left in mid-step may have changed it
+        self.environment = environment.describe(self.device, knobs.run.deterministic)
+        with chance.kept("cpu"):
+            torch.manual_seed(knobs.run.seed)
+            self.subject = _subject(knobs, self.device)
+            model = self.subject.build(knobs)
+        self.task = self.subject.task
+        self.model = model.to(self.device)
+        self.called = self.model  # by a pass: the model, or what is around it
+        self.layers = self.subject.layers(model)
+        self.flat = Flat(self.subject.parameters(model))
+        weight_format.draw(self._weights, knobs.precision.weights)
+        self.passes = Passes(self.flat, list(model.buffers()), recorded=self.subject.recorded)
+        self.check(experiment)
+        self.batch_bytes = self.subject.kept(self.model, knobs)  # bytes of a micro-batch, where they are many
+        self.optimizer = optimizers.build(self.flat, knobs)
+        self.updates = optimizers.Updates(self.optimizer)
+        self.scaler = loss_scale.build(knobs.precision, self.device)
+        self.gradient_noise = generator(knobs.run.seed, "gradient_noise")
+        self.step = 0
+        self.taken = 0
+        self.passed = 0
+        self.before = self.flat.new()  # the weights before the last update
+        self.moved = False  # whether an update led from there to the weights: not at the start, nor after a rewind
+        self.requests = Requests()  # of the next step
+        self._known: Experiment | None = None  # the values that the next two were worked out for
+        self._settings, self._has_mistakes = settings(experiment), False
+        self.forget_changes()
+
+    def check(self, experiment: Experiment) -> None:
+        """Raise KnobError where the device cannot train this model with these live values, though each is allowed."""
+        self.subject.check(self.model, experiment)
+
+    def change(self, name: str, value: Value) -> None:
+        """Give a live knob a new value, between two steps. Raises KnobError where the knob, the value or the device
+        does not allow it."""
+        found = find_knob(name)
+        if not found.live:
+            raise KnobError(f"{name} acts on restart and cannot change while the run goes on")
+        wanted = self.experiment.with_value(name, value)
+        check_passed(wanted, self.passed)
+        spoils = name.startswith("problem.outlier") or name == "problem.nan_every"
+        if name == "precision.dtype" or (spoils and not self.subject.judged):
+            self.check(wanted)
+        if name == "accumulation.steps" and self.device == "cpu":
+            memory.check_batches(wanted, self.task.shape)
+        before, self.experiment = self.experiment, wanted
+        if name.startswith("loss.") or name in ("precision.dtype", "precision.scaling"):
+            self.passes.forget()  # every other knob acts outside a pass, or makes it another kind
+        if found.section == "optimizer":
+            optimizers.change(self.optimizer, self.experiment.optimizer)
+        if found.section == "precision":
+            self._change_scaler(before.precision)
+
+    def forget_changes(self) -> None:
+        """Let the changes of the next step begin from the values that are in force now."""
+        self._unchanged = (self.step, self.experiment.precision, self.scaler)
+
+    def _change_scaler(self, before: Precision) -> None:
+        """Take the scaler that all changes of this step together lead to. A change that was undone leaves it as it
+        was."""
+        if self._unchanged[0] != self.step:
+            self._unchanged = (self.step, before, self.scaler)
+        _, before, scaler = self._unchanged
+        self.scaler = loss_scale.change(scaler, before, self.experiment.precision, self.device)
+
+    def evaluate(self) -> float | None:
+        """Return the share of the test set that is right, None where the data has no test set; NaN where any output is
+        not finite, or without a test set any weight."""
+        if not self.subject.judged:
+            return None if self.weights_are_finite() else math.nan
+        return self.test().accuracy
+
+    def test(self) -> OnTestSet:
+        """Measure the model on the test set, as it is in evaluation, without a trace in training."""
+        self.model.eval()
+        try:
+            with torch.no_grad():
+                return self.subject.test(self.model, self.experiment)
+        finally:
+            self.model.train()  # also where it does not fit into memory: then training goes on
+
+    @property
+    def state(self) -> list[Tensor]:
+        """What a step may change in the model beside `flat`: its buffers, and parameters that are not trained."""
+        trained = {id(parameter) for parameter in self.flat.parameters}
+        others = (parameter for parameter in self.model.parameters() if not parameter.requires_grad)
+        return [*self.model.buffers(), *(each.data for each in others if id(each) not in trained)]
+
+    @property
+    def test_interval(self) -> int:
+        """Steps between two measurements of the test set, with the values in force."""
+        knobs = self.experiment
+        if not self.subject.judged:
+            return LOOK_EVERY
+        return testing.interval(self.task.tests, knobs.problem.batch_size * knobs.accumulation.steps)
+
+    def weights_are_finite(self) -> bool:
+        """Return whether no weight is NaN or Inf."""
+        return bool(torch.isfinite(self.flat.weights).all())
+
+    def pass_over(self, stopped: Callable[[], bool] = lambda: False) -> bool:
+        """Draw the batches that are to be skipped before the next step, and let go of each at once. They can take
+        hours, so this ends early where it is `stopped`. Return whether all are passed over. It is done just before the
+        step, so that a change that is undone before leaves no trace."""
+        while self.passed < self.experiment.problem.skip_batches:
+            if stopped():
+                return False
+            self.task.next_batch(self.model, self.experiment.accumulation.steps)
+            self.passed += 1
+        return True
+
+    def next_batches(self) -> list[Any]:
+        """Draw the micro-batches of the next step, behind those that are to be skipped."""
+        self.pass_over()
+        problem = self.experiment.problem
+        batches = self.task.next_batches(self.model, self.experiment.accumulation.steps)
+        number = self.step + self.passed  # the number of the batch in the data, so that it can be skipped
+        if problem.outlier_every > 0 and number > 0 and number % problem.outlier_every == 0:
+            batches = [self.task.outlier(batch, problem.outlier_scale) for batch in batches]
+        if problem.nan_every > 0 and number > 0 and number % problem.nan_every == 0:
+            return self._with_nan(batches)
+        return batches
+
+    def _with_nan(self, batches: list[Any]) -> list[Any]:
+        return [self.task.with_nan(batch) for batch in batches]
+
+    @cached_property
+    def _weights(self) -> list[Tensor]:
+        """The weights of each parameter, as views of the flat ones."""
+        return self.flat.layout.views(self.flat.weights.data, self.flat.parameters)
+
+    def _settings_in_force(self) -> Settings:
+        """Return what the values in force tell a step to do to its gradient; worked out once for each experiment."""
+        if self._known is not self.experiment:
+            self._known = self.experiment
+            self._settings = settings(self.experiment)
+            self._has_mistakes = self.experiment.mistakes != Mistakes()
+        return self._settings
+
+
+def _subject(knobs: Experiment, device: str) -> Subject:
+    """Return what the knobs ask to be trained."""
+    if knobs.studio_file is None:
+        return BuiltIn(knobs, device)
+    return OwnModel(knobs.studio_file, knobs, device)
+
+
+def settings(knobs: Experiment) -> Settings:
+    """Return what a step under these values is told to do to its gradient."""
+    limits = ("clipping.max_norm", "clipping.clip_value", "clipping.agc_factor")
+    limit = next((float(knobs[name]) for name in limits if knobs.applies(name)), 0.0)
+    momentum, beta1, beta2 = (
+        float(knobs[name]) if knobs.applies(name) else 0.0
+        for name in ("optimizer.momentum", "optimizer.beta1", "optimizer.beta2")
+    )
+    kind, decay = knobs.optimizer.kind, float(knobs.optimizer.weight_decay)
+    beta2 = optimizers.ALPHA if kind == "rmsprop" else beta2
+    rho = knobs.optimizer.sam_rho
+    return Settings(knobs.clipping.kind, limit, knobs.precision.dtype, kind, momentum, beta1, beta2, decay, rho)
