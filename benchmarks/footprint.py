@@ -5,6 +5,7 @@ change: lines of assignments on stdin, a line of JSON for each on stdout."""
 
 from __future__ import annotations
 
+import gc
 import json
 import subprocess
 import sys
@@ -123,6 +124,7 @@ def _compare(case: str) -> dict[str, Any]:
     started = time.process_time()
     found = estimate(experiment)
     seconds = time.process_time() - started
+    gc.collect()  # a loop and its functions know each other
     most, scratch = allocated(experiment)
     if experiment.precision.dtype == "fp32":
         scratch = 0
@@ -146,11 +148,11 @@ def _allocated_on_cuda(experiment: Experiment) -> int | None:
     torch.nn.Linear(8, 8, device="cuda")(torch.ones(8, 8, device="cuda")).sum().backward()
     subject, count = BuiltIn(experiment, "cuda"), experiment.accumulation.steps
     before = torch.cuda.memory_allocated()
-    model = subject.network(experiment).to("cuda")
-    loop = PlainLoop(
-        experiment, subject, model,
-        lambda: parts(subject.task.next_batch(model, count), count, experiment.problem.batch_size),
-    )  # fmt: skip
+
+    def draw() -> Iterator[Any]:
+        return parts(subject.task.next_batch(loop.model, count), count, experiment.problem.batch_size)
+
+    loop = PlainLoop(experiment, subject, draw, device="cuda")
     loop.prepare()
     torch.cuda.reset_peak_memory_stats()
     loop.step()
@@ -170,12 +172,11 @@ def allocated(experiment: Experiment) -> tuple[int, int]:
     torch.autograd.profiler.profile._parse_kineto_results = lambda *_, **__: []  # pyright: ignore[reportAttributeAccessIssue]
     subject, count = BuiltIn(experiment, "cpu"), experiment.accumulation.steps
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as profiler:
-        model = subject.network(experiment)
 
         def draw() -> Iterator[Any]:
-            return parts(subject.task.next_batch(model, count), count, experiment.problem.batch_size)
+            return parts(subject.task.next_batch(loop.model, count), count, experiment.problem.batch_size)
 
-        loop = PlainLoop(experiment, subject, model, draw)
+        loop = PlainLoop(experiment, subject, draw)
         loop.prepare()
         with record_function("the step"):
             loop.step()

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from gradstudio.core.experiment import Experiment
-from gradstudio.program import script
-
-_TELLS = ("grads =", "grad_norm =", "print(", "if not (loss.isfinite()")
+from gradstudio.program import PARTS, run_until_step
+from gradstudio.program.plan import Plan
 
 
 def plain_step(experiment: Experiment) -> Callable[[], None]:
@@ -18,12 +17,4 @@ def plain_step(experiment: Experiment) -> Callable[[], None]:
 
 def plain_loop(experiment: Experiment) -> dict[str, Any]:
     """Return the names of the script after its set-up, with `one_step` among them."""
-    setup, _, body = script(experiment).partition("\nfor step in range(")
-    lines = [
-        line
-        for line in body.splitlines()[1:]
-        if line.strip() not in ("break", "") and not line.strip().startswith(_TELLS)
-    ]
-    names: dict[str, Any] = {"__name__": "__main__"}
-    exec(compile(setup + "\n\ndef one_step():\n" + "\n".join(lines) + "\n", "plain loop", "exec"), names)
-    return names
+    return run_until_step(Plan(experiment, measures=False), PARTS, {})

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from gradstudio.core import mistakes
 from gradstudio.core.events import Change
@@ -35,8 +36,8 @@ def script(experiment: Experiment, timeline: Sequence[Change] = (), *, title: st
     another order."""
     plan, file = Plan(experiment, timeline, threads), experiment.studio_file
     docstring = _docstring(title or (file.title if file else ""), int(experiment.distributed.ranks))
-    settings = Specialiser(reference(PARTS[:1]), plan).program()
-    body = f"{_changes(plan)}{Specialiser(reference(PARTS[1:]), plan).program()}"
+    settings = Specialiser(source(PARTS[:1]), plan).program()
+    body = f"{_changes(plan)}{Specialiser(source(PARTS[1:]), plan).program()}"
     if file is None:
         imports, text = tidy.split(f"{settings}\n{body}")
         above = tidy.imports(imports, sys.stdlib_module_names)
@@ -47,13 +48,32 @@ def script(experiment: Experiment, timeline: Sequence[Change] = (), *, title: st
     return own_file.around(file, docstring, first, imports, loop)
 
 
+def run_until_step(plan: Plan, parts: tuple[str, ...], names: dict[str, Any]) -> dict[str, Any]:
+    """Run all that these parts of a program do before the first step, in `names`. Return these, with `one_step`, which
+    makes a step, among them."""
+    imports, text = tidy.split(Specialiser(source(parts), plan).program())
+    before, _, step = text.partition("\nfor step in range(")
+    lines = [*imports, before, "def one_step(step=0):", *step.split("\n")[1:]]
+    exec(compile("\n".join(lines), "train.py", "exec"), names)
+    return names
+
+
+def run_reference(experiment: Experiment, timeline: Sequence[Change] = (), threads: str = "1") -> None:
+    """Run the reference as it is, part by part, with these knobs; it prints what the program of the experiment does."""
+    plan = Plan(experiment, timeline, threads)
+    changes = [(change.step, variable(change.knob), change.value) for change in plan.timeline]
+    names = {"knobs": plan.start, "plan": plan, "TIMELINE": changes, "__name__": "reference"}
+    for part in PARTS:
+        exec(compile(source((part,)).text, f"reference/{part}.py", "exec"), names)
+
+
 def data_files(program: str) -> list[Path]:
     """Return the bundled data sets that a program reads, which it looks for beside itself."""
     return [RESOURCES / "data" / name for name in re.findall(r'data_file\("([^"]+)"\)', program)]
 
 
 @cache
-def reference(parts: tuple[str, ...]) -> Source:
+def source(parts: tuple[str, ...]) -> Source:
     """Return these files of the reference as one text."""
     folder = Path(__file__).parent / "reference"
     return Source("\n".join((folder / f"{part}.py").read_text(encoding="utf-8") for part in parts))

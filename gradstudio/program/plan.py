@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from functools import cached_property
+from itertools import zip_longest
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,36 +15,61 @@ from gradstudio.core.knobs import Value
 from gradstudio.core.ranks_allowed import several
 
 COPIED = 10  # symbols that the copy task repeats
-GOALS = {"adding": "value", "ring": "points", "pole": "reward"}  # all others: classes
-
-
 RECURRENT = ("rnn", "lstm", "gru")
+_GAINS = dict.fromkeys(("relu", "leaky_relu", "gelu", "silu"), ("math.sqrt(2)", math.sqrt(2))) | {
+    "tanh": ("5 / 3", 5 / 3)
+}
 
 
-class Code(str):
-    """An expression that the program has as it is."""
+class Written(float):
+    """A number that a program has in words of its own."""
+
+    def __new__(cls, text: str, value: float) -> Written:
+        made = super().__new__(cls, value)
+        made.text = text
+        return made
+
+    text: str
 
 
 class Plan:
     """An experiment and its timeline. `states` has the values of all knobs at the start and after each change.
 
-    Each property is a fact that the program's reference asks for; a specialised program does not."""
+    Its facts are asked for by the reference alone: a specialised program has the branch that follows."""
 
-    def __init__(self, experiment: Experiment, timeline: Iterable[Change] = (), threads: str = "1") -> None:
-        self.experiment = experiment
-        self.threads: Any = Code(threads)
+    def __init__(
+        self,
+        experiment: Experiment,
+        timeline: Iterable[Change] = (),
+        threads: str = "1",
+        *,
+        measures: bool = True,
+        tells_phases: bool = False,
+    ) -> None:
+        """`measures`: the program prints each step. `tells_phases`: it calls tell() with each part of a step."""
+        self.experiment, self.threads, self.measures, self.tells_phases = (
+            experiment,
+            int(threads),
+            measures,
+            tells_phases,
+        )
         self.timeline = tuple(effective(experiment, timeline))
         values = {variable(knob.name): value for knob, value in experiment.items()}
-        self.states = [SimpleNamespace(**values)]
-        for at, change in enumerate(self.timeline):
+        self.states, self.start = [SimpleNamespace(**values)], SimpleNamespace(**values)
+        for change, following in zip_longest(self.timeline, self.timeline[1:]):
             values[variable(change.knob)] = change.value
-            if at + 1 == len(self.timeline) or self.timeline[at + 1].step > change.step:
+            if following is None or following.step > change.step:
                 self.states.append(SimpleNamespace(**values))
-        # make_batches() reads the size of a step before the loop makes the changes of step 0
-        at_first = [change for change in self.timeline if change.step == 0 and change.knob == "accumulation.steps"]
-        self.start = SimpleNamespace(**vars(self.states[0]))
-        for change in at_first:
-            self.start.accumulation_steps = change.value
+            if change.step == 0 and change.knob == "accumulation.steps":  # batches are made before these changes
+                self.start.accumulation_steps = change.value
+        self.own = experiment.studio_file is not None
+        self.ranks = several(experiment)
+        self._note_passes()
+        self._note_loss_scale()
+        self._note_rates()
+        self._note_task()
+        self._note_model()
+        self._note_ranks()
 
     def changes(self, *names: str) -> bool:
         """Return whether one of these knobs changes during the run."""
@@ -58,316 +83,119 @@ class Plan:
         """Return whether something holds of the knobs at some step."""
         return any(holds(state) for state in self.states)
 
-    def always(self, holds: Callable[[Any], bool]) -> bool:
-        """Return whether something holds of the knobs at every step."""
-        return all(holds(state) for state in self.states)
-
     def arguments(self, function: str) -> dict[str, Value]:
         """Return the arguments of a studio file's function that differ from their defaults."""
         file, given = self.experiment.studio_file, self.experiment.model_file
         return {name: given[name] for name in (file.reading.arguments[function] if file else ()) if name in given}
 
-    # ---- the step
+    def _note_passes(self) -> None:
+        """Note what a step makes of its micro-batches and of their gradients."""
+        ever = self.ever
+        self.many = ever(lambda knobs: knobs.accumulation_steps > 1)
+        self.first_count: int = self.start.accumulation_steps
+        self.climbs = ever(lambda knobs: knobs.optimizer_sam_rho > 0)
+        self.clips = ever(lambda knobs: knobs.clipping_kind != "none")
+        self.ever_keeps_gradients = ever(lambda knobs: knobs.mistakes_never_zero_grad)
+        # something asks for gradients before the first backward pass, as not every rule of clipping does
+        early = ever(lambda knobs: knobs.mistakes_clip_before_backward)
+        self.keeps_gradients = early and ever(lambda knobs: knobs.clipping_kind in ("value", "agc"))
+        # the gradient is needed without the clipping between two micro-batches
+        self.keeps_unclipped = self.measures and self.clips and ever(lambda knobs: knobs.mistakes_clip_each_micro_batch)
+        self.clips_scaled = self.measures and self.clips and ever(lambda knobs: knobs.mistakes_clip_before_unscale)
+        before_reduction = self.ranks and self.experiment.distributed.clip_before_all_reduce
+        self.measured_before = self.keeps_unclipped or self.clips_scaled or before_reduction
 
-    @cached_property
-    def own(self) -> bool:
-        """Whether a studio file is trained."""
-        return self.experiment.studio_file is not None
+    def _note_loss_scale(self) -> None:
+        """Note how the loss is scaled, and whether the scaler may skip an update."""
+        ever, scaled = (
+            self.ever,
+            lambda knobs, kind: knobs.precision_dtype == "fp16" and knobs.precision_scaling == kind,
+        )
+        self.autocasts = ever(lambda knobs: knobs.precision_dtype != "fp32")
+        self.dynamic = ever(lambda knobs: scaled(knobs, "dynamic"))
+        self.static = ever(lambda knobs: scaled(knobs, "static"))
+        self.rebuilds_scaler = self.changes("precision_dtype", "precision_scaling") and (self.dynamic or self.static)
+        self.forgets_scaler = ever(lambda knobs: knobs.mistakes_never_update_scaler)
+        self.may_skip = self.dynamic and ever(lambda knobs: not knobs.mistakes_step_without_scaler)
 
-    @cached_property
-    def many(self) -> bool:
-        """Whether a step has several micro-batches."""
-        return self.ever(lambda knobs: knobs.accumulation_steps > 1)
-
-    @cached_property
-    def first_count(self) -> int:
-        """Number of micro-batches of step 0."""
-        return self.start.accumulation_steps
-
-    @cached_property
-    def clips(self) -> bool:
-        return self.ever(lambda knobs: knobs.clipping_kind != "none")
-
-    @cached_property
-    def climbs(self) -> bool:
-        """Whether the weights are moved before the gradient is taken."""
-        return self.ever(lambda knobs: knobs.optimizer_sam_rho > 0)
-
-    @cached_property
-    def autocasts(self) -> bool:
-        return self.ever(lambda knobs: knobs.precision_dtype != "fp32")
-
-    @cached_property
-    def dynamic(self) -> bool:
-        """Whether there is a GradScaler."""
-        return self.ever(lambda knobs: knobs.precision_dtype == "fp16" and knobs.precision_scaling == "dynamic")
-
-    @cached_property
-    def static(self) -> bool:
-        """Whether the loss is multiplied by a fixed scale."""
-        return self.ever(lambda knobs: knobs.precision_dtype == "fp16" and knobs.precision_scaling == "static")
-
-    @cached_property
-    def falls(self) -> bool:
-        return self.ever(lambda knobs: knobs.schedule_kind != "constant")
-
-    @cached_property
-    def scheduled(self) -> bool:
-        """Whether the learning rate depends on the step."""
-        return self.falls or self.ever(lambda knobs: knobs.schedule_warmup_steps > 1)
-
-    @cached_property
-    def live_schedule(self) -> bool:
-        """Whether a change touches what a scheduler must know from the start."""
+    def _note_rates(self) -> None:
+        """Note what becomes of the learning rate."""
+        ever = self.ever
+        self.falls = ever(lambda knobs: knobs.schedule_kind != "constant")
+        self.rises = ever(lambda knobs: knobs.schedule_warmup_steps > (0 if self.falls else 1))
+        self.scheduled = self.falls or self.rises
+        self.asks_whether_skipped = self.may_skip and (
+            self.scheduled or (self.measures and ever(lambda knobs: knobs.run_stop_on_nonfinite))
+        )
+        # a change touches what a scheduler must know from the start
         rates = ("optimizer_lr", "optimizer_discriminator_factor")
-        return self.changes(*rates, "schedule_kind", "schedule_warmup_steps", "schedule_total_steps")
-
-    @cached_property
-    def keeps_gradients(self) -> bool:
-        """Whether something asks for gradients before the first backward pass, as not every rule of clipping does."""
-        early = self.ever(lambda knobs: knobs.mistakes_clip_before_backward)
-        return early and self.ever(lambda knobs: knobs.clipping_kind in ("value", "agc"))
-
-    @cached_property
-    def keeps_unclipped(self) -> bool:
-        """Whether the gradient is needed without the clipping between two micro-batches."""
-        return self.clips and self.ever(lambda knobs: knobs.mistakes_clip_each_micro_batch)
-
-    @cached_property
-    def clips_scaled(self) -> bool:
-        return self.clips and self.ever(lambda knobs: knobs.mistakes_clip_before_unscale)
-
-    @cached_property
-    def may_skip(self) -> bool:
-        """Whether the scaler may skip an update."""
-        return self.dynamic and not self.always(lambda knobs: knobs.mistakes_step_without_scaler)
-
-    @cached_property
-    def asks_whether_skipped(self) -> bool:
-        return self.may_skip and (self.scheduled or self.ever(lambda knobs: knobs.run_stop_on_nonfinite))
-
-    @cached_property
-    def forgets_scaler(self) -> bool:
-        return self.ever(lambda knobs: knobs.mistakes_never_update_scaler)
-
-    @cached_property
-    def ever_keeps_gradients(self) -> bool:
-        return self.ever(lambda knobs: knobs.mistakes_never_zero_grad)
-
-    @cached_property
-    def measured_before(self) -> bool:
-        """Whether the norm is measured before the scale is taken out, or before the ranks have met."""
-        early = self.ranks and self.experiment.distributed.clip_before_all_reduce
-        return self.keeps_unclipped or self.clips_scaled or early
-
-    @cached_property
-    def rebuilds_scaler(self) -> bool:
-        return self.changes("precision_dtype", "precision_scaling") and (self.dynamic or self.static)
-
-    @cached_property
-    def rises(self) -> bool:
-        return self.ever(lambda knobs: knobs.schedule_warmup_steps > (0 if self.falls else 1))
-
-    @cached_property
-    def two_rates(self) -> bool:
-        """Whether the discriminator of a gan has another learning rate than the generator."""
-        other = self.ever(lambda knobs: knobs.optimizer_discriminator_factor != 1)
-        return self.experiment.model.kind == "gan" and other
-
-    @cached_property
-    def new_rates(self) -> bool:
-        """Whether the learning rate is changed where no schedule sets it."""
-        factor = self.two_rates and self.changes("optimizer_discriminator_factor")
-        return (self.changes("optimizer_lr") or factor) and not self.scheduled
-
-    @cached_property
-    def adds_momentum(self) -> bool:
-        """Whether momentum is switched on during the run, for which RMSprop has no buffer."""
+        course = ("schedule_kind", "schedule_warmup_steps", "schedule_total_steps")
+        self.live_schedule = self.changes(*rates, *course)
+        # the discriminator of a gan has a learning rate of its own
+        is_gan = self.experiment.model.kind == "gan"
+        self.two_rates = is_gan and ever(lambda knobs: knobs.optimizer_discriminator_factor != 1)
+        self.new_rates = self.changes(*rates[: 1 + self.two_rates]) and not self.scheduled
+        # momentum that is switched on, for which RMSprop has no buffer
         begins = self.states[0].optimizer_momentum == 0 and self.changes("optimizer_momentum")
-        return self.experiment.optimizer.kind == "rmsprop" and begins
+        self.adds_momentum = self.experiment.optimizer.kind == "rmsprop" and begins
 
-    # ---- data and loss
+    def _note_task(self) -> None:
+        """Note the shapes of the task, what its data are and what its loss is."""
+        problem, loss = self.experiment.problem, self.experiment.loss
+        task, steps = problem.task, problem.seq_len
+        copied = COPIED + steps + 1 + COPIED
+        self.time_steps = {"digits": 8, "copy": copied, "spirals": 1, "ring": 1, "pole": 1}.get(task, steps)
+        features = {"digits": 8, "adding": 2, "copy": 10, "spirals": 2, "ring": 2, "pole": 4}
+        self.features = features.get(task, PIXELS // min(steps, PIXELS))  # of characters the program counts them
+        self.outputs = {"adding": 1, "copy": 8, "spirals": 2, "ring": 1, "pole": 2}.get(task, 10)
+        self.answers = {"copy": COPIED, "characters": self.time_steps}.get(task, 1)
+        self.classes = 2 if task == "spirals" else 10
+        self.last_class = self.classes - 1
+        self.dataset = not self.own and task in LABELLED  # rather than new examples every time
+        # micro-batches are parts of one large batch, which may be larger than the training set
+        self.parts_of_large = self.many or (self.dataset and problem.imbalance != 1)
+        goals = {"adding": "value", "ring": "points", "pole": "reward"}
+        self.loss = goals.get(task, "classes") if loss.kind == "auto" else loss.kind
+        self.adds_z_loss = self.experiment.applies("loss.z_loss") and self.ever(lambda knobs: knobs.loss_z_loss > 0)
+        self.weighted = loss.class_weights == "balanced" and self.experiment.applies("loss.class_weights")
+        # a micro-batch counts by its share of the weight of all examples
+        normalized = self.ever(lambda knobs: not knobs.mistakes_normalize_each_micro_batch)
+        self.shares = self.weighted and self.many and (self.climbs or normalized)
 
-    @cached_property
-    def dataset(self) -> bool:
-        """Whether there is a training set, rather than new examples every time."""
-        return not self.own and self.experiment.problem.task in LABELLED
-
-    @cached_property
-    def parts_of_large(self) -> bool:
-        """Whether micro-batches are parts of one large batch, which may be larger than the training set."""
-        return self.many or (self.dataset and self.experiment.problem.imbalance != 1)
-
-    @cached_property
-    def classes(self) -> int:
-        return 2 if self.experiment.problem.task == "spirals" else 10
-
-    @cached_property
-    def last_class(self) -> int:
-        return self.classes - 1
-
-    @cached_property
-    def weighted(self) -> bool:
-        """Whether the classes have weights."""
-        return self.experiment.loss.class_weights == "balanced" and self.experiment.applies("loss.class_weights")
-
-    @cached_property
-    def shares(self) -> bool:
-        """Whether a micro-batch counts by its share of the weight of all examples."""
-        alone = self.always(lambda knobs: knobs.mistakes_normalize_each_micro_batch)
-        return self.weighted and self.many and (self.climbs or not alone)
-
-    @cached_property
-    def loss(self) -> str:
-        """Name of the loss: a naive one, or the goal of the task."""
-        kind, task = self.experiment.loss.kind, self.experiment.problem.task
-        return GOALS.get(task, "classes") if kind == "auto" else kind
-
-    @cached_property
-    def adds_z_loss(self) -> bool:
-        return self.experiment.applies("loss.z_loss") and self.ever(lambda knobs: knobs.loss_z_loss > 0)
-
-    # ---- the shapes of inputs and outputs
-
-    @cached_property
-    def time_steps(self) -> int:
-        steps = self.experiment.problem.seq_len
-        fixed = {"digits": 8, "copy": COPIED + steps + 1 + COPIED, "spirals": 1, "ring": 1, "pole": 1}
-        return fixed.get(self.experiment.problem.task, steps)
-
-    @cached_property
-    def features(self) -> int:
-        """Numbers in a time step; those of characters are known only when the program runs."""
-        found = {"digits": 8, "adding": 2, "copy": 10, "spirals": 2, "ring": 2, "pole": 4}
-        return found.get(self.experiment.problem.task, PIXELS // min(self.experiment.problem.seq_len, PIXELS))
-
-    @cached_property
-    def outputs(self) -> int:
-        return {"adding": 1, "copy": 8, "spirals": 2, "ring": 1, "pole": 2}.get(self.experiment.problem.task, 10)
-
-    @cached_property
-    def answers(self) -> int:
-        return {"copy": COPIED, "characters": self.time_steps}.get(self.experiment.problem.task, 1)
-
-    # ---- the model
-
-    @cached_property
-    def layered(self) -> bool:
-        """Whether hidden layers have a class of their own, for a norm or a residual."""
+    def _note_model(self) -> None:
+        """Note what the network is made of."""
         model = self.experiment.model
-        return model.kind in LAYERED and (model.norm != "none" or model.residual)
+        kind, normed = model.kind, model.norm != "none"
+        self.layered = kind in LAYERED and (normed or model.residual)  # hidden layers have a class of their own
+        self.normed = kind == "transformer" or (normed and kind in LAYERED)
+        self.own_rnn = kind == "rnn" and (model.activation not in ("tanh", "relu") or self.layered)
+        self.gated = kind in ("lstm", "gru")
+        # a network without memory answers every time step by itself
+        self.each_step = kind == "policy" or (kind in ("mlp", "cnn") and self.answers == self.time_steps > 1)
+        # not in a policy with batch norm: a second pass would change its running statistics
+        self.checkpoints = model.checkpointing and not (kind == "policy" and model.norm == "batch")
+        sums = model.depth - 1 if kind in LAYERED and model.residual else 0
+        self.residual_sums = 2 * model.depth if kind == "transformer" else sums
+        self.factors = model.residual_scaling in ("rezero", "fixup")  # learned, one on each branch
+        self.heads = math.gcd(model.width, 4)
+        wider = model.width != model.base_width and kind in WITH_MUP
+        self.mup = model.parametrization == "mup" and wider and not self.own
+        weights = {"transformer": "embedding.weight", **dict.fromkeys(RECURRENT, "weight_ih_l0")}
+        self.first_weight = "rnn.0.weight_ih" if self.own_rnn else weights.get(kind, "hidden.0.weight")
+        gain = None if self.gated else _GAINS.get(model.activation)
+        self.own_gain = None if gain is None else Written(*gain)  # of orthogonal weights before the activation
+        self.draws_weights = (model.init, model.init_gain, model.initial_bias) != ("default", 1, 0)
 
-    @cached_property
-    def normed(self) -> bool:
-        model = self.experiment.model
-        return model.kind == "transformer" or (model.norm != "none" and model.kind in LAYERED)
-
-    @cached_property
-    def own_rnn(self) -> bool:
-        """Whether nn.RNN cannot do what the knobs ask for."""
-        model = self.experiment.model
-        return model.kind == "rnn" and (model.activation not in ("tanh", "relu") or self.layered)
-
-    @cached_property
-    def each_step(self) -> bool:
-        """Whether a network without memory answers every time step by itself."""
-        kind = self.experiment.model.kind
-        return kind == "policy" or (kind in ("mlp", "cnn") and self.answers == self.time_steps > 1)
-
-    @cached_property
-    def checkpoints(self) -> bool:
-        """Whether activations are computed again. Not in a policy with batch norm, where that would change its running
-        statistics."""
-        model = self.experiment.model
-        return model.checkpointing and not (model.kind == "policy" and model.norm == "batch")
-
-    @cached_property
-    def residual_sums(self) -> int:
-        """Number of residual sums between input and output of the network."""
-        model = self.experiment.model
-        if model.kind == "transformer":
-            return 2 * model.depth
-        return model.depth - 1 if model.kind in LAYERED and model.residual else 0
-
-    @cached_property
-    def factors(self) -> bool:
-        """Whether each branch has a learned factor."""
-        return self.experiment.model.residual_scaling in ("rezero", "fixup")
-
-    @cached_property
-    def heads(self) -> int:
-        return math.gcd(self.experiment.model.width, 4)
-
-    @cached_property
-    def mup(self) -> bool:
-        """Whether the width changes the parametrization."""
-        model = self.experiment.model
-        other = model.width != model.base_width
-        return model.parametrization == "mup" and model.kind in WITH_MUP and other and not self.own
-
-    @cached_property
-    def first_weight(self) -> str:
-        """What is in the name of the weight that reads the inputs."""
-        if self.own_rnn:
-            return "rnn.0.weight_ih"
-        of_kind = {"transformer": "embedding.weight", **dict.fromkeys(RECURRENT, "weight_ih_l0")}
-        return of_kind.get(self.experiment.model.kind, "hidden.0.weight")
-
-    @cached_property
-    def gated(self) -> bool:
-        return self.experiment.model.kind in ("lstm", "gru")
-
-    @cached_property
-    def own_gain(self) -> Code | None:
-        """The gain of orthogonal weights before the activation; None where it is 1."""
-        gains = dict.fromkeys(("relu", "leaky_relu", "gelu", "silu"), "math.sqrt(2)") | {"tanh": "5 / 3"}
-        gain = gains.get(self.experiment.model.activation)
-        return None if gain is None or self.gated else Code(gain)
-
-    @cached_property
-    def draws_weights(self) -> bool:
-        """Whether weights or biases are drawn in another way than torch's."""
-        model = self.experiment.model
-        return (model.init, model.init_gain, model.initial_bias) != ("default", 1, 0)
-
-    # ---- ranks
-
-    @cached_property
-    def ranks(self) -> bool:
-        return several(self.experiment)
-
-    @cached_property
-    def first_gpu(self) -> int:
-        """Number of the GPU of rank 0."""
-        return int(self.experiment.run.device.partition(":")[2] or 0)
-
-    @cached_property
-    def sharded(self) -> bool:
-        """Whether each rank holds its shard of the weights and gradients alone."""
-        return self.ranks and self.experiment.distributed.clip_shards and self.clips
-
-    @cached_property
-    def joins(self) -> bool:
-        distributed = self.experiment.distributed
-        return self.ranks and distributed.runs_out_at > 0 and distributed.join
-
-    @cached_property
-    def reduces_late(self) -> bool:
-        """Whether all micro-batches but the last stand within no_sync()."""
-        distributed = self.experiment.distributed
-        return self.ranks and not self.sharded and self.many and distributed.no_sync
-
-    @cached_property
-    def never_reduces(self) -> bool:
-        """Whether every micro-batch stands within no_sync()."""
-        distributed = self.experiment.distributed
-        never = distributed.never_synced or distributed.clip_before_all_reduce
-        return self.ranks and not self.sharded and never
-
-    @cached_property
-    def holds_back(self) -> bool:
-        """Whether there are micro-batches within no_sync()."""
-        return self.reduces_late or self.never_reduces
+    def _note_ranks(self) -> None:
+        """Note when the ranks reduce their gradients."""
+        distributed, device = self.experiment.distributed, self.experiment.run.device
+        self.first_gpu = int(device.partition(":")[2] or 0)
+        self.sharded = self.ranks and distributed.clip_shards and self.clips
+        self.joins = self.ranks and distributed.runs_out_at > 0 and distributed.join
+        replicas = self.ranks and not self.sharded
+        self.reduces_late = replicas and self.many and distributed.no_sync
+        self.never_reduces = replicas and (distributed.never_synced or distributed.clip_before_all_reduce)
+        self.holds_back = self.reduces_late or self.never_reduces
 
 
 def effective(experiment: Experiment, timeline: Iterable[Change]) -> Iterator[Change]:

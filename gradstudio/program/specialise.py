@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any
 
 from gradstudio.core.mistakes import MARK
-from gradstudio.program.plan import Code, Plan
+from gradstudio.program.plan import Plan, Written
 
 WIDEST = 120  # columns
 UNKNOWN = object()
@@ -459,8 +459,8 @@ def _folded(value: Any, node: ast.AST) -> str | None:
 
 def literal(value: Any) -> str:
     """Return a value as Python writes it, with texts in double quotes."""
-    if isinstance(value, Code):
-        return str(value)
+    if isinstance(value, Written):
+        return value.text
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
 
 

@@ -10,6 +10,7 @@ import io
 import math
 import os
 import random
+import re
 import subprocess
 import sys
 from itertools import zip_longest
@@ -26,7 +27,7 @@ from gradstudio.core.experiment import KNOBS, Experiment, parse_assignment
 from gradstudio.core.knobs import Knob, KnobError, Value
 from gradstudio.engine.passes import forward_backward
 from gradstudio.engine.trainer import Trainer
-from gradstudio.program import script
+from gradstudio.program import run_reference, script
 from gradstudio.session.files.output import OutputError, write_program
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of torch, about what a mistake does
@@ -314,6 +315,24 @@ def test_prints_the_numbers_of_the_run(case: str, monkeypatch: pytest.MonkeyPatc
     if case not in RECORDED:
         monkeypatch.setattr(forward_backward, "PATIENCE", math.inf)
     compare(*read(case))
+
+
+@pytest.mark.parametrize("case", CASES[::30], ids=str)
+def test_the_reference_runs_as_it_is(case: str) -> None:
+    """With every branch in it, it prints what the program does that has only those that are taken."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        run_reference(*read(case))
+        wanted, rest = printed.getvalue(), printed.tell()
+        exec(compile(script(*read(case)), "train.py", "exec"), {"__name__": "__main__"})
+    assert wanted and printed.getvalue()[rest:] == wanted
+
+
+def test_the_reference_asks_for_knobs_that_there_are() -> None:
+    folder = Path(sys.modules[script.__module__].__file__ or "").parent
+    text = "".join(path.read_text(encoding="utf-8") for path in folder.rglob("*.py"))
+    asked = set(re.findall(r"\bknobs\.(\w+_\w+)", text)) - {"section_name"}
+    assert asked and asked <= {name.replace(".", "_") for name in KNOBS}
 
 
 def test_the_matrix_is_whole() -> None:

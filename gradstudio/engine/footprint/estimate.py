@@ -73,7 +73,7 @@ def of_built_in(knobs: Experiment) -> Footprint:
     with without_memory(), tally:
         order = torch.empty(few.task.order_of(count * size), dtype=torch.int64)
         tally.mark([order], "data")
-        return _counted(knobs, few, few.network(knobs), draw, tally)
+        return _counted(knobs, few, draw, tally)
 
 
 def of_own_model(knobs: Experiment, memory: AbstractContextManager[Any]) -> Footprint:
@@ -82,28 +82,30 @@ def of_own_model(knobs: Experiment, memory: AbstractContextManager[Any]) -> Foot
     subject = OwnModel(knobs.studio_file, knobs, "cpu")
 
     def draw() -> Iterator[Any]:
-        seen = knobs.accumulation.steps if knobs.optimizer.sam_rho > 0 else SEEN  # which keeps all of a step
-        for batch in subject.task.next_batches(model, min(knobs.accumulation.steps, seen)):
-            tally.mark(trees.tensors(batch.tree), "data")
+        for _ in range(knobs.accumulation.steps):
+            batch = subject.task.next_batch(nn.Module()).tree
+            tally.mark(trees.tensors(batch), "data")
             yield batch
 
     tally = Tally()
     with memory, tally:
-        model = subject.build(knobs)
-        return _counted(knobs, subject, model, draw, tally)
+        return _counted(knobs, subject, draw, tally)
 
 
-def _counted(
-    knobs: Experiment, subject: Subject, model: nn.Module, draw: Callable[[], Iterator[Any]], tally: Tally
-) -> Footprint:
+def _counted(knobs: Experiment, subject: Subject, draw: Callable[[], Iterator[Any]], tally: Tally) -> Footprint:
     def tell(phase: str) -> None:
+        if tally.phase == "backward":
+            tally.mark(loop.gradients(), "gradients")
         tally.phase = phase
 
-    loop = PlainLoop(knobs, subject, model, draw, tell, tally.mark)
-    loop.begin()
+    loop = PlainLoop(knobs, subject, draw, tell)
+    tally.mark(loop.model.parameters(), "parameters")
+    tally.mark(loop.model.buffers(), "data")
+    tally.mark(loop.gradients(), "gradients")
     tally.begin()
     with saving(tally):
         loop.step()
+    tally.mark(loop.state(), "optimizer")
     found, count = tally.footprint(), knobs.accumulation.steps
     return replace(found, multiplications=found.multiplications * count // min(count, SEEN))
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     build_model: Callable[..., Any]
     get_batch: Callable[..., Any]
     compute_loss: Callable[..., Any]
+    tell: Callable[[str], None]  # hears which part of a step begins
 
 
 def inline(function: F) -> F:

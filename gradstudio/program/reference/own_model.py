@@ -64,14 +64,14 @@ if plan.own and plan.draws_weights:
                 elif name == "weight" or name.startswith(("weight_ih", "weight_hh")):
                     draw_recurrent_weight(parameter)
 
+if knobs.run_device != "cpu":
+    model.to(device)
 if plan.own:
-    model.to(device).train()
+    model.train()
     named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
     parameters = [parameter for _, parameter in named]
     for parameter in parameters:
         parameter.grad = torch.zeros_like(parameter)
-else:
-    model.to(device)
 
 
 @inline

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gradstudio.program.reference.batches import make_batches, with_first
     from gradstudio.program.reference.clipping import clip
     from gradstudio.program.reference.device import device, rank, seed, world
-    from gradstudio.program.reference.given import TIMELINE, compute_loss, knobs, plan
+    from gradstudio.program.reference.given import TIMELINE, compute_loss, knobs, plan, tell
     from gradstudio.program.reference.losses import shares_of, task_loss, z_loss
     from gradstudio.program.reference.optimizers import (
         advance,
@@ -77,6 +77,13 @@ def as_double(tensor):
 
 
 @inline
+def phase(name):
+    """Begin a part of the step by which its memory is told; no line of a program that only trains."""
+    if plan.tells_phases:
+        tell(name)
+
+
+@inline
 def zero_grad():
     optimizer.zero_grad(set_to_none=not (plan.own or plan.keeps_gradients))
 
@@ -84,6 +91,8 @@ def zero_grad():
 @inline
 def unscale():
     """Take the loss scale out of the gradients."""
+    if plan.dynamic or plan.static:
+        phase("unscale")
     if plan.dynamic:
         scaler.unscale_(optimizer)
     if plan.static:
@@ -104,6 +113,7 @@ def true_norm(grads):
 @inline
 def backward(share):
     """Make the backward pass of a share of the loss."""
+    phase("backward")
     if plan.dynamic:
         scaler.scale(share * scale if plan.static else share).backward()
     else:
@@ -161,6 +171,7 @@ def norm_is_finite():
 @inline
 def next_batch():
     global batch, inputs, targets
+    phase("data")
     if plan.own:
         batch = next(batches)
     else:
@@ -171,6 +182,7 @@ def next_batch():
 def next_of_step():
     """Take the next of the micro-batches that were drawn for the step."""
     global batch, inputs, targets
+    phase("data")
     if plan.own:
         batch = micro_batches[index]
     else:
@@ -234,6 +246,7 @@ def outlier(x):
 def forward():
     """Compute the loss of a micro-batch."""
     global loss, outputs
+    phase("forward")
     if plan.own:
         with torch.autocast(device.type, low_precision(), enabled=knobs.precision_dtype != "fp32"):
             loss = compute_loss(model, batch, **plan.arguments("compute_loss"))
@@ -373,6 +386,7 @@ with Join([parallel]) if plan.joins else nullcontext():  # a rank without batche
                         losses.append(loss.detach())
                     else:
                         told = loss.detach()
+                phase("clip")
                 grad_norm = nn.utils.get_total_norm([parameter.grad for parameter in trained()])
                 places = [*trained(), *model.buffers()]
                 origin = [tensor.detach().clone() for tensor in places]
@@ -458,6 +472,7 @@ with Join([parallel]) if plan.joins else nullcontext():  # a rank without batche
                         told = loss.detach()
             elif plan.many:
                 losses.append(loss.detach())
+        phase("data")
         if plan.climbs and knobs.optimizer_sam_rho > 0:
             with torch.no_grad():
                 for tensor, value in zip(places, origin):
@@ -486,7 +501,7 @@ with Join([parallel]) if plan.joins else nullcontext():  # a rank without batche
         if plan.clips and knobs.mistakes_clip_before_unscale:
             clip()
         unscale()
-        if not plan.measured_before:
+        if plan.measures and not plan.measured_before:
             grads = [as_double(parameter.grad) for parameter in trained()]
             grad_norm = nn.utils.get_total_norm(grads)
             if plan.sharded:
@@ -494,6 +509,7 @@ with Join([parallel]) if plan.joins else nullcontext():  # a rank without batche
         # MISTAKE unscale_twice: GradScaler raises an error, a fixed scale is divided out twice
         if knobs.mistakes_unscale_twice:
             unscale()
+        phase("clip")
         if knobs.gradients_centralize:
             for parameter in trained():  # gradient centralization (Yong 2020)
                 if parameter.ndim > 1:
@@ -523,6 +539,7 @@ with Join([parallel]) if plan.joins else nullcontext():  # a rank without batche
                 optimizer.param_groups[1]["lr"] = rate * factor(taken)
         if plan.asks_whether_skipped and not plan.forgets_scaler:
             scale_before = scaler.get_scale()
+        phase("update")
         # MISTAKE step_without_scaler: an overflow is not skipped
         if not plan.dynamic or knobs.mistakes_step_without_scaler:
             optimizer.step()
@@ -563,10 +580,12 @@ with Join([parallel]) if plan.joins else nullcontext():  # a rank without batche
             dist.all_reduce(told)
             if rank == 0:
                 print(step, told[0].item(), f"{told[1]:.9g}")
-        else:
+        elif plan.measures:
             print(step, loss_of_step(), f"{grad_norm:.9g}")
-        if knobs.run_stop_on_nonfinite and not (
-            loss_is_finite() and ((skipped or norm_is_finite()) if plan.may_skip else norm_is_finite())
+        if (
+            plan.measures
+            and knobs.run_stop_on_nonfinite
+            and not (loss_is_finite() and ((skipped or norm_is_finite()) if plan.may_skip else norm_is_finite()))
         ):
             break
 
