@@ -118,7 +118,7 @@ if plan.layered and knobs.model_kind != "rnn":
             else:
                 y = activation(super().forward(x))
             if knobs.model_residual and self.residual:
-                y = residual_sum(x, y, self.factor)
+                y = residual_sum(x, y, plan.factors and self.factor)
             return self.norm(y) if knobs.model_norm != "none" and knobs.model_norm_position == "post" else y
 
 

@@ -148,7 +148,7 @@ if not plan.own and plan.own_rnn:
                 states.append(state)
             states = torch.stack(states, 1)
             if knobs.model_residual and self.residual:
-                states = residual_sum(x, states, self.factor)
+                states = residual_sum(x, states, plan.factors and self.factor)
             if knobs.model_norm != "none" and knobs.model_norm_position == "post":
                 states = self.norm(states.flatten(0, 1)).view_as(states)
             return states
@@ -217,10 +217,10 @@ if not plan.own and knobs.model_kind == "transformer":
 
         def forward(self, x):
             if knobs.model_norm_position == "post":
-                x = self.attention_norm(residual_sum(x, self.attention(x), self.attention_factor))
-                return self.mlp_norm(residual_sum(x, self.feed_forward(x), self.mlp_factor))
-            x = residual_sum(x, self.attention(self.attention_norm(x)), self.attention_factor)
-            return residual_sum(x, self.feed_forward(self.mlp_norm(x)), self.mlp_factor)
+                x = self.attention_norm(residual_sum(x, self.attention(x), plan.factors and self.attention_factor))
+                return self.mlp_norm(residual_sum(x, self.feed_forward(x), plan.factors and self.mlp_factor))
+            x = residual_sum(x, self.attention(self.attention_norm(x)), plan.factors and self.attention_factor)
+            return residual_sum(x, self.feed_forward(self.mlp_norm(x)), plan.factors and self.mlp_factor)
 
     class Transformer(nn.Module):
         def __init__(self):
