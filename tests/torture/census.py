@@ -33,6 +33,9 @@ ROOM = {  # how many more there may be, and why
     ),
     "widget QLabel": (40, "six changes have two each; a knob that was essential once keeps the word when it acts"),
     "object QAction": (24, "the menus of recent files and of recent runs grow to ten of each, a line and a last one"),
+    **dict.fromkeys(
+        ["descriptor pipe", "descriptor pym"], (2, "the first map begins what its processes are made from")
+    ),
     "descriptor mime.cache": (1, "Qt opens it at the first file dialog that needs it"),
     "widget QWidget in NoneType": (1, "Qt makes the one that stands for the desktop at first need"),
     "own engine.passes.watching.Declaration": (500, "one for each operation of torch that any model has used is kept"),
@@ -153,7 +156,8 @@ def _descriptors() -> list[str]:
             continue
         if target.endswith(FONTS) and "matplotlib" not in target:
             continue
-        found.append(Path(target).name if target.startswith("/") else target.split(":")[0])
+        name = Path(target).name if target.startswith("/") else target.split(":")[0]
+        found.append("pym" if name.startswith("pym-") else name)  # memory that processes share, named after this one
     return found
 
 
