@@ -115,9 +115,6 @@ class Observers:
     def before_backward(self, roots: Roots) -> None:
         self._in_pass = True
         self.join()
-        if (alone := self._alone()) is not None:
-            alone.before_backward(roots)
-            return
         if self._every_optimizer and (self._unclaimed or not self._present()):
             self._look_for_weights(roots)
         self._claim_reached(roots)
@@ -126,13 +123,6 @@ class Observers:
 
     def after_backward(self, roots: Roots) -> None:
         self._in_pass = False
-        if (alone := self._alone()) is not None:
-            self._passes += 1
-            if alone.after_backward(roots):
-                alone.latest = self._passes
-            else:
-                self._unclaimed = True
-            return
         present = self._of_this_thread()
         trained = [observer.after_backward(roots) for observer in present]
         self._passes += 1
@@ -177,14 +167,6 @@ class Observers:
             self._sink.forget(each)
         self.all[self.all.index(first)] = JoinedObserver(self._sink, members, self._guard)
         self.all = [each for each in self.all if each not in members]
-
-    def _alone(self) -> Observer | None:
-        """Return the only observer, where nothing but its own training is going on: mostly, and quickly."""
-        observers = self.all
-        if len(observers) != 1 or self._unclaimed:
-            return None
-        only = observers[0]
-        return only if only.claimed and only.thread == threading.get_ident() and not only.gone else None
 
     def _of_this_thread(self) -> list[Observer]:
         """Return the observers whose gradients may be looked at here: torch crashes where one thread reads a gradient

@@ -16,7 +16,6 @@ from gradstudio.core.events import Kind
 from gradstudio.core.history import Layer
 from gradstudio.core.text import listed, number
 from gradstudio.core.unknown import is_known
-from gradstudio.session.library.run_values import provenance_values
 from gradstudio.watching.births.step_births import NO_BIRTH
 from gradstudio.watching.hearing.guard import say
 from gradstudio.watching.hearing.rank_place import Place
@@ -73,12 +72,12 @@ class Sender:
 
     def take(self, made: MeasuredStep) -> None:
         """Send what was measured of a step with the next letter."""
-        figures, (found, unknown) = Figures.of(made, with_layers=any(self._card["parted"])), made.birth
+        figures = Figures.of(made, with_layers=any(self._card["parted"]))
         self._local_run.take(made)
         with self._writing:
             self._letter.steps.append(figures)
             if made.birth != NO_BIRTH:
-                self._letter.births[figures.step] = provenance_values(found) if found is not None else None, unknown
+                self._letter.births[figures.step] = made.birth
 
     def skip(self, told: str) -> None:
         """Send what is told of a batch that the script has skipped."""

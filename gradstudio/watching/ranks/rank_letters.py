@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
+import pickle
 import time
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from gradstudio.core.columns import LAYER_METRICS
 from gradstudio.core.unknown import UNKNOWN
-from gradstudio.session.library.run_values import provenance_of
 from gradstudio.watching.births.step_births import NO_BIRTH, Birth
 from gradstudio.watching.steps.measured_step import MeasuredStep
 
@@ -40,45 +38,23 @@ class Figures(NamedTuple):
         )  # fmt: skip
 
 
-NUMBERS = len(Figures._fields) - 1
-
-
 @dataclass
 class Letter:
     """What one rank sends at once: steps, where a NaN of one was born, batches that its script skipped, its end."""
 
     steps: list[Figures] = field(default_factory=list)
-    births: dict[int, tuple[dict[str, Any] | None, str]] = field(default_factory=dict)  # by step
+    births: dict[int, Birth] = field(default_factory=dict)  # by step
     skipped: list[str] = field(default_factory=list)
     over: bool = False
 
     def written(self) -> bytes:
-        """Return the letter as bytes."""
-        layers = [each.layers for each in self.steps if each.layers is not None]
-        shape = list(layers[0].shape) if layers else []
-        births = [[step, *birth] for step, birth in self.births.items()]
-        head = {"shape": shape, "count": len(self.steps), "births": births, "skipped": self.skipped, "over": self.over}
-        rows = np.array([each[:-1] for each in self.steps], np.float64)
-        return json.dumps(head).encode() + b"\n" + rows.tobytes() + b"".join(each.tobytes() for each in layers)
+        """Return the letter as bytes. Only processes of one training read each other's."""
+        return pickle.dumps(self)
 
-    @classmethod
-    def read(cls, text: bytes) -> Letter:
+    @staticmethod
+    def read(text: bytes) -> Letter:
         """Return the letter that was written so."""
-        head_text, _, rest = text.partition(b"\n")
-        head, size = json.loads(head_text), 8 * NUMBERS
-        rows = np.frombuffer(rest[: size * head["count"]], np.float64).reshape(head["count"], NUMBERS)
-        layers = [None] * head["count"]
-        if head["shape"]:
-            assert head["shape"][0] == len(LAYER_METRICS)
-            layers = list(np.frombuffer(rest[rows.nbytes :], np.float32).reshape(head["count"], *head["shape"]))
-        steps = [_figures(row, each) for row, each in zip(rows.tolist(), layers, strict=True)]
-        births = {step: (provenance, unknown) for step, provenance, unknown in head["births"]}
-        return cls(steps, births, head["skipped"], head["over"])
-
-
-def _figures(row: list[float], layers: np.ndarray | None) -> Figures:
-    step, loss, norm, nonfinite, clipped, along, after = row
-    return Figures(int(step), loss, norm, int(nonfinite), clipped, along, after, layers)
+        return pickle.loads(text)
 
 
 class Box:
@@ -87,7 +63,7 @@ class Box:
     def __init__(self) -> None:
         self.latest = time.monotonic()  # of its letters
         self.is_open = True  # whether more may come
-        self.births: dict[int, Any] = {}
+        self.births: dict[int, Birth] = {}
         self.skipped: deque[str] = deque()
         self._steps: deque[Figures] = deque()
 
@@ -105,8 +81,7 @@ class Box:
 
     def birth_of(self, step: int) -> Birth:
         """Return where the first value of a step was born that is not finite, as the rank has found it."""
-        found, unknown = self.births.pop(step, NO_BIRTH)
-        return provenance_of(found) if found else None, unknown
+        return self.births.pop(step, NO_BIRTH)
 
     def has(self, step: int) -> bool:
         """Return whether there is no more to wait for of a step."""
