@@ -305,7 +305,7 @@ class Window(QMainWindow):
         if view is None:
             self.knobs.refresh(self.simulator)
         else:
-            locked = f"The values of step {len(view.history) - 1:,}. They are not changed here: End goes back to now."
+            locked = f"As of step {len(view.history) - 1:,}: End goes back to now"
             self.knobs.refresh(self.simulator.as_of(view), locked)
 
     def _refresh_texts(self, run: Run) -> None:

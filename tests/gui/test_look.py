@@ -80,13 +80,13 @@ def test_every_panel_shows_the_step_that_is_clicked_and_nothing_is_rewound(qtbot
     assert ran.top.pill.accessibleName() == "Looking at step 12 of 40"
     assert "Looking at step 12" in plots.timeline.legend()
     assert row.editor.value == 0.1 and not row.isEnabledTo(ran.knobs)
-    assert ran.knobs.reason.isVisible() and "step 12" in ran.knobs.reason.text()
+    assert ran.knobs.instead.isVisible() and "step 12" in ran.knobs.instead.text()
     assert ran.findings.state.when.text() == "step 12" and not ran.findings.state.back.isVisible()
     click(ran, 30)
     assert ran.looked.step == 30 and row.editor.value == 0.25
     assert key(ran, Qt.Key.Key_End) is None
     assert ran.figures.figures["step"].value == "39" and row.isEnabledTo(ran.knobs)
-    assert not ran.knobs.reason.isVisible() and plots.loss.looked_line.step is None
+    assert not ran.knobs.instead.isVisible() and plots.loss.looked_line.step is None
     assert ran.simulator.run is run and run.status == "finished" and not plots.timeline.bar.now.isVisible()
 
 

@@ -65,10 +65,9 @@ def test_the_best_fix_trains_on_beside_the_run_and_is_taken_with_one_click(
 
 def test_no_future_is_drawn_where_no_fix_learns(qtbot: QtBot, make_window: Callable[..., Window]) -> None:
     window = diverged(qtbot, make_window(**LOG_OF_ZERO))
+    qtbot.waitUntil(lambda: window.fixes.future is not None and window.fixes.trials.over, timeout=LONG)
     trials = window.fixes.trials
     assert trials is not None
-    qtbot.waitUntil(lambda: trials.over, timeout=LONG)
-    assert window.fixes.future is not None
     for trial in trials.trials:
         trial.useless = True  # as a fix that guesses is judged
     window.refresh(whole=True)

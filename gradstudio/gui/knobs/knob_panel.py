@@ -178,8 +178,12 @@ class KnobPanel(Ground):
         """Say why no knob can be changed, where that is so: grey all of them, or show what was read off a script in
         their place. Return whether there are no knobs to show."""
         why, watched = locked or simulator.only_shown, simulator.run.watched
-        self.reason.setVisible(bool(why))
-        self.search.setVisible(watched is None)
+        instead = locked if watched is None else ""  # in the place of the search, so that no knob moves
+        self.instead.setText(instead)
+        self.instead.setVisible(bool(instead))
+        self.instead.setFixedHeight(self.search.sizeHint().height())
+        self.reason.setVisible(bool(why) and not instead)
+        self.search.setVisible(watched is None and not instead)
         for part in (self.essentials, *self.groups):
             part.setEnabled(not why)
             if watched is not None:
@@ -262,13 +266,16 @@ class KnobPanel(Ground):
         scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         top = QHBoxLayout()
         top.setContentsMargins(12, 10, 12, 8)
+        self.instead = QLabel()
+        self.instead.hide()
         top.addWidget(self.search)
+        top.addWidget(self.instead)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(0)
         layout.addLayout(top)
         layout.addWidget(scroll, 1)
-        for part in (self.search, self.nothing, self.reason):
+        for part in (self.search, self.instead, self.nothing, self.reason):
             theme.dress(part)
 
     def _lay_out_essentials(self) -> None:

@@ -140,7 +140,7 @@ class StepCurve(FootprintPicture):
         for start, stop, phase in sorted(stretches, key=lambda each: each[0] - each[1]):
             wide = painter.fontMetrics().horizontalAdvance(PHASES[phase]) + GAP
             left = area.left() + (start + stop) / 2 * scale - wide / 2
-            left = min(max(left, area.left() - GAP), area.right() - wide + GAP)
+            left = min(max(left, area.left() - GAP), area.right() - wide + GAP / 2)
             below = QRectF(left, area.bottom() + 3, wide, line)
             if not any(below.intersects(other) for other in written):
                 painter.drawText(below, Qt.AlignmentFlag.AlignHCenter, PHASES[phase])

@@ -8,7 +8,7 @@ import time
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QAccessible
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
 from gradstudio.core.provenance import PHASES, Provenance
 from gradstudio.core.text import number, percent, strong
@@ -16,6 +16,7 @@ from gradstudio.core.time_steps import TimeSteps
 from gradstudio.gui.drawing.network_blocks import Birth, DecadeScale, Flow, along_time, birth_of, blocks_of, flows
 from gradstudio.gui.drawing.row_groups import Group
 from gradstudio.gui.plots.network_picture import NetworkPicture, NetworkState
+from gradstudio.gui.plots.plot_header import Legend
 from gradstudio.gui.widgets.looked_step import LookedStep
 from gradstudio.session.record.run import Run
 
@@ -33,11 +34,7 @@ class NetworkPage(QFrame):
         super().__init__()
         self._looked = looked
         self.picture = NetworkPicture()
-        self.legend = QLabel()
-        self.legend.setProperty("role", "dim")
-        self.legend.setTextFormat(Qt.TextFormat.RichText)
-        self.legend.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
-        self.legend.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
+        self.legend = Legend()
         self.note = QLabel(NO_STEP)
         self.note.setProperty("role", "dim")
         self.note.setAlignment(Qt.AlignmentFlag.AlignCenter)
@@ -172,14 +169,14 @@ class NetworkPage(QFrame):
         where = strong(f"step {self._step:,}")
         found = run.provenance
         if read is not None and read < len(shown.names):
-            text = f"{where} · {self._reading(run, read)}"
+            told = self._reading(run, read)
         elif shown.birth is not None and found is not None:
-            born = f"{shown.what} born{_when(found, self._step)} in the {PHASES[found.phase]}, in {found.short_name}"
-            text = f"{where} · {born}"
+            told = f"{shown.what} born{_when(found, self._step)} in the {PHASES[found.phase]}, in {found.short_name}"
         elif self._places:
-            text = f"{where} · thick: |dL/dh| back through the steps of {self._module}"
+            told = f"thick: |dL/dh| back through the steps of {self._module}"
         else:
-            text = f"{where} · thin: forward · thick: backward, by the gradient"
+            told = "thin: forward · thick: backward, by the gradient"
+        text = self.legend.first_that_fits(f"{where} · {told}", told, where)
         if text != self.legend.text():
             self.legend.setText(text)
         if read is not None or self.picture.hasFocus() or QAccessible.isActive() or run.status != "running":

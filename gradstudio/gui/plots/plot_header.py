@@ -9,30 +9,38 @@ from PySide6.QtGui import QFont, QTextDocument
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QSizePolicy
 
 
+class Legend(QLabel):
+    """Rich text that takes the room that it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setProperty("role", "dim")
+        self.setTextFormat(Qt.TextFormat.RichText)
+        self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+        self.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
+
+    def fits(self, text: str) -> bool:
+        """Return whether there is room for a rich text."""
+        return _width(text, self.font().toString()) <= self.width()
+
+    def first_that_fits(self, *texts: str) -> str:
+        """Return the first of these rich texts that there is room for; else the last, which is the shortest."""
+        return next((text for text in texts[:-1] if self.fits(text)), texts[-1])
+
+
 class PlotHeader(QHBoxLayout):
     """Title on the left, legend on the right."""
 
     def __init__(self, title: str, about: str) -> None:
         super().__init__()
-        self.title, self.legend = QLabel(title), QLabel()
+        self.title, self.legend = QLabel(title), Legend()
         self.title.setProperty("role", "title")
         self.title.setToolTip(about)
-        self.legend.setProperty("role", "dim")
-        self.legend.setTextFormat(Qt.TextFormat.RichText)
-        self.legend.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
-        self.legend.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
         self.setContentsMargins(10, 5, 12, 0)
         self.addWidget(self.title)
         self.addSpacing(10)
         self.addWidget(self.legend, 1)
-
-    def fits(self, text: str) -> bool:
-        """Return whether there is room for a rich text."""
-        return _width(text, self.legend.font().toString()) <= self.legend.width()
-
-    def first_that_fits(self, *texts: str) -> str:
-        """Return the first of these rich texts that there is room for; else the last, which is the shortest."""
-        return next((text for text in texts[:-1] if self.fits(text)), texts[-1])
+        self.fits, self.first_that_fits = self.legend.fits, self.legend.first_that_fits
 
     def say(self, text: str, more: str = "") -> None:
         """Show a rich text, with more after it where there is room for both."""

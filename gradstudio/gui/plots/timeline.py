@@ -115,7 +115,7 @@ class Timeline(StepPlot):
         if self._looked.step is not None:
             words = self._looked.words
             shorter = (words.partition(end)[0] for end in ("; ", " of "))
-            return self.header.first_that_fits(*(strong(each) for each in (words, *shorter)))
+            return self.header.first_that_fits(*(strong(each) for each in (words, *shorter)), "")
         changes = plural(len(self.run.timeline), "change", "changes")
         used, budget = (round(size / MEGABYTE) for size in self._memory)
         memory = f" &nbsp; snapshots {max(used, 1):,} of {budget:,} MB" if self._memory[0] else ""
