@@ -1,8 +1,8 @@
-"""python -m benchmarks [step watch window stalls drawing startup memory rewind ranks map faults reports]: measure, and print a table in
+"""python -m benchmarks [step watch window stalls drawing startup memory rewind ranks map faults]: measure, and print a table in
 Markdown. On an otherwise quiet machine.
 
-map, faults and reports take some minutes, and come only where they are asked for. Alone faults and reports have options:
-python -m benchmarks faults -h."""
+map and faults take some minutes, and come only where they are asked for. Alone faults has options: python -m benchmarks faults -h.
+python -m benchmarks reports is another one, of scripts made after public reports, with options and tables of its own."""
 
 from __future__ import annotations
 
@@ -11,20 +11,7 @@ import sys
 
 from benchmarks.table import machine, markdown
 
-PARTS = (
-    "step",
-    "watch",
-    "window",
-    "stalls",
-    "drawing",
-    "startup",
-    "memory",
-    "rewind",
-    "ranks",
-    "map",
-    "faults",
-    "reports",
-)
+PARTS = ("step", "watch", "window", "stalls", "drawing", "startup", "memory", "rewind", "ranks", "map", "faults")
 
 
 def main(asked: list[str]) -> int:
@@ -42,7 +29,7 @@ def main(asked: list[str]) -> int:
         return 2
     print(machine(), end="\n\n")
     figures = (
-        figure for part in asked or PARTS[:-3] for figure in importlib.import_module(f"benchmarks.{part}").figures()
+        figure for part in asked or PARTS[:-2] for figure in importlib.import_module(f"benchmarks.{part}").figures()
     )
     for line in markdown(figures):
         print(line, flush=True)

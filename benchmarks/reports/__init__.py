@@ -19,8 +19,8 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from benchmarks.reports.cases import Result, as_json, cases, from_json, judged
-from benchmarks.table import Figure
+from benchmarks.reports import beside
+from benchmarks.reports.cases import Case, Result, as_json, cases, from_json, judged
 
 GROUPS = ("NaN or Inf", "no NaN")
 
@@ -44,13 +44,14 @@ def main(given: Sequence[str]) -> int:
     asked = [case for case in cases() if case.aside == options.aside]
     asked = [case for case in asked if not options.only or any(text in case.name for text in options.only)]
     with ThreadPoolExecutor(options.jobs) as pool:
-        for result in pool.map(lambda case: judged(case, options.peers), [c for c in asked if c.name not in results]):
+        for result in pool.map(judged, [c for c in asked if c.name not in results]):
             results[result.name] = result
             print(f"{result.name}: {in_short(result)}", file=sys.stderr, flush=True)
             if options.results:
                 with options.results.open("a") as file:
                     print(as_json(result), file=file)
-    for line in tables([results[case.name] for case in asked], options.peers):
+    own = [results[case.name] for case in asked]
+    for line in [*tables(own), "", *(_beside(own, asked, options.peers) if options.peers else ()), "", *_missed(own)]:
         print(line)
     return 0
 
@@ -66,9 +67,9 @@ def in_short(result: Result) -> str:
     )
 
 
-def tables(results: Sequence[Result], peers: str) -> Iterator[str]:
-    """Yield the tables in Markdown, and lists of what was missed."""
-    yield from _bugs(results, bool(peers))
+def tables(results: Sequence[Result]) -> Iterator[str]:
+    """Yield the tables in Markdown."""
+    yield from _bugs(results)
     yield ""
     yield from _healthy(results)
     yield ""
@@ -77,19 +78,15 @@ def tables(results: Sequence[Result], peers: str) -> Iterator[str]:
         yield f"CPU time watched / bare, whole processes: median {statistics.median(r.cost for r in counted):.2f}, "
         yield f"largest {max(r.cost for r in counted):.2f}. stdout or exit code changed: {_names(results, 'unchanged', False)}."
     yield f"Not as promised: {_names(results, 'reproduced', False)}."
-    yield from _versions(peers)
-    yield ""
-    yield from _missed(results)
 
 
 def _share(part: int, whole: int) -> str:
     return f"{part} ({100 * part / whole:.0f} %)" if whole else "-"
 
 
-def _bugs(results: Sequence[Result], peers: bool) -> Iterator[str]:
-    more = " anomaly mode | DebugUnderflowOverflow |" if peers else ""
-    yield f"| bugs | scripts | named | first | first remedy is the cure | silent |{more}"
-    yield f"|---|---:|---:|---:|---:|---:|{'---:|---:|' if peers else ''}"
+def _bugs(results: Sequence[Result]) -> Iterator[str]:
+    yield "| bugs | scripts | named | first | first remedy is the cure | silent |"
+    yield "|---|---:|---:|---:|---:|---:|"
     for title, groups in (
         (GROUPS[0], GROUPS[:1]),
         (GROUPS[1], GROUPS[1:]),
@@ -98,7 +95,6 @@ def _bugs(results: Sequence[Result], peers: bool) -> Iterator[str]:
     ):
         own = [result for result in results if result.group in groups]
         told = [sum(getattr(result, name) for result in own) for name in ("named", "first", "heals", "silent")]
-        told += [sum(bool(getattr(result, name)) for result in own) for name in ("anomaly", "debugger") if peers]
         yield f"| {title} | {len(own)} | " + " | ".join(_share(count, len(own)) for count in told) + " |"
 
 
@@ -119,13 +115,32 @@ def _names(results: Sequence[Result], field: str, value: bool) -> str:
     return ", ".join(result.name for result in results if getattr(result, field) is value) or "none"
 
 
-def _versions(peers: str) -> Iterator[str]:
-    versions = {name: importlib.metadata.version(name) for name in ("gradstudio", "torch")}
-    if peers:
-        ask = "import importlib.metadata as m; print(m.version('torch'), m.version('transformers'))"
-        theirs = subprocess.run([peers, "-c", ask], capture_output=True, text=True, check=False).stdout.split()
-        versions |= dict(zip(("torch of the tools beside", "transformers"), theirs, strict=False))
-    yield "Versions: " + ", ".join(f"{name} {version}" for name, version in versions.items()) + "."
+def _beside(results: Sequence[Result], cases: Sequence[Case], python: str) -> Iterator[str]:
+    """Yield how often each tool names the first NaN or Inf, and what it stops healthy scripts for."""
+    cases = [case for case in cases if case.group in (GROUPS[0], "healthy")]
+    told = beside.told(cases, python)
+    own = [result for result in results if result.group == GROUPS[0]]
+    yield f"| of the {len(own)} bugs with a NaN or Inf | named |"
+    yield "|---|---:|"
+    yield f"| GradStudio | {_share(sum(result.named for result in own), len(own))} |"
+    for tool, title in beside.TOOLS.items():
+        yield f"| {title} | {_share(sum(told[tool][result.name][0] for result in own), len(own))} |"
+    yield ""
+    for tool, title in beside.TOOLS.items():
+        better = [result.name for result in own if told[tool][result.name][0] and not result.named]
+        found = [
+            f"{case.name} ({told[tool][case.name][1]})"
+            for case in cases
+            if "calm" in case.want and told[tool][case.name][1]
+        ]
+        yield f"- {title} alone names: {', '.join(better) or 'none'}; stops healthy scripts: {', '.join(found) or 'none'}"
+    warned = [f"{result.name} ({result.torch_warns[0][:80]})" for result in results if result.torch_warns]
+    yield f"- PyTorch itself warns of: {'; '.join(warned) or 'none'}"
+    ask = (
+        "import importlib.metadata as m; print('torch', m.version('torch'), 'transformers', m.version('transformers'))"
+    )
+    theirs = subprocess.run([python, "-c", ask], capture_output=True, text=True, check=True).stdout.strip()
+    yield f"- GradStudio {importlib.metadata.version('gradstudio')}, torch {importlib.metadata.version('torch')}; beside it {theirs}"
 
 
 def _missed(results: Sequence[Result]) -> Iterator[str]:
@@ -137,18 +152,3 @@ def _missed(results: Sequence[Result]) -> Iterator[str]:
         if result.alarms or result.warnings:
             kind = "healthy" if result.group == "healthy" else "with its cure"
             yield f"- {result.name}, {kind}: critical {result.alarms}, warnings {result.warnings}"
-    for result in results:
-        if result.peers_alarm:
-            yield f"- {result.name}, healthy: {', '.join(result.peers_alarm)}"
-
-
-def figures() -> Iterator[Figure]:
-    """Yield the shares of the open scripts."""
-    results = [judged(case) for case in cases() if not case.aside]
-    bugs = [result for result in results if result.group in GROUPS]
-    yield Figure("bugs named", 100 * sum(r.named for r in bugs) / len(bugs), "%", least=90, note=f"of {len(bugs)}")
-    yield Figure("bugs named first", 100 * sum(r.first for r in bugs) / len(bugs), "%", least=80)
-    yield Figure("first remedies that are the cure", 100 * sum(r.heals for r in bugs) / len(bugs), "%", least=90)
-    yield Figure(
-        "critical findings on healthy runs", sum(bool(r.alarms) for r in results), most=0, note=f"of {len(results)}"
-    )

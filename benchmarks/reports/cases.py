@@ -29,8 +29,6 @@ ROOT = HERE.parent.parent
 SEED, ASIDE = 53, 3  # one of so many is put aside
 SECONDS = 180  # a process may take
 KEYS = ("named", "birth", "says", "heals", "module", "control", "calm")
-_FUNCTION = re.compile(r"Function '(\w+)' returned nan")
-_FRAME = re.compile(r"^ {10,}(\S+ \w+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -73,9 +71,6 @@ class Result:
     unchanged: bool = True  # stdout and exit code are those of the bare run
     cost: float = 0.0  # CPU time of the watched process to the bare one
     torch_warns: list[str] = field(default_factory=list)
-    anomaly: bool | None = None  # named by PyTorch's anomaly mode; None: not run
-    debugger: bool | None = None  # and by Hugging Face's debugger
-    peers_alarm: list[str] = field(default_factory=list)  # of a healthy run
 
 
 def case(path: Path) -> Case:
@@ -115,31 +110,29 @@ def _run(command: Sequence[str], folder: str) -> _Ended:
         return _Ended(process.returncode, out.read(), err.read(), used.ru_utime + used.ru_stime)
 
 
-def judged(case: Case, peers: str = "") -> Result:
-    """Run a script bare and watched, with and without its cure. `peers`: a Python that has what others made."""
+def judged(case: Case) -> Result:
+    """Run a script bare, watched, and watched with its cure."""
     result = Result(case.name, case.group, case.aside, reproduced=True)
     with tempfile.TemporaryDirectory() as folder:
         bare = _run([sys.executable, str(case.path)], folder)
-        watched, runs = _watched(case.path, folder, "ill")
-        bare_cured, watched_cured, cured = bare, watched, runs
+        seen, runs = watched(case.path, folder, "ill")
+        healthy, cured = seen, runs
         if case.group != "healthy":
             result.reproduced = bare.verdict != "well"
-            _judge(result, case.want, runs)
-            bare_cured = _run([sys.executable, str(case.path), "--cured"], folder)
-            watched_cured, cured = _watched(case.path, folder, "well", "--cured")
-        result.reproduced &= bare_cured.verdict == "well"
-        result.unchanged = _same(bare, watched) and _same(bare_cured, watched_cured)
-        result.cost = watched.seconds / bare.seconds
+            judge(result, case.want, runs)
+            healthy, cured = watched(case.path, folder, "well", "--cured")
+        result.reproduced &= healthy.verdict == "well"
+        result.unchanged = (bare.out, bare.code) == (seen.out, seen.code)
+        result.cost = seen.seconds / bare.seconds
         said = [finding for run in cured for finding in run["findings"]]
         result.alarms = [finding["rule"] for finding in said if finding["severity"] == "critical"]
         result.warnings = [finding["rule"] for finding in said if finding["severity"] == "warning"]
         result.torch_warns = re.findall(r"^.*?(\w*Warning: .*)$", bare.err, re.MULTILINE)
-        if peers:
-            _ask_peers(result, case, peers, folder)
     return result
 
 
-def _watched(path: Path, folder: str, name: str, *arguments: str) -> tuple[_Ended, list[dict[str, Any]]]:
+def watched(path: Path, folder: str, name: str, *arguments: str) -> tuple[_Ended, list[dict[str, Any]]]:
+    """Run a script under the watch; return how it ended, and its runs."""
     out = Path(folder, f"{name}.json")
     command = [
         sys.executable,
@@ -156,11 +149,8 @@ def _watched(path: Path, folder: str, name: str, *arguments: str) -> tuple[_Ende
     return ended, json.loads(out.read_text()) if out.exists() else []
 
 
-def _same(bare: _Ended, watched: _Ended) -> bool:
-    return (bare.out, bare.code) == (watched.out, watched.code)
-
-
-def _judge(result: Result, want: dict[str, str], runs: list[dict[str, Any]]) -> None:
+def judge(result: Result, want: dict[str, str], runs: list[dict[str, Any]]) -> None:
+    """Set whether the findings of a bug's runs name its cause, and whether the first remedy is the cure."""
     births = [run["provenance"] for run in runs if run["provenance"]]
     told = [f"{birth['phase']} {birth['module']} {birth['operation']}" for birth in births]
     told += [skipped["text"] for run in runs for skipped in run["skipped_batches"]]
@@ -180,21 +170,6 @@ def _judge(result: Result, want: dict[str, str], runs: list[dict[str, Any]]) -> 
     result.silent = not result.named and all(finding["severity"] == "info" for finding in findings)
     heals = want.get("heals")
     result.heals = bool(heals) and any(re.search(heals, remedy, re.IGNORECASE) for remedy in remedies)
-
-
-def _ask_peers(result: Result, case: Case, python: str, folder: str) -> None:
-    want = case.want
-    for tool in ("anomaly", "debugger"):
-        ended = _run([python, str(HERE / "peers.py"), tool, str(case.path)], folder)
-        function = _FUNCTION.findall(ended.err) if tool == "anomaly" else _FRAME.findall(ended.out)
-        if case.group == "healthy":
-            result.peers_alarm += [f"{tool}: {function[-1]}"] if function else []
-            continue
-        line = re.findall(rf'File ".*{case.name}\.py", line \d+.*\n\s+(.*)$', ended.err, re.MULTILINE)
-        told = " ".join([*function[-1:], *(line[:-1][-1:] if tool == "anomaly" else [])])
-        sought = want.get("birth" if tool == "anomaly" else "module")
-        named = bool(function and sought) and bool(re.search(sought or "", told, re.IGNORECASE))
-        setattr(result, tool, named)
 
 
 def as_json(result: Result) -> str:

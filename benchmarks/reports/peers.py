@@ -1,11 +1,20 @@
-"""Run a script with a tool that others have: python peers.py anomaly|debugger SCRIPT [ARGUMENT ...]."""
+"""Run scripts with a tool that others have, each in a child that begins with the tool imported:
+
+    python peers.py anomaly|debugger SCRIPT ...
+
+A line of JSON for each: the script, and all that it printed. Beside gradstudio nothing is imported from here."""
 
 from __future__ import annotations
 
+import json
+import os
 import runpy
 import sys
+import tempfile
+import traceback
 from typing import Any
 
+import torch
 from torch import autograd, nn
 
 
@@ -32,7 +41,27 @@ def debugger() -> None:
     nn.Module.__call__ = called
 
 
+def _printed(script: str) -> str:
+    """Run a script in a child, and return what it printed."""
+    with tempfile.TemporaryFile("w+") as out:
+        child = os.fork()
+        if not child:
+            os.dup2(out.fileno(), 1), os.dup2(out.fileno(), 2)
+            sys.argv = [script]
+            try:
+                runpy.run_path(script, run_name="__main__")
+            except BaseException:
+                traceback.print_exc()
+            sys.stdout.flush()
+            os._exit(0)
+        os.waitpid(child, 0)
+        out.seek(0)
+        return out.read()
+
+
 if __name__ == "__main__":
+    torch.set_num_threads(1)
+    torch.optim.Adam([nn.Parameter(torch.ones(1))])  # torch imports much of itself with the first optimizer
     {"anomaly": anomaly, "debugger": debugger}[sys.argv[1]]()
-    sys.argv = sys.argv[2:]
-    runpy.run_path(sys.argv[0], run_name="__main__")
+    for path in sys.argv[2:]:
+        print(json.dumps([path, _printed(path)]), flush=True)
