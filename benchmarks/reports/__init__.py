@@ -6,7 +6,7 @@ Each script has its source, the mechanism, the cure, and what counts as naming i
 last line is "well" or "ill". A third, drawn by a hash of the name, is put aside: it is run with --aside alone, once the
 rules no longer change.
 
-    python -m benchmarks reports [--aside] [--only TEXT ...] [--jobs N] [--peers PYTHON] [--results FILE]"""
+    python -m benchmarks reports [--aside] [--only TEXT ...] [--quick] [--jobs N] [--peers PYTHON] [--results FILE]"""
 
 from __future__ import annotations
 
@@ -32,6 +32,9 @@ def _options(given: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="scripts at a time")
     parser.add_argument("--peers", default="", metavar="PYTHON", help="also run the tools of others, with this Python")
     parser.add_argument(
+        "--quick", action="store_true", help="without the runs with the cure, of which the costs are taken"
+    )
+    parser.add_argument(
         "--results", type=Path, metavar="FILE", help="keep results here; those that it has are not run again"
     )
     return parser.parse_args(given)
@@ -43,8 +46,9 @@ def main(given: Sequence[str]) -> int:
     results = {result.name: result for result in map(from_json, kept)}
     asked = [case for case in cases() if case.aside == options.aside]
     asked = [case for case in asked if not options.only or any(text in case.name for text in options.only)]
+    wanted = [case for case in asked if _is_due(results.get(case.name), quick=options.quick)]
     with ThreadPoolExecutor(options.jobs) as pool:
-        for result in pool.map(judged, [c for c in asked if c.name not in results]):
+        for result in pool.map(lambda case: judged(case, results.get(case.name), quick=options.quick), wanted):
             results[result.name] = result
             print(f"{result.name}: {in_short(result)}", file=sys.stderr, flush=True)
             if options.results:
@@ -54,6 +58,10 @@ def main(given: Sequence[str]) -> int:
     for line in [*tables(own), "", *(_beside(own, asked, options.peers) if options.peers else ()), "", *_missed(own)]:
         print(line)
     return 0
+
+
+def _is_due(result: Result | None, *, quick: bool) -> bool:
+    return not result or not (quick or result.healthy_run)
 
 
 def in_short(result: Result) -> str:
@@ -99,11 +107,12 @@ def _bugs(results: Sequence[Result]) -> Iterator[str]:
 
 
 def _healthy(results: Sequence[Result]) -> Iterator[str]:
+    ran = [result for result in results if result.healthy_run]
     yield "| healthy | scripts | called critical | warned of | calm |"
     yield "|---|---:|---:|---:|---:|"
     for title, own in (
-        ("bugs with their cure", [result for result in results if result.group != "healthy"]),
-        ("healthy, though they look ill", [result for result in results if result.group == "healthy"]),
+        ("bugs with their cure", [result for result in ran if result.group != "healthy"]),
+        ("healthy, though they look ill", [result for result in ran if result.group == "healthy"]),
     ):
         critical = sum(bool(result.alarms) for result in own)
         warned = sum(bool(result.warnings) and not result.alarms for result in own)
@@ -134,8 +143,6 @@ def _beside(results: Sequence[Result], cases: Sequence[Case], python: str) -> It
             if "calm" in case.want and told[tool][case.name][1]
         ]
         yield f"- {title} alone names: {', '.join(better) or 'none'}; stops healthy scripts: {', '.join(found) or 'none'}"
-    warned = [f"{result.name} ({result.torch_warns[0][:80]})" for result in results if result.torch_warns]
-    yield f"- PyTorch itself warns of: {'; '.join(warned) or 'none'}"
     ask = (
         "import importlib.metadata as m; print('torch', m.version('torch'), 'transformers', m.version('transformers'))"
     )

@@ -24,6 +24,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gradstudio.core.diagnosis.heard_faults import HEARD, heard_fault
+
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 SEED, ASIDE = 53, 3  # one of so many is put aside
@@ -58,7 +60,7 @@ class Result:
     name: str
     group: str
     aside: bool
-    reproduced: bool  # ill without the cure, and well with it
+    reproduced: bool = True  # ill without the cure, and well with it
     named: bool = False
     first: bool = False
     heals: bool = False
@@ -66,11 +68,11 @@ class Result:
     findings: list[str] = field(default_factory=list)  # severity and rule
     birth: str = ""
     remedy: str = ""
+    healthy_run: bool = False  # a healthy script, or one with its cure, was watched
     alarms: list[str] = field(default_factory=list)  # critical findings of a healthy run, here or with the cure
     warnings: list[str] = field(default_factory=list)  # the same of warnings
     unchanged: bool = True  # stdout and exit code are those of the bare run
     cost: float = 0.0  # CPU time of the watched process to the bare one
-    torch_warns: list[str] = field(default_factory=list)
 
 
 def case(path: Path) -> Case:
@@ -110,25 +112,31 @@ def _run(command: Sequence[str], folder: str) -> _Ended:
         return _Ended(process.returncode, out.read(), err.read(), used.ru_utime + used.ru_stime)
 
 
-def judged(case: Case) -> Result:
-    """Run a script bare, watched, and watched with its cure."""
-    result = Result(case.name, case.group, case.aside, reproduced=True)
+def judged(case: Case, earlier: Result | None, *, quick: bool) -> Result:
+    """Run a script under the watch, if that was not done `earlier`, and unless `quick` also bare and with its cure."""
+    result = earlier or Result(case.name, case.group, case.aside)
     with tempfile.TemporaryDirectory() as folder:
-        bare = _run([sys.executable, str(case.path)], folder)
-        seen, runs = watched(case.path, folder, "ill")
-        healthy, cured = seen, runs
-        if case.group != "healthy":
-            result.reproduced = bare.verdict != "well"
-            judge(result, case.want, runs)
-            healthy, cured = watched(case.path, folder, "well", "--cured")
-        result.reproduced &= healthy.verdict == "well"
-        result.unchanged = (bare.out, bare.code) == (seen.out, seen.code)
-        result.cost = seen.seconds / bare.seconds
-        said = [finding for run in cured for finding in run["findings"]]
-        result.alarms = [finding["rule"] for finding in said if finding["severity"] == "critical"]
-        result.warnings = [finding["rule"] for finding in said if finding["severity"] == "warning"]
-        result.torch_warns = re.findall(r"^.*?(\w*Warning: .*)$", bare.err, re.MULTILINE)
+        if not earlier or case.group == "healthy":
+            seen, runs = watched(case.path, folder, "ill")
+            if case.group == "healthy":
+                _set_alarms(result, seen, runs)
+            else:
+                result.reproduced = seen.verdict != "well"
+                judge(result, case.want, runs)
+        if not quick:
+            bare = _run([sys.executable, str(case.path), "--cured"], folder)
+            seen, runs = watched(case.path, folder, "well", "--cured")
+            _set_alarms(result, seen, runs)
+            result.unchanged = (bare.out, bare.code) == (seen.out, seen.code)
+            result.cost = seen.seconds / bare.seconds
     return result
+
+
+def _set_alarms(result: Result, seen: _Ended, runs: list[dict[str, Any]]) -> None:
+    findings = [finding for run in runs for finding in run["findings"]]
+    result.healthy_run, result.reproduced = True, result.reproduced and seen.verdict == "well"
+    result.alarms = [finding["rule"] for finding in findings if finding["severity"] == "critical"]
+    result.warnings = [finding["rule"] for finding in findings if finding["severity"] == "warning"]
 
 
 def watched(path: Path, folder: str, name: str, *arguments: str) -> tuple[_Ended, list[dict[str, Any]]]:
@@ -146,14 +154,32 @@ def watched(path: Path, folder: str, name: str, *arguments: str) -> tuple[_Ended
         str(out),
     ]
     ended = _run([*command, str(path), *arguments], folder)
-    return ended, json.loads(out.read_text()) if out.exists() else []
+    runs = json.loads(out.read_text()) if out.exists() else []
+    known = {finding["title"] for run in runs for finding in run["findings"]}
+    apart = [finding for finding in _said_apart(ended.err) if finding["title"] not in known]
+    return ended, [*runs, *([{"findings": apart, "provenance": None, "skipped_batches": []}] if apart else [])]
+
+
+def _said_apart(err: str) -> list[dict[str, Any]]:
+    """Return the findings that the watch tells on stderr, with their remedies: where nothing was trained there is no run."""
+    titles = {heard_fault(rule, "", 0, 0).title: rule for rule in HEARD}
+    found: list[dict[str, Any]] = []
+    for line in err.splitlines():
+        severity, _, told = line.removeprefix("gradstudio: ").strip().partition(": ")
+        title = told.partition(". ")[0]
+        if found and line.startswith("gradstudio:   try: "):
+            found[-1]["remedies"].append(line.partition("try: ")[2])
+        elif title in titles:
+            words = {"title": title, "evidence": told, "meaning": "", "remedies": []}
+            found.append({"rule": titles[title], "severity": severity, **words})
+    return found
 
 
 def judge(result: Result, want: dict[str, str], runs: list[dict[str, Any]]) -> None:
     """Set whether the findings of a bug's runs name its cause, and whether the first remedy is the cure."""
     births = [run["provenance"] for run in runs if run["provenance"]]
     told = [f"{birth['phase']} {birth['module']} {birth['operation']}" for birth in births]
-    told += [skipped["text"] for run in runs for skipped in run["skipped_batches"]]
+    told += list(dict.fromkeys(skipped["text"] for run in runs for skipped in run["skipped_batches"]))[:2]
     born = "birth" not in want or bool(re.search(want["birth"], "\n".join(told), re.IGNORECASE))
 
     def names(finding: dict[str, Any]) -> bool:
