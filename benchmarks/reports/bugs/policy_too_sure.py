@@ -2,6 +2,7 @@
 # mechanism: the log of a policy's spread falls without a bound, exp of it becomes 0, and a density is divided by it
 # cure: clamp the logarithm
 # want: named=nonfinite_loss,nonfinite_gradient; birth=div|exp|log; heals=clamp|\+ 1e-|eps|max
+# tried: lr=0\.000\d
 import math
 import sys
 

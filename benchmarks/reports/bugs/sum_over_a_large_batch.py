@@ -2,6 +2,7 @@
 # mechanism: the loss is a sum over the batch and not its mean, so a larger batch makes larger steps
 # cure: the mean
 # want: named=exploding_gradient,update_ratio_high; heals=mean|lr=|divid|/
+# tried: clip_grad_norm_
 import sys
 
 import torch

@@ -2,6 +2,7 @@
 # mechanism: the losses of 32 micro-batches are added up, not averaged, and with SGD so is the step
 # cure: divide by the number of micro-batches
 # want: named=undivided_sum,exploding_gradient,update_ratio_high; says=divid|sum|added; heals=loss /|/ 32|divid
+# tried: clip_grad_norm_
 import sys
 
 import torch
