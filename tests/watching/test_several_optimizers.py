@@ -137,6 +137,7 @@ def test_an_optimizer_that_steps_less_often_is_of_the_run_too(watch: Watch) -> N
     assert columns(one, "grad_norm") == [near(norms)]
 
 
+@pytest.mark.wants("torch.nn.utils.clip_grad")
 def test_optimizers_that_step_within_the_backward_pass_are_one_run(watch: Watch) -> None:
     model = small_net()
     of_each = {weight: torch.optim.SGD([weight], lr=0.05, foreach=False) for weight in model.parameters()}
