@@ -22,12 +22,13 @@ from gradstudio.core.experiment import Experiment
 from gradstudio.core.files import RESOURCES
 from gradstudio.core.text import one_line
 from gradstudio.program import own_file, tidy
+from gradstudio.program.parsed_source import Source
 from gradstudio.program.plan import Plan, variable
-from gradstudio.program.specialise import Source, Specialiser, literal
+from gradstudio.program.specialise import Specialiser, literal
 
 PARTS = (
     "settings", "device", "data", "batches", "pole", "layers", "models", "losses", "weights", "own_model", "clipping",
-    "ranks", "optimizers", "step",
+    "ranks", "optimizers", "pieces", "step",
 )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from functools import cache
 from typing import Any
 
 from gradstudio.core.mistakes import MARK
+from gradstudio.program.parsed_source import NO_VALUES, Source, flat, needs_parens
 from gradstudio.program.plan import Plan, Written
 
 WIDEST = 120  # columns
@@ -33,50 +34,7 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "scaled_dot_product_attention": {"is_causal": False},
 }  # fmt: skip
 _NEUTRAL = {ast.Add: (0, "lr"), ast.Sub: (0, "r"), ast.Mult: (1, "lr"), ast.Div: (1, "r")}
-_BINDS = {ast.Add: 1, ast.Sub: 1, ast.Mult: 2, ast.Div: 2, ast.FloorDiv: 2, ast.Mod: 2, ast.Pow: 3}
-_ATOMS = (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.Constant, ast.List, ast.Dict, ast.JoinedStr)
-_NO_VALUES = (ast.Yield, ast.YieldFrom, ast.Starred, ast.Slice)
 _SAFE = {"max": max, "min": min, "len": len}
-
-
-class Source:
-    """A text with its syntax tree, parsed once."""
-
-    def __init__(self, text: str) -> None:
-        self.text, self.tree = text, ast.parse(text)
-        self.lines = text.split("\n")
-        self._starts = [0]
-        for line in self.lines:
-            self._starts.append(self._starts[-1] + len(line) + 1)
-        self.spans: dict[ast.AST, tuple[int, int]] = {}
-        self.names: dict[ast.AST, frozenset[str]] = {}
-        self.inline: dict[str, ast.FunctionDef] = {}
-        self._look(self.tree)
-        bare = [_bare(function) for function in self.inline.values()]
-        self.functions = compile("\n\n".join(map(ast.unparse, bare)), "reference", "exec")
-        self.headers = {
-            node: _end_of_header(self.lines, node)
-            for node in self.spans
-            if isinstance(getattr(node, "body", None), list)
-        }
-
-    def _look(self, node: ast.AST) -> frozenset[str]:
-        names = {node.id} if isinstance(node, ast.Name) else set[str]()
-        if isinstance(node, (ast.expr, ast.stmt, ast.keyword, ast.arg)):
-            self.spans[node] = self._at(node.lineno, node.col_offset), self._at(node.end_lineno, node.end_col_offset)
-        for child in ast.iter_child_nodes(node):
-            names |= self._look(child)
-        if isinstance(node, ast.FunctionDef) and any(getattr(one, "id", "") == "inline" for one in node.decorator_list):
-            self.inline[node.name] = node
-        self.names[node] = frozenset(names)
-        return self.names[node]
-
-    def _at(self, line: int | None, column: int | None) -> int:
-        return self._starts[(line or 1) - 1] + (column or 0)
-
-    def of(self, node: ast.AST) -> str:
-        start, end = self.spans[node]
-        return self.text[start:end]
 
 
 class Specialiser:
@@ -100,7 +58,7 @@ class Specialiser:
     def _value(self, node: ast.expr) -> Any:
         """Return what an expression gives at every step; UNKNOWN where it differs, or depends on anything else."""
         known = self._source.names[node] & ({"knobs", "plan", *self._given} | self._source.inline.keys())
-        if not known or isinstance(node, _NO_VALUES) or (isinstance(node, ast.Tuple) and _has_slices(node)):
+        if not known or isinstance(node, NO_VALUES) or (isinstance(node, ast.Tuple) and _has_slices(node)):
             return UNKNOWN
         code, found = _compiled(self._raw(node)), UNKNOWN
         for world in self._worlds:
@@ -210,7 +168,7 @@ class Specialiser:
         if holds is False:
             return rest
         body, pad = self._block(node.body, column + 4, end), " " * column
-        test = _flat(self._text(node.test))
+        test = flat(self._text(node.test))
         if not body:
             inverted = re.sub(r'^("\w+") in ', r"\1 not in ", test)
             return [f"{pad}if {f'not {test}' if inverted == test else inverted}:", *_deeper(rest)] if rest else []
@@ -243,7 +201,7 @@ class Specialiser:
             return []
         pad, end = " " * column, self._source.headers[node]
         decorators = [f"{pad}@{self._source.of(each)}" for each in getattr(node, "decorator_list", [])]
-        return [*decorators, f"{pad}{_flat(self._header(node))}:{self._comment(end)}", *inside]
+        return [*decorators, f"{pad}{flat(self._header(node))}:{self._comment(end)}", *inside]
 
     def _header(self, node: ast.stmt) -> str:
         """Return the first line of a loop, a context, a function or a class."""
@@ -276,8 +234,8 @@ class Specialiser:
         pad, shift = " " * column, node.col_offset - column
         comment = self._source.lines[(node.end_lineno or 1) - 1][node.end_col_offset or 0 :].strip()
         comment = f"  {comment}" if comment and not comment.startswith("# pyright") else ""
-        if text != self._source.of(node) and '"""' not in text and len(pad + _flat(text) + comment) <= WIDEST:
-            text = _flat(text)
+        if text != self._source.of(node) and '"""' not in text and len(pad + flat(text) + comment) <= WIDEST:
+            text = flat(text)
         first, *rest = text.split("\n")
         lines = [pad + first, *(line[shift:] if shift > 0 else " " * -shift + line for line in rest)]
         return [*lines[:-1], lines[-1] + comment]
@@ -331,7 +289,7 @@ class Specialiser:
             return self._text(kept[0])
         parts = [(self._text(each), each) for each in kept]
         return (" and " if neutral else " or ").join(
-            f"({text})" if _needs_parens(text, each, node) else text for text, each in parts
+            f"({text})" if needs_parens(text, each, node) else text for text, each in parts
         )
 
     def _call(self, node: ast.Call) -> str:
@@ -342,7 +300,7 @@ class Specialiser:
             found = self._returned(_without_docstring(function))
             if found is None:
                 raise TypeError(f"{name} is no expression")
-            text = _flat(self._text(found))
+            text = flat(self._text(found))
             self._given = before
             return text
         defaults, dropped = DEFAULTS.get(name, {}), False
@@ -389,10 +347,10 @@ class Specialiser:
                 first, last = self._outside(first, last, start)
                 new = (
                     f"({new})"
-                    if _needs_parens(new, child, node)
+                    if needs_parens(new, child, node)
                     else new
                     if first == self._source.spans[child][0]
-                    else _flat(new)
+                    else flat(new)
                 )
             text, at = text + whole[at:first] + new, last
         return text + whole[at:end]
@@ -413,41 +371,6 @@ class Specialiser:
             if before < least or whole[before] != "(" or whole[after] != ")" or re.match(r"[\w\])]", whole[before - 1]):
                 return first, last
             first, last = before, after + 1
-
-
-@cache
-def _parsed(text: str) -> ast.expr:
-    return ast.parse(f"({text})", mode="eval").body
-
-
-def _needs_parens(text: str, child: ast.AST, parent: ast.AST) -> bool:
-    """Return whether an expression has to stand in parentheses in this place of another."""
-    if isinstance(child, (*_NO_VALUES, ast.Tuple)):
-        return False
-    kind = _parsed(text)
-    if isinstance(kind, _ATOMS):
-        return False
-    match parent:
-        case ast.BinOp(op=op, right=right):
-            if not isinstance(kind, ast.BinOp):
-                return not isinstance(kind, ast.UnaryOp)
-            own, around = _BINDS.get(type(kind.op), 0), _BINDS.get(type(op), 0)
-            return own < around or (own == around and child is right)
-        case ast.BoolOp(op=op):
-            return isinstance(kind, (ast.IfExp, ast.Lambda)) or (
-                isinstance(kind, ast.BoolOp) and type(kind.op) is not type(op) and isinstance(op, ast.And)
-            )
-        case ast.UnaryOp():
-            return not isinstance(kind, ast.Compare) if isinstance(parent.op, ast.Not) else True
-        case ast.Compare():
-            return not isinstance(kind, ast.BinOp)
-        case ast.Attribute() | ast.Starred():
-            return True
-        case ast.Subscript(value=value) | ast.Call(func=value):
-            return child is value
-        case ast.IfExp() | ast.comprehension():
-            return isinstance(kind, (ast.IfExp, ast.Lambda))
-    return False
 
 
 def _folded(value: Any, node: ast.AST) -> str | None:
@@ -481,28 +404,8 @@ def _compiled(text: str) -> Any:
     return compile(text, "reference", "eval")
 
 
-def _bare(function: ast.FunctionDef) -> ast.FunctionDef:
-    return ast.FunctionDef(function.name, function.args, function.body, [], lineno=1, col_offset=0)
-
-
 def _without_docstring(function: ast.FunctionDef) -> list[ast.stmt]:
     return function.body[1:] if ast.get_docstring(function) is not None else function.body
-
-
-def _end_of_header(lines: list[str], node: Any) -> int:
-    """Return the number of lines up to the end of a compound statement's header."""
-    inside = [each for field, each in ast.iter_fields(node) if field not in ("body", "orelse", "decorator_list")]
-    ends = [each.end_lineno for part in inside for each in _located(part)]
-    row = max([node.lineno, *ends]) - 1
-    while not re.search(r":\s*(#.*)?$", lines[row]):
-        row += 1
-    return row + 1
-
-
-def _located(part: Any) -> Iterator[Any]:
-    for each in part if isinstance(part, list) else [part]:
-        if isinstance(each, ast.AST):
-            yield from (one for one in ast.walk(each) if hasattr(one, "end_lineno"))
 
 
 def _ends(lines: Sequence[str], column: int) -> bool:
@@ -513,9 +416,3 @@ def _ends(lines: Sequence[str], column: int) -> bool:
 
 def _deeper(lines: Sequence[str]) -> list[str]:
     return ["    " + line if line else "" for line in lines]
-
-
-def _flat(text: str) -> str:
-    """Return an expression in one line."""
-    text = re.sub(r",?\s*\n\s*(?=[)\]}])", "", text)
-    return re.sub(r"\s*\n\s*", " ", re.sub(r"(?<=[(\[{])\s*\n\s*", "", text))

@@ -16,6 +16,13 @@ if TYPE_CHECKING:
     build_model: Callable[..., Any]
     get_batch: Callable[..., Any]
     compute_loss: Callable[..., Any]
+    step: int  # of the loop, as are those that follow, for the pieces that stand in it
+    passed: int
+    index: int
+    losses: Any
+    told: Any
+    grad_norm: Any
+    micro_batches: Any
     tell: Callable[[str], None]  # hears which part of a step begins
 
 

@@ -1,0 +1,256 @@
+"""The pieces of a step: each stands in the loop where it is called."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from gradstudio.program.reference.given import inline
+
+if TYPE_CHECKING:
+    from gradstudio.program.reference.batches import make_batches, with_first
+    from gradstudio.program.reference.device import device, rank, seed, world
+    from gradstudio.program.reference.given import (
+        compute_loss,
+        grad_norm,
+        index,
+        knobs,
+        losses,
+        micro_batches,
+        passed,
+        plan,
+        step,
+        tell,
+        told,
+    )
+    from gradstudio.program.reference.losses import task_loss, z_loss
+    from gradstudio.program.reference.optimizers import optimizer, scale, scaler
+    from gradstudio.program.reference.own_model import trained
+    from gradstudio.program.reference.pole import episodes_of
+    from gradstudio.program.reference.ranks import parallel
+    from gradstudio.program.reference.weights import model
+
+gradient_noise = torch.Generator().manual_seed(seed + 3_000_017)
+outliers = torch.Generator().manual_seed(seed + 2_000_003)
+batches = episodes_of(model) if not plan.own and knobs.problem_task == "pole" else make_batches()
+
+
+@inline
+def is_due(every):
+    """Return whether the batch is one of those of which one in so `every` is asked for."""
+    if plan.changes("problem_skip_batches"):
+        return every > 0 and step + passed > 0 and (step + passed) % every == 0
+    if knobs.problem_skip_batches > 0:
+        return every > 0 and (step + knobs.problem_skip_batches) % every == 0
+    return every > 0 and step > 0 and step % every == 0
+
+
+@inline
+def number_of_batch():
+    return step + passed if plan.changes("problem_skip_batches") else step + knobs.problem_skip_batches
+
+
+@inline
+def spoilt(x):
+    """Return a tensor with a NaN as its first number."""
+    return torch.cat([x.new_full((1,), float("nan")), x.flatten()[1:]]).view_as(x)
+
+
+@inline
+def as_double(tensor):
+    """Return a tensor in float64, which Apple's GPUs have not."""
+    return tensor.cpu().double() if knobs.run_device == "mps" else tensor.double()
+
+
+@inline
+def phase(name):
+    """Begin a part of the step by which its memory is told; no line of a program that only trains."""
+    if plan.tells_phases:
+        tell(name)
+
+
+@inline
+def zero_grad():
+    optimizer.zero_grad(set_to_none=not (plan.own or plan.keeps_gradients))
+
+
+@inline
+def unscale():
+    """Take the loss scale out of the gradients."""
+    if plan.dynamic or plan.static:
+        phase("unscale")
+    if plan.dynamic:
+        scaler.unscale_(optimizer)
+    if plan.static:
+        for parameter in trained():
+            parameter.grad.mul_(1 / scale)
+
+
+@inline
+def true_norm(grads):
+    """Return the norm of gradients that carry the loss scale."""
+    if plan.dynamic and plan.static:
+        return nn.utils.get_total_norm(grads) / scaler.get_scale() / scale
+    if plan.dynamic:
+        return nn.utils.get_total_norm(grads) / scaler.get_scale()
+    return nn.utils.get_total_norm(grads) / scale if plan.static else nn.utils.get_total_norm(grads)
+
+
+@inline
+def backward(share):
+    """Make the backward pass of a share of the loss."""
+    phase("backward")
+    if plan.dynamic:
+        scaler.scale(share * scale if plan.static else share).backward()
+    else:
+        (share * scale if plan.static else share).backward()
+
+
+@inline
+def sync():
+    """Return the context in which gradients are reduced, or not yet."""
+    if plan.never_reduces:
+        return parallel.no_sync()
+    if plan.reduces_late:
+        return parallel.no_sync() if index < last_micro_batch() else nullcontext()
+    return nullcontext()
+
+
+@inline
+def kept_micro_batches():
+    """Return the number of micro-batches without the second half."""
+    return knobs.accumulation_steps - knobs.accumulation_steps // 2
+
+
+@inline
+def last_micro_batch():
+    return (kept_micro_batches() if knobs.mistakes_drop_last_micro_batches else knobs.accumulation_steps) - 1
+
+
+@inline
+def last_loss():
+    return told if plan.climbs else loss
+
+
+@inline
+def loss_of_step():
+    """Return the mean loss of the micro-batches. A GPU takes a mean of three in another way than the CPU."""
+    if not plan.many:
+        return last_loss().item()
+    if knobs.run_device == "cpu":
+        return torch.stack(losses).double().mean().item()
+    return torch.stack(losses).cpu().double().mean().item()
+
+
+@inline
+def loss_is_finite():
+    if plan.ranks and not plan.joins:
+        return told[0].isfinite()
+    return torch.stack(losses).isfinite().all() if plan.many else last_loss().isfinite()
+
+
+@inline
+def norm_is_finite():
+    return told[1].isfinite() if plan.ranks and not plan.joins else grad_norm.isfinite()
+
+
+@inline
+def next_batch():
+    global batch, inputs, targets
+    phase("data")
+    if plan.own:
+        batch = next(batches)
+    else:
+        inputs, targets = next(batches)
+
+
+@inline
+def next_of_step():
+    """Take the next of the micro-batches that were drawn for the step."""
+    global batch, inputs, targets
+    phase("data")
+    if plan.own:
+        batch = micro_batches[index]
+    else:
+        inputs, targets = micro_batches[index]
+
+
+@inline
+def is_undivided():
+    return knobs.mistakes_unscaled_accumulation or knobs.mistakes_divide_each_micro_batch
+
+
+@inline
+def clips_elsewhere():
+    """Return whether a mistake clips in place of the right call."""
+    return (
+        knobs.mistakes_clip_each_micro_batch
+        or knobs.mistakes_clip_before_backward
+        or knobs.mistakes_clip_before_unscale
+        or knobs.mistakes_clip_after_step
+    )
+
+
+@inline
+def disturb():
+    """Put noise or a NaN in place of a batch that is due for it, and take the share of a rank."""
+    global batch, inputs, targets, size
+    if plan.own:
+        if is_due(knobs.problem_outlier_every):  # an outlier batch
+            batch = with_first(batch, lambda x: outlier(x).requires_grad_(x.requires_grad))
+        if is_due(knobs.problem_nan_every):  # a batch with a NaN in it
+            batch = with_first(batch, lambda x: spoilt(x))
+    else:
+        if is_due(knobs.problem_outlier_every):  # an outlier batch
+            inputs = outlier(inputs)
+        if plan.ranks:
+            if knobs.distributed_same_data:
+                # MISTAKE same_data: every rank has the share of rank 0
+                pass
+            if knobs.distributed_weigh_shares:
+                size = len(targets)
+            if knobs.distributed_uneven_every > 0:
+                share = slice(rank, None, world)
+                if (number_of_batch() + 1) % knobs.distributed_uneven_every == 0:  # all but a quarter for rank 0
+                    first = len(targets) - len(targets) // 4
+                    share = slice(first) if rank == 0 else slice(first + rank - 1, None, world - 1)
+                inputs, targets = inputs[share].contiguous(), targets[share].contiguous()
+            elif knobs.distributed_same_data:
+                inputs, targets = inputs[0::world].contiguous(), targets[0::world].contiguous()
+            else:
+                inputs, targets = inputs[rank::world].contiguous(), targets[rank::world].contiguous()
+        if (not plan.ranks or rank == knobs.distributed_nan_rank) and is_due(knobs.problem_nan_every):
+            inputs = spoilt(inputs)  # a batch with a NaN in it
+
+
+@inline
+def outlier(x):
+    return torch.randn(x.shape, generator=outliers).to(device) * knobs.problem_outlier_scale
+
+
+@inline
+def forward():
+    """Compute the loss of a micro-batch."""
+    global loss, outputs
+    phase("forward")
+    if plan.own:
+        with torch.autocast(device.type, low_precision(), enabled=knobs.precision_dtype != "fp32"):
+            loss = compute_loss(model, batch, **plan.arguments("compute_loss"))
+        loss = loss.float() * knobs.loss_weight
+    else:
+        with torch.autocast(device.type, low_precision(), enabled=knobs.precision_dtype != "fp32"):
+            outputs = parallel(inputs) if plan.ranks and not plan.sharded else model(inputs)
+        if plan.autocasts:
+            outputs = outputs.float()
+        loss = task_loss(outputs, targets)
+        if plan.adds_z_loss:
+            loss = loss + z_loss(outputs)
+        loss = loss * knobs.loss_weight
+
+
+@inline
+def low_precision():
+    return torch.bfloat16 if knobs.precision_dtype == "bf16" else torch.float16
