@@ -22,35 +22,45 @@ class Source:
         self._starts = [0]
         for line in self.lines:
             self._starts.append(self._starts[-1] + len(line) + 1)
-        self.spans: dict[ast.AST, tuple[int, int]] = {}
-        self.names: dict[ast.AST, frozenset[str]] = {}
-        self.inline: dict[str, ast.FunctionDef] = {}
-        self._look(self.tree)
+        self.inline = {each.name: each for each in _functions(self.tree.body) if _is_inline(each)}
         bare = [_bare(function) for function in self.inline.values()]
         self.functions = compile("\n\n".join(map(ast.unparse, bare)), "reference", "exec")
-        self.headers = {
-            node: _end_of_header(self.lines, node)
-            for node in self.spans
-            if isinstance(getattr(node, "body", None), list)
-        }
+        self._names: dict[ast.AST, frozenset[str]] = {}
+        self._headers: dict[ast.AST, int] = {}
 
-    def _look(self, node: ast.AST) -> frozenset[str]:
-        names = {node.id} if isinstance(node, ast.Name) else set[str]()
-        if isinstance(node, (ast.expr, ast.stmt, ast.keyword, ast.arg)):
-            self.spans[node] = self._at(node.lineno, node.col_offset), self._at(node.end_lineno, node.end_col_offset)
-        for child in ast.iter_child_nodes(node):
-            names |= self._look(child)
-        if isinstance(node, ast.FunctionDef) and any(getattr(one, "id", "") == "inline" for one in node.decorator_list):
-            self.inline[node.name] = node
-        self.names[node] = frozenset(names)
-        return self.names[node]
+    def names(self, node: ast.AST) -> frozenset[str]:
+        """Return every name in an expression."""
+        if node not in self._names:
+            self._names[node] = frozenset(each.id for each in ast.walk(node) if isinstance(each, ast.Name))
+        return self._names[node]
 
-    def _at(self, line: int | None, column: int | None) -> int:
-        return self._starts[(line or 1) - 1] + (column or 0)
+    def header(self, node: ast.stmt) -> int:
+        """Return the number of lines up to the end of a compound statement's header."""
+        if node not in self._headers:
+            self._headers[node] = _end_of_header(self.lines, node)
+        return self._headers[node]
+
+    def span(self, node: Any) -> tuple[int, int]:
+        """Return where a node begins and ends in the text."""
+        first, last = self._starts[node.lineno - 1], self._starts[node.end_lineno - 1]
+        return first + node.col_offset, last + node.end_col_offset
 
     def of(self, node: ast.AST) -> str:
-        start, end = self.spans[node]
+        start, end = self.span(node)
         return self.text[start:end]
+
+
+def _functions(body: list[ast.stmt]) -> Iterator[ast.FunctionDef]:
+    """Yield the functions of a program, also those that stand in an if."""
+    for node in body:
+        if isinstance(node, ast.FunctionDef):
+            yield node
+        elif isinstance(node, ast.If):
+            yield from _functions([*node.body, *node.orelse])
+
+
+def _is_inline(function: ast.FunctionDef) -> bool:
+    return any(getattr(each, "id", "") == "inline" for each in function.decorator_list)
 
 
 def _bare(function: ast.FunctionDef) -> ast.FunctionDef:

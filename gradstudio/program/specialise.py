@@ -57,7 +57,7 @@ class Specialiser:
 
     def _value(self, node: ast.expr) -> Any:
         """Return what an expression gives at every step; UNKNOWN where it differs, or depends on anything else."""
-        known = self._source.names[node] & ({"knobs", "plan", *self._given} | self._source.inline.keys())
+        known = self._source.names(node) & ({"knobs", "plan", *self._given} | self._source.inline.keys())
         if not known or isinstance(node, NO_VALUES) or (isinstance(node, ast.Tuple) and _has_slices(node)):
             return UNKNOWN
         code, found = _compiled(self._raw(node)), UNKNOWN
@@ -73,7 +73,7 @@ class Specialiser:
 
     def _holds(self, test: ast.expr) -> bool | None:
         """Return whether a condition holds at every step, or at none; None where that is not known."""
-        if not self._source.names[test] & ({"knobs", "plan", *self._given} | self._source.inline.keys()):
+        if not self._source.names(test) & ({"knobs", "plan", *self._given} | self._source.inline.keys()):
             return {"TYPE_CHECKING": False}.get(self._source.of(test))
         code, found = _compiled(self._raw(test)), set[bool]()
         for world in self._worlds:
@@ -91,12 +91,12 @@ class Specialiser:
 
     def _raw(self, node: ast.AST) -> str:
         """Return the source of an expression, with the arguments of an inlined function in it."""
-        text, (start, _) = self._source.of(node), self._source.spans[node]
-        if not self._source.names[node] & self._given.keys():
+        text, (start, _) = self._source.of(node), self._source.span(node)
+        if not self._source.names(node) & self._given.keys():
             return f"({text})"
         places = [each for each in ast.walk(node) if isinstance(each, ast.Name) and each.id in self._given]
-        for place in sorted(places, key=lambda each: self._source.spans[each], reverse=True):
-            first, last = self._source.spans[place]
+        for place in sorted(places, key=lambda each: self._source.span(each), reverse=True):
+            first, last = self._source.span(place)
             text = f"{text[: first - start]}({self._given[place.id]}){text[last - start :]}"
         return f"({text})"
 
@@ -161,7 +161,7 @@ class Specialiser:
         return self._simple(node, column)
 
     def _if(self, node: ast.If, column: int) -> list[str]:
-        holds, end = self._holds(node.test), self._source.headers[node]
+        holds, end = self._holds(node.test), self._source.header(node)
         if holds:
             return self._block(node.body, column, end)
         rest = self._else(node, column)
@@ -196,10 +196,10 @@ class Specialiser:
         return f"  # {comment}" if comment and not comment.startswith("pyright") else ""
 
     def _compound(self, node: ast.stmt, body: Sequence[ast.stmt], column: int) -> list[str]:
-        inside = self._block(body, column + 4, self._source.headers[node])
+        inside = self._block(body, column + 4, self._source.header(node))
         if not inside:
             return []
-        pad, end = " " * column, self._source.headers[node]
+        pad, end = " " * column, self._source.header(node)
         decorators = [f"{pad}@{self._source.of(each)}" for each in getattr(node, "decorator_list", [])]
         return [*decorators, f"{pad}{flat(self._header(node))}:{self._comment(end)}", *inside]
 
@@ -334,10 +334,10 @@ class Specialiser:
         """Return the source of a node, with each part as the program has it."""
         if isinstance(node, ast.JoinedStr):
             return self._source.of(node)
-        whole, (start, end) = self._source.text, self._source.spans[node]
+        whole, (start, end) = self._source.text, self._source.span(node)
         text, at = "", start
-        for child in sorted(self._children(node), key=lambda each: self._source.spans[each]):
-            first, last = self._source.spans[child]
+        for child in sorted(self._children(node), key=lambda each: self._source.span(each)):
+            first, last = self._source.span(child)
             items = self._value(child.value) if isinstance(child, ast.Starred) else UNKNOWN
             if isinstance(items, list) and len(items) <= 1:
                 text, at = text + (whole[at:first] + repr(items[0]) if items else whole[at:first].rstrip(" ,")), last
@@ -349,7 +349,7 @@ class Specialiser:
                     f"({new})"
                     if needs_parens(new, child, node)
                     else new
-                    if first == self._source.spans[child][0]
+                    if first == self._source.span(child)[0]
                     else flat(new)
                 )
             text, at = text + whole[at:first] + new, last
@@ -358,7 +358,7 @@ class Specialiser:
     def _children(self, node: ast.AST) -> Iterator[ast.AST]:
         """Yield the parts of a node that have a place in the source."""
         for child in ast.iter_child_nodes(node):
-            if child in self._source.spans:
+            if hasattr(child, "lineno"):
                 yield child
             else:
                 yield from self._children(child)
