@@ -67,6 +67,8 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
             "course",
             "files",
             "map",
+            "undo",
+            "requested_knobs",
             "simulator",
         )
     ),

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import copy
 import time
-from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 from weakref import WeakSet
 
-from gradstudio.core import ranks_allowed, threads
-from gradstudio.core.adjusted_knobs import with_adjustments
-from gradstudio.core.experiment import Experiment, differing
-from gradstudio.core.knobs import KnobError, Value
+from gradstudio.core import ranks_allowed
+from gradstudio.core.experiment import differing
+from gradstudio.core.knobs import Value
 from gradstudio.core.presets import Preset
 from gradstudio.session.files.run_files import as_preset
 from gradstudio.session.library import stored_snapshots
@@ -25,12 +22,12 @@ from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_writer import RunWriter
 from gradstudio.session.record.snapshots import Snapshots
 from gradstudio.session.record.twins import Twins, twin_of
+from gradstudio.session.requested_knobs import RequestedKnobs
 from gradstudio.session.running.worker import (
     UNLIMITED,
     Compare,
     Pause,
     Resume,
-    SetKnob,
     SetSpeed,
     StepOnce,
     Stop,
@@ -39,37 +36,22 @@ from gradstudio.session.running.worker import (
 )
 
 LAST_WRITING = 0.5  # seconds that the library has for its last writing, even if training took all the time
-MOST_TRIED = 200  # values that `nearest` tries
 MORE_STEPS = 300  # that a finished run goes on for
-MOST_UNDONE = 1000  # requests that can be undone
 
 
-class Change(NamedTuple):
-    """One change of knobs: the values before and after it, by name."""
-
-    before: dict[str, Value]
-    after: dict[str, Value]
-
-
-class Simulator:
+class Simulator(RequestedKnobs):
     """The state behind the window. Every method returns at once; only the GUI thread (or a test) calls them."""
 
     def __init__(self, preset: Preset, library: Path | None = None) -> None:
         """Write every run into the `library`, if one is given."""
+        super().__init__()
         self.speed = UNLIMITED
         self._library_writer = LibraryWriter(library) if library else None
         self._stored = partial(stored_snapshots.read, library) if library else None
         self.snapshots = Snapshots()
-        self._worker: Worker | None = None
         self._before: Worker | None = None  # the family's latest that is over: it may have a trainer to go on with
         self._leaving = WeakSet[Worker]()  # told to stop, perhaps still within a step; a thread that ended is freed
         self._watched: frozenset[str] = frozenset()  # gauges that somebody looks at
-        self._undo = deque[dict[str, Value]](maxlen=MOST_UNDONE)  # the values that each request replaced
-        self._redo = deque[dict[str, Value]](maxlen=MOST_UNDONE)  # the values that each undoing replaced
-        self._sent: dict[str, Value] = {}  # live values that were sent to the worker
-        self._later: dict[str, Value] = {}  # live values to send when a stopped run goes on
-        self._refusals_told = self._events_read = 0  # of the run
-        self._news: list[str] = []  # of the simulator itself, for `notices`
         self._followed: Run | None = None  # the latest that another program trained when it was opened
         self.load(preset)
 
@@ -77,9 +59,8 @@ class Simulator:
         """Take a preset: request its knobs and make a run ready. The present run is stopped."""
         self._leave()
         self.preset = preset
-        self.requested: Experiment = preset.experiment
-        self._undo.clear()
-        self._redo.clear()
+        self.requested = preset.experiment
+        self._changes.forget()
         self._found_family(self._new_run())
 
     def open(self, run: Run, relatives: Iterable[Run] = ()) -> None:
@@ -89,8 +70,7 @@ class Simulator:
         self._leave()
         self.preset = as_preset(run)
         self.requested = run.experiment
-        self._undo.clear()
-        self._redo.clear()
+        self._changes.forget()
         self._followed = None if run.over else run
         self._found_family(run, relatives)
 
@@ -99,104 +79,6 @@ class Simulator:
         self.preset = preset
         if not self.started:
             self._found_family(self._new_run())
-
-    def set(self, name: str, value: Value) -> dict[str, Value]:
-        """Request a value: a live knob acts at the next step, any other on restart. KnobError where it is not allowed.
-        Return the other knobs that had to change too, so that the values go together."""
-        before = self.requested
-        self._request(with_adjustments(before, name, value), name)
-        self._remember(before)
-        return {other: new for other, new in differing(before, self.requested).items() if other != name}
-
-    def set_together(self, values: Mapping[str, Value]) -> None:
-        """Request several values as one change. KnobError where they do not go together."""
-        before, wanted = self.requested, self.requested.with_values(values)
-        self._request(wanted, *values)
-        self._remember(before)
-
-    def reset(self) -> None:
-        """Request the preset's own knobs."""
-        before = self.requested
-        self._request(self.preset.experiment)
-        self._remember(before)
-
-    def undo(self) -> dict[str, Value]:
-        """Undo the latest request. A change that has not taken effect yet leaves no trace in the timeline. Return the
-        values that are requested again, none where nothing is left to undo."""
-        return self._take_back(self._undo, self._redo)
-
-    def redo(self) -> dict[str, Value]:
-        """Request again what was undone last. Return those values, none where nothing was undone since the latest
-        change."""
-        return self._take_back(self._redo, self._undo)
-
-    @property
-    def done(self) -> list[Change]:
-        """The changes that can be undone, the latest first."""
-        return self._changes(self._undo)
-
-    @property
-    def undone(self) -> list[Change]:
-        """The changes that can be redone, the one that was undone last first. `before` and `after` are as when it is
-        redone."""
-        return self._changes(self._redo, ahead=True)
-
-    def _remember(self, before: Experiment) -> None:
-        """Let the latest request be undone; what was undone until now cannot be redone any more."""
-        if values := differing(self.requested, before):
-            self._undo.append(values)
-            self._redo.clear()
-
-    def _take_back(self, source: deque[dict[str, Value]], other: deque[dict[str, Value]]) -> dict[str, Value]:
-        """Request the latest values of one list, and keep in the other one those that they replace."""
-        values = source.pop() if source else {}
-        if values:
-            before = self.requested
-            self._request(before.with_values(values))
-            other.append(differing(self.requested, before))
-        return values
-
-    def _changes(self, values: Iterable[dict[str, Value]], *, ahead: bool = False) -> list[Change]:
-        now = {knob.name: value for knob, value in self.requested.items()}
-        changes: list[Change] = []
-        for other in reversed(list(values)):
-            here = {name: now[name] for name in other if name in now}
-            changes.append(Change(here, other) if ahead else Change(other, here))
-            now |= other
-        return changes
-
-    def nearest(self, name: str, value: Value, *, onwards: bool) -> Value:
-        """Return the whole number nearest to `value` that goes with the other knobs. `onwards`: look only further in
-        the direction from the present value to `value`."""
-        now = self.requested[name]
-        if not (isinstance(value, int) and isinstance(now, int)) or isinstance(value, bool):
-            return value
-        ways = ((1 if value > now else -1),) if onwards else (1, -1)
-        for candidate in (value + way * distance for distance in range(MOST_TRIED) for way in ways):
-            try:
-                return self.requested.with_value(name, candidate)[name]
-            except KnobError:
-                continue
-        return now
-
-    def refusals(self) -> list[str]:
-        """Return the changes that the run has refused since the last call, in words. For each of these knobs, request
-        the value in force again."""
-        heard = self.run.refusals[self._refusals_told :]
-        self._refusals_told += len(heard)
-        for event in heard:
-            if self.requested[event.knob] == event.value:
-                self._sent.pop(event.knob, None)
-                self.requested = self.requested.with_value(event.knob, self.run.in_force[event.knob])
-        return [event.text for event in heard]
-
-    def notices(self) -> list[str]:
-        """Return what a person should know and has not been told yet: what the engine has told through the run, such as
-        a part of torch that is missing and what that costs, and which branch had to go."""
-        new = self.run.events[self._events_read :]
-        self._events_read += len(new)
-        own, self._news = self._news, []
-        return [*own, *(event.text for event in new if event.kind == "notice")]
 
     def set_speed(self, steps_per_second: float) -> None:
         """Make no more than so many steps a second."""
@@ -268,19 +150,6 @@ class Simulator:
         self._watched = frozenset(names)
         if self._worker:
             self._worker.send(WatchGauges(self._watched))
-
-    def script(self) -> str:
-        """Return the plain PyTorch program of the requested knobs, with the preset's own changes."""
-        return self._program(self.requested)
-
-    def script_of_preset(self) -> str:
-        """Return the program of the preset's own knobs."""
-        return self._program(self.preset.experiment)
-
-    def _program(self, knobs: Experiment) -> str:
-        from gradstudio.program import script
-
-        return script(knobs, self.preset.timeline, title=self.preset.title, threads=threads.chosen())
 
     def restart(self) -> None:
         """Begin again from step 0 with the requested knobs."""
@@ -409,8 +278,7 @@ class Simulator:
         self.family.shows(run)
         self.requested = run.in_force
         self._refusals_told, self._events_read = len(run.refusals), len(run.events)
-        self._undo.clear()
-        self._redo.clear()
+        self._changes.forget()
         self._sent, self._later = {}, {}
 
     def stop(self) -> None:
@@ -476,45 +344,6 @@ class Simulator:
         """The traceback of the exception that ended the run, or ""."""
         return self._worker.failure if self._worker else ""
 
-    def waiting(self) -> set[str]:
-        """Return the knobs whose requested value is not in force yet: a live one waits for the next step, any other for
-        a restart."""
-        if not self.started:
-            return set()
-        run = self.run
-        if self.requested == run.in_force:
-            return set()
-        return {
-            name
-            for name in differing(run.in_force, self.requested)
-            if (
-                self._sent.get(name) == self.requested[name]
-                if self.requested.find_knob(name).live and not run.over
-                else self.requested[name] != run.experiment[name]
-            )
-        }
-
-    @property
-    def waiting_for_restart(self) -> bool:
-        """Whether one of the requested values acts only when the run begins again."""
-        return any(not self.requested.find_knob(name).live for name in self.waiting())
-
-    def _request(self, wanted: Experiment, *named: str) -> None:
-        """Request these values, and send the live ones that are new to the worker. A `named` knob is sent too where its
-        value in force differs, as after a planned change."""
-        new = differing(self.requested, wanted)
-        new |= {name: wanted[name] for name in named if wanted[name] != self.run.in_force[name]}
-        self.requested = wanted
-        if not self.started:
-            self._found_family(self._new_run())
-            return
-        for name, value in new.items():
-            if (live := self.requested.find_knob(name).live) and self.run.over:
-                self._later[name] = value
-            elif self._worker and live:
-                self._sent[name] = value
-                self._worker.send(SetKnob(name, value))
-
     def _make_room(self) -> None:
         """Let go of branches where the family has too many, as long as the library has them."""
         family = self.family
@@ -541,6 +370,9 @@ class Simulator:
         self._left: set[str] = set()  # ids of runs that were stopped here and may go on
         self._made_room = False  # whether a branch of the family had to go
         self._later = {}
+
+    def _begin_anew(self) -> None:
+        self._found_family(self._new_run())
 
     def _new_run(self) -> Run:
         """Return a run of the requested knobs that is ready to begin."""

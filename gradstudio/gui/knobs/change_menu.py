@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QMenu
 from gradstudio.core.knobs import value_text
 from gradstudio.core.text import one_line, shortened
 from gradstudio.gui.services.context import Context
-from gradstudio.session.simulator import Change
+from gradstudio.session.undo import Change
 
 MOST_LISTED = 12  # changes of each kind
 LONGEST = 60  # letters of a change

@@ -1,0 +1,173 @@
+"""The knobs that a person requests: a live one goes to the worker, any other waits for a restart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gradstudio.core import threads
+from gradstudio.core.adjusted_knobs import with_adjustments
+from gradstudio.core.experiment import Experiment, differing
+from gradstudio.core.knobs import KnobError, Value
+from gradstudio.core.presets import Preset
+from gradstudio.session.record.run import Run
+from gradstudio.session.running.worker import SetKnob, Worker
+from gradstudio.session.undo import Change, Changes
+
+MOST_TRIED = 200  # values that `nearest` tries
+
+
+class RequestedKnobs:
+    """The part of a simulator that has the requested knobs, and what the run that is shown makes of them."""
+
+    preset: Preset
+    requested: Experiment
+    run: Run
+
+    def __init__(self) -> None:
+        self._worker: Worker | None = None
+        self._changes = Changes()
+        self._sent: dict[str, Value] = {}  # live values that were sent to the worker
+        self._later: dict[str, Value] = {}  # live values to send when a stopped run goes on
+        self._refusals_told = self._events_read = 0  # of the run
+        self._news: list[str] = []  # of the simulator itself, for `notices`
+
+    @property
+    def started(self) -> bool:
+        """True once the run has begun, here or at another time."""
+        raise NotImplementedError
+
+    def _begin_anew(self) -> None:
+        """Show a run of the requested knobs that is ready to begin."""
+        raise NotImplementedError
+
+    def set(self, name: str, value: Value) -> dict[str, Value]:
+        """Request a value: a live knob acts at the next step, any other on restart. KnobError where it is not allowed.
+        Return the other knobs that had to change too, so that the values go together."""
+        before = self.requested
+        self._request(with_adjustments(before, name, value), name)
+        self._changes.remember(before, self.requested)
+        return {other: new for other, new in differing(before, self.requested).items() if other != name}
+
+    def set_together(self, values: Mapping[str, Value]) -> None:
+        """Request several values as one change. KnobError where they do not go together."""
+        before, wanted = self.requested, self.requested.with_values(values)
+        self._request(wanted, *values)
+        self._changes.remember(before, self.requested)
+
+    def reset(self) -> None:
+        """Request the preset's own knobs."""
+        before = self.requested
+        self._request(self.preset.experiment)
+        self._changes.remember(before, self.requested)
+
+    def undo(self) -> dict[str, Value]:
+        """Undo the latest request. A change that has not taken effect yet leaves no trace in the timeline. Return the
+        values that are requested again, none where nothing is left to undo."""
+        return self._take_back(redo=False)
+
+    def redo(self) -> dict[str, Value]:
+        """Request again what was undone last. Return those values, none where nothing was undone since the latest
+        change."""
+        return self._take_back(redo=True)
+
+    def _take_back(self, *, redo: bool) -> dict[str, Value]:
+        if values := self._changes.latest(redo=redo):
+            before = self.requested
+            self._request(before.with_values(values))
+            self._changes.took_back(before, self.requested, redo=redo)
+        return values
+
+    @property
+    def done(self) -> list[Change]:
+        """The changes that can be undone, the latest first."""
+        return self._changes.done(self.requested)
+
+    @property
+    def undone(self) -> list[Change]:
+        """The changes that can be redone, the one that was undone last first."""
+        return self._changes.undone(self.requested)
+
+    def nearest(self, name: str, value: Value, *, onwards: bool) -> Value:
+        """Return the whole number nearest to `value` that goes with the other knobs. `onwards`: look only further in
+        the direction from the present value to `value`."""
+        now = self.requested[name]
+        if not (isinstance(value, int) and isinstance(now, int)) or isinstance(value, bool):
+            return value
+        ways = ((1 if value > now else -1),) if onwards else (1, -1)
+        for candidate in (value + way * distance for distance in range(MOST_TRIED) for way in ways):
+            try:
+                return self.requested.with_value(name, candidate)[name]
+            except KnobError:
+                continue
+        return now
+
+    def refusals(self) -> list[str]:
+        """Return the changes that the run has refused since the last call, in words. For each of these knobs, request
+        the value in force again."""
+        heard = self.run.refusals[self._refusals_told :]
+        self._refusals_told += len(heard)
+        for event in heard:
+            if self.requested[event.knob] == event.value:
+                self._sent.pop(event.knob, None)
+                self.requested = self.requested.with_value(event.knob, self.run.in_force[event.knob])
+        return [event.text for event in heard]
+
+    def notices(self) -> list[str]:
+        """Return what a person should know and has not been told yet: what the engine has told through the run, such as
+        a part of torch that is missing and what that costs, and which branch had to go."""
+        new = self.run.events[self._events_read :]
+        self._events_read += len(new)
+        own, self._news = self._news, []
+        return [*own, *(event.text for event in new if event.kind == "notice")]
+
+    def script(self) -> str:
+        """Return the plain PyTorch program of the requested knobs, with the preset's own changes."""
+        return self._program(self.requested)
+
+    def script_of_preset(self) -> str:
+        """Return the program of the preset's own knobs."""
+        return self._program(self.preset.experiment)
+
+    def _program(self, knobs: Experiment) -> str:
+        from gradstudio.program import script
+
+        return script(knobs, self.preset.timeline, title=self.preset.title, threads=threads.chosen())
+
+    def waiting(self) -> set[str]:
+        """Return the knobs whose requested value is not in force yet: a live one waits for the next step, any other for
+        a restart."""
+        if not self.started:
+            return set()
+        run = self.run
+        if self.requested == run.in_force:
+            return set()
+        return {
+            name
+            for name in differing(run.in_force, self.requested)
+            if (
+                self._sent.get(name) == self.requested[name]
+                if self.requested.find_knob(name).live and not run.over
+                else self.requested[name] != run.experiment[name]
+            )
+        }
+
+    @property
+    def waiting_for_restart(self) -> bool:
+        """Whether one of the requested values acts only when the run begins again."""
+        return any(not self.requested.find_knob(name).live for name in self.waiting())
+
+    def _request(self, wanted: Experiment, *named: str) -> None:
+        """Request these values, and send the live ones that are new to the worker. A `named` knob is sent too where its
+        value in force differs, as after a planned change."""
+        new = differing(self.requested, wanted)
+        new |= {name: wanted[name] for name in named if wanted[name] != self.run.in_force[name]}
+        self.requested = wanted
+        if not self.started:
+            self._begin_anew()
+            return
+        for name, value in new.items():
+            if (live := self.requested.find_knob(name).live) and self.run.over:
+                self._later[name] = value
+            elif self._worker and live:
+                self._sent[name] = value
+                self._worker.send(SetKnob(name, value))
