@@ -309,12 +309,12 @@ def _export_acts(window: Window) -> Iterator[Act]:
     folder.mkdir(parents=True, exist_ok=True)
 
     def idle() -> bool:
-        return not window.jobs._jobs
+        return not window.jobs.busy
 
     for name in ("report.html", "report.pdf", "metrics.csv", "train.py", "experiment.toml"):
-        yield _act("export in a thread", name, lambda name=name: window.jobs.export(
+        yield _act("export in a thread", name, lambda name=name: window.files.export(
             window.simulator.run, name, str(folder / name)), idle)  # fmt: skip
-    yield _act("export in a thread", "TensorBoard", lambda: window.jobs.export_events(
+    yield _act("export in a thread", "TensorBoard", lambda: window.files.export_events(
         window.simulator.run, str(folder)), idle)  # fmt: skip
 
 

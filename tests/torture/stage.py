@@ -198,7 +198,7 @@ def rest(window: Window) -> None:
     window.map.stop()
     wait(lambda: not window.map.going, "the map ends")
     window.map.refresh()
-    window.game.close(PATIENCE)  # a run that is begun keeps its page
+    window.game.stop()  # a run that is begun keeps its page
     window.columns.reset()
     window.knobs.search.clear()
     window.side.runs.search.clear()
