@@ -18,6 +18,7 @@ from gradstudio.engine.operation_watcher import FILLS, NOTHING, Values, Watched,
 LONGEST = 12  # operations of a chain that are kept
 NO_LABEL = "the mean over no label at all is 0 / 0: every label is the one that is left out, or has a weight of 0"
 _DIVIDES = ("log", "div", "sqrt", "pow", "reciprocal", "norm", "dist", "std")  # in names of those whose derivative does
+_ROUNDING = 1e-3  # beyond 1 or -1, of what would be a cosine
 _SOFTMAX = {"_softmax", "_log_softmax", "_safe_softmax"}
 
 
@@ -143,6 +144,8 @@ def cause_of(born: Watched) -> str:
             return "log1p of -1 is -Inf, and of less NaN"
         case "lgamma" | "digamma" if first.low > 0:
             pass
+        case "acos" | "asin" if 0 < (beyond := max(first.high - 1, -1 - first.low)) < _ROUNDING:
+            return f"it was given a number by {number(beyond)} beyond 1 or -1, as rounding leaves it, and is NaN there"
         case "atanh" | "erfinv" | "logit" | "lgamma" | "digamma" | "acos" | "asin" | "acosh" | "remainder" | "fmod":
             return (
                 f"it has no finite value for one of what it was given, from {number(first.low)} to {number(first.high)}"

@@ -1092,6 +1092,11 @@ def test_a_pole_is_no_overflow(operation: Callable[[Tensor], Tensor], value: flo
     assert "log(" not in (of_birth(found) or ("",))[0]
 
 
+def test_a_cosine_that_rounding_took_beyond_1_is_told_by_how_much() -> None:
+    found = known(nn.Linear(4, 2), torch.randn(3, 4), lambda given: (given * 0 + 1.0000001).mul(1).acos().sum())
+    assert found.cause == "it was given a number by 1.19e-7 beyond 1 or -1, as rounding leaves it, and is NaN there"
+
+
 @pytest.mark.parametrize(("model", "shape", "node"), [
     (nn.Linear(4, 2), (3, 4), "NllLossBackward0"), (nn.Conv2d(4, 2, 1), (3, 4, 5, 5), "NllLoss2DBackward0"),
 ])  # fmt: skip
