@@ -25,7 +25,7 @@ def opened(qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
     """A window as the program opens it without a preset."""
     QSettings().clear()
     monkeypatch.setenv("GRADSTUDIO_LIBRARY", str(tmp_path / "runs.sqlite3"))
-    for limit in ("CLOSING", "CONTROLLER_CLOSING"):
+    for limit in ("CLOSING", "LAST"):
         monkeypatch.setattr(windows, limit, PATIENCE)
     window = Window(presets.load("rate-too-high"), gallery=True)
     qtbot.addWidget(window)

@@ -62,7 +62,7 @@ from waiting import HeldStep
 from gradstudio.gui import app, window
 held = HeldStep(3)
 if "free" in sys.argv:  # it is about the end, and not about the two seconds
-    window.CLOSING = window.CONTROLLER_CLOSING = {PATIENCE}
+    window.CLOSING = window.LAST = {PATIENCE}
 class Closing(window.Window):
     def refresh(self, **how):
         super().refresh(**how)
