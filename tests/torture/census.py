@@ -94,7 +94,7 @@ def take(window: QWidget | None = None) -> Census:
     counts["thread", "native"] = len(os.listdir("/proc/self/task"))
     counts.update(("descriptor", target) for target in _descriptors())
     counts.update(("widget", _described(widget)) for widget in QApplication.allWidgets())
-    counts.update(("object", type(each).__name__) for root in _roots(window) for each in _children(root))
+    counts.update(("object", type(each).__name__) for each in _objects(window))
     counts.update(("plot item", name) for name in _plot_items())
     counts.update(("kept item", name) for name in _kept_items())
     counts.update(("own", name) for name in _own_objects())
@@ -175,13 +175,11 @@ def _roots(window: QWidget | None) -> list[QObject]:
     return [app, *({id(each): each for each in (*tops, *([window] if window else []))}.values())]
 
 
-def _children(root: QObject) -> list[QObject]:
-    """Return the objects below this one that are no widgets: timers, actions, menus, animations, models."""
-    return [
-        each
-        for each in root.findChildren(QObject)
-        if not isinstance(each, QWidget) or isinstance(each, QMenu | QAction)
-    ]
+def _objects(window: QWidget | None) -> list[QObject]:
+    """Return the objects that are no widgets, each once: timers, actions, menus, animations, models."""
+    found = [each for root in _roots(window) for each in root.findChildren(QObject)]
+    once = {id(each): each for each in found}.values()  # a submenu is below its window and a window itself
+    return [each for each in once if not isinstance(each, QWidget) or isinstance(each, QMenu | QAction)]
 
 
 def _plot_items() -> list[str]:
