@@ -13,7 +13,7 @@ from waiting import ENDLESS, PATIENCE, hold, until
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.presets import Preset
 from gradstudio.engine.trainer import Trainer
-from gradstudio.session import simulator as simulators
+from gradstudio.session import undo
 from gradstudio.session.library.store import Library
 from gradstudio.session.record import branches
 from gradstudio.session.record.run import Run
@@ -126,7 +126,7 @@ def test_a_run_that_is_over_takes_no_commands(simulator: Simulator) -> None:
 
 
 def test_undoing_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(simulators, "MOST_UNDONE", 5)
+    monkeypatch.setattr(undo, "MOST", 5)
     simulator = Simulator(preset())
     for count in range(8):
         simulator.set("optimizer.lr", 0.1 + count / 100)
