@@ -50,7 +50,7 @@ def kept(trainer: Trainer) -> int:
 
     (batch,) = trainer.next_batches()
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        loss = trainer._compute(*batch, divisor=1)[0]
+        loss = trainer.compute(*batch, divisor=1)[0]
     del loss
     return sum(sizes)
 
@@ -63,7 +63,7 @@ def test_the_estimate_is_a_close_lower_bound_and_leaves_no_trace(kind: str, monk
     rows = [[repr(next(each.steps()).loss) for _ in range(2)] for each in (plain, trainer)]
     assert rows[0] == rows[1]
     found = kept(Trainer(experiment(kind)))
-    assert 0.25 * found < trainer._kept <= found
+    assert 0.25 * found < trainer.batch_bytes <= found
     weights = [weakref.ref(weight) for each in (plain, trainer) for weight in each.model.parameters()]
     del plain, trainer
     gc.collect()
@@ -96,7 +96,7 @@ def test_a_large_batch_that_does_not_fit_is_not_compared(monkeypatch: pytest.Mon
     monkeypatch.setattr(memory, "UNCHECKED", 0)
     trainer = Trainer(experiment("mlp", "accumulation.steps=4"))
     trainer.requests.compare = True
-    monkeypatch.setattr(memory, "free", lambda: 3 * trainer._kept)
+    monkeypatch.setattr(memory, "free", lambda: 3 * trainer.batch_bytes)
     row = next(trainer.steps())
     assert row.joined_difference is None
     assert row.joined_problem == "not compared: the large batch does not fit into memory"

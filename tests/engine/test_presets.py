@@ -104,8 +104,8 @@ def test_the_seeds_are_never_the_presets_own() -> None:
 
 def test_the_memory_that_the_lessons_name_is_that_of_the_experiments() -> None:
     for preset_id, size, healed in (
-        ("out-of-memory", "15 MB", "9.07 MB"),
-        ("checkpointing-pays", "16.2 MB", "8.55 MB"),
+        ("out-of-memory", "15.1 MB", "9.09 MB"),
+        ("checkpointing-pays", "16.2 MB", "8.57 MB"),
     ):
         preset = presets.load(preset_id)
         (broken, cures), (fixed, none) = map(
