@@ -14,7 +14,7 @@ from waiting import LONG
 from gradstudio.core.history import History
 from gradstudio.gui.drawing.overlay import Overlaid
 from gradstudio.gui.drawing.places import GUESS, Clock
-from gradstudio.gui.drawing.shared_cursor import StepRange
+from gradstudio.gui.drawing.shared_cursor import CLOSEST, StepRange
 from gradstudio.gui.drawing.time_axis import precise, tick, times
 from gradstudio.gui.drawing.time_bins import TimeBins
 from gradstudio.gui.runs.run_overlay import overlaid
@@ -114,7 +114,7 @@ def test_all_plots_stand_over_the_time(qtbot: QtBot, make_window: Callable[..., 
     window.refresh(whole=True)
     seconds = run.history.column("step_seconds")
     total, other = float(seconds.sum()), float(first.history.column("step_seconds").sum())
-    assert plots.steps.right == pytest.approx(max(total, other, 0.05))  # s that it has at least
+    assert plots.steps.right == pytest.approx(max(total, other, CLOSEST * GUESS))  # s that it has at least
     assert plots.timeline.axis_choice.currentData() == "time"
     curve = plots.loss.raw.curve
     drawn = curve._items[0].path().boundingRect()

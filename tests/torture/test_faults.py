@@ -229,7 +229,7 @@ STAGES: dict[str, tuple[object, str, int]] = {
     "building the model": (models, "named_parameters", 0),
     "checking the device": (Trainer, "check", 0),
     "drawing a batch": (Trainer, "next_batches", 2),
-    "the forward pass": (Trainer, "_compute", 1),
+    "the forward pass": (Trainer, "compute", 1),
     "unscaling": (Trainer, "_unscale", 0),
     "clipping": (Trainer, "_clip", 2),
     "the learning rate": (Trainer, "_set_learning_rate", 1),

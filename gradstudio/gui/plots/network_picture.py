@@ -69,6 +69,7 @@ class NetworkPicture(QWidget):
         self.setMouseTracking(True)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setAccessibleName("Network: gradient of each block")
+        self.setAccessibleDescription("Nothing was drawn yet.")
 
     @property
     def shown(self) -> NetworkState | None:
