@@ -31,8 +31,8 @@ run: $(RUN)
 test: $(TEST) qt
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
-	$(PY) -m compileall -qq .venv/lib gradstudio & $(PY) -m basedpyright; found=$$?; wait; exit $$found
-	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
+	$(PY) -m compileall -qq .venv/lib gradstudio & $(PY) -m basedpyright & types=$$!; \
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet && wait $$types && wait
 	$(PY) -m pytest -q -n $(WORKERS) --dist worksteal
 
 docs: $(TEST)

@@ -70,9 +70,10 @@ def test_no_future_is_drawn_where_no_fix_learns(qtbot: QtBot, make_window: Calla
     assert trials is not None
     for trial in trials.trials:
         trial.useless = True  # as a fix that guesses is judged
+    progress = window.findings.fixes.progress
+    qtbot.waitUntil(lambda: progress.text().startswith("No tried fix learns, of "), timeout=LONG)
     window.refresh(whole=True)
     assert window.fixes.future is None and FUTURE not in window.plots.overlays.places
-    assert window.findings.fixes.progress.text().startswith("No tried fix learns, of ")
 
 
 @pytest.mark.parametrize("leave", ["rewind", "close"])
