@@ -36,6 +36,9 @@ ROOM = {  # how many more there may be, and why
     **dict.fromkeys(
         ["descriptor pipe", "descriptor pym"], (2, "the first map begins what its processes are made from")
     ),
+    **dict.fromkeys(
+        ["thread drawing formulas", "thread native"], (1, "the first formula begins the thread that draws the others")
+    ),
     "descriptor mime.cache": (1, "Qt opens it at the first file dialog that needs it"),
     "widget QWidget in NoneType": (1, "Qt makes the one that stands for the desktop at first need"),
     "own engine.passes.watching.Declaration": (500, "one for each operation of torch that any model has used is kept"),
