@@ -427,9 +427,7 @@ class Window(QMainWindow):
         controls.title_changed.connect(self._show_title)
         controls.agreement_asked.connect(self._ask_agreement)
         controls.file_asked.connect(self._open_file)
-        controls.file_opened.connect(
-            lambda path: recent.remember(user_settings.RECENT_FILES, str(Path(path).absolute()))
-        )
+        controls.file_opened.connect(recent.remember_file)
         controls.knobs_changed.connect(self.knobs.forget)
         self.knobs.asked.connect(controls.set_own)
         self.knobs.slid.connect(controls.slide_knob)

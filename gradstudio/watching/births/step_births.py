@@ -139,7 +139,7 @@ class Births:
         for root in roots:
             if (node := root.grad_fn) is not None:
                 self._roots.append(node)
-        self._hear_derivatives(roots)
+        self._hook_derivatives(roots)
         if number is not None and math.isfinite(number):
             return None
         pending = _PendingLoss(tuple(roots), scaled, tuple(losses))
@@ -149,7 +149,7 @@ class Births:
             return None
         return self._birth_of_pending(pending)
 
-    def _hear_derivatives(self, roots: Sequence[Tensor]) -> None:
+    def _hook_derivatives(self, roots: Sequence[Tensor]) -> None:
         """Hear what those derivatives of the loss code take and give that may not be finite, where there are such."""
         self._backward_passes += 1
         if self._backward_passes - self._latest_steep > _TAME_PASSES and self._backward_passes % _LOOK_AGAIN:
@@ -161,7 +161,7 @@ class Births:
         for node in loss_code.steep_nodes(ends, self.mark):
             self._latest_steep = self._backward_passes
             # not the node itself, which holds its hook
-            node.register_hook(partial(_hear_derivative, self._derivatives, self._steep, len(self._steep)))
+            node.register_hook(partial(_on_derivative, self._derivatives, self._steep, len(self._steep)))
             self._steep.append(node)
 
     def _forget_derivatives(self) -> None:
@@ -603,7 +603,7 @@ def _hear(
     heard.append((kept, place, gradient))
 
 
-def _hear_derivative(
+def _on_derivative(
     heard: list[loss_code.Derivative], steep: Sequence[Any], place: int, gave: tuple[Any, ...], came: tuple[Any, ...]
 ) -> None:
     """Keep what a derivative took and gave, and what autograd has saved for it, which it lets go of after this."""
