@@ -19,6 +19,7 @@ from gradstudio.commands.terminal import WrongRequest
 
 STARTUP = Path(__file__).parents[1] / "watching" / "startup"
 LAUNCHERS = ("torch.distributed.run", "torch.distributed.launch")  # they start the processes that train
+BARS = ("diverged", "critical", "warning")  # of files/gate.py
 POLICIES = ("explain", "raise", "skip", "ignore")
 HELP = """Run a training script unchanged and watch it: gradstudio watch [options] SCRIPT [ARGS ...].
 
@@ -44,6 +45,17 @@ def watch(
         bool,
         typer.Option("--updates/--no-updates", help="Measure updates, for which the weights are kept once more."),
     ] = True,
+    fail_on: Annotated[
+        str,
+        typer.Option(
+            metavar="diverged|critical|warning",
+            help="Exit code 3 where a run diverged, 4 where a finding is so severe, 1 where no training was seen.",
+        ),
+    ] = "",
+    stop_on: Annotated[
+        str, typer.Option(metavar="diverged|critical|warning", help="End the script there, with that exit code.")
+    ] = "",
+    junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the runs as test cases.")] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Write one JSON object for each run at the end, into the file --out.")
     ] = False,
@@ -55,6 +67,9 @@ def watch(
         raise WrongRequest("nothing to watch; allowed: gradstudio watch [options] SCRIPT [ARGS ...], or -m MODULE")
     if on_nonfinite not in POLICIES:
         raise WrongRequest(f"--on-nonfinite {on_nonfinite[:60]} is not allowed; allowed: {', '.join(POLICIES)}")
+    for option, bar in (("--fail-on", fail_on), ("--stop-on", stop_on)):
+        if bar and bar not in BARS:
+            raise WrongRequest(f"{option} {bar[:60]} is not allowed; allowed: {', '.join(BARS)}")
     if module in LAUNCHERS or (not module and os.path.basename(arguments[0]) == "torchrun"):
         raise WrongRequest(_through_torchrun(arguments if module else arguments[1:]))
     if as_json != (out is not None):
@@ -66,7 +81,8 @@ def watch(
         "target": module or os.path.abspath(arguments[0]), "arguments": arguments if module else arguments[1:],
         "as_module": bool(module), "name": name, "library": os.path.abspath(library_file(library)),
         "on_nonfinite": on_nonfinite, "every": every, "updates": updates, "quiet": quiet,
-        "out": os.path.abspath(out) if out else "",
+        "out": os.path.abspath(out) if out else "", "fail_on": fail_on, "stop_on": stop_on,
+        "junit": os.path.abspath(junit) if junit else "",
     }  # fmt: skip
     _become([sys.executable, *(["-m", module] if module else []), *arguments], json.dumps(order), own)
 

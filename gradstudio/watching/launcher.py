@@ -3,8 +3,10 @@ begins it."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
+import os
 import sys
 import warnings
 from collections.abc import Callable
@@ -13,7 +15,8 @@ from functools import partial
 from pathlib import Path
 
 from gradstudio.core import files
-from gradstudio.session.files import summary
+from gradstudio.session.files import gate, summary
+from gradstudio.session.record.run import Run
 from gradstudio.watching import tracebacks
 from gradstudio.watching.hearing.guard import say
 from gradstudio.watching.recording.closing_lines import tell
@@ -38,6 +41,9 @@ class Order:
     out: str
     quiet: bool
     updates: bool
+    fail_on: str
+    stop_on: str
+    junit: str
 
     @classmethod
     def read(cls, text: str) -> Order:
@@ -52,7 +58,7 @@ def begin(text: str) -> Callable[[], None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the script may have made errors of them
         script = Script(_path(order), order.arguments, order.name)
-        options = Options(order.on_nonfinite, order.every, order.updates)
+        options = Options(order.on_nonfinite, order.every, order.updates, order.stop_on)
         watcher = begin_watching(Path(order.library), script, True, options)
     tracebacks.keep_clean()
     return partial(_end, watcher, order)
@@ -77,12 +83,33 @@ def _end(watcher: Watcher, order: Order) -> None:
     recorded = [found for found in watcher.runs if found.is_recorded]
     if order.out and (recorded or not watcher.runs):  # else rank 0 writes it
         text = summary.to_json([summary.summarize(found.run) for found in recorded if found.run is not None])
-        try:
-            files.write_whole(Path(order.out), text + "\n")
-        except OSError as fault:
-            say(f"error: {order.out}: {files.reason(fault)}")
-    if order.quiet:
-        return
-    if not (watcher.runs or watcher.refused):
-        say("no training was seen: no weights were updated after a backward pass in this process")
-    tell(watcher.runs, watcher.library, written=watcher.has_written)
+        _write(order.out, text + "\n")
+    if not order.quiet:
+        if not (watcher.runs or watcher.refused):
+            say("no training was seen: no weights were updated after a backward pass in this process")
+        tell(watcher.runs, watcher.library, written=watcher.has_written)
+    if recorded or not watcher.runs:
+        _judge([found.run for found in recorded if found.run is not None], order)
+
+
+def _judge(runs: list[Run], order: Order) -> None:
+    """Say to machines what came of the runs, and end the process with an exit code of its own where a gate was asked
+    for and they do not pass. What the script ended with stays where they do."""
+    bar = order.fail_on or order.stop_on
+    if order.junit:
+        _write(order.junit, gate.junit(runs, bar or "critical"))
+    for line in gate.for_github(runs, bar):
+        print(line, file=sys.stderr, flush=True)
+    code = gate.exit_code(runs, bar) if bar else 0
+    if code:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError, AttributeError):
+                stream.flush()
+        os._exit(code)  # the last of the functions at exit: none of the script's is left
+
+
+def _write(path: str, text: str) -> None:
+    try:
+        files.write_whole(Path(path), text)
+    except OSError as fault:
+        say(f"error: {path}: {files.reason(fault)}")

@@ -280,7 +280,9 @@ def test_runs_of_one_script_have_titles_of_their_own_and_its_variables(
     script.write_text(GAN)
     for hook in (sys, threading):  # which the watch replaces
         monkeypatch.setattr(hook, "excepthook", hook.excepthook)
-    order = launcher.Order(str(script), (), False, "", str(tmp_path / "runs.db"), "explain", 1, "", False, True)
+    order = launcher.Order(
+        str(script), (), False, "", str(tmp_path / "runs.db"), "explain", 1, "", False, True, "", "", ""
+    )
     end = launcher.begin(json.dumps(asdict(order)))  # as the first line of a process: the tests above
     runpy.run_path(str(script), run_name="__main__")
     end()

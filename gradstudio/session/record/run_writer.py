@@ -4,14 +4,14 @@ no worker has. A reader never needs it."""
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from gradstudio.core.columns import COLUMNS
 from gradstudio.core.diagnosis.diagnosis import Diagnosis
-from gradstudio.core.diagnosis.finding import Finding
+from gradstudio.core.diagnosis.finding import RANK, Finding
 from gradstudio.core.events import Change, Event, Kind
 from gradstudio.core.experiment import Experiment, find_knob
 from gradstudio.core.gauge_samples import Sample, kept
@@ -48,6 +48,7 @@ class RunWriter:
     def __init__(self, run: Run) -> None:
         self.run = run
         self._values = vars(run)  # a run has no setters
+        self.on_finding: Callable[[Finding], object] | None = None  # called where one is new, or has become worse
         self._counts: dict[Kind, int] = {}  # events of the kinds in _BY_STEPS; one that is not here was not counted yet
 
     def rename(self, name: str) -> None:
@@ -280,9 +281,12 @@ class RunWriter:
 
     def find(self, finding: Finding) -> None:
         """Keep a finding as it now stands; it is an event only the first time."""
-        if finding.rule not in self.run.findings:
+        before = self.run.findings.get(finding.rule)
+        if before is None:
             self.note("finding", finding.title, finding.first_step)
         self._values["findings"][finding.rule] = finding
+        if self.on_finding is not None and (before is None or RANK[finding.severity] > RANK[before.severity]):
+            self.on_finding(finding)
 
     def explain(self, provenance: Provenance | None) -> None:
         """Keep where the first non-finite value was born."""

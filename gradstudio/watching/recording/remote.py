@@ -24,6 +24,7 @@ class Remote:
         self.paused = self.stopped = False
         self.stop_is_due = False  # whether the next step is to be interrupted
         self.factor = 1.0  # on the learning rate
+        self.exit_code = 0  # with which the script is to end before its next step
         self._rates: list[Any] = []  # of the script itself, while a step has others
 
     def hear(self, request: Request, thread: int) -> None:
@@ -48,10 +49,16 @@ class Remote:
             time.sleep(LOOK)
 
     def stop_if_due(self) -> None:
-        """Raise the KeyboardInterrupt of a stop that did not come as a signal, once."""
+        """Raise the KeyboardInterrupt of a stop that did not come as a signal, once; or what ends the script."""
         if self.stop_is_due:
             self.stop_is_due = False
             raise KeyboardInterrupt
+        if self.exit_code:
+            raise SystemExit(self.exit_code)
+
+    def end_script(self, exit_code: int) -> None:
+        """End the script before its next step, tidily: it may still save what it has."""
+        self.exit_code, self.stopped, self.has_asked = exit_code, True, True
 
     def before_step(self, optimizer: Optimizer) -> None:
         """Let the step have another learning rate, of which the script and its scheduler see nothing."""

@@ -19,6 +19,7 @@ from gradstudio.core.history import Layer
 from gradstudio.core.presets import Preset
 from gradstudio.core.provenance import Provenance
 from gradstudio.core.text import clean, number
+from gradstudio.session.files import gate
 from gradstudio.session.library.requests import Request
 from gradstudio.session.record.run import Run, Status
 from gradstudio.session.record.run_writer import RunWriter
@@ -118,6 +119,7 @@ class WatchedRun:
         preset = Preset(id=script.stem, title=title, experiment=experiment)
         self._run, self.has_begun = Run(preset, experiment, id=self.id, watched=source), True
         self._writer = RunWriter(self._run)
+        self._writer.on_finding = self._hear_finding
         self._writer.begin(self.layers, run_facts.environment_of(observer))
         self._writer.set_status("running")
         if self.provenance is not None:  # of the very first pass
@@ -265,6 +267,15 @@ class WatchedRun:
         with self._recording:
             self.gather()
             self._writer.find(finding)
+
+    def _hear_finding(self, finding: Finding) -> None:
+        """Hear of a finding that is new or has become worse: the script may be to end for it."""
+        assert self._run is not None
+        bar = self.observer.options.stop_on
+        if bar and not self.remote.exit_code and (code := gate.exit_code([self._run], bar)):
+            self._steps_before_stop = self._steps
+            self._writer.note("notice", f"the script was stopped, as asked for: {finding.title}")
+            self.remote.end_script(code)
 
     def pass_over(self, skipped: PassedOver) -> None:
         """Note a batch that the script went on without. It is no step, and the run has not diverged by it, unless its

@@ -82,6 +82,9 @@ def _nothing_seen(order: str) -> None:
             file.write("[]\n")
     if not asked_for["quiet"]:
         print("gradstudio: no training was seen: the script has not imported torch", file=sys.stderr)
+    if asked_for["fail_on"] or asked_for["stop_on"]:
+        sys.stdout.flush()
+        os._exit(1)  # nothing has passed
 
 
 def _load(name: str, where: list[str]) -> bool:

@@ -12,11 +12,13 @@ POLICIES: tuple[str, ...] = get_args(OnNonfinite)
 @dataclass(frozen=True)
 class Options:
     """What a person asked for. `every`: steps from one row to the next; `updates`: whether the size of each update is
-    measured, for which the weights are kept once more."""
+    measured, for which the weights are kept once more; `stop_on`: how severe a finding ends the script, or
+    "diverged"."""
 
     on_nonfinite: OnNonfinite = "explain"
     every: int = 1
     updates: bool = True
+    stop_on: str = ""
 
     def __post_init__(self) -> None:
         if self.on_nonfinite not in POLICIES:
