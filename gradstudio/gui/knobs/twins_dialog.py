@@ -70,9 +70,10 @@ class TwinsDialog(TemporaryDialog):
 
     def _show_value(self, name: str) -> None:
         """Show the editor of a knob, with another value than the one that is set."""
-        while item := self._place.takeAt(0):
-            if widget := item.widget():
-                widget.deleteLater()
+        for part in (self.editor.head, self.editor.foot) if self.editor is not None else ():
+            if part is not None:
+                self._place.removeWidget(part)
+                part.deleteLater()
         knob, now = self._context.simulator.requested.find_knob(name), self._context.simulator.requested[name]
         self.editor = editor = editor_for(knob)
         editor.setParent(self)

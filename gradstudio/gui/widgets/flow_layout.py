@@ -15,9 +15,9 @@ class FlowLayout(QLayout):
 
     def clear(self) -> None:
         """Remove and delete every widget."""
-        while self._items:
-            widget = self._items.pop().widget()
+        for widget in [item.widget() for item in self._items]:
             assert widget is not None
+            self.removeWidget(widget)  # which deletes the item too
             widget.hide()
             widget.deleteLater()
 
