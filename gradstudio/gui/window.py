@@ -41,6 +41,7 @@ from gradstudio.gui.shell.window_columns import Columns
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.change_watch import ChangeWatch
 from gradstudio.gui.widgets.looked_step import LookedStep
+from gradstudio.session.course.lesson_progress import Progress
 from gradstudio.session.machine.device_search import Machine
 from gradstudio.session.own_model import Agreement
 from gradstudio.session.record.run import Run
@@ -320,6 +321,7 @@ class Window(QMainWindow):
             self.findings.refresh(view, state, None, f"step {len(view.history) - 1:,}")
         self.lesson.refresh(run, self.simulator.requested, self.map.done_with_proposal)
         self._sign(run)
+        self._show_title()
         self.branches.refresh()
         self.gauges.refresh()
 
@@ -402,13 +404,17 @@ class Window(QMainWindow):
         theme.dress(self.menuBar())
 
     def _show_title(self) -> None:
-        """Name in the title of the window what is in sight."""
+        """Name in the title of the window what is in sight, and the preset where its name answers no question of the
+        lesson."""
+        preset, progress = self.simulator.preset, self.lesson.progress if self.furnished else None
+        if progress is None or progress.preset.lesson != preset.lesson:
+            progress = Progress(preset)
+        shown = "Lesson" if progress.hides_title else preset.title
+        self.top.show_title(shown)
         if self.pages.currentWidget() is self.gallery_page:
             shown = "Gallery"
         elif self.top.isHidden():
             shown = self.columns.middle.frame.title.text()  # of a page that stands alone
-        else:
-            shown = self.simulator.preset.title
         self.setWindowTitle(f"{shown} — GradStudio")
 
     def _connect_first_part(self) -> None:

@@ -161,7 +161,7 @@ def test_the_title_names_what_is_in_sight_and_page_keys_lead_to_the_page(qtbot: 
         opened.show_gallery()
         qtbot.keyClick(opened, key, Qt.KeyboardModifier.ControlModifier)
         assert opened.side.isVisible() and opened.side.page == page, "also where it was the page before"
-        assert opened.windowTitle() == "Too high a rate — GradStudio"
+        assert opened.windowTitle() == "Lesson — GradStudio"
     opened.show_gallery()
     qtbot.keyClick(opened, Qt.Key.Key_1, Qt.KeyboardModifier.ControlModifier)
     assert opened.knobs.isVisible()

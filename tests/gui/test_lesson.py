@@ -52,11 +52,13 @@ def test_a_lesson_is_done_by_hand(qtbot: QtBot, make_window: Callable[..., Windo
     predict, explain, last = window.lesson.steps
     assert predict.choices[0].isVisible() and not explain.isVisible() and "2 more steps" in window.lesson.more.text()
     QTest.mouseClick(predict.choices[0], Qt.MouseButton.LeftButton, pos=QPoint(60, 8))
+    assert window.windowTitle() == "Lesson — GradStudio" and window.top.preset.text() == "Lesson", "which is no answer"
     assert predict.note.text() == "Now press Run, and see." and not predict.choices[0].isEnabled()
     QTest.keyClick(window.focusWidget(), Qt.Key.Key_Space)  # which runs, and does not leave the question out
     qtbot.waitUntil(lambda: window.simulator.run.over, timeout=1000 * PATIENCE)
     window.refresh(whole=True)
     assert predict.note.text() == "You expected: It becomes NaN. What happened: It stays finite."
+    assert window.windowTitle().startswith(preset.title) and window.top.preset.text().startswith(preset.title)
     assert not predict.choices[0].isVisible() and explain.isVisible() and not last.isVisible()
 
     assert explain.hint.isVisible() and not explain.hint_text.isVisible()

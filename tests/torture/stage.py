@@ -202,7 +202,9 @@ def rest(window: Window) -> None:
     window.columns.reset()
     window.knobs.search.clear()
     window.side.runs.search.clear()
-    wait(lambda: not window.jobs.busy, "files are read, and runs of the library opened")  # which may draw over the plots
+    wait(
+        lambda: not window.jobs.busy, "files are read, and runs of the library opened"
+    )  # which may draw over the plots
     window.plots.overlays.remove(*window.plots.overlays.slots)
     window.controls.load(small_preset())
     shutil.rmtree(files.user_presets(), ignore_errors=True)

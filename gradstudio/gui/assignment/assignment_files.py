@@ -14,12 +14,13 @@ from gradstudio.core import files
 from gradstudio.core.assignment import AssignmentError
 from gradstudio.core.exam import Exam
 from gradstudio.core.exercise import Exercise
-from gradstudio.gui.assignment.exercise_dialog import ExerciseDialog
+from gradstudio.gui.assignment.exercise_page import ExercisePage
 from gradstudio.gui.assignment.exercises_page import ExercisesPage
 from gradstudio.gui.assignment.making_dialog import MakingDialog
 from gradstudio.gui.services import file_choice
 from gradstudio.gui.services.context import Context
 from gradstudio.gui.services.jobs import JobError
+from gradstudio.gui.services.simulator_controller import LEFT_STAYS
 from gradstudio.gui.widgets import popups
 from gradstudio.session.course import exam_taking, worksheet
 from gradstudio.session.course.exam_taking import AnswerSheet, Attempt
@@ -57,7 +58,10 @@ def is_worksheet(path: Path) -> bool:
 
 
 def show_exercises(context: Context) -> None:
-    """Show the bundled exercises, to choose one and to begin."""
+    """Show the worksheet that is open, or else the bundled exercises, to choose one and to begin."""
+    if (sheet := _open_sheet(context)) is not None:
+        sheet.show_large()
+        return
     page = ExercisesPage()
 
     def begun(id: str, name: str) -> None:
@@ -79,7 +83,7 @@ def begin_exercise(context: Context, id: str, name: str) -> None:
         except AssignmentError as fault:
             context.message.show_error(str(fault))
             return
-    ExerciseDialog(context, path, sheet, exercises.load(id), draft=True).show()
+    _show_sheet(context, ExercisePage(context, path, sheet, exercises.load(id), draft=True))
 
 
 def begin_exam(context: Context, exam: Exam, name: str, sheet: AnswerSheet | None, path: Path) -> None:
@@ -148,4 +152,23 @@ def _take(context: Context, path: Path, found: tuple[Exam, AnswerSheet | None]) 
 
 def _go_on(context: Context, path: Path, found: tuple[Worksheet, Exercise]) -> None:
     context.controls.file_opened.emit(str(path))
-    ExerciseDialog(context, path, *found).show()
+    _show_sheet(context, ExercisePage(context, path, *found))
+
+
+def _open_sheet(context: Context) -> ExercisePage | None:
+    """Return the worksheet that is open."""
+    return next((page for page in context.parent.findChildren(ExercisePage) if not page.left), None)
+
+
+def _show_sheet(context: Context, page: ExercisePage) -> None:
+    """Show a worksheet in place of the one that is open."""
+    if (before := _open_sheet(context)) is not None:
+        before.put_away()
+
+    def tell(run: str) -> None:
+        if not page.isVisible():
+            told = f"The worksheet has its run “{run}”."
+            context.message.show_news(told, action=("Worksheet", partial(show_exercises, context)), stay=LEFT_STAYS)
+
+    page.run_done.connect(tell)
+    page.show_large()

@@ -23,7 +23,7 @@ HIGH = 14  # px that the name of a layer takes, like all room for texts here bef
 CLOSEST = 0.8  # of that, between two names of which most have more room
 SPARSE = 3  # times as many names as there are modules: with so much room, the modules in them are named
 LONGEST = 14  # letters of a layer's name that fit there
-OVER = 6  # px that a number may stand out over the end of its axis, as a 0 at the foot of a low plot does
+OVER = 6  # px at normal text that a number may stand out over the end of its axis, as a 0 at its foot does
 
 
 class Axis(pg.AxisItem):
@@ -76,8 +76,8 @@ class Axis(pg.AxisItem):
         self.setTickSpacing()  # which changes nothing, as each axis chooses its own ticks
 
     def boundingRect(self) -> QRectF:
-        bounds, upright = super().boundingRect(), self.orientation in ("left", "right")
-        return bounds.adjusted(0, -OVER, 0, OVER) if upright else bounds
+        over = OVER * theme.zoom if self.orientation in ("left", "right") else 0
+        return super().boundingRect().adjusted(0, -over, 0, over)
 
     def labelString(self) -> str:
         return ""  # there is no label, which pyqtgraph makes anew some ten times in each axis, as HTML with a style

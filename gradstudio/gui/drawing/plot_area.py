@@ -11,6 +11,8 @@ from gradstudio.gui.drawing.time_axis import PlaceAxis
 from gradstudio.gui.drawing.view_box import StepViewBox
 from gradstudio.gui.theme import theme
 
+FOOT = 4  # px below the lowest number where no steps are written, at normal text
+LEAST_HIGH = 36  # px of the whole, at normal text
 FARTHEST = 1e280  # values beyond leave the plot: a transform of a wider range has no inverse in floats
 
 
@@ -21,6 +23,7 @@ class PlotArea(PlotView):
         self._sides = {"left": left, "bottom": PlaceAxis("bottom", box.places), "right": right or Axis("right")}
         self._right_width = right_width
         self._values_shown: dict[str, bool] = {}
+        self._writes_steps = False
         self._fits_anew = False  # whether the next y range is taken as it is
         super().__init__(box, dict(self._sides))
         self.box, self.canvas = box, Canvas(box, box.places)
@@ -32,7 +35,6 @@ class PlotArea(PlotView):
             self._sides[name].setZValue(-110)  # its grid lies under the curves
         self._sides["right"].setStyle(showValues=False)
         self._sides["bottom"].unlinkFromView()  # the steps are written once, under the last plot
-        self._sides["bottom"].setHeight(4)
         self._sides["bottom"].setStyle(showValues=False, hideOverlappingLabels=False)
         self.show_grid(True)
 
@@ -43,17 +45,15 @@ class PlotArea(PlotView):
 
     def write_steps(self) -> None:
         """Write the steps under this plot."""
+        self._writes_steps = True
         self._sides["bottom"].linkToView(self.box)
         self._sides["bottom"].setStyle(showValues=True)
-        self.fit_steps()
-
-    def fit_steps(self) -> None:
-        """Make room for the steps at the size of their text."""
-        self._sides["bottom"].setHeight(None)
 
     def dress(self) -> None:
         """Take on the colours and the text size of the theme."""
         self.setBackground(theme.colors.plot)
+        self.setMinimumHeight(round(LEAST_HIGH * theme.zoom))
+        self._sides["bottom"].setHeight(None if self._writes_steps else FOOT * theme.zoom)
         grid_of(self.plot).setContentsMargins(0, round(self.above * theme.zoom), 0, 0)
         for axis in self._sides.values():
             axis.setTextPen(theme.color("dim"))

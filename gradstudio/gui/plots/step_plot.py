@@ -281,7 +281,6 @@ class StepPlot(QFrame):
         column.addLayout(self.header)
         column.addLayout(self.body, 1)
         self.widget.setFrameShape(QFrame.Shape.NoFrame)
-        self.widget.setMinimumHeight(36)
         self.widget.setAccessibleName(self.title)
         self.widget.setAccessibleDescription(self.help)
         self.widget.setToolTip("")

@@ -184,7 +184,6 @@ class Timeline(StepPlot):
         self.bar.restyle()
         super().restyle()
         self.setFixedHeight(round(76 * theme.zoom))
-        self.widget.fit_steps()
 
     def reading(self, run: Run, step: int) -> str:
         places = self.steps.places

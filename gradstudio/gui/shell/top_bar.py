@@ -106,7 +106,8 @@ class TopBar(QWidget):
             self._tell(button, does if able else why)
         self._begun, self._over = simulator.started, run.over
         self._show_controls()
-        self._show_preset(simulator)
+        self._mark = MARK if simulator.requested != simulator.preset.experiment else ""
+        self._name_preset()
 
     def _tell(self, button: QWidget, instead: str) -> None:
         """Give a button its help, or why it is grey, or what it does now."""
@@ -116,11 +117,9 @@ class TopBar(QWidget):
             button.setToolTip(told)
             button.setAccessibleDescription(told)
 
-    def _show_preset(self, simulator: Simulator) -> None:
-        changed = simulator.requested != simulator.preset.experiment
-        title = simulator.preset.title
+    def show_title(self, title: str) -> None:
+        """Show the title of the preset."""
         self._title = title if len(title) <= LONGEST_TITLE else title[: LONGEST_TITLE - 1] + "…"
-        self._mark = MARK if changed else ""
         self._name_preset()
 
     def _name_preset(self) -> None:

@@ -57,6 +57,13 @@ class Progress:
         """Whether every step is done, and every prediction was held against a run."""
         return bool(self.steps) and all(step.over and step.mark != "answered" for step in self.steps)
 
+    @property
+    def hides_title(self) -> bool:
+        """Whether the title of the preset may answer its first prediction, of which nothing was seen yet."""
+        place = next((place for place, step in enumerate(self.preset.lesson) if step.predict), None)
+        mark = "done" if place is None else self.steps[place].mark
+        return mark == "answered" or (mark == "open" and place not in self._seen)
+
     def look(self, run: Run, requested: Experiment, of_map: Callable[[Run], Collection[str]] = no_map) -> bool:
         """Take in the run as it stands, and return whether anything has changed. Steps are done in order. `of_map`: as
         `is_done` takes it."""

@@ -132,7 +132,7 @@ def _in_training(run: Run) -> State:
     if run.status == "paused":
         return State("dim", f"Paused after {plural(count, 'step', 'steps')}", progress(run))
     if worst:
-        return State("warning", f"{worst.title} since step {worst.first_step:,}", progress(run))
+        return State("bad", f"{worst.title} since step {worst.first_step:,}", progress(run))
     return _trend(run)
 
 

@@ -1,4 +1,4 @@
-"""A worksheet that is filled in beside the window: its runs are loaded with one click and ticked once they are there,
+"""A worksheet that is filled in: its runs are loaded with one click and ticked once they are there,
 its questions are answered, and it is handed in."""
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import Qt, QTimer
+from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtGui import QHideEvent
 from PySide6.QtWidgets import (
     QComboBox,
     QFrame,
@@ -30,8 +31,9 @@ from gradstudio.core.exercise import Exercise, ExerciseRun, Question
 from gradstudio.core.text import plural
 from gradstudio.gui.services import file_choice
 from gradstudio.gui.services.context import Context
-from gradstudio.gui.widgets.popups import TemporaryDialog
-from gradstudio.gui.widgets.roles import set_role
+from gradstudio.gui.services.simulator_controller import LEFT_STAYS
+from gradstudio.gui.theme import theme
+from gradstudio.gui.widgets.roles import role_label, set_role
 from gradstudio.session.course import worksheet
 from gradstudio.session.course.worksheet import LONGEST_ANSWER, Worksheet, why_not
 
@@ -40,8 +42,7 @@ if TYPE_CHECKING:
     from gradstudio.session.record.run import Run
 
 LOOK = 500  # ms between two looks at the run that is shown
-WIDTH = 560  # px
-MARGIN = 24  # px to the edge of the window
+SIDE = 12  # px beside the page
 ANSWER = 72  # px of a text that a teacher reads
 NOT_YET = "not yet"
 
@@ -49,28 +50,50 @@ Answer = QComboBox | QLineEdit | QPlainTextEdit
 HandedIn = tuple[Worksheet, dict[str, "Run"], dict[str, str]]  # with its runs, and what they take of memory
 
 
-class ExerciseDialog(TemporaryDialog):
-    """Stands beside the window and does not block it. The worksheet is written soon after each change."""
+class ExercisePage(QWidget):
+    """Stands in the middle of the window. The worksheet is written soon after each change, and when the page is left,
+    which keeps what it shows."""
+
+    run_done = Signal(str)  # name of a run that the exercise asks for
 
     def __init__(
         self, context: Context, path: Path, sheet: Worksheet, exercise: Exercise, *, draft: bool = False
     ) -> None:
         """`draft`: whether no person has chosen the path, so that it is asked for at handing in."""
-        super().__init__(context.parent, f"{exercise.title}: {sheet.name} — GradStudio")
+        super().__init__()
         self._draft = draft
-        self._context, self._path, self.sheet, self.exercise = context, path, sheet, exercise
+        self._context, self.path, self.sheet, self.exercise = context, path, sheet, exercise
         self.states: dict[str, QLabel] = {}
         self.loads: dict[str, QPushButton] = {}
         self.answers: dict[str, Answer] = {}
-        self.told, self.problem = QLabel(), QLabel()
-        self.hand_in, self.save = QPushButton("Hand in"), QPushButton("Save as…")
-        self._left, self._unwritten = False, True
+        self.told, self.problem = role_label("", "dim"), role_label("", "error")
+        self.hand_in, self.save, self.close_sheet = (
+            QPushButton("Hand in"), QPushButton("Save as…"), QPushButton("Close worksheet")
+        )  # fmt: skip
+        self.left = False  # it is closed
+        self._unwritten = True
         self._lay_out()
+        self.setFocusProxy(next(iter(self.loads.values())))
         self._timer = QTimer(self)
         self._timer.timeout.connect(self._look)
         self._timer.start(LOOK)
-        self.finished.connect(self._leave)
         self._look()
+
+    def show_large(self) -> None:
+        """Show the page in place of the plots."""
+        self._context.show_large(self, f"{self.exercise.title}: {self.sheet.name}")
+
+    def put_away(self) -> None:
+        """Write what is not written yet, and close the page."""
+        self.left = True
+        self._timer.stop()
+        self._context.close_large()
+        self.deleteLater()
+
+    def hideEvent(self, event: QHideEvent) -> None:
+        super().hideEvent(event)
+        if self._unwritten:
+            self._keep(self.sheet)
 
     def take(self, name: str, text: str) -> None:
         """Keep an answer."""
@@ -85,7 +108,7 @@ class ExerciseDialog(TemporaryDialog):
         """Load the knobs that a run of the exercise begins with."""
         preset = asked.beginning()
         self._context.controls.load(preset.model_copy(update={"experiment": asked.starts_with(self.sheet.seed)}))
-        self.told.setText(asked.text)
+        self._context.message.show_news(_about(asked), stay=LEFT_STAYS)
 
     def _look(self) -> None:
         """Tick the run that is shown, if it is one that is asked for."""
@@ -94,28 +117,33 @@ class ExerciseDialog(TemporaryDialog):
             if run.over and self.sheet.runs.get(asked.name) != run.id and not why_not(run, asked, self.sheet.seed):
                 runs = {**self.sheet.runs, asked.name: run.id}
                 self.sheet, self._unwritten = self.sheet.model_copy(update={"runs": runs, "handed_in": None}), True
+                self.run_done.emit(asked.name)
         if self._unwritten:
             self._keep(self.sheet)
         for name, label in self.states.items():
             label.setText("✓" if self.sheet.runs.get(name) else NOT_YET)
             label.setAccessibleName(f"{name}: {'done' if self.sheet.runs.get(name) else NOT_YET}")
-        missing = sum(not self.sheet.runs.get(asked.name) for asked in self.exercise.run)
+        missing = [asked.name for asked in self.exercise.run if not self.sheet.runs.get(asked.name)]
+        for name, button in self.loads.items():
+            set_role(button, "primary" if missing[:1] == [name] else "")
         self.hand_in.setEnabled(not missing)
         self.hand_in.setText("Hand in…" if self._draft else "Hand in")
         set_role(self.hand_in, "" if missing else "primary")
         self.hand_in.setToolTip(
-            f"{plural(missing, 'run is', 'runs are')} missing" if missing else "Writes the worksheet with its curves"
+            f"{plural(len(missing), 'run is', 'runs are')} missing"
+            if missing
+            else "Writes the worksheet with its curves"
         )
 
     def _ask_where(self, then: Callable[[], object] = lambda: None) -> None:
         """Ask where the worksheet is to lie from now on, and write it there; `then`: what is done after that."""
 
         def chosen(path: str) -> None:
-            draft, was_draft = self._path, self._draft
-            self._path, self._draft = Path(path), False
+            draft, was_draft = self.path, self._draft
+            self.path, self._draft = Path(path), False
             self._keep(self.sheet)
             with suppress(OSError):
-                if was_draft and not self.problem.text() and not self._path.samefile(draft):
+                if was_draft and not self.problem.text() and not self.path.samefile(draft):
                     draft.unlink()
             self._look()
             then()
@@ -140,7 +168,7 @@ class ExerciseDialog(TemporaryDialog):
         self._context.library.ask(work, self._write)
 
     def _write(self, found: HandedIn | str) -> None:
-        if self._left:
+        if self.left:
             return
         self.told.setText("")
         if isinstance(found, str):
@@ -155,22 +183,16 @@ class ExerciseDialog(TemporaryDialog):
             return report.worksheet(done, self.exercise, runs, peaks, suffix)
 
         for suffix in ("html", "pdf"):
-            self._context.files.draw(partial(drawn, suffix), str(self._path.with_suffix(f".{suffix}")))
-        self.told.setText(f"Handed in: give {self._path.name} to your teacher. Beside it the curves are written.")
+            self._context.files.draw(partial(drawn, suffix), str(self.path.with_suffix(f".{suffix}")))
+        self.told.setText(f"Handed in: give {self.path.name} to your teacher. Beside it the curves are written.")
 
     def _keep(self, sheet: Worksheet) -> None:
         self.sheet, self._unwritten = sheet, False
         try:
-            files.write_whole(self._path, sheet.to_toml())
+            files.write_whole(self.path, sheet.to_toml())
             self.problem.setText("")
         except OSError as fault:
-            self.problem.setText(f"{self._path} was not written: {files.reason(fault)}")
-
-    def _leave(self, _: int = 0) -> None:
-        self._left = True
-        self._timer.stop()
-        if self._unwritten:
-            self._keep(self.sheet)
+            self.problem.setText(f"{self.path} was not written: {files.reason(fault)}")
 
     # ---- how it is laid out
 
@@ -185,12 +207,11 @@ class ExerciseDialog(TemporaryDialog):
         rows = QGridLayout()
         rows.setColumnStretch(0, 1)
         for row, asked in enumerate(self.exercise.run):
-            about = asked.text + (f" In mid-run: {', '.join(asked.then)}." if asked.then else "")
+            about = _about(asked)
             button, state = QPushButton("Load"), QLabel(NOT_YET)
             button.setAccessibleName(f"Load {asked.name}")
             button.setAccessibleDescription(about)
             button.setToolTip(about)
-            button.setAutoDefault(False)
             button.clicked.connect(partial(self._load, asked))
             self.states[asked.name], self.loads[asked.name] = state, button
             rows.addWidget(_text(f"{asked.name}: {about}"), row, 0)
@@ -207,27 +228,29 @@ class ExerciseDialog(TemporaryDialog):
         around.setWidgetResizable(True)
         around.setFrameShape(QFrame.Shape.NoFrame)
         around.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        for label, role in ((self.told, "dim"), (self.problem, "error")):
+        around.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        for label in (self.told, self.problem):
             label.setWordWrap(True)
-            label.setProperty("role", role)
+        foot = QHBoxLayout()
+        foot.addWidget(self.told, 1)
         for button, does, about in (
+            (
+                self.close_sheet,
+                self.put_away,
+                "Closes the worksheet; “Do an exercise” goes on with it",
+            ),
             (self.save, self._ask_where, "Keeps the worksheet in a file from now on"),
             (self.hand_in, self._ask_to_hand_in, ""),
         ):
-            button.setAutoDefault(False)
             button.clicked.connect(lambda _=False, does=does: does())
             button.setToolTip(about)
-        foot = QHBoxLayout()
-        foot.addWidget(self.told, 1)
-        foot.addWidget(self.save)
-        foot.addWidget(self.hand_in)
+            foot.addWidget(button)
         whole = QVBoxLayout(self)
+        whole.setContentsMargins(SIDE, 0, SIDE, SIDE)
         whole.addWidget(around, 1)
         whole.addWidget(self.problem)
         whole.addLayout(foot)
-        place = self._context.parent.geometry()
-        self.resize(WIDTH, max(min(place.height() - 80, 900), 480))
-        self.move(max(place.right() - WIDTH - MARGIN, place.left()), place.top() + MARGIN)  # the plots stay in sight
+        theme.dress(self)
 
     def _answer(self, name: str, question: Question) -> Answer:
         """Return the field of a question: a choice, a number or a text."""
@@ -259,10 +282,12 @@ class ExerciseDialog(TemporaryDialog):
         return field
 
 
+def _about(asked: ExerciseRun) -> str:
+    return asked.text + (f" In mid-run: {', '.join(asked.then)}." if asked.then else "")
+
+
 def _text(text: str, role: str = "") -> QLabel:
-    label = QLabel(text)
+    label = role_label(text, role)
     label.setWordWrap(True)
     label.setTextFormat(Qt.TextFormat.PlainText)
-    if role:
-        label.setProperty("role", role)
     return label
