@@ -13,7 +13,7 @@ from gradstudio.core.text import plural
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.card import Card
 from gradstudio.gui.widgets.card_wall import AHEAD, SIDE, CardWall
-from gradstudio.gui.widgets.roles import role_label
+from gradstudio.gui.widgets.roles import role_label, set_role
 from gradstudio.session.course.worksheet import LONGEST_NAME
 
 ABOUT = "You make runs, answer questions about them, and hand in a worksheet. Choose one."
@@ -88,7 +88,9 @@ class ExercisesPage(QWidget):
         self.title.setText(self.chosen.title)
         runs = "\n".join(f"{run.name}: {run.text}" for run in self.chosen.run)
         self.text.setText(f"{self.chosen.text}\n\nYour runs\n{runs}\n\n{HANDED_IN}")
-        self.begin.setEnabled(bool(self.name.text().strip()))
+        named = bool(self.name.text().strip())
+        self.begin.setEnabled(named)
+        set_role(self.begin, "primary" if named else "")
 
     def _lay_out(self) -> None:
         about = role_label(ABOUT, "dim")
@@ -97,7 +99,6 @@ class ExercisesPage(QWidget):
         self.name.setMaximumWidth(NAME)
         self.name.setAccessibleName("Your name")
         self.name.setToolTip("Stands on the worksheet, and gives your runs a seed of their own")
-        self.begin.setProperty("role", "primary")
         self.begin.setToolTip("Opens the worksheet beside the plots, or goes on with the one of this name")
         self.open.setToolTip("Goes on with a worksheet that lies in a file")
         self.text.setWordWrap(True)
