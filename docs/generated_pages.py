@@ -85,7 +85,7 @@ def knobs() -> str:
             if knob.section == section:
                 default = format_value(knob.default)
                 acts = "live" if knob.live else "on restart"
-                lines.append(f"| `{knob.name}` | {cell(knob.help)} | {cell(knob.allowed)} | `{default}` | {acts} |")
+                lines.append(f"| `{knob.name}` | {cell(knob.help)} | {cell(knob.accepted)} | `{default}` | {acts} |")
         lines.append("")
     return "\n".join(lines)
 
@@ -119,7 +119,7 @@ def thresholds() -> str:
     ]
     lines += ["| rule | title | what it means |", "|---|---|---|"]
     for name in sorted(heard_faults.HEARD):
-        fault = heard_faults.heard_fault(name, "", 0, 0)
+        fault = heard_faults.script_fault(name, "", 0, 0)
         lines.append(f"| `{name}` | {cell(fault.title)} | {cell(fault.meaning)} |")
     return "\n".join(lines)
 

@@ -26,7 +26,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gradstudio.core.diagnosis.heard_faults import HEARD, heard_fault
+from gradstudio.core.diagnosis.heard_faults import HEARD, script_fault
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -164,7 +164,7 @@ def watched(path: Path, folder: str, name: str, *arguments: str) -> tuple[_Ended
 
 def _said_apart(err: str) -> list[dict[str, Any]]:
     """Return the findings that the watch tells on stderr, with their remedies: where nothing was trained there is no run."""
-    titles = {heard_fault(rule, "", 0, 0).title: rule for rule in HEARD}
+    titles = {script_fault(rule, "", 0, 0).title: rule for rule in HEARD}
     found: list[dict[str, Any]] = []
     for line in err.splitlines():
         severity, _, told = line.removeprefix("gradstudio: ").strip().partition(": ")

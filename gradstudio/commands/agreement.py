@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gradstudio.commands.terminal import WrongRequest, complain, complain_at_length
-from gradstudio.core.text import about_unseen, revealed
+from gradstudio.core.text import about_unseen, reveal
 
 if TYPE_CHECKING:
     from gradstudio.core.experiment import Experiment
@@ -41,7 +41,7 @@ def _ask(asked: Agreement) -> None:
 
     file = asked.file
     for name, text in asked.texts:
-        complain(f"{file.name} would be run with {name} = {format_value(revealed(text))}")
+        complain(f"{file.name} would be run with {name} = {format_value(reveal(text))}")
     size = f"{len(file.text.encode()):,} bytes, SHA-256 {file.sha256}"
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise WrongRequest(f"{file.name} is a program and would be run: read it, then add --trust ({size})")
@@ -53,7 +53,7 @@ def _ask(asked: Agreement) -> None:
         sys.stderr.flush()
         answer = sys.stdin.readline().strip().lower()[:1]
         if answer == "s":
-            complain_at_length(revealed(file.text).expandtabs(4))
+            complain_at_length(reveal(file.text).expandtabs(4))
         elif answer == "y":
             return
         else:

@@ -205,16 +205,16 @@ class _Taking:
 
     def _look(self, place: int) -> None:
         from gradstudio.core.text import number, percent
-        from gradstudio.core.unknown import known
+        from gradstudio.core.unknown import known_mask
 
         run = self._run(place)
         rows = len(run.history)
         steps = _steps(run)
-        head = [name for name in COLUMNS if known(run.history.column(name)).any()]
+        head = [name for name in COLUMNS if known_mask(run.history.column(name)).any()]
         cells = [(str(step), *(_figure(run, name, step) for name in head)) for step in steps]
         table(("step", *head), cells, headed=True)
         right = run.history.column("test_accuracy")
-        measured = [step for step in range(rows) if known(right[step : step + 1])[0]]
+        measured = [step for step in range(rows) if known_mask(right[step : step + 1])[0]]
         shown = measured[:: max(len(measured) // 6, 1)]
         if len(shown) > 1:
             say("Test set right: " + ", ".join(f"{percent(float(right[step]))} at step {step:,}" for step in shown))

@@ -80,15 +80,15 @@ def _sheets(folder: Path) -> list[Path]:
 
 def _handed(path: Path, known: dict[str, Assignment], grader: Grader) -> Handed:
     from gradstudio.core.assignment import AssignmentError
-    from gradstudio.core.text import clean, one_line, shortened
+    from gradstudio.core.text import clean, one_line, shorten
     from gradstudio.session.course import grading
     from gradstudio.session.files.report.worksheet_report import Handed
 
-    name = shortened(clean(path.name), 80)
+    name = shorten(clean(path.name), 80)
     try:
         sheet = grading.read(path)
     except AssignmentError as fault:
-        return Handed(name, None, None, shortened(one_line(str(fault)), 300))
+        return Handed(name, None, None, shorten(one_line(str(fault)), 300))
     shown = sheet.model_copy(update={part: clean(getattr(sheet, part)) for part in ("name", sheet.key)})
     asked = known.get(sheet.what)
     if asked is None:

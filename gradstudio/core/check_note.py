@@ -55,7 +55,7 @@ class CheckNote:
         self._words[_LENGTH] = len(data)
 
     @property
-    def answered(self) -> str | None:
+    def read_answer(self) -> str | None:
         """What was found, None where no answer was written."""
         length = self._words[_LENGTH]
         try:

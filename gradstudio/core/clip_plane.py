@@ -18,7 +18,7 @@ class Limits(NamedTuple):
     units: Vector
 
 
-def clipped(vector: Vector, kind: str, limits: Limits) -> Vector:
+def clip(vector: Vector, kind: str, limits: Limits) -> Vector:
     """Return a vector after clipping by norm, value or agc."""
     x, y = vector
     if kind == "norm":

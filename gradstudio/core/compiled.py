@@ -15,12 +15,12 @@ READ_ONLY = "Array({}, {}, 'A', readonly=True)"
 
 _PLACES = ("NUMBA_CACHE_DIR", "NUMBA_CACHE_LOCATOR_CLASSES")  # where numba looks for the code that it kept
 
-_known: list[Compiled] = []
+_known: list[JitFunction] = []
 _once = threading.Lock()
 _all = threading.Lock()  # held while all functions are compiled
 
 
-class Compiled:
+class JitFunction:
     """A function that is compiled when it is first called."""
 
     def __init__(self, function: Callable, signature: str, nogil: bool, any_order: bool) -> None:
@@ -82,11 +82,11 @@ def _own_places() -> Iterator[None]:
                 del os.environ[name]
 
 
-def compiled(signature: str, *, nogil: bool = False, any_order: bool = False) -> Callable[[Callable], Compiled]:
+def jit(signature: str, *, nogil: bool = False, any_order: bool = False) -> Callable[[Callable], JitFunction]:
     """Compile a function for arguments of these types, as numba names them: int64, float32[::1], and float64[:, :] for
     an array whose rows need not be contiguous. `nogil` lets other threads run Python meanwhile, which does not pay for
     a few microseconds. `any_order` lets numba add up in a faster order, the same one each time."""
-    return lambda function: Compiled(function, signature, nogil, any_order)
+    return lambda function: JitFunction(function, signature, nogil, any_order)
 
 
 def compile_all() -> None:

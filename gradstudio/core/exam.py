@@ -75,7 +75,7 @@ class Exam(Assignment):
     @property
     def hidden(self) -> Hidden:
         """What is packed. ValueError where that is damaged; the exam of `read` is not."""
-        data = _mixed(base64.b64decode(self.packed, validate=True))
+        data = _scramble(base64.b64decode(self.packed, validate=True))
         unpacking = zlib.decompressobj()
         text = unpacking.decompress(data, LARGEST)
         if unpacking.unconsumed_tail:
@@ -83,7 +83,7 @@ class Exam(Assignment):
         return Hidden.model_validate_json(text)
 
     def with_hidden(self, hidden: Hidden) -> Exam:
-        packed = base64.b64encode(_mixed(zlib.compress(hidden.model_dump_json().encode(), 9))).decode()
+        packed = base64.b64encode(_scramble(zlib.compress(hidden.model_dump_json().encode(), 9))).decode()
         found = self.model_copy(update={"packed": packed})
         return found.model_copy(update={"sum": found.digest()})
 
@@ -106,7 +106,7 @@ class Exam(Assignment):
         ]
         return made, read_timeline(entries, made)
 
-    def allowed(self, texts: list[str]) -> dict[str, Value]:
+    def parse_changes(self, texts: list[str]) -> dict[str, Value]:
         """Return the changes in texts such as optimizer.lr=0.1; KnobError where one is not allowed."""
         changed: dict[str, Value] = {}
         for text in texts:
@@ -133,7 +133,7 @@ class Exam(Assignment):
             raise KnobError("distributed.ranks is above 1; an exam has one process")
         if hidden.right >= len(self.choices):
             raise KnobError("the right choice is not among the choices")
-        self.allowed(hidden.fix)
+        self.parse_changes(hidden.fix)
         seeds = {int(seed) for seed in hidden.aims if re.fullmatch("[0-9]{1,10}", seed)}
         if len(seeds) < SEEDS or experiment.run.seed not in seeds or max(seeds) > KNOBS["run.seed"].maximum:
             raise KnobError("the seeds of its fix are not those of its run")
@@ -150,7 +150,7 @@ def check_name(name: str) -> None:
         find_knob(name)
 
 
-def _mixed(data: bytes) -> bytes:
+def _scramble(data: bytes) -> bytes:
     """Return the bytes mixed with a fixed stream of others, or back: after that no text can be read in them."""
     stream = hashlib.shake_256(b"GradStudio exam").digest(len(data))
     return bytes(one ^ other for one, other in zip(data, stream, strict=True))

@@ -63,7 +63,7 @@ class Question(Asking):
         return f" (run {self.run})" if self.is_question else ""
 
     @property
-    def lettered(self) -> list[tuple[str, str]]:
+    def lettered_choices(self) -> list[tuple[str, str]]:
         """The choices, each with its letter."""
         return [(letter, choice.text) for letter, choice in zip(LETTERS, self.predict, strict=False)]
 

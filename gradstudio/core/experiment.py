@@ -760,7 +760,7 @@ class Experiment(BaseModel):
         """Return a copy with `knob=value` assignments made, as they are written on a command line."""
         return self.with_values(dict(parse_assignment(text, self) for text in assignments))
 
-    def changed(self) -> dict[str, Value]:
+    def changed_knobs(self) -> dict[str, Value]:
         """Return the knobs that differ from their default."""
         return {found.name: value for found, value in self.items() if value != found.default}
 

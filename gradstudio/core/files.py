@@ -109,7 +109,7 @@ def write_stream(path: Path, content: Content) -> None:
     found = os.stat(path)
     own = next((number for number in (1, 2) if _is_open(number, found)), None)
     with os.fdopen(os.dup(own), "wb") if own else path.open("wb") as file:
-        _put(content, file)
+        _write(content, file)
 
 
 def write_whole(path: Path, content: Content) -> None:
@@ -120,7 +120,7 @@ def write_whole(path: Path, content: Content) -> None:
     with temporary_folder(path.parent) as folder:
         written = Path(folder, path.name)
         with written.open("wb") as file:
-            _put(content, file)
+            _write(content, file)
             file.flush()
             os.fsync(file.fileno())
         with suppress(FileNotFoundError):  # a new one has the mode that the umask leaves
@@ -128,7 +128,7 @@ def write_whole(path: Path, content: Content) -> None:
         os.replace(written, path)
 
 
-def _put(content: Content, file: BinaryIO) -> None:
+def _write(content: Content, file: BinaryIO) -> None:
     data = content.encode() if isinstance(content, str) else content
     data(file) if callable(data) else file.write(data)
 

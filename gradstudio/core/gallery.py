@@ -42,7 +42,7 @@ class Picture:
 def digest(preset: Preset) -> str:
     """Return what the runs of a preset's picture depend on, as 12 letters. New knobs at their default change
     nothing."""
-    knobs = {name: format_value(value) for name, value in preset.experiment.changed().items()}
+    knobs = {name: format_value(value) for name, value in preset.experiment.changed_knobs().items()}
     told = json.dumps(
         [sorted(knobs.items()), [[c.step, c.knob, format_value(c.value)] for c in preset.timeline],
          preset.promise.fix if preset.promise else []]

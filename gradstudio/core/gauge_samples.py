@@ -133,7 +133,7 @@ Value = Exponents | Sharpness | NoiseScale | Overshoot | ClippedGradient | Logit
 Sample = tuple[int, Value]  # the step that the run stood before
 
 
-def kept(samples: list[Sample], new: Sample) -> list[Sample]:
+def add_sample(samples: list[Sample], new: Sample) -> list[Sample]:
     """Return the samples with a new one, which replaces one of the same step. Of more than KEPT, the newer half stays
     as it is, and every other one of the older half is dropped."""
     if samples and samples[-1][0] == new[0]:

@@ -16,10 +16,10 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from gradstudio.core.columns import COLUMNS, LAYER_METRICS
-from gradstudio.core.loop_calls import Loop, unskipped
+from gradstudio.core.loop_calls import Loop, without_skip
 from gradstudio.core.rank_figures import RankRows
-from gradstudio.core.spill import Spilled, SpillFile
-from gradstudio.core.unknown import UNKNOWN, is_known, known
+from gradstudio.core.spill import SpilledArray, SpillFile
+from gradstudio.core.unknown import UNKNOWN, is_known, known_mask
 
 BLOCK = 4096  # rows
 LOOK_EVERY = 20  # steps between two looks of most rules
@@ -65,7 +65,7 @@ class Settings(NamedTuple):
     rho: float = 0.0  # of sharpness-aware minimization, 0 without it
 
 
-class Accumulated(NamedTuple):
+class AccumulationError(NamedTuple):
     """The relative difference between the accumulated gradient and the mean of the micro-batches' gradients, in which
     each counts by the weight of its examples, and the difference that rounding can make."""
 
@@ -114,7 +114,7 @@ class Row:
     joined_difference: float | None = None  # only at steps that were asked for it: see engine/step/checks.py
     joined_problem: str = ""  # why it could not be measured
     settings: Settings | None = None
-    accumulated: Accumulated | None = None  # this and the next only at steps that were asked for them
+    accumulated: AccumulationError | None = None  # this and the next only at steps that were asked for them
     activations: Activations | None = None
     test_accuracy: float = UNKNOWN
     head_cosine: float = UNKNOWN
@@ -148,7 +148,7 @@ class History:
         self._count = 0
         self.broken = False  # whether the latest row went non-finite
         self._rows: list[np.ndarray] = []  # each (BLOCK, columns), float64
-        self._layers: list[np.ndarray | Spilled] = []  # each (metrics, BLOCK, layers), float32: 1e-38 to 1e38
+        self._layers: list[np.ndarray | SpilledArray] = []  # each (metrics, BLOCK, layers), float32: 1e-38 to 1e38
         self._filling = np.empty((0, 0, 0), np.float32)  # the last of them
         self._spill = SpillFile()
         self.harmless: set[int] = set()  # steps of such rows; not kept in the library
@@ -157,7 +157,7 @@ class History:
             tuple[int, Loop]
         ] = []  # the first step of each stretch of steps that made the same calls, skips aside
         self.settings: list[tuple[int, Settings]] = []  # the first step of each stretch of steps under the same ones
-        self.accumulated: list[Accumulated] = []
+        self.accumulated: list[AccumulationError] = []
         self.activations: list[Activations] = []
         # The first step of each stretch of the steps that were looked at with the same layers unused.
         self.unused: list[tuple[int, tuple[str, ...]]] = []
@@ -324,11 +324,11 @@ class History:
         parts = [self._rows[block][first:last] for block, first, last in self._stretches(start, stop)]
         return parts[0] if len(parts) == 1 else np.concatenate([np.empty((0, len(COLUMNS))), *parts])
 
-    def measured(self, name: str, start: int = 0, stop: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    def measurements(self, name: str, start: int = 0, stop: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return the steps among start to stop at which a column was measured, and its values there, which may be
         NaN."""
         values = self.column(name, start, stop)
-        if not (there := known(values)).any():  # as of most columns nearly always
+        if not (there := known_mask(values)).any():  # as of most columns nearly always
             return _NO_STEPS, _NO_VALUES
         rows = np.flatnonzero(there)
         return rows + min(max(start, 0), self._count), values[rows]
@@ -359,14 +359,14 @@ class History:
     def _add_block(self) -> None:
         """Make room for BLOCK more rows. The layers of the latest full block stay in memory, where readers look most;
         older blocks go to disk."""
-        if len(self._layers) >= 2 and self.layers and not isinstance(latest := self._layers[-2], Spilled):
+        if len(self._layers) >= 2 and self.layers and not isinstance(latest := self._layers[-2], SpilledArray):
             self._layers[-2] = self._spill.spill(latest)  # whole on disk before readers are sent there
         self._filling = np.empty((len(LAYER_METRICS), BLOCK, len(self.layers)), np.float32)
         self._rows.append(np.empty((BLOCK, len(COLUMNS))))
         self._layers.append(self._filling)
 
     def _note_loop(self, step: int, loop: Loop) -> None:
-        loop = unskipped(loop)
+        loop = without_skip(loop)
         if not self.loops or self.loops[-1][1] != loop:
             self.loops.append((step, loop))
 
@@ -381,7 +381,7 @@ class History:
 
     def _layer_rows(self, index: int, block: int, first: int, last: int) -> np.ndarray:
         held = self._layers[block]  # taken once: the writer may spill it meanwhile
-        return held.rows(index, first, last) if isinstance(held, Spilled) else held[index, first:last]
+        return held.rows(index, first, last) if isinstance(held, SpilledArray) else held[index, first:last]
 
 
 def up_to(history: History) -> str:

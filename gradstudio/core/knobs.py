@@ -70,7 +70,7 @@ class Knob:
         return self.name.partition(".")[2]
 
     @property
-    def allowed(self) -> str:
+    def accepted(self) -> str:
         """Return what the knob accepts, in words: 'one of: none, norm' or 'a number above 0, at most 1e+06'."""
         if self.kind == "choice":
             return "one of: " + ", ".join(self.choices)
@@ -105,7 +105,7 @@ class Knob:
     def error(self, value: object) -> KnobError:
         """Return the error for a refused value: it says what is allowed."""
         return KnobError(
-            f"{self.name} = {quote(value)} is not allowed; allowed: {self.allowed} (default "
+            f"{self.name} = {quote(value)} is not allowed; allowed: {self.accepted} (default "
             f"{format_value(self.default)})"
         )
 

@@ -82,7 +82,7 @@ def right(loop: Loop) -> tuple[Call, ...]:
     return tuple(calls)
 
 
-def unskipped(loop: Loop) -> Loop:
+def without_skip(loop: Loop) -> Loop:
     """Return the loop as it would be without the scaler's skip, so that a skipped step counts as the same loop as its
     neighbours. A skipped step that still moved the schedule stays as it is: that is a fault."""
     if not loop.skipped or loop.calls[-1] == "schedule":

@@ -28,7 +28,7 @@ _FORMS = re.compile(
 )
 
 
-def masked(arguments: Iterable[str]) -> tuple[str, ...]:
+def mask_secrets(arguments: Iterable[str]) -> tuple[str, ...]:
     """Return the arguments of a command line with MASK in place of each secret: `--token X`, `--password=X`, `KEY=X`,
     `Authorization: Bearer X`, a password in an address, and what has the form of a well-known service's token."""
     found: list[str] = []

@@ -37,7 +37,7 @@ def _fixed_rate(knobs: Experiment) -> bool:
     return knobs.schedule.warmup_steps <= 1 and knobs.schedule.kind == "constant"
 
 
-def _unweighted(knobs: Experiment) -> bool:
+def _is_unweighted(knobs: Experiment) -> bool:
     return knobs.loss.class_weights == "none" or not knobs.applies("loss.class_weights")
 
 
@@ -86,7 +86,7 @@ _NOTES: dict[str, tuple[tuple[Callable[[Experiment], bool], str], ...]] = {
     "mistakes.normalize_each_micro_batch": (
         (lambda knobs: knobs.studio_file is not None, "changes nothing: a studio file brings its own loss"),
         _ALONE,
-        (_unweighted, "changes nothing without class weights: set loss.class_weights = balanced"),
+        (_is_unweighted, "changes nothing without class weights: set loss.class_weights = balanced"),
     ),
     "mistakes.zero_grad_each_micro_batch": (
         _ALONE,

@@ -305,7 +305,7 @@ def to_toml(preset: Preset) -> str:
         table["after"] = preset.after
     if preset.summary:
         table["summary"] = preset.summary
-    for name, value in preset.experiment.changed().items():
+    for name, value in preset.experiment.changed_knobs().items():
         section, _, field = name.partition(".")
         table.setdefault(section, {})[field] = value
     if file := preset.experiment.studio_file:

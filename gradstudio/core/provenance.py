@@ -57,7 +57,7 @@ class Operation:
     taken_known: bool = True  # whether all its inputs are known
 
     @property
-    def produced(self) -> bool:
+    def is_birth(self) -> bool:
         """True where the value was born here, from finite inputs; else the operation passed it on, or may have."""
         return self.taken_known and not (self.taken_nan or self.taken_inf)
 
@@ -89,18 +89,18 @@ class Provenance:
     @property
     def came_with_data(self) -> bool:
         """True where the model was given the value, rather than made it."""
-        return self.phase == "data" and not self.chain[0].produced
+        return self.phase == "data" and not self.chain[0].is_birth
 
     @property
     def was_given(self) -> bool:
         """True where the model or the loss was given the value: it came with the data, or a script made it before."""
-        given = bool(self.chain) and self.chain[0].taken_known and not self.chain[0].produced
+        given = bool(self.chain) and self.chain[0].taken_known and not self.chain[0].is_birth
         return given and (self.phase in ("data", "loss") or self.operation == "input")
 
     @property
     def is_of_update(self) -> bool:
         """True where the update itself made the value, and not one that was found in the weights later."""
-        return self.phase == "update" and bool(self.chain) and self.chain[0].produced
+        return self.phase == "update" and bool(self.chain) and self.chain[0].is_birth
 
     @property
     def is_birth(self) -> bool:

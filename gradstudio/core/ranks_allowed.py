@@ -113,7 +113,7 @@ def _check_running_out(knobs: Values) -> None:
             raise KnobError(f"distributed.runs_out_at = {at} is not allowed with {name} = {format_value(knobs[name])}")
 
 
-def taken(rank: int, world: int, size: int, *, uneven: bool) -> slice:
+def share_of_rank(rank: int, world: int, size: int, *, uneven: bool) -> slice:
     """Return which of `size` examples a rank takes. Where the shares are uneven, rank 0 takes all but a quarter."""
     if not uneven:
         return slice(rank, None, world)

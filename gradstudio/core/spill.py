@@ -29,7 +29,7 @@ class SpillFile:
         self._end = 0
         self._lock = threading.Lock()  # around seeking, which only a system without pread needs
 
-    def spill(self, array: np.ndarray) -> np.ndarray | Spilled:
+    def spill(self, array: np.ndarray) -> np.ndarray | SpilledArray:
         """Write an array to disk and return what reads it; return the array itself where the disk does not take it.
         Only the one writer may call this."""
         if self.problem:
@@ -40,7 +40,7 @@ class SpillFile:
             self.problem = fault.strerror or str(fault)
             return array
 
-    def _write(self, array: np.ndarray) -> Spilled:
+    def _write(self, array: np.ndarray) -> SpilledArray:
         folder = files.user_cache()
         if not self._end:
             folder.mkdir(parents=True, exist_ok=True)
@@ -53,7 +53,7 @@ class SpillFile:
             self._file.seek(self._end)
             if self._file.write(np.ascontiguousarray(array).data) != array.nbytes:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        spilled = Spilled(self, self._end, array.shape, array.dtype)
+        spilled = SpilledArray(self, self._end, array.shape, array.dtype)
         self._end += array.nbytes
         return spilled
 
@@ -66,7 +66,7 @@ class SpillFile:
             return self._file.read(count)
 
 
-class Spilled(NamedTuple):
+class SpilledArray(NamedTuple):
     """An array of at least two dimensions in a SpillFile."""
 
     file: SpillFile

@@ -9,12 +9,12 @@ from typing import Any
 _PLAIN = (str, int, bool, type(None))
 
 
-def coded(value: Any, code: Callable[[float], Any]) -> Any:
+def encode_floats(value: Any, code: Callable[[float], Any]) -> Any:
     """Return the same lists, tables and values, with what `code` makes of every float that is NaN or Inf."""
     if type(value) in _PLAIN:  # most of them; to ask an abstract class takes ten times as long
         return value
     if isinstance(value, float) and not math.isfinite(value):
         return code(value)
     if isinstance(value, Mapping):
-        return {key: coded(part, code) for key, part in value.items()}
-    return [coded(part, code) for part in value] if isinstance(value, list | tuple) else value
+        return {key: encode_floats(part, code) for key, part in value.items()}
+    return [encode_floats(part, code) for part in value] if isinstance(value, list | tuple) else value

@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, field_validator, model_validator
 
 from gradstudio.core import files
 from gradstudio.core.knobs import Knob, KnobError, Value
-from gradstudio.core.text import clean, one_line, shortened
+from gradstudio.core.text import clean, one_line, shorten
 
 SUFFIX = ".py"
 LARGEST = 200_000  # bytes
@@ -83,7 +83,7 @@ class StudioFile(BaseModel):
     @model_validator(mode="after")
     def _is_whole(self) -> StudioFile:
         if self.name != clean(one_line(self.name)) or not 0 < len(self.name) <= 255:
-            raise KnobError(f"studio_file.name = {shortened(self.name, 60)!r} is not allowed; allowed: a file's name")
+            raise KnobError(f"studio_file.name = {shorten(self.name, 60)!r} is not allowed; allowed: a file's name")
         if self.sha256 != digest(self.text):
             raise KnobError("studio_file.sha256 is not that of studio_file.text; one of them was changed")
         read(self.name, self.text)
@@ -132,11 +132,11 @@ class StudioFile(BaseModel):
         if name not in self.knobs:
             line = self.reading.no_knobs.get(name.removeprefix(f"{SECTION}."))
             if line is not None:
-                what = f"{shortened(name, LONGEST_NAME)} is no knob: its default is no number, switch or short text"
+                what = f"{shorten(name, LONGEST_NAME)} is no knob: its default is no number, switch or short text"
                 raise _error(self.name, line, f"{what}; wanted: such a default")
             fields = ", ".join(known.field for known in self.knobs.values())
             has = f"has: {fields}" if fields else "has no keyword defaults, which would be knobs"
-            raise KnobError(f"unknown knob {shortened(name, LONGEST_NAME)}; {self.name} {has}")
+            raise KnobError(f"unknown knob {shorten(name, LONGEST_NAME)}; {self.name} {has}")
         return self.knobs[name]
 
 
@@ -170,7 +170,7 @@ def digest(text: str) -> str:
 @lru_cache(maxsize=32)
 def read(name: str, text: str) -> Reading:
     """Return what a text says; StudioFileError, with its line, where it is no studio file."""
-    tree = _parsed(name, text)
+    tree = _parse(name, text)
     functions: dict[str, _Function] = {
         node.name: node
         for node in tree.body
@@ -213,7 +213,7 @@ def _line_of_missing(wanted: str, tree: ast.Module, text: str) -> int:
     return lines[meant[0]] if meant else max(len(text.splitlines()), 1)
 
 
-def _parsed(name: str, text: str) -> ast.Module:
+def _parse(name: str, text: str) -> ast.Module:
     if not text.strip():
         raise StudioFileError(f"{name}: it is empty; wanted: {', '.join(FUNCTIONS)} (`gradstudio new` writes one)")
     if "\0" in text:
@@ -287,7 +287,7 @@ def _is_allowed(value: Value) -> bool:
 def _title(name: str, tree: ast.Module) -> str:
     """Return the first line of the docstring, or the file's name."""
     first = one_line(clean((ast.get_docstring(tree) or "").strip().partition("\n")[0]))
-    return shortened(first.rstrip("."), LONGEST_NAME) or Path(name).stem
+    return shorten(first.rstrip("."), LONGEST_NAME) or Path(name).stem
 
 
 def _error(name: str, line: int, what: str) -> StudioFileError:

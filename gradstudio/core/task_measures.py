@@ -93,7 +93,7 @@ _PROMISED = {
 }  # fmt: skip
 
 
-def promised(knobs: Experiment) -> float:
+def promised_accuracy(knobs: Experiment) -> float:
     """Return the accuracy below which a run has missed what its task is for; NaN where there is none."""
     return _PROMISED[knobs.problem.task] if has_test_set(knobs) else math.nan
 

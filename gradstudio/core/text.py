@@ -47,7 +47,7 @@ def first_line(fault: BaseException, longest: int) -> str:
     """Return the first line of what an exception says, "" where it says nothing: somebody's own class may fail even at
     that."""
     try:
-        return shortened(one_line(str(fault).strip().partition("\n")[0]), longest)
+        return shorten(one_line(str(fault).strip().partition("\n")[0]), longest)
     except BaseException:
         return ""
 
@@ -64,7 +64,7 @@ def _is_seen(letter: str) -> bool:
     return letter.isprintable() and not _BLANK.match(letter)
 
 
-def revealed(text: str) -> str:
+def reveal(text: str) -> str:
     """Return a text as Python reads it, to be looked at: what cannot be seen, or changes the order of what is seen, is
     written as its code, such as \\u202e. Lines end where they end for Python."""
     text = text.replace("\r\n", "\n").replace("\r", "\\r\n")
@@ -87,7 +87,7 @@ def about_unseen(text: str) -> str:
     number, letter = unseen[0]
     return (
         f"{plural(len(unseen), 'character that cannot be seen is', 'characters that cannot be seen are')} written as "
-        f"codes, the first in line {number}: {revealed(letter).strip()}"
+        f"codes, the first in line {number}: {reveal(letter).strip()}"
     )
 
 
@@ -96,7 +96,7 @@ def storable(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def shortened(text: str, longest: int) -> str:
+def shorten(text: str, longest: int) -> str:
     """Return a text in at most `longest` characters: what is left out is in its middle, as both ends tell more."""
     return text if len(text) <= longest else f"{text[: longest // 2 - 1]}…{text[-(longest - longest // 2) :]}"
 
@@ -108,8 +108,8 @@ def brief(text: str, longest: int = LONGEST_LINE) -> str:
     for most in (160, 80, 40):
         if len(text) <= longest:
             return text
-        text = re.sub(rf"\S{{{most + 1},}}", lambda name, most=most: shortened(name[0], most), text)
-    return shortened(text, longest)
+        text = re.sub(rf"\S{{{most + 1},}}", lambda name, most=most: shorten(name[0], most), text)
+    return shorten(text, longest)
 
 
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -125,7 +125,7 @@ def plural(count: int, one: str, many: str) -> str:
     return f"{count:,} {one if count == 1 else many}"
 
 
-def listed(numbers: Iterable[int | str]) -> str:
+def join_with_and(numbers: Iterable[int | str]) -> str:
     """Return '2', '0 and 2' or '0, 1 and 2'."""
     *most, last = map(str, numbers)
     return f"{', '.join(most)} and {last}" if most else last
@@ -146,7 +146,7 @@ def short_name(name: str, longest: int) -> str:
         shorter = ".".join([*(part if part.isdigit() else part[:1] for part in parts[:-whole]), *parts[-whole:]])
         if len(name) > longest >= len(shorter):
             return shorter
-    return shortened(name, longest)
+    return shorten(name, longest)
 
 
 def clean(text: str) -> str:

@@ -21,14 +21,14 @@ def agreements() -> Path:
     return Path(platformdirs.user_data_dir("gradstudio", appauthor=False)) / "agreed_files.txt"
 
 
-def agreed(*hashes: str) -> bool:
+def is_trusted(*hashes: str) -> bool:
     """Return whether somebody has agreed to everything with these hashes."""
-    return _agreed_here.issuperset(hashes) or _agreed_here.union(_listed()).issuperset(hashes)
+    return _agreed_here.issuperset(hashes) or _agreed_here.union(_trusted_hashes()).issuperset(hashes)
 
 
 def agree(*hashes: str) -> None:
     """Remember that somebody has agreed to everything with these hashes."""
-    listed = _listed()
+    listed = _trusted_hashes()
     new = [each for each in hashes if each not in listed]
     try:
         if new:
@@ -42,7 +42,7 @@ def agree_here(*hashes: str) -> None:
     _agreed_here.update(hashes)
 
 
-def _listed() -> list[str]:
+def _trusted_hashes() -> list[str]:
     with suppress(OSError, UnicodeDecodeError):
         data = files.read_bounded(agreements(), _LARGEST)
         return [line for line in data.decode("ascii").split() if re.fullmatch("[0-9a-f]{64}", line)]

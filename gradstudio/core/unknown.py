@@ -17,6 +17,6 @@ def is_known(value: float) -> bool:
     return not math.isnan(value) or struct.pack("<d", value) != struct.pack("<Q", _BITS)
 
 
-def known(values: np.ndarray) -> np.ndarray:
+def known_mask(values: np.ndarray) -> np.ndarray:
     """Return for each of some values whether it was measured."""
     return np.ascontiguousarray(values, np.float64).view(np.uint64) != _BITS

@@ -13,7 +13,7 @@ from gradstudio.core.diagnosis.birth_remedies import GIVEN_NUMBER
 from gradstudio.core.diagnosis.cause_ranking import BEYOND, MEAN_OF_NONE, OF_NEGATIVE
 from gradstudio.core.provenance import Operation, Phase, Provenance, operation_of
 from gradstudio.core.text import number, plural
-from gradstudio.engine.operation_watcher import FILLS, NOTHING, Values, Watched, together
+from gradstudio.engine.operation_watcher import FILLS, NOTHING, Values, WatchedOperation, together
 
 LONGEST = 12  # operations of a chain that are kept
 NO_LABEL = "the mean over no label at all is 0 / 0: every label is the one that is left out, or has a weight of 0"
@@ -22,7 +22,7 @@ _ROUNDING = 1e-3  # beyond 1 or -1, of what would be a cosine
 _SOFTMAX = {"_softmax", "_log_softmax", "_safe_softmax"}
 
 
-def chain_to(operations: list[Watched], sink: int) -> list[int]:
+def chain_to(operations: list[WatchedOperation], sink: int) -> list[int]:
     """Return the operations from the birth of a value to `sink`. The search goes back along what was not finite, a NaN
     before an Inf, to the operation that made it from finite values, or a NaN from Inf that somebody put in."""
     chain = [sink]
@@ -40,12 +40,12 @@ def chain_to(operations: list[Watched], sink: int) -> list[int]:
         chain.append(min(sources, key=lambda source: (operations[source].given.nan == 0, source)))
 
 
-def _is_fill(made: Watched) -> bool:
+def _is_fill(made: WatchedOperation) -> bool:
     """Return whether an operation only puts in what somebody chose. A NaN in a batch is the batch's."""
     return made.kind in FILLS and (made.phase == "data" or made.put_in)
 
 
-def operation_told(made: Watched, *, is_known: bool = True) -> Operation:
+def operation_told(made: WatchedOperation, *, is_known: bool = True) -> Operation:
     """Return what a provenance keeps of an operation. `is_known`: all that went into it is known."""
     taken = together(made.taken)
     return Operation(
@@ -56,7 +56,7 @@ def operation_told(made: Watched, *, is_known: bool = True) -> Operation:
 
 
 def provenance(
-    operations: Sequence[Watched], chain: Sequence[int], layers: Iterable[str], /, **known: Any
+    operations: Sequence[WatchedOperation], chain: Sequence[int], layers: Iterable[str], /, **known: Any
 ) -> Provenance:
     """Return the birth at the head of a chain. `layers` are the names of all, `known` the fields that are not as the
     operation itself says."""
@@ -84,7 +84,7 @@ def _values_told(values: Values) -> str:
     return ", ".join(parts)
 
 
-def growth_of(operations: Iterable[Watched], phase: Phase, micro_batch: int | None = None) -> dict[str, float]:
+def growth_of(operations: Iterable[WatchedOperation], phase: Phase, micro_batch: int | None = None) -> dict[str, float]:
     """Return the largest absolute value of each module, in the direction of the pass."""
     found: dict[str, float] = {}
     for made in operations:
@@ -104,7 +104,7 @@ def largest_of(dtype: torch.dtype) -> str:
     return f"{number(_most(dtype))}, the largest {str(dtype).removeprefix('torch.')} number"
 
 
-def cause_of(born: Watched) -> str:
+def cause_of(born: WatchedOperation) -> str:
     """Return why an operation gave what is not finite, as a sentence."""
     taken, dtype, most = together(born.taken), str(born.dtype).removeprefix("torch."), _most(born.dtype)
     where = f" in the derivative of {born.node.removesuffix('0').removesuffix('Backward')}" if born.node else ""
@@ -160,7 +160,7 @@ def cause_of(born: Watched) -> str:
     return f"it made {born.given.nan:,} NaN{of}{where}"
 
 
-def _cause_in_a_derivative(born: Watched, where: str) -> str:
+def _cause_in_a_derivative(born: WatchedOperation, where: str) -> str:
     """Return why a derivative of the loss code is not finite; "" where nothing that was saved for it says so."""
     saved = together(born.taken[1:])  # behind the gradient that came to it
     name = operation_of(born.name)
@@ -172,7 +172,7 @@ def _cause_in_a_derivative(born: Watched, where: str) -> str:
     return f"{of} is not finite for one of what it was given, from {number(saved.low)} to {number(saved.high)}"
 
 
-def _cause_in_a_power(born: Watched, first: Values) -> str:
+def _cause_in_a_power(born: WatchedOperation, first: Values) -> str:
     """Return why a power is not finite; "" where it is too large."""
     if born.given.nan:
         return OF_NEGATIVE

@@ -28,7 +28,7 @@ def states(device: str) -> list[Tensor]:
     return [*found, torch.cuda.get_rng_state(device)] if device.startswith("cuda") else found
 
 
-def put(given: Sequence[Tensor], device: str) -> None:
+def restore(given: Sequence[Tensor], device: str) -> None:
     """Put the generators into the states that `states` returned."""
     torch.set_rng_state(given[0])
     if device.startswith("cuda") and len(given) > 1:
@@ -36,7 +36,7 @@ def put(given: Sequence[Tensor], device: str) -> None:
 
 
 @contextmanager
-def kept(device: str) -> Iterator[None]:
+def preserve(device: str) -> Iterator[None]:
     """Leave the generators behind as they are now."""
     with GLOBAL:
         before = states(device)
@@ -44,4 +44,4 @@ def kept(device: str) -> Iterator[None]:
             yield
         finally:
             if threading.current_thread() not in _left:
-                put(before, device)
+                restore(before, device)

@@ -51,7 +51,7 @@ def nccl() -> bool:
     return torch.distributed.is_available() and torch.distributed.is_nccl_available()
 
 
-def placed(tensor: Tensor, device: str) -> Tensor:
+def to_device(tensor: Tensor, device: str) -> Tensor:
     """Return a tensor of the CPU on a device."""
     # CUDA copies only pinned memory without waiting for the device, and torch keeps that memory until it is copied.
     return tensor.pin_memory().to(device, non_blocking=True) if device.startswith("cuda") else tensor.to(device)

@@ -103,7 +103,7 @@ def _kept_of_an_example(model: nn.Module, inputs: Tensor, most: float) -> int:
     training = model.training
     model.eval()  # a batch norm would note what it saw
     try:
-        one, two = (_kept(model, inputs[:count], most * count) for count in (1, 2))
+        one, two = (_saved_bytes(model, inputs[:count], most * count) for count in (1, 2))
     finally:
         model.train(training)
     return sum(max(larger - smaller, 0) for smaller, larger in zip(one, two, strict=False))
@@ -113,7 +113,7 @@ class _Enough(Exception):
     """What was counted is enough."""
 
 
-def _kept(model: nn.Module, inputs: Tensor, most: float) -> list[int]:
+def _saved_bytes(model: nn.Module, inputs: Tensor, most: float) -> list[int]:
     """Return the bytes of each tensor that a forward pass keeps, in order, 0 for a part of one that came before. It
     ends where they are `most` together."""
     own = {storage_of(tensor) for tensor in (*model.parameters(), *model.buffers())}

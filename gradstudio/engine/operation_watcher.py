@@ -63,7 +63,7 @@ class Values(NamedTuple):
         return max(abs(self.low), abs(self.high)) if self.low == self.low else math.nan
 
 
-class Watched(NamedTuple):
+class WatchedOperation(NamedTuple):
     """An operation, with its tensors as they were then. `sources` are the numbers of the operations that wrote those
     inputs of it that are not finite, `origins` the names of those that were not finite from the start, `into` the
     named tensors that it wrote to, `place` its line of code as the watcher's `where` gave it, `number` a Python number
@@ -102,7 +102,7 @@ class Watcher(SeesOperations):
         where: Callable[[Any], Any] = lambda node: None,
     ) -> None:
         super().__init__()
-        self.operations: list[Watched] = []
+        self.operations: list[WatchedOperation] = []
         self._stopped = stopped
         self._bytes = 0
         self._node_at_work = autograd_nodes.node_at_work()
@@ -123,7 +123,7 @@ class Watcher(SeesOperations):
         before = [values_of(tensor) for tensor in call.taken]  # an operation may write to what it takes
         broken = [place for place, values in zip(call.taken_in, before, strict=True) if not values.finite]
         results = function(*args, **kwargs)
-        written = list(call.written)
+        written = list(call.written_tensors)
         given = [*written, *(tensor for tensor in tensors_in(results) if not any(tensor is other for other in written))]
         places = {storage_of(tensor) for tensor in given}
         if not written and places <= set(call.taken_in):
@@ -132,7 +132,7 @@ class Watcher(SeesOperations):
         node = self._node_at_work()
         at_work = self._modules[-1] if self._modules else ""  # a checkpoint that is computed again may leave its own
         module = at_work if node is None else node.metadata.get("module", at_work)
-        made = Watched(
+        made = WatchedOperation(
             str(function),
             self.phase if node is None else "backward",
             module,
@@ -155,7 +155,7 @@ class Watcher(SeesOperations):
         self._held.append(given)
         return results
 
-    def _is_put_in(self, made: Watched) -> bool:
+    def _is_put_in(self, made: WatchedOperation) -> bool:
         if made.given.nan or made.origins or not all(self.operations[source].put_in for source in made.sources):
             return False
         handed_on = made.kind.removesuffix("_") in _HANDING_ON and any(not values.finite for values in made.taken)
@@ -180,7 +180,7 @@ class Watcher(SeesOperations):
         return self._made.get(storage_of(tensor), -1)
 
     @contextmanager
-    def hooked(self) -> Iterator[None]:
+    def track_modules(self) -> Iterator[None]:
         """Keep track of the module at work in here, in the forward pass and in the backward pass."""
 
         def begin(module: nn.Module, inputs: Any, named_inputs: Any) -> None:

@@ -13,7 +13,7 @@ from gradstudio.core.provenance import Phase, Provenance
 from gradstudio.core.text import plural
 from gradstudio.engine.birth import cause_of, chain_to, growth_of, provenance
 from gradstudio.engine.models.rnn import RecurrentStack
-from gradstudio.engine.operation_watcher import Values, Watched, Watcher, together, values_of
+from gradstudio.engine.operation_watcher import Values, WatchedOperation, Watcher, together, values_of
 from gradstudio.engine.passes.watching import storage_of, tensors_in
 from gradstudio.engine.step.observer import Observer
 from gradstudio.engine.torch_internals import seen_operations
@@ -42,7 +42,7 @@ class _Witness(Observer):
         self._watcher.phase = phase
 
     @property
-    def reached(self) -> int | None:
+    def first_reached(self) -> int | None:
         """The first operation by which a value that is not finite reached the loss, the gradients or the weights."""
         written = [
             number
@@ -51,7 +51,7 @@ class _Witness(Observer):
         ]
         return min((number for number in (*self.losses[:1], *written[:1]) if number >= 0), default=None)
 
-    def computed(self, loss: Tensor) -> None:
+    def on_loss(self, loss: Tensor) -> None:
         if not values_of(loss).finite:
             self.losses.append(self._watcher.maker(loss))
         self._watcher.phase = "backward"
@@ -71,11 +71,11 @@ def explain(trainer: Trainer, stopped: Callable[[], bool] = lambda: False) -> Pr
     step, micro_batches = trainer.step, trainer.experiment.accumulation.steps
     trainer.observer = witness
     try:
-        with trainer.passes.unrecorded(), watcher.hooked(), watcher:
+        with trainer.passes.without_recording(), watcher.track_modules(), watcher:
             next(trainer.steps())
     finally:
         trainer.observer = observer
-    sink = witness.reached
+    sink = witness.first_reached
     if sink is None:
         return None
     chain = _from_its_birth(watcher.operations, chain_to(watcher.operations, sink))
@@ -98,7 +98,7 @@ def explain(trainer: Trainer, stopped: Callable[[], bool] = lambda: False) -> Pr
     )
 
 
-def _from_its_birth(operations: Sequence[Watched], chain: list[int]) -> list[int]:
+def _from_its_birth(operations: Sequence[WatchedOperation], chain: list[int]) -> list[int]:
     """Return the chain without the operations that only handed on what a batch held when it was drawn."""
     later = [number for number in chain if operations[number].phase != "data"]
     first = operations[chain[0]]
@@ -141,7 +141,7 @@ def _time_step(watcher: Watcher, born: int, trainer: Trainer) -> int | None:
     return steps - 1 - max(passed - 1, 0) % steps if passed else None
 
 
-def _growth(watcher: Watcher, born: Watched, trainer: Trainer) -> tuple[str, tuple[tuple[str, float], ...]]:
+def _growth(watcher: Watcher, born: WatchedOperation, trainer: Trainer) -> tuple[str, tuple[tuple[str, float], ...]]:
     """Return the largest absolute value along the time steps or the layers, in the direction of the pass."""
     steps = _time_steps(trainer, born.module)
     if steps and born.phase == "forward":

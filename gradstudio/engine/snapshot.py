@@ -115,7 +115,7 @@ class Snapshot:
     def pack(self) -> bytes:
         """Return the snapshot as bytes of tensors and plain values only; `unpack` reads them."""
         content = {each.name: getattr(self, each.name) for each in fields(self)}
-        content["experiment"] = self.experiment.changed()
+        content["experiment"] = self.experiment.changed_knobs()
         buffer = io.BytesIO()
         torch.save(content, buffer)
         return buffer.getvalue()

@@ -24,7 +24,7 @@ from gradstudio.engine.tasks import TASKS
 from gradstudio.engine.tasks.task import Dataset
 
 
-class Computed(NamedTuple):
+class BatchLoss(NamedTuple):
     """The loss of a batch in fp32, and what a row tells of it: a function that returns the accuracy and the largest
     absolute output, as tensors."""
 
@@ -51,7 +51,7 @@ class Subject(Protocol):
         """Return a description of each of `parameters`."""
         ...
 
-    def compute(self, model: nn.Module, batch: Any, knobs: Experiment) -> Computed:
+    def compute(self, model: nn.Module, batch: Any, knobs: Experiment) -> BatchLoss:
         """Compute the loss of a batch, without loss.weight."""
         ...
 
@@ -72,7 +72,7 @@ class Subject(Protocol):
         """Raise KnobError where the device cannot train the model with these live values."""
         ...
 
-    def kept(self, model: nn.Module, knobs: Experiment) -> int:
+    def saved_bytes(self, model: nn.Module, knobs: Experiment) -> int:
         """Return the bytes that a pass keeps of a micro-batch, where they are many; KnobError where a step takes more
         than is free."""
         ...
@@ -119,7 +119,7 @@ class BuiltIn:
         self.class_weights: Tensor | None = None  # (classes,)
         balanced = knobs.loss.class_weights == "balanced" and knobs.applies("loss.class_weights")
         if balanced and isinstance(self.task, Dataset):
-            self.class_weights = class_weights.balanced(self.task.training.targets, self.task.shape.outputs)
+            self.class_weights = class_weights.balanced_weights(self.task.training.targets, self.task.shape.outputs)
         self._shape = self.task.shape._replace(outputs=self.task.shape.outputs * self.loss.outputs)
 
     def build(self, knobs: Experiment) -> nn.Module:
@@ -139,13 +139,13 @@ class BuiltIn:
     def layers(self, model: nn.Module) -> tuple[Layer, ...]:
         return models.layers(model)
 
-    def compute(self, model: nn.Module, batch: Any, knobs: Experiment) -> Computed:
+    def compute(self, model: nn.Module, batch: Any, knobs: Experiment) -> BatchLoss:
         inputs, targets = batch
         with precision.autocast(knobs.precision, self.device):
             outputs = model(inputs)
         outputs = outputs.float()
         loss = self._loss(outputs, targets, knobs)
-        return Computed(
+        return BatchLoss(
             loss, lambda: (self.loss.accuracy(outputs, targets), torch.linalg.vector_norm(outputs, math.inf))
         )
 
@@ -163,7 +163,7 @@ class BuiltIn:
     def check(self, model: nn.Module, knobs: Experiment) -> None:
         precision.check(model, self.task.sample(2), knobs.precision, self.device, knobs.model.kind)
 
-    def kept(self, model: nn.Module, knobs: Experiment) -> int:
+    def saved_bytes(self, model: nn.Module, knobs: Experiment) -> int:
         if self.device != "cpu":
             return 0
         return memory.check_step(knobs, self._shape, model, self.task.sample(2))

@@ -14,14 +14,14 @@ from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import LOOK_EVERY, Row
 from gradstudio.core.loop_calls import Loop
 from gradstudio.engine import step_requests
-from gradstudio.engine.gauges.reached import Reached
+from gradstudio.engine.gauges.reached import ReachedParameters
 from gradstudio.engine.step import loss_scale, optimizers, schedules, sharpness_aware, weight_format
-from gradstudio.engine.step.accumulation import UnclippedSum, kept
+from gradstudio.engine.step.accumulation import UnclippedSum, kept_share
 from gradstudio.engine.step.checks import NO_CHECKS, Checks, Requests
 from gradstudio.engine.step.gradients import add_noise, centralize
-from gradstudio.engine.step.loss_reading import ReadLoss
+from gradstudio.engine.step.loss_reading import LossReading
 from gradstudio.engine.step.observer import Observer
-from gradstudio.engine.step.reading import Made, ReadAtOnce, Reading, late_reading
+from gradstudio.engine.step.reading import ImmediateReading, Made, Reading, late_reading
 from gradstudio.engine.trainer_state import TrainerState
 
 
@@ -31,8 +31,8 @@ class Trainer(TrainerState):
     def __init__(self, experiment: Experiment, *, measured: bool = True) -> None:
         super().__init__(experiment)
         self.observer = Observer()
-        self._reached: Reached | None = None  # in a step in which somebody looks which parameters are used
-        self._at_once: Reading = ReadAtOnce(self.flat) if measured else ReadLoss(self.flat)
+        self._reached: ReachedParameters | None = None  # in a step in which somebody looks which parameters are used
+        self._at_once: Reading = ImmediateReading(self.flat) if measured else LossReading(self.flat)
         self._late = late_reading(self.flat, self.device)
         self._loss_alone = not measured and self._late is None
 
@@ -45,7 +45,7 @@ class Trainer(TrainerState):
     def advance(self) -> list[Row]:
         """Make one step, and return the rows that are there by then. On the CPU this is the row of the step. On a
         device whose rows are read later it is that of an earlier step, or none, or all that were not read yet."""
-        with self.subject.chance(), self._hear_gradients():
+        with self.subject.chance(), self._note_reached_parameters():
             if self._late is None:
                 return self._step(self._at_once)
             if self._host_looks():
@@ -53,13 +53,13 @@ class Trainer(TrainerState):
             return self._step(self._late)
 
     @contextmanager
-    def _hear_gradients(self) -> Iterator[None]:
+    def _note_reached_parameters(self) -> Iterator[None]:
         """Hear which parameters the loss depends on, in the steps after which rules look. That of a recorded pass
         depends on all of them."""
         if self.subject.recorded or self._loss_alone or (self.step + 1) % LOOK_EVERY:
             yield
             return
-        with Reached(self.flat.named) as self._reached:
+        with ReachedParameters(self.flat.named) as self._reached:
             try:
                 yield
             finally:
@@ -98,7 +98,7 @@ class Trainer(TrainerState):
         loop = Loop(tuple(self.observer.calls), len(batches), knobs.clipping.kind != "none", scaling, skipped)
         number, self.step = self.step, self.step + 1
         judged = self.subject.judged
-        unused = None if self._reached is None else self._reached.unused()
+        unused = None if self._reached is None else self._reached.unused_names()
         return reading.rows(Made(number, lr, scale, loop, self._settings_in_force(), checks, judged, unused))
 
     def _make_passes(self, batches: list[Any], reading: Reading, *, counted: bool) -> UnclippedSum | None:
@@ -112,7 +112,9 @@ class Trainer(TrainerState):
             self._zero_grad()
         if mistakes.clip_before_backward:
             self._clip(reading, measured=False)
-        for index, batch in enumerate(batches[: kept(len(batches))] if mistakes.drop_last_micro_batches else batches):
+        for index, batch in enumerate(
+            batches[: kept_share(len(batches))] if mistakes.drop_last_micro_batches else batches
+        ):
             if mistakes.zero_grad_each_micro_batch:
                 self._zero_grad()
             if mistakes.scheduler_each_micro_batch and index > 0:
@@ -121,7 +123,7 @@ class Trainer(TrainerState):
                 unclipped.set_aside()
             figures = self._forward_backward(batch, divisor, None if shares is None else shares[index])
             if counted:
-                reading.passed(figures)
+                reading.on_pass(figures)
             if unclipped:
                 unclipped.put_back()
             if mistakes.divide_each_micro_batch and len(batches) > 1:
@@ -138,7 +140,7 @@ class Trainer(TrainerState):
         if unclipped:  # the true gradient is the sum of micro-batches that nobody clipped
             reading.gradient(unclipped.sum, scale)
             if knobs.clipping.kind != "none":
-                reading.clipped(unclipped.sum, flat.gradients)
+                reading.on_clip(unclipped.sum, flat.gradients)
         if mistakes.clip_before_unscale:
             reading.gradient(flat.gradients, scale)
             self._clip(reading)
@@ -207,7 +209,7 @@ class Trainer(TrainerState):
         scaled = self.scaler.scale(loss if divisor == 1 else loss / divisor)
         with torch.no_grad():
             figures = torch.stack([loss] if self._loss_alone else [loss, *measured()])
-        self.observer.computed(scaled)
+        self.observer.on_loss(scaled)
         return scaled, figures
 
     def _loss_weight(self) -> float:
@@ -224,7 +226,7 @@ class Trainer(TrainerState):
         shares = self.subject.shares(batches)
         for index, batch in enumerate(batches):
             share = None if shares is None else shares[index]
-            reading.passed(self._forward_backward(batch, len(batches), share))
+            reading.on_pass(self._forward_backward(batch, len(batches), share))
         self.observer.call("perturb")
         self.observer.phase("update")
         origin = sharpness_aware.Origin(self.flat, self.model, self.before)
@@ -259,12 +261,12 @@ class Trainer(TrainerState):
         if knobs.kind == "none":
             return
         self.observer.call("clip")
-        before = self._unclipped.copy_(self.flat.gradients) if measured else self.flat.gradients
+        before = self._unclipped_gradients.copy_(self.flat.gradients) if measured else self.flat.gradients
         if reading.clipping[knobs.kind](self.flat, knobs) and measured:
-            reading.clipped(before, self.flat.gradients)
+            reading.on_clip(before, self.flat.gradients)
 
     @cached_property
-    def _unclipped(self) -> Tensor:
+    def _unclipped_gradients(self) -> Tensor:
         """Room for the gradients as they are before clipping."""
         return self.flat.new()
 

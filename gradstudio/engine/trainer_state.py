@@ -46,7 +46,7 @@ class TrainerState:
         runtime.prepare(knobs.run.deterministic)
         torch_itself.put_back()  # a studio file that was left in mid-step may have changed it
         self.environment = environment.describe(self.device, knobs.run.deterministic)
-        with chance.kept("cpu"):
+        with chance.preserve("cpu"):
             torch.manual_seed(knobs.run.seed)
             self.subject = _subject(knobs, self.device)
             model = self.subject.build(knobs)
@@ -58,7 +58,7 @@ class TrainerState:
         weight_format.draw(self._weights, knobs.precision.weights)
         self.passes = Passes(self.flat, list(model.buffers()), recorded=self.subject.recorded)
         self.check(experiment)
-        self.batch_bytes = self.subject.kept(self.model, knobs)  # bytes of a micro-batch, where they are many
+        self.batch_bytes = self.subject.saved_bytes(self.model, knobs)  # bytes of a micro-batch, where they are many
         self.optimizer = optimizers.build(self.flat, knobs)
         self.updates = optimizers.Updates(self.optimizer)
         self.scaler = loss_scale.build(knobs.precision, self.device)

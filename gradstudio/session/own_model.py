@@ -52,7 +52,7 @@ def to_agree(experiment: Experiment, *others: Experiment) -> Agreement | None:
         return None
     values = [each.model_file for each in (experiment, *others)]
     hashes = dict.fromkeys([file.sha256, *(each for given in values for each in file.hashes(given))])
-    if trust.agreed(*hashes):
+    if trust.is_trusted(*hashes):
         return None
     texts = {(f"{SECTION}.{name}", text) for given in values for name, text in given.items() if isinstance(text, str)}
     return Agreement(file, tuple(sorted(texts)), tuple(hashes))
@@ -85,7 +85,7 @@ def check(experiment: Experiment, stopped: Callable[[], bool] = lambda: False, *
         return
     text = _checked(experiment)
     known = digest(text)
-    if needs_agreement(experiment) or trust.agreed(known):
+    if needs_agreement(experiment) or trust.is_trusted(known):
         return  # the engine runs nothing that was not agreed to
     fault = _fault(experiment.studio_file.name, text, stopped, LIMIT if limit is None else limit)
     if fault:
@@ -117,7 +117,7 @@ def line_now(experiment: Experiment, thread: str) -> str:
 
 def _checked(experiment: Experiment) -> str:
     """Return what the check depends on, as the TOML that the child reads."""
-    names = ["problem.batch_size", *(name for name in experiment.changed() if name.startswith(f"{SECTION}."))]
+    names = ["problem.batch_size", *(name for name in experiment.changed_knobs() if name.startswith(f"{SECTION}."))]
     plain = Experiment(studio_file=experiment.studio_file).with_values({name: experiment[name] for name in names})
     return presets.to_toml(Preset(id="checked", title="", experiment=plain))
 
@@ -148,13 +148,13 @@ def _checked_apart(name: str, folder: Path, note: CheckNote, stopped: Callable[[
     try:
         code = _wait(child, lambda: stopped() or note.ready, START)
         if note.ready:
-            code = _wait(child, lambda: stopped() or note.answered is not None, limit + WRITING)
+            code = _wait(child, lambda: stopped() or note.read_answer is not None, limit + WRITING)
     finally:
         _end(child)
     if stopped():
         return ""
-    if note.answered is not None:
-        return note.answered
+    if note.read_answer is not None:
+        return note.read_answer
     if not note.ready:
         how = "ended" if code is not None else "hung"
         return f"{name}: the process that is to check it {how} before it ran the file"

@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 
 from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.history import Layer
-from gradstudio.core.text import one_line, shortened
+from gradstudio.core.text import one_line, shorten
 from gradstudio.session.library.packing import compressor
 from gradstudio.session.library.writer import LibraryWriter
 from gradstudio.session.record.run import Status
@@ -249,7 +249,7 @@ class Watcher:
         """Return what is said of a run with its title before it, where others train too, as in a GAN."""
         if found.run is None or max(len(self.runs), len(self.observers.all)) < 2:
             return line
-        return f"{shortened(one_line(found.run.title), LONGEST_NAME)}: {line}"
+        return f"{shorten(one_line(found.run.title), LONGEST_NAME)}: {line}"
 
     # ---- the end
 

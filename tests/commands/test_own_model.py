@@ -81,7 +81,7 @@ def test_on_a_terminal_it_asks(
     assert found.code == code
     assert studio_file.load(points).sha256 in found.err and f"{len(GOOD):,} bytes" in found.err
     assert ("class Net(nn.Module):" in found.err) == ("s" in answers[:1])
-    assert trust.agreed(studio_file.load(points).sha256) == (code == 0)
+    assert trust.is_trusted(studio_file.load(points).sha256) == (code == 0)
 
 
 def test_what_hides_in_a_text_is_shown_on_a_terminal(

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from gradstudio.core.clip_plane import Limits, angle, clipped
+from gradstudio.core.clip_plane import Limits, angle, clip
 
 LIMITS = Limits(max_norm=1.0, clip_value=0.5, units=(1.0, 0.25))
 
@@ -23,6 +23,6 @@ LIMITS = Limits(max_norm=1.0, clip_value=0.5, units=(1.0, 0.25))
     ],
 )
 def test_each_kind(vector: tuple, kind: str, cut: tuple, turned: float) -> None:
-    after = clipped(vector, kind, LIMITS)
+    after = clip(vector, kind, LIMITS)
     assert after == pytest.approx(cut)
     assert angle(vector, after) == pytest.approx(turned, abs=1e-9, nan_ok=True)

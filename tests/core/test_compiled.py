@@ -29,7 +29,7 @@ def largest(values: np.ndarray) -> float:
 
 
 def test_it_takes_rows_that_lie_apart_and_arrays_that_cannot_be_written_to() -> None:
-    fast = compiled.compiled(f"float64({READ_ONLY.format('float64', 1)})")(largest)
+    fast = compiled.jit(f"float64({READ_ONLY.format('float64', 1)})")(largest)
     values = np.arange(12.0).reshape(3, 4)
     values.flags.writeable = False
     assert fast(values[:, 1]) == largest(values[:, 1]) == 9
@@ -37,7 +37,7 @@ def test_it_takes_rows_that_lie_apart_and_arrays_that_cannot_be_written_to() -> 
 
 
 def test_other_types_are_an_error_and_not_compiled_for() -> None:
-    fast = compiled.compiled("float64(float64[::1])")(largest)
+    fast = compiled.jit("float64(float64[::1])")(largest)
     with pytest.raises(TypeError, match="No matching definition"):
         fast(np.ones(3, np.float32))
 
@@ -50,7 +50,7 @@ def test_who_comes_while_it_is_compiled_waits_for_that(monkeypatch: pytest.Monke
         return plain(*args, **kwargs)
 
     monkeypatch.setattr(numba, "njit", making)
-    fast = compiled.compiled("float64(float64[::1])")(largest)
+    fast = compiled.jit("float64(float64[::1])")(largest)
     assert not made, "nothing is compiled before it is wanted"
     found: list[float] = []
     threads = [threading.Thread(target=lambda: found.append(fast(np.arange(5.0)))) for _ in range(4)]
@@ -62,9 +62,9 @@ def test_who_comes_while_it_is_compiled_waits_for_that(monkeypatch: pytest.Monke
 
 
 def test_all_that_is_known_is_compiled_beforehand() -> None:
-    fast = compiled.compiled("float64(float64[::1])")(largest)
+    fast = compiled.jit("float64(float64[::1])")(largest)
     seen = []
-    watched = compiled.compiled("float64(float64[::1])")(largest)
+    watched = compiled.jit("float64(float64[::1])")(largest)
     watched.compile = lambda: seen.append(compiled.busy())  # type: ignore[method-assign]
     compiled.compile_all()
     compiled._known.remove(watched)

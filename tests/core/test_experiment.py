@@ -15,13 +15,13 @@ def test_an_experiment_has_every_knob_at_its_default() -> None:
     assert {knob.name: value for knob, value in experiment.items()} == {
         name: knob.default for name, knob in KNOBS.items()
     }
-    assert experiment.changed() == {}
+    assert experiment.changed_knobs() == {}
 
 
 def test_with_values_makes_a_copy_with_all_of_them() -> None:
     experiment = Experiment()
     other = experiment.with_values({"problem.task": "sequential_digits", "problem.seq_len": 8, "optimizer.lr": 1})
-    assert other.changed() == {"problem.task": "sequential_digits", "problem.seq_len": 8, "optimizer.lr": 1.0}
+    assert other.changed_knobs() == {"problem.task": "sequential_digits", "problem.seq_len": 8, "optimizer.lr": 1.0}
     assert type(other["optimizer.lr"]) is float
     assert experiment == Experiment()
 

@@ -16,7 +16,7 @@ from gradstudio.core.history import (
     COLUMNS,
     LAYER_METRICS,
     LOOK_EVERY,
-    Accumulated,
+    AccumulationError,
     Activation,
     Activations,
     History,
@@ -25,7 +25,7 @@ from gradstudio.core.history import (
     Settings,
 )
 from gradstudio.core.loop_calls import Loop
-from gradstudio.core.spill import Spilled
+from gradstudio.core.spill import SpilledArray
 
 LAYERS = (Layer("first.weight", "weight", 6), Layer("first.bias", "bias", 3))
 
@@ -178,7 +178,7 @@ def grow(history: History, count: int, salt: int = 0) -> History:
                 layers=random.standard_normal((len(LAYER_METRICS), len(LAYERS))).astype(np.float32),
                 loop=Loop(*calls),
                 settings=Settings(("none", "norm")[step // 9 % 2], float(salt), "fp32"),
-                accumulated=Accumulated(step, random.random(), 1e-3) if step % 6 == 1 else None,
+                accumulated=AccumulationError(step, random.random(), 1e-3) if step % 6 == 1 else None,
                 activations=Activations(step, (Activation("first.weight", *random.random(4).tolist()),))
                 if step % 8 == 3
                 else None,
@@ -201,7 +201,7 @@ def content(history: History, stop: int | None = None) -> list[object]:
 
 
 def spilled(history: History) -> int:
-    return sum(isinstance(block, Spilled) for block in history._layers)
+    return sum(isinstance(block, SpilledArray) for block in history._layers)
 
 
 @pytest.mark.usefixtures("short_blocks")

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.history import LAYER_METRICS, History, Row
-from gradstudio.core.loop_calls import Call, Loop, faults, in_words, right, unskipped
+from gradstudio.core.loop_calls import Call, Loop, faults, in_words, right, without_skip
 from gradstudio.core.rules.loop_order import LoopOrder
 
 MICRO = ("forward", "backward")
@@ -150,9 +150,9 @@ def test_many_micro_batches_are_few_words(each: tuple[Call, ...]) -> None:
 def test_a_skip_is_no_other_loop() -> None:
     going = done_right(Loop((), 2, True, "dynamic", False))
     skipped = done_right(going._replace(skipped=True))
-    assert unskipped(skipped) == going == unskipped(going)
+    assert without_skip(skipped) == going == without_skip(going)
     wrong = skipped._replace(calls=(*skipped.calls, "schedule"))  # the schedule went on though nothing was updated
-    assert unskipped(wrong) == wrong and faults(wrong)
+    assert without_skip(wrong) == wrong and faults(wrong)
 
 
 def history_of(*loops: Loop) -> History:

@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-from gradstudio.core.masked_secrets import MASK, masked
+from gradstudio.core.masked_secrets import MASK, mask_secrets
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from gradstudio.core.masked_secrets import MASK, masked
 )  # fmt: skip
 def test_a_secret_is_masked(line: str) -> None:
     given = ["--lr", "0.1", *shlex.split(line), "--epochs", "3"]
-    told = masked(given)
+    told = mask_secrets(given)
     assert "S" not in "".join(told).replace("Secret", "").replace("OPENAI", "").replace("PASSWORD", "")
     assert MASK in "".join(told) and (told[:2], told[-2:]) == (("--lr", "0.1"), ("--epochs", "3"))
     assert len(told) == len(given)
@@ -40,4 +40,4 @@ def test_other_words_stay(line: str) -> None:
     given = tuple(shlex.split(line))
     if given[0] == "--use-auth":
         given = ("--use-auth=false",)
-    assert masked(given) == given
+    assert mask_secrets(given) == given

@@ -173,7 +173,7 @@ def test_sample_is_read() -> None:
         "Two lines\nof text",
         False,
     )
-    assert preset.experiment.changed() == {"optimizer.kind": "adam", "optimizer.lr": 0.5}
+    assert preset.experiment.changed_knobs() == {"optimizer.kind": "adam", "optimizer.lr": 0.5}
     assert preset.timeline == (Change(10, "optimizer.lr", 2.0), Change(20, "clipping.kind", "norm"))
     assert type(preset.timeline[0].value) is float
     assert preset.promise and preset.promise.fix == ["clipping.kind=norm"]
@@ -365,7 +365,9 @@ def test_bundled_preset_is_found_by_name_and_comes_back_from_its_text(path: Path
     preset = presets.load(path.stem)
     assert preset.bundled and preset.path == path
     assert preset.title and preset.summary
-    assert bool(preset.experiment.changed()) == (path.stem != "healthy-mlp")  # which has every knob at its default
+    assert bool(preset.experiment.changed_knobs()) == (
+        path.stem != "healthy-mlp"
+    )  # which has every knob at its default
     assert presets.parse(presets.to_toml(preset), path) == preset
 
 

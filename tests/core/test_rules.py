@@ -19,7 +19,16 @@ from gradstudio.core.diagnosis.heard_faults import HEARD
 from gradstudio.core.diagnosis.median import median, told_median
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.experiment import Experiment
-from gradstudio.core.history import LAYER_METRICS, Accumulated, Activation, Activations, History, Layer, Row, Settings
+from gradstudio.core.history import (
+    LAYER_METRICS,
+    AccumulationError,
+    Activation,
+    Activations,
+    History,
+    Layer,
+    Row,
+    Settings,
+)
 from gradstudio.core.loop_calls import Loop, right
 from gradstudio.core.provenance import Operation, Provenance
 from gradstudio.core.rule_thresholds import all_rules, rules_of_a_script
@@ -139,7 +148,7 @@ def exploding(clipped: float | None = None, loss_after: float = 50.0) -> list[Ro
 
 def test_exploding_gradient() -> None:
     found = diagnose(exploding())
-    assert [finding.rule for finding in cause_ranking.folded(found.values())] == ["exploding_gradient"]
+    assert [finding.rule for finding in cause_ranking.causes_only(found.values())] == ["exploding_gradient"]
     finding = found["exploding_gradient"]
     assert finding.severity == "critical"
     assert 200 <= finding.first_step <= 204 and finding.last_step == 207
@@ -185,7 +194,7 @@ def test_explosion_into_nan_is_critical_and_found_three_ways() -> None:
         "exploding_gradient": "critical",
         "nonfinite_loss": "critical",
     }
-    (cause,) = cause_ranking.folded(found.values())
+    (cause,) = cause_ranking.causes_only(found.values())
     assert (cause.rule, cause.explains) == ("exploding_gradient", ("nonfinite_loss",))
     assert found["exploding_gradient"].last_step == 207
 
@@ -220,7 +229,7 @@ def test_a_loss_that_is_not_finite_is_not_said_to_break_the_weights_by_a_finite_
 def test_of_gradient_and_loss_the_one_that_broke_first_is_the_cause() -> None:
     calm = [row(step, 1.0, 1.0) for step in range(30)]
     broken = [row(30, 1.0, math.nan, nonfinite=(1, 0, 0, 0, 0)), row(31, math.nan, math.nan, nonfinite=(1, 1, 1, 1, 1))]
-    (cause,) = cause_ranking.folded(diagnose([*calm, *broken]).values())
+    (cause,) = cause_ranking.causes_only(diagnose([*calm, *broken]).values())
     assert (cause.rule, cause.explains) == ("nonfinite_gradient", ("nonfinite_loss",))
 
 
@@ -247,7 +256,7 @@ def test_nonfinite_loss_at_the_first_step() -> None:
 
 def test_a_signal_that_overflows_at_the_first_step_is_put_down_to_the_weights() -> None:
     found = diagnose(sampled([row(0, math.nan, math.nan)], stds=(1.0, 1e9, math.inf)))
-    assert cause_ranking.ordered(found.values())[0].rule == "poor_initialization"
+    assert cause_ranking.rank_causes(found.values())[0].rule == "poor_initialization"
     assert "NaN or Inf" in found["poor_initialization"].evidence
 
 
@@ -300,7 +309,7 @@ def test_the_update_that_broke_weights_explains_the_loss_that_follows() -> None:
     rows = [row(step, 1.0, 1.0) for step in range(30)]
     rows[-1] = replace(rows[-1], update_ratio=math.nan)
     rows.append(replace(row(30, math.nan, math.nan, nonfinite=(1, 1, 1, 1, 1)), weight_norm=math.nan))
-    (cause,) = cause_ranking.folded(diagnose(rows).values())
+    (cause,) = cause_ranking.causes_only(diagnose(rows).values())
     assert (cause.rule, cause.explains) == ("nonfinite_weights", ("nonfinite_loss",))
 
 
@@ -310,7 +319,7 @@ def test_weights_that_were_not_finite_before_the_pass_are_no_value_too_large_for
     assert "fp16_overflow" in found
     held = Operation("update", "0", "0.weight", "", "float16", 1.0, 32, 0, 1.0, 32, 0)
     born = Provenance(1, "update", "0", "0.weight", "0.weight holds 32 NaN", 0, 1, None, (), (held,))
-    assert "fp16_overflow" not in {finding.rule for finding in cause_ranking.ordered(found.values(), born)}
+    assert "fp16_overflow" not in {finding.rule for finding in cause_ranking.rank_causes(found.values(), born)}
 
 
 def thrown_up(steps: int, after: float, ratio: float = 11.0) -> list[Row]:
@@ -361,10 +370,10 @@ def test_weight_decay_that_takes_away_what_the_first_update_made_is_no_cause_of_
             ("weight_decay_high", "Weight decay too strong", 19),
         )
     }
-    (cause, _) = cause_ranking.ordered(made.values())
+    (cause, _) = cause_ranking.rank_causes(made.values())
     assert (cause.rule, cause.explains) == ("update_ratio_high", ("weight_decay_high",))
     made["weight_decay_high"] = replace(made["weight_decay_high"], first_step=0)
-    assert cause_ranking.ordered(made.values())[0].rule == "weight_decay_high"
+    assert cause_ranking.rank_causes(made.values())[0].rule == "weight_decay_high"
 
 
 def test_a_script_is_judged_by_every_rule_that_can_fire_without_what_only_the_studio_has() -> None:
@@ -449,7 +458,7 @@ def test_a_layer_that_the_loss_does_not_use_is_named_and_explains_nothing() -> N
     finding = found["unused_layers"]
     assert (finding.layers, finding.first_step, finding.remedies) == (("first.weight",), 0, ())
     assert "brought a gradient to first.weight in any of the 200 steps" in finding.evidence
-    ranked = cause_ranking.ordered(found.values())
+    ranked = cause_ranking.rank_causes(found.values())
     assert not finding.explains and not any("unused_layers" in each.explains for each in ranked)
     assert diagnose(without(0, rows(fall(300))))["unused_layers"].severity == "info"
 
@@ -617,7 +626,7 @@ FIRES: dict[str, tuple[list[Row], str]] = {
         "critical",
     ),
     "accumulation_mismatch": (
-        first_row(looped(rows(fall(60)), micro_batches=4), accumulated=Accumulated(0, 3.0, 1e-3)),
+        first_row(looped(rows(fall(60)), micro_batches=4), accumulated=AccumulationError(0, 3.0, 1e-3)),
         "warning",
     ),
     "nothing_learned": (
@@ -743,10 +752,10 @@ SILENT: dict[str, tuple[str, list[Row]]] = {
         [replace(each, skipped=step < 16, settings=FP16) for step, each in enumerate(rows(fall(100)))],
     ),
     "tiny gradients in fp32": ("fp16_underflow", rows(STANDING, norm=0.0, settings=CLIPPED)),
-    "rounding": ("accumulation_mismatch", first_row(rows(fall(60)), accumulated=Accumulated(0, 1e-6, 1e-3))),
+    "rounding": ("accumulation_mismatch", first_row(rows(fall(60)), accumulated=AccumulationError(0, 1e-6, 1e-3))),
     "an overflow while it was compared": (
         "accumulation_mismatch",
-        first_row(rows(fall(60)), accumulated=Accumulated(0, math.nan, 1e-3)),
+        first_row(rows(fall(60)), accumulated=AccumulationError(0, math.nan, 1e-3)),
     ),
     "a signal that forgets its input in a run that learns": (
         "signal_lost",
@@ -950,7 +959,7 @@ def test_a_run_lost_its_accuracy_to_a_bad_batch_that_adam_remembers(optimizer: s
         found |= {finding.rule: finding for finding in diagnosis.look(history)}
     found |= {finding.rule: finding for finding in diagnosis.conclude(history, 0.66)}
     assert found["accuracy_lost"].severity == "critical" and "97 %" in found["accuracy_lost"].evidence
-    (cause,) = cause_ranking.folded(finding for finding in found.values() if finding.severity != "info")
+    (cause,) = cause_ranking.causes_only(finding for finding in found.values() if finding.severity != "info")
     assert (cause.rule, cause.severity, cause.explains) == ("loss_spike", "critical", ("accuracy_lost",))
     assert ("their cosine with them is -0.1 in the median, and was 0.35 before" in cause.meaning) is said
 
@@ -1012,7 +1021,7 @@ def test_what_a_gradient_does_is_told_by_clipping_and_optimizer(
 ) -> None:
     history = History(LAYERS)
     history.append(replace(row(0, 1.0, 9.0), settings=settings, clip_cosine=cosine))
-    told = f"{mechanism.clipped(history, 0)} {mechanism.stepped(history, 0)}"
+    told = f"{mechanism.clipping(history, 0)} {mechanism.update(history, 0)}"
     assert all(part in told for part in said), told
 
 
@@ -1053,7 +1062,7 @@ def test_clipping_that_was_switched_off_is_no_cause_of_what_came_after_it() -> N
     found = diagnose([*made, *[replace(each, settings=CLIPPED._replace(clipping="none")) for each in off],
                       replace(row(126, math.nan, math.nan), nonfinite=9)])  # fmt: skip
     assert found["clipping_always"].severity == "info" and "off since step 120" in found["clipping_always"].meaning
-    assert cause_ranking.ordered(found.values())[0].rule == "exploding_gradient"
+    assert cause_ranking.rank_causes(found.values())[0].rule == "exploding_gradient"
     assert "Nothing has been clipped since step 120; the limit was 1 before." in found["exploding_gradient"].evidence
 
 
@@ -1095,7 +1104,7 @@ def test_a_clip_whose_norm_overflows_is_named_and_the_explosion_stays_its_cause(
     assert (finding.severity, finding.first_step, finding.remedies) == ("critical", 80, ("clipping.max_norm=0.5",))
     assert "exactly 0 of the gradient at 80 steps" in finding.evidence
     exploding = Finding("exploding_gradient", "critical", "b", 37, 159, (), "", "", ())
-    (cause,) = cause_ranking.folded([finding, exploding])
+    (cause,) = cause_ranking.causes_only([finding, exploding])
     assert cause.rule == "exploding_gradient" and "clip_overflow" in cause.explains
     gradient = torch.full((4,), 1e20)  # as torch does it
     weight = torch.zeros(4, requires_grad=True)
@@ -1107,7 +1116,7 @@ def test_a_clip_whose_norm_overflows_is_named_and_the_explosion_stays_its_cause(
 def test_clipping_that_is_tight_since_long_after_an_explosion_does_not_explain_it() -> None:
     clipped = Finding("clipping_always", "critical", "a", 194, 499, (), "", "", ())
     exploding = Finding("exploding_gradient", "critical", "b", 37, 499, (), "", "", ())
-    assert cause_ranking.folded([clipped, exploding])[0].rule == "exploding_gradient"
+    assert cause_ranking.causes_only([clipped, exploding])[0].rule == "exploding_gradient"
 
 
 def test_updates_that_are_nan_after_a_spike_are_not_told_as_small() -> None:
@@ -1137,7 +1146,7 @@ def test_large_updates_of_a_decay_are_not_put_down_to_the_rate(changed: int) -> 
     found = diagnose([*made[:changed], *strong])
     assert "learning rate" not in found["update_ratio_high"].meaning
     assert found["update_ratio_high"].remedies[0].startswith("optimizer.weight_decay=")
-    assert cause_ranking.ordered(found.values())[0].rule == "weight_decay_high"
+    assert cause_ranking.rank_causes(found.values())[0].rule == "weight_decay_high"
     assert found["weight_decay_high"].first_step == changed
 
 
@@ -1184,9 +1193,11 @@ def test_a_run_that_ended_within_its_warmup_is_told() -> None:
 def test_what_goes_wrong_in_evaluation_alone_has_no_cause_in_training() -> None:
     """An accuracy of a little above guessing at the end takes nothing back, and a mistake in the loop is no reason."""
     made = looped(on_test_set(rows(fall(300), accuracy=0.97), 0.12), micro_batches=4)
-    found = ended(first_row(made, accumulated=Accumulated(0, 0.6, 1e-3)), 0.135, Progress(guess=0.1, promised=0.75))
+    found = ended(
+        first_row(made, accumulated=AccumulationError(0, 0.6, 1e-3)), 0.135, Progress(guess=0.1, promised=0.75)
+    )
     assert "13.5 %" in found["nothing_learned"].evidence
-    causes = cause_ranking.ordered(found.values())
+    causes = cause_ranking.rank_causes(found.values())
     assert [(cause.rule, cause.severity) for cause in causes[:2]] == [
         ("accumulation_mismatch", "warning"), ("test_gap", "critical"),
     ]  # fmt: skip
@@ -1212,7 +1223,7 @@ def test_a_spike_that_passed_is_not_the_beginning_of_one_that_stayed() -> None:
 def test_a_run_that_learned_nothing_before_it_exploded_is_not_the_cause_of_that() -> None:
     useless = Finding("nothing_learned", "critical", "No better than guessing", 399, 499, (), "", "", ())
     exploding = Finding("exploding_gradient", "critical", "Exploding gradient", 441, 462, (), "", "", ())
-    assert [cause.rule for cause in cause_ranking.folded([useless, exploding])] == [exploding.rule, useless.rule]
+    assert [cause.rule for cause in cause_ranking.causes_only([useless, exploding])] == [exploding.rule, useless.rule]
 
 
 def test_an_update_after_which_a_policy_fell_is_too_large() -> None:
@@ -1230,8 +1241,8 @@ def test_an_update_after_which_a_policy_fell_is_too_large() -> None:
 def test_units_that_died_of_depth_are_an_effect_of_the_vanishing_gradient() -> None:
     vanished = Finding("vanishing_gradient", "critical", "Vanishing gradient", 0, 9, WEIGHTS[:2], "", "", ())
     dead = Finding("dead_units", "critical", "Dead units", 0, 9, WEIGHTS[1:2], "", "", ())
-    assert cause_ranking.ordered([dead, vanished])[0].rule == "vanishing_gradient"
-    assert cause_ranking.ordered([replace(dead, layers=WEIGHTS[:2]), vanished])[0].rule == "dead_units"
+    assert cause_ranking.rank_causes([dead, vanished])[0].rule == "vanishing_gradient"
+    assert cause_ranking.rank_causes([replace(dead, layers=WEIGHTS[:2]), vanished])[0].rule == "dead_units"
 
 
 def test_a_note_on_what_is_over_speaks_in_the_past() -> None:
@@ -1247,7 +1258,7 @@ def test_a_sum_that_nobody_divided_is_named() -> None:
 
 
 def test_right_calls_with_a_wrong_sum_point_to_the_weights_of_the_examples() -> None:
-    made = first_row(looped(rows(fall(60)), micro_batches=4), accumulated=Accumulated(0, 0.6, 1e-3))
+    made = first_row(looped(rows(fall(60)), micro_batches=4), accumulated=AccumulationError(0, 0.6, 1e-3))
     loop = made[0].loop._replace(calls=right(made[0].loop))
     finding = diagnose([replace(each, loop=loop) for each in made])["accumulation_mismatch"]
     assert "by 0.6 times the norm" in finding.evidence and "weighs them otherwise" in finding.meaning
@@ -1290,12 +1301,12 @@ def test_one_cause_stands_for_what_it_explains() -> None:
     made = sampled(rows(STANDING, update_ratio=1e-6), stds=(1.0, 0.1, 1e-3))
     found = diagnose(made)
     assert set(found) == {"poor_initialization", "update_ratio_low", "loss_not_decreasing"}
-    (cause,) = cause_ranking.folded(found.values())
+    (cause,) = cause_ranking.causes_only(found.values())
     assert (cause.rule, cause.severity) == ("poor_initialization", "critical")
     assert set(cause.explains) == {"update_ratio_low", "loss_not_decreasing"}
     assert "It explains: " in cause.meaning and "Updates too small" in cause.meaning
-    assert next(finding.rule for finding in cause_ranking.ordered(found.values())) == "poor_initialization"
-    assert len(cause_ranking.ordered(found.values())) == 3
+    assert next(finding.rule for finding in cause_ranking.rank_causes(found.values())) == "poor_initialization"
+    assert len(cause_ranking.rank_causes(found.values())) == 3
 
 
 def born(
@@ -1331,7 +1342,7 @@ def born(
 def test_a_loss_that_made_the_first_nan_of_finite_values_is_the_cause(provenance: Provenance, named: str) -> None:
     nan = Finding("nonfinite_loss", "critical", "a", 9, 9, (), "", "", ())
     exploding = Finding("exploding_gradient", "critical", "b", 8, 9, (), "", "", ("clipping.kind=norm",))
-    assert cause_ranking.folded([exploding, nan], provenance)[0].rule == named
+    assert cause_ranking.causes_only([exploding, nan], provenance)[0].rule == named
 
 
 def test_a_nan_that_came_with_the_data_is_explained_by_nothing_else() -> None:
@@ -1339,7 +1350,7 @@ def test_a_nan_that_came_with_the_data_is_explained_by_nothing_else() -> None:
     rate = Finding("rate_raised", "warning", "a", 3, 3, (), "", "", ())
     nan = Finding("nonfinite_loss", "critical", "b", 40, 40, (), "", "", ())
     of_a_rank = Finding("nan_on_a_rank", "critical", "c", 40, 40, (), "", "", ())
-    found = {each.rule: each for each in cause_ranking.ordered([loop, rate, nan, of_a_rank], born("data", ""))}
+    found = {each.rule: each for each in cause_ranking.rank_causes([loop, rate, nan, of_a_rank], born("data", ""))}
     assert not {"nonfinite_loss", "nan_on_a_rank"} & {*found["loop_order"].explains, *found["rate_raised"].explains}
     assert found["nan_on_a_rank"].explains == ("nonfinite_loss",) and found["loop_order"].severity == "warning"
 
@@ -1355,21 +1366,21 @@ def test_a_nan_that_came_with_the_data_is_explained_by_nothing_else() -> None:
 def test_a_nan_that_was_not_too_large_is_no_overflow_of_fp16(provenance: Provenance | None, told: bool) -> None:
     nan = Finding("nonfinite_loss", "critical", "a", 0, 0, (), "", "", ())
     overflow = Finding("fp16_overflow", "critical", "Too large for fp16", 0, 0, (), "", "", ())
-    found = cause_ranking.ordered([overflow, nan], provenance)
+    found = cause_ranking.rank_causes([overflow, nan], provenance)
     assert ("fp16_overflow" in [each.rule for each in found]) is told
 
 
 def test_what_began_before_an_event_is_not_its_effect() -> None:
     early = Finding("exploding_gradient", "critical", "a", 10, 40, (), "", "", ())
     late = Finding("loop_order", "warning", "b", 100, 199, (), "", "", ())
-    assert cause_ranking.folded([late, early])[0].rule == "exploding_gradient"
-    assert cause_ranking.folded([late, replace(early, first_step=100)])[0].rule == "loop_order"
+    assert cause_ranking.causes_only([late, early])[0].rule == "exploding_gradient"
+    assert cause_ranking.causes_only([late, replace(early, first_step=100)])[0].rule == "loop_order"
 
 
 def test_what_the_loss_did_before_an_explosion_stands_behind_it_and_is_not_its_effect() -> None:
     swings = Finding("loss_oscillating", "warning", "a", 119, 200, (), "", "", ())
     exploding = Finding("exploding_gradient", "critical", "b", 223, 223, (), "", "", ())
-    found = cause_ranking.ordered([swings, exploding])
+    found = cause_ranking.rank_causes([swings, exploding])
     assert [(each.rule, each.explains) for each in found] == [("exploding_gradient", ()), ("loss_oscillating", ())]
 
 
@@ -1378,7 +1389,7 @@ def test_what_was_over_is_not_the_effect_of_what_came_later() -> None:
     nan = Finding("nonfinite_loss", "critical", "b", 14, 14, (), "", "", ())
     birth = born("loss", "aten.log.default")  # which puts the NaN first
     for last, explains in ((13, ()), (14, ("update_ratio_high",))):
-        found = cause_ranking.ordered([nan, replace(large, last_step=last)], birth)
+        found = cause_ranking.rank_causes([nan, replace(large, last_step=last)], birth)
         assert (found[0].rule, found[0].explains) == ("nonfinite_loss", explains)
 
 
@@ -1386,15 +1397,15 @@ def test_a_mistake_in_the_loop_comes_before_a_nan_of_the_loss_that_came_later() 
     nan = Finding("nonfinite_loss", "critical", "a", 20, 20, (), "", "", ())
     mismatch = Finding("accumulation_mismatch", "warning", "b", 0, 20, (), "", "", ())
     birth = born("loss", "aten.log.default")
-    assert cause_ranking.folded([nan, mismatch], birth)[0].rule == "accumulation_mismatch"
-    assert cause_ranking.folded([replace(nan, first_step=0), mismatch], birth)[0].rule == "nonfinite_loss"
+    assert cause_ranking.causes_only([nan, mismatch], birth)[0].rule == "accumulation_mismatch"
+    assert cause_ranking.causes_only([replace(nan, first_step=0), mismatch], birth)[0].rule == "nonfinite_loss"
 
 
 def test_notes_come_last_and_explain_nothing() -> None:
     def made(rule: str, severity: Severity, step: int = 0) -> Finding:
         return Finding(rule, severity, rule, step, step, (), "", "", ())
 
-    found = cause_ranking.ordered(
+    found = cause_ranking.rank_causes(
         [made("poor_initialization", "info"), made("loss_spike", "warning"), made("nonfinite_loss", "critical", 9)]
     )
     assert [(finding.rule, finding.explains) for finding in found] == [
@@ -1405,7 +1416,7 @@ def test_notes_come_last_and_explain_nothing() -> None:
 def test_a_cause_is_as_grave_as_what_it_brings_about() -> None:
     mismatch = Finding("accumulation_mismatch", "warning", "a", 0, 0, (), "", "", ())
     exploding = Finding("exploding_gradient", "critical", "b", 5, 9, (), "", "", ())
-    assert [(finding.rule, finding.severity) for finding in cause_ranking.folded([exploding, mismatch])] == [
+    assert [(finding.rule, finding.severity) for finding in cause_ranking.causes_only([exploding, mismatch])] == [
         ("accumulation_mismatch", "critical")
     ]
 
@@ -1414,7 +1425,7 @@ def test_a_cause_is_as_grave_as_what_it_brings_about() -> None:
 def test_updates_that_were_large_before_the_units_died_are_the_cause(first: int, named: str) -> None:
     dead = Finding("dead_units", "critical", "a", 49, 99, (), "", "", ())
     high = Finding("update_ratio_high", "critical", "b", first, first + 5, (), "", "", ())
-    assert cause_ranking.folded([dead, high])[0].rule == named
+    assert cause_ranking.causes_only([dead, high])[0].rule == named
 
 
 @pytest.mark.parametrize(
@@ -1426,7 +1437,7 @@ def test_a_first_update_larger_than_the_weights_comes_before_the_explosion_that_
     dead = Finding("dead_units", "critical", "a", 5, 99, (), "", "", ())
     high = Finding("update_ratio_high", "critical", title, 0, 9, (), "", "", ())
     exploding = Finding("exploding_gradient", "critical", "b", 3, 9, (), "", "", ())
-    assert cause_ranking.folded([dead, high, exploding])[0].rule == named
+    assert cause_ranking.causes_only([dead, high, exploding])[0].rule == named
 
 
 @pytest.mark.parametrize(
@@ -1435,7 +1446,7 @@ def test_a_first_update_larger_than_the_weights_comes_before_the_explosion_that_
 def test_an_explosion_before_the_units_died_is_the_cause(first: int, named: str) -> None:
     dead = Finding("dead_units", "critical", "a", 79, 99, (), "", "", ())
     exploding = Finding("exploding_gradient", "critical", "b", first, first + 5, (), "", "", ())
-    assert cause_ranking.folded([dead, exploding])[0].rule == named
+    assert cause_ranking.causes_only([dead, exploding])[0].rule == named
 
 
 def spiking(peaks: dict[int, float], usual: float = 0.5, last: float = math.nan) -> list[Row]:
@@ -1457,7 +1468,7 @@ def test_an_update_that_is_large_because_the_gradient_spiked_is_a_sign_of_the_ex
     assert found["update_ratio_high"].title == cause_ranking.OF_A_SPIKE
     assert found["update_ratio_high"].remedies[0] == "clipping.kind=norm"
     assert "0.5 in the median of the 50 steps before" in found["update_ratio_high"].meaning
-    (cause, *_) = cause_ranking.folded(found.values())
+    (cause, *_) = cause_ranking.causes_only(found.values())
     assert cause.rule == "exploding_gradient" and "update_ratio_high" in cause.explains
 
 
@@ -1474,7 +1485,7 @@ def test_units_that_die_of_an_explosion_are_its_effect_whichever_threshold_was_p
     title = cause_ranking.OF_A_SPIKE if spiked else "Updates too large"
     high = Finding("update_ratio_high", "critical", title, 45, 78, (), "", "", ())
     exploding = Finding("exploding_gradient", "critical", "b", 78, 79, (), "", "", ())
-    assert [each.rule for each in cause_ranking.folded([dead, high, exploding])] == [named]
+    assert [each.rule for each in cause_ranking.causes_only([dead, high, exploding])] == [named]
 
 
 def test_units_that_live_again_are_told_in_the_past() -> None:
@@ -1495,14 +1506,14 @@ def test_updates_that_were_large_long_before_the_explosion_are_its_cause(explode
     high = Finding("update_ratio_high", "critical", "a", 109, 139, (), "", "", ())
     spike = Finding("loss_spike", "critical", "b", 113, 199, (), "", "", ())
     exploding = Finding("exploding_gradient", "critical", "c", exploded, 199, (), "", "", ())
-    assert cause_ranking.folded([exploding, spike, high])[0].rule == named
+    assert cause_ranking.causes_only([exploding, spike, high])[0].rule == named
 
 
 @pytest.mark.parametrize(("first", "named"), [(87, "update_ratio_high"), (130, "vanishing_gradient")])
 def test_a_gradient_that_vanishes_long_after_large_updates_is_their_effect(first: int, named: str) -> None:
     high = Finding("update_ratio_high", "critical", "a", first, 199, (), "", "", ())
     vanishing = Finding("vanishing_gradient", "critical", "b", 142, 199, (), "", "", ())
-    assert cause_ranking.folded([vanishing, high])[0].rule == named
+    assert cause_ranking.causes_only([vanishing, high])[0].rule == named
 
 
 @pytest.mark.parametrize(("since", "found"), [(100, True), (99, True), (60, False)])

@@ -16,7 +16,7 @@ from waiting import join, until
 
 from gradstudio.core import files, history, spill
 from gradstudio.core.history import LAYER_METRICS, History, Layer, Row
-from gradstudio.core.spill import Spilled
+from gradstudio.core.spill import SpilledArray
 
 LAYERS = (Layer("first.weight", "weight", 6), Layer("second.weight", "weight", 9), Layer("second.bias", "bias", 3))
 BLOCK = 16
@@ -50,7 +50,7 @@ def filled(values: np.ndarray) -> History:
 
 
 def spilled(record: History) -> int:
-    return sum(isinstance(block, Spilled) for block in record._layers)
+    return sum(isinstance(block, SpilledArray) for block in record._layers)
 
 
 def open_files(folder: Path) -> list[str]:

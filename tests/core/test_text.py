@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradstudio.core.text import about_unseen, number, plural, revealed, short_name
+from gradstudio.core.text import about_unseen, number, plural, reveal, short_name
 
 
 @pytest.mark.parametrize(
@@ -68,14 +68,14 @@ def test_a_long_name_keeps_what_tells_it_apart(name: str, longest: int, short: s
 
 
 def test_what_is_not_seen_is_revealed() -> None:
-    assert revealed("x = 1\r\n\ty = 'é'\n") == "x = 1\n\ty = 'é'\n"
-    assert revealed("# a\u202eb\u2066 \xa0\x00\u200b\U000e0041") == r"# a\u202eb\u2066 \xa0\x00\u200b\U000e0041"
+    assert reveal("x = 1\r\n\ty = 'é'\n") == "x = 1\n\ty = 'é'\n"
+    assert reveal("# a\u202eb\u2066 \xa0\x00\u200b\U000e0041") == r"# a\u202eb\u2066 \xa0\x00\u200b\U000e0041"
     for blank in "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180f\u2800\u3164\ufe00\ufe0f\uffa0\U000e0100\U000e01ef":
         assert (
-            revealed(f"eval('{blank}')") == f"eval('{blank.encode('unicode_escape').decode()}')"
+            reveal(f"eval('{blank}')") == f"eval('{blank.encode('unicode_escape').decode()}')"
         )  # bytes of code hide so
         assert about_unseen(f"\n{blank}").startswith(
             "1 character that cannot be seen is written as codes, the first in line 2"
         )
     assert about_unseen("x = 'é 漢 😀 ਕ੍ਰ'") == ""
-    assert revealed("# all of it\rimport os") == "# all of it\\r\nimport os"  # where Python begins a line
+    assert reveal("# all of it\rimport os") == "# all of it\\r\nimport os"  # where Python begins a line

@@ -19,7 +19,7 @@ def test_a_thread_that_was_left_behind_takes_nothing_from_the_next_one() -> None
         thread.join()
 
     def draw() -> None:
-        with chance.kept("cpu"):
+        with chance.preserve("cpu"):
             torch.rand(1)
 
     before = torch.get_rng_state()

@@ -21,11 +21,11 @@ def first(trainer: Trainer, *, compared: bool = True):
 
 def test_balanced_weights_make_all_classes_count_the_same() -> None:
     labels = torch.tensor([0] * 6 + [1] * 3 + [2])
-    weights = class_weights.balanced(labels, 4)
+    weights = class_weights.balanced_weights(labels, 4)
     assert weights.dtype == torch.float32
     sums = [weights[labels[labels == number]].sum().item() for number in range(3)]
     assert sums == pytest.approx([2.5] * 3)  # and the class without an example counts nothing
-    assert class_weights.balanced(torch.arange(4), 4).tolist() == [1.0] * 4
+    assert class_weights.balanced_weights(torch.arange(4), 4).tolist() == [1.0] * 4
 
 
 def test_the_shares_of_the_micro_batches_have_the_mean_1() -> None:

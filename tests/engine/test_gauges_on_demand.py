@@ -12,7 +12,17 @@ import torch
 from torch.func import functional_call
 
 from gradstudio.core.experiment import KNOBS, Experiment
-from gradstudio.core.gauge_samples import AT, CLIPPED_BY, KEPT, LOWEST, NAMES, ClippedGradient, Unmeasurable, fits, kept
+from gradstudio.core.gauge_samples import (
+    AT,
+    CLIPPED_BY,
+    KEPT,
+    LOWEST,
+    NAMES,
+    ClippedGradient,
+    Unmeasurable,
+    add_sample,
+    fits,
+)
 from gradstudio.engine.probes import OnDemandGauges, exponents, noise_scale, sharpness
 from gradstudio.engine.probes.stand_in_model import Standin, batches_to_come, gauge_batch
 from gradstudio.engine.snapshot import Snapshot
@@ -474,11 +484,11 @@ def test_samples_are_bounded_and_the_newest_stay_whole() -> None:
     samples: list = []
     for step in range(5 * KEPT):
         before = samples
-        samples = kept(samples, (step, None))
+        samples = add_sample(samples, (step, None))
         assert samples is not before and len(samples) <= KEPT and samples[-1][0] == step
     steps = [step for step, _ in samples]
     assert steps == sorted(set(steps)) and steps[0] == 0 and steps[-50:] == list(range(5 * KEPT - 50, 5 * KEPT))
-    assert kept(samples, (steps[-1], "anew"))[-2:] == [samples[-2], (steps[-1], "anew")]
+    assert add_sample(samples, (steps[-1], "anew"))[-2:] == [samples[-2], (steps[-1], "anew")]
 
 
 def test_every_live_loss_knob_counts() -> None:

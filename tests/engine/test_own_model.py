@@ -717,15 +717,15 @@ def test_nothing_is_run_with_a_text_that_nobody_agreed_to(tmp_path: Path) -> Non
 
 def test_trees_keep_their_kinds() -> None:
     tree = {"a": torch.ones(2), "b": [1, None, (torch.zeros(3), "x")]}
-    found = trees.mapped(tree, lambda tensor: tensor + 1)
+    found = trees.map_tensors(tree, lambda tensor: tensor + 1)
     assert found["a"].tolist() == [2, 2] and found["b"][2][0].tolist() == [1, 1, 1] and found["b"][2][1] == "x"
     assert [tensor.numel() for tensor in trees.tensors(tree)] == [2, 3]
     assert trees.fault(tree) == "" and trees.fault({"a": object()}) == "object"
-    counted = trees.mapped(defaultdict(list, a=torch.ones(1)), torch.clone)
+    counted = trees.map_tensors(defaultdict(list, a=torch.ones(1)), torch.clone)
     assert trees.fault(defaultdict(list, a=torch.ones(1))) == "" and type(counted) is dict and counted["a"] == 1
     ordered = OrderedDict(x=torch.ones(1), size=torch.ones(2, 3).shape, found=torch.ones(2).sort())
     assert trees.fault(ordered) == "" and len(trees.tensors(ordered)) == 3
-    again = trees.mapped(ordered, torch.clone)
+    again = trees.map_tensors(ordered, torch.clone)
     assert [type(each) for each in (again, *again.values())] == [type(each) for each in (ordered, *ordered.values())]
     assert trees.fault(type("Own", (list,), {})()) == "Own"
     nested: list = []

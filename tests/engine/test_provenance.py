@@ -59,8 +59,8 @@ def test_forward_an_overflow_is_found_in_its_layer(layer: str) -> None:
     assert (found.phase, found.module, found.operation) == ("forward", layer, "aten.addmm.default")
     assert (
         found.layers == (f"{layer}.weight", f"{layer}.bias")
-        and found.chain[0].produced
-        and not any(made.produced for made in found.chain[1:])
+        and found.chain[0].is_birth
+        and not any(made.is_birth for made in found.chain[1:])
     )
     assert "largest float32 number" in found.cause or "Inf - Inf, which is NaN" in found.cause
 
@@ -69,7 +69,7 @@ def test_a_value_that_was_not_finite_before_the_step_is_passed_on_and_not_born()
     trainer = trainer_of()
     poison(trainer, "hidden.1.weight", math.nan)
     found = explain(trainer)
-    assert found.module == "hidden.1" and not found.chain[0].produced and "was given" in found.cause
+    assert found.module == "hidden.1" and not found.chain[0].is_birth and "was given" in found.cause
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_the_micro_batch_is_told() -> None:
 
     trainer.next_batches = third_is_poisoned
     found = explain(trainer)
-    assert (found.micro_batch, found.micro_batches) == (2, 4) and not found.chain[0].produced
+    assert (found.micro_batch, found.micro_batches) == (2, 4) and not found.chain[0].is_birth
 
 
 def test_of_a_recurrent_model_the_time_step_and_the_growth_along_it_are_told() -> None:
@@ -194,7 +194,7 @@ def test_every_kind_of_model_is_explained() -> None:
         trainer = trainer_of(model__kind=kind, problem__task=task, problem__seq_len=8)
         poison(trainer, trainer.layers[0].name, math.nan)
         found = explain(trainer)
-        assert found is not None and found.layers and not found.chain[0].produced, kind
+        assert found is not None and found.layers and not found.chain[0].is_birth, kind
 
 
 def test_values_are_told_apart() -> None:

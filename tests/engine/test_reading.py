@@ -221,7 +221,7 @@ def test_the_host_never_looks_at_what_is_on_the_device(build, monkeypatch, knobs
 
     placed_there: list[torch.Tensor] = []
     for module in (gradients, task):
-        monkeypatch.setattr(module, "placed", counted)
+        monkeypatch.setattr(module, "to_device", counted)
     for kind in (task.Task, task.Dataset):
         monkeypatch.setattr(
             kind, "sample", lambda *_: None

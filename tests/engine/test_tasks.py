@@ -13,7 +13,7 @@ from gradstudio.core.task_measures import guessing, loss_of_guessing
 from gradstudio.engine.step.losses import CLOSE, ON_MODE
 from gradstudio.engine.tasks import TASKS
 from gradstudio.engine.tasks.digits import SCALINGS
-from gradstudio.engine.tasks.pole import FARTHEST, STEEPEST, first_states, moved
+from gradstudio.engine.tasks.pole import FARTHEST, STEEPEST, first_states, push
 from gradstudio.engine.tasks.ring import ring_centers
 from gradstudio.engine.tasks.spirals import TRAINING
 
@@ -196,7 +196,7 @@ def acceleration(angle, turning, force):
 @pytest.mark.parametrize("right", [False, True])
 def test_the_pole_moves_by_its_equations_of_motion(right):
     states = np.random.default_rng(0).normal(0, 0.3, (20, 4))
-    for before, after in zip(states, moved(states, np.full(20, right)), strict=True):
+    for before, after in zip(states, push(states, np.full(20, right)), strict=True):
         linear, angular = acceleration(before[2], before[3], 10.0 if right else -10.0)
         np.testing.assert_allclose(
             after - before, 0.02 * np.array([before[1], linear, before[3], angular]), rtol=1e-9, atol=1e-12

@@ -78,7 +78,7 @@ def test_the_file_tells_nothing_of_the_run(drawn: Exam, tmp_path: Path) -> None:
 def test_the_known_fix_holds_and_the_run_as_it_stands_does_not(drawn: Exam) -> None:
     for texts, heals in (([], False), (drawn.hidden.fix, True)):
         for seed, aim in drawn.hidden.aims.items():
-            run = exam_making.of_seed(drawn, drawn.allowed(texts), int(seed))
+            run = exam_making.of_seed(drawn, drawn.parse_changes(texts), int(seed))
             train(run)
             assert exam_making.holds(run, aim) is heals
 
@@ -294,7 +294,7 @@ def test_a_section_is_locked_but_for_the_knobs_of_the_fix() -> None:
     made = exam_making.of(preset, 1, train, str, cause="x", fix=[*fix, "run.steps=60"])
     assert made.is_locked("run.seed") and made.is_locked("run.device") and not made.is_locked("run.steps")
     with pytest.raises(KnobError, match=r"run\.steps = 20,001"):  # which grading would train three times
-        made.allowed(["run.steps=20001"])
+        made.parse_changes(["run.steps=20001"])
 
 
 @pytest.mark.parametrize(

@@ -214,7 +214,7 @@ def test_an_own_model_is_run_where_it_was_agreed_to(
     with pytest.raises(FootprintUnknown, match="has ended"):
         asked(process, own_models.preset(tmp_path, crashing).experiment)
     assert closed, "which may have started something"
-    assert trust.agreed(own_models.preset(tmp_path).experiment.studio_file.sha256)
+    assert trust.is_trusted(own_models.preset(tmp_path).experiment.studio_file.sha256)
 
 
 def test_answers_are_whole_also_after_its_process_was_killed(

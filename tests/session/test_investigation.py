@@ -84,7 +84,7 @@ def test_weights_that_an_update_broke_are_followed_back_to_it() -> None:
         )
     )
     assert run.first_nonfinite_step is not None and run.provenance is not None
-    assert run.provenance.step <= run.first_nonfinite_step and run.provenance.chain[0].produced
+    assert run.provenance.step <= run.first_nonfinite_step and run.provenance.chain[0].is_birth
 
 
 @pytest.mark.parametrize("budget", [1 << 28, 0])

@@ -55,7 +55,7 @@ def test_the_test_set_is_measured_by_the_count_of_steps() -> None:
     large = ["problem.batch_size=128", "run.steps=70", "optimizer.lr=0.5"]
     changes = (Change(30, "accumulation.steps", 4),)  # 256 examples in a step, then 512: every 60 steps, then every 40
     run = trained(*large, changes=changes)
-    steps, values = run.history.measured("test_accuracy")
+    steps, values = run.history.measurements("test_accuracy")
     assert steps.tolist() == [0, 40]
     trainer = Trainer(run.experiment)
     for step in range(41):

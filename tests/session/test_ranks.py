@@ -218,7 +218,9 @@ for _ in range(2):
 
 def test_the_programs_print_the_numbers_of_the_ranks(tmp_path: Path) -> None:
     assert all(
-        knob.name in " ".join([*CASES, *SMALL.changed()]) for knob in KNOBS.values() if knob.section == "distributed"
+        knob.name in " ".join([*CASES, *SMALL.changed_knobs()])
+        for knob in KNOBS.values()
+        if knob.section == "distributed"
     )
     programs = []
     for number, case in enumerate(CASES):

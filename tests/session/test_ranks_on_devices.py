@@ -198,8 +198,8 @@ def test_of_an_error_of_nccl_its_last_line_is_told() -> None:
         "NCCL error in: NCCLUtils.cpp:94, invalid usage (run with NCCL_DEBUG=WARN for details)\nncclInvalidUsage: This "
         "usually reflects invalid usage of NCCL library.\nLast error:\nDuplicate GPU detected : rank 1 and rank 0\n"
     )
-    assert collectives._told(fault) == "Duplicate GPU detected : rank 1 and rank 0"
-    assert collectives._told(RuntimeError()) == "RuntimeError"
+    assert collectives._in_one_line(fault) == "Duplicate GPU detected : rank 1 and rank 0"
+    assert collectives._in_one_line(RuntimeError()) == "RuntimeError"
 
 
 # ---- two groups

@@ -162,7 +162,7 @@ def test_the_program_runs_whatever_names_the_file_binds(tmp_path: Path, start: s
     made = preset(tmp_path, f"{start}\n{PLAIN}\n{end}\n")
     words = ["schedule.kind=cosine", "clipping.kind=norm", "problem.noise=0.1", "model_file.word=é😀"]
     experiment, change = made.experiment.with_texts(words), Change(3, "optimizer.lr", 0.01)
-    own_model.agree_to_own(experiment, experiment.changed())
+    own_model.agree_to_own(experiment, experiment.changed_knobs())
     run = trained(made.model_copy(update={"experiment": experiment, "timeline": (change,)}))
     found = printed(script(experiment, (change,)))
     assert len(found) == 12 and [loss for loss, _ in found] == run.history.column("loss").tolist()

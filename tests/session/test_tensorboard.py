@@ -45,11 +45,11 @@ def run() -> Run:
 def test_every_number_comes_back_bit_for_bit(run: Run, tmp_path: Path) -> None:
     path = export.export(run, tmp_path)
     found = {curve.name: curve for curve in curve_import.read(tmp_path)}
-    measured = [name for name in export.SCALARS if len(run.history.measured(name)[0])]
+    measured = [name for name in export.SCALARS if len(run.history.measurements(name)[0])]
     assert set(found) == {*measured, "grad_norm/0.weight", "grad_norm/<i>"}
     assert path.parent == tmp_path
     for name in measured:
-        steps, values = run.history.measured(name)
+        steps, values = run.history.measurements(name)
         assert found[name].steps.tolist() == steps.tolist()
         assert found[name].values.astype(np.float32).tobytes() == values.astype(np.float32).tobytes()
     assert found["test_accuracy"].steps.tolist() == [3]

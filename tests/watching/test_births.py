@@ -118,7 +118,7 @@ def known(model: nn.Module, inputs: Tensor, *loss_of: Callable[[Tensor], Tensor]
 def test_an_operation_of_the_forward_pass_is_named(operation: Any, name: str, cause: str) -> None:
     found = known(Inner(Odd(operation)), torch.randn(3, 4))
     assert (found.phase, found.module, found.operation) == ("forward", "part", name) and cause in found.cause
-    assert found.chain[0].produced and "test_births.py:" in found.source and "lambda hidden" in found.source
+    assert found.chain[0].is_birth and "test_births.py:" in found.source and "lambda hidden" in found.source
 
 
 def test_overflow_under_autocast_is_made_again_in_its_number_format() -> None:

@@ -141,7 +141,7 @@ def _has_overflowed(born: Operation) -> bool:
     """Return whether an operation gave Inf of finite values, or of values that nobody knows, which are not so large
     that they had grown before it."""
     inf_alone = born.given_inf > 0 and not born.given_nan
-    return inf_alone and (born.produced or not born.taken_known) and not born.taken_largest > _OVERFLOWS
+    return inf_alone and (born.is_birth or not born.taken_known) and not born.taken_largest > _OVERFLOWS
 
 
 def _is_nan_by_itself(found: Provenance) -> bool:
@@ -156,13 +156,13 @@ def _is_nan_by_itself(found: Provenance) -> bool:
 def _is_in_half(found: Provenance) -> bool:
     """Return whether the value was made of finite ones in float16."""
     born = found.chain[0] if found.chain else None
-    return born is not None and born.produced and born.dtype == "float16"
+    return born is not None and born.is_birth and born.dtype == "float16"
 
 
 def _of_operations(found: Provenance) -> tuple[str, ...]:
     """Return a line for each operation of the loss code of which one made the value, or for the one that did."""
     born = found.chain[0] if found.chain else None
-    if born is None or not born.produced:
+    if born is None or not born.is_birth:
         return ()
     several = born.name.split(" or ")
     if len(several) == 1 and not undefined_for(found) and not _always(born.name):

@@ -84,7 +84,7 @@ _NOT_FINITE = ("nan_on_a_rank", "nonfinite_weights", "nonfinite_loss", "nonfinit
 _NEVER = math.inf
 
 
-def ordered(findings: Iterable[Finding], provenance: Provenance | None = None) -> list[Finding]:
+def rank_causes(findings: Iterable[Finding], provenance: Provenance | None = None) -> list[Finding]:
     """Return causes first, the most likely at the head, each with the worst severity among the findings that it
     explains and with their names; then the explained findings, and notes last. `provenance` is where the first NaN or
     Inf was born, if that is known."""
@@ -157,9 +157,9 @@ def _in_evaluation(finding: Finding) -> bool:
     return finding.rule == "test_gap" or finding.title == APART
 
 
-def folded(findings: Iterable[Finding], provenance: Provenance | None = None) -> list[Finding]:
+def causes_only(findings: Iterable[Finding], provenance: Provenance | None = None) -> list[Finding]:
     """Return the same without the explained findings, which their causes name."""
-    found = ordered(findings, provenance)
+    found = rank_causes(findings, provenance)
     titles = {finding.rule: f"{finding.title} ({finding.when})" for finding in found}
     symptoms = {rule for finding in found for rule in finding.explains}
     return [_naming(finding, titles) for finding in found if finding.rule not in symptoms]
@@ -266,7 +266,7 @@ def undefined_for(provenance: Provenance) -> bool:
     """Return whether an operation made the first NaN or Inf of finite values for which it is not defined, wherever it
     stands."""
     born = provenance.chain[0] if provenance.chain else None
-    if born is None or not born.produced:
+    if born is None or not born.is_birth:
         return False
     if MEAN_OF_NONE in provenance.cause:  # a mean of some numbers only overflows
         return True

@@ -105,7 +105,7 @@ _FAULTS: dict[str, _Fault] = {
 HEARD = frozenset(_FAULTS)
 
 
-def heard_fault(
+def script_fault(
     rule: str, evidence: str, first: int, last: int, *, known: str = "", layers: tuple[str, ...] = (),
     severity: Severity | None = None,
 ) -> Finding:  # fmt: skip

@@ -29,7 +29,7 @@ def in_force(history: History, step: int) -> Settings | None:
     return next((settings for since, settings in reversed(history.settings) if since <= step), None)
 
 
-def clipped(history: History, step: int) -> str:
+def clipping(history: History, step: int) -> str:
     """Return what clipping did to the gradient of a step, as a sentence."""
     settings = in_force(history, step)
     kind = settings.clipping if settings else ""
@@ -44,7 +44,7 @@ def clipped(history: History, step: int) -> str:
     return f"{_SHORTENED[kind]}, which changes the direction of the whole gradient{turned}."
 
 
-def released(history: History, step: int) -> str:
+def unclipping(history: History, step: int) -> str:
     """Return that clipping was switched off shortly before a step, as a sentence with a space before it; "" where it
     was not."""
     for (_, before), (since, settings) in pairwise(history.settings):
@@ -53,7 +53,7 @@ def released(history: History, step: int) -> str:
     return ""
 
 
-def stepped(history: History, step: int) -> str:
+def update(history: History, step: int) -> str:
     """Return what the optimizer makes of a large gradient at a step, as a sentence."""
     ratio = history.value("update_ratio", step)
     moved = f" The update of step {step:,} was {number(ratio)} times as large as the weights." * math.isfinite(ratio)
@@ -89,7 +89,7 @@ def memory(settings: Settings) -> str:
     return f" for about {number(1 / (1 - settings.beta2))} steps" if 0 < settings.beta2 < 1 else ""
 
 
-def turned(history: History, step: int) -> str:
+def turn(history: History, step: int) -> str:
     """Return how far the updates after a step follow their own gradients, as a sentence with a space before it; ""
     where they do so as before, or it is not known yet. SGD without momentum always follows its gradient."""
     cosines = history.column("update_cosine", max(step - _BEFORE, 0), step + 1 + _AFTER)
@@ -103,7 +103,7 @@ def turned(history: History, step: int) -> str:
     )
 
 
-def carried(history: History) -> str:
+def momentum(history: History) -> str:
     """Return how little the latest updates follow their own gradients, as a sentence with a space before it; "" where
     they mostly do. Momentum and the running mean of Adam carry them on."""
     cosines = history.column("update_cosine", len(history) - _LATEST)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from gradstudio.core.text import number, plural
-from gradstudio.core.unknown import known
+from gradstudio.core.unknown import known_mask
 
 
 def median(values: np.ndarray) -> float:
@@ -23,7 +23,7 @@ def median(values: np.ndarray) -> float:
 def told_median(values: np.ndarray, told: Callable[[float], str] = number) -> str:
     """Return the median of the values that are finite as text, which says how many are not; what they are, where none
     is finite. Values that nobody measured do not count."""
-    values = values[known(values)]
+    values = values[known_mask(values)]
     if not len(values):
         return "not known"
     finite, nan = values[np.isfinite(values)], np.isnan(values)

@@ -62,7 +62,7 @@ def fitting(finding: Finding, knobs: Experiment, provenance: Provenance | None =
     """Return the finding with the remedies that fit. Where the loss itself made the first NaN of finite values, or it
     came with the data, no other knob than those of the loss or of the data keeps it from doing so; a mistake in the
     loop is one by itself."""
-    offered = _offered(finding, knobs)
+    offered = _remedies_for(finding, knobs)
     mended = tuple(remedy for remedy in offered if remedy.startswith("mistakes."))
     not_finite = finding.rule in ("nonfinite_loss", "nonfinite_gradient", "nan_on_a_rank")
     if provenance is not None and born_in_loss(provenance) and knobs.loss.kind != "auto":
@@ -78,11 +78,11 @@ def fitting(finding: Finding, knobs: Experiment, provenance: Provenance | None =
 def _never_grew(provenance: Provenance) -> bool:
     """Return whether smaller steps before would not have kept a model of somebody's own from its first NaN or Inf: it
     was given, or an operation is not defined for what it got."""
-    given = GIVEN_NUMBER in provenance.cause or not all(made.produced for made in provenance.chain[:1])
+    given = GIVEN_NUMBER in provenance.cause or not all(made.is_birth for made in provenance.chain[:1])
     return given or undefined_for(provenance)
 
 
-def _offered(finding: Finding, knobs: Experiment) -> tuple[str, ...]:
+def _remedies_for(finding: Finding, knobs: Experiment) -> tuple[str, ...]:
     """Return the remedies of a finding, in the order in which they are offered with these values."""
     remedies, grave = finding.remedies, finding.severity != "info"
     game = knobs.model.kind == "gan" and knobs.applies("optimizer.momentum") and knobs.optimizer.momentum > 0
@@ -97,7 +97,7 @@ def _offered(finding: Finding, knobs: Experiment) -> tuple[str, ...]:
             return ("optimizer.eps=1e-8",)
         case "nonfinite_loss" if not finding.first_step:
             return (*_shrinking(knobs), *remedies)
-        case "exploding_gradient" | "update_ratio_high" if not finding.first_step and grave and _multiplied(knobs):
+        case "exploding_gradient" | "update_ratio_high" if not finding.first_step and grave and _is_scaled_up(knobs):
             return (*_shrinking(knobs), *remedies)
         case "update_ratio_low" | "loss_not_decreasing":
             return _larger_updates(remedies, knobs)
@@ -158,7 +158,7 @@ def _with_weight(remedies: tuple[str, ...], knobs: Experiment) -> tuple[str, ...
     return (*scaled, *weighed, *rest) if enough else (*weighed, *scaled, *rest)
 
 
-def _multiplied(knobs: Experiment) -> bool:
+def _is_scaled_up(knobs: Experiment) -> bool:
     """Return whether a factor on the inputs or on the loss makes the gradients large."""
     return knobs.problem.input_scale > 1 or knobs.loss.weight > 1 or knobs.loss.z_loss > 1
 

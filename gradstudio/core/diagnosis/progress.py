@@ -15,9 +15,9 @@ from gradstudio.core.diagnosis import initial_weights
 from gradstudio.core.diagnosis.median import median
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import LOOK_EVERY, History
-from gradstudio.core.task_measures import guessing, loss_of_guessing, promised, why_it_need_not_fall
+from gradstudio.core.task_measures import guessing, loss_of_guessing, promised_accuracy, why_it_need_not_fall
 from gradstudio.core.text import number, plural
-from gradstudio.core.unknown import known
+from gradstudio.core.unknown import known_mask
 
 WINDOW = 50  # steps
 START = 10  # steps
@@ -73,7 +73,7 @@ class Progress:
             guessing(knobs),
             loss_of_guessing(knobs),
             bool(why_it_need_not_fall(knobs)),
-            promised(knobs),
+            promised_accuracy(knobs),
             knobs.problem.batch_size if batch_normed and knobs.model.kind == "mlp" else 0,
             batch_normed,
         )
@@ -97,7 +97,7 @@ class Progress:
     def thrown(self) -> bool:
         """True where the first update threw the loss up, and it has not come back. Some healthy runs begin so; of a run
         of few steps it is said only where the loss is far up."""
-        return self.threw_up and self.recent > (THROWN if self.known else FAR) * self.start
+        return self.threw_up and self.recent > (THROWN if self.is_known else FAR) * self.start
 
     @property
     def spread(self) -> float:
@@ -105,11 +105,11 @@ class Progress:
         return self.quarters[1] - self.quarters[0]
 
     @property
-    def known(self) -> bool:
+    def is_known(self) -> bool:
         return self.count >= WINDOW
 
     @property
-    def learned(self) -> bool:
+    def has_learned(self) -> bool:
         """True where the accuracy has risen; or the loss has fallen below that of guessing and the accuracy, where
         there is one, has moved with it: a loss that came down from 1e9 to 1e6 has taught nothing."""
         if self.accuracy > self.start_accuracy + RISEN:
@@ -123,13 +123,13 @@ class Progress:
         return self.guess_loss if self.guess_loss < self.start else self.start
 
     @property
-    def lost(self) -> bool:
+    def has_lost(self) -> bool:
         """True where the run has lost what it had learned, or its loss has risen for good."""
         if self.best_accuracy - self.accuracy > max(RISEN, 0.4 * self.best_accuracy):
             return True
-        if self.by_accuracy or (self.accuracy == self.accuracy and self.learned):
+        if self.by_accuracy or (self.accuracy == self.accuracy and self.has_learned):
             return False
-        return (self.recent > 2 * self.best and self.recent > 0.5 * self.start and self.known) or self.thrown
+        return (self.recent > 2 * self.best and self.recent > 0.5 * self.start and self.is_known) or self.thrown
 
     @property
     def worse(self) -> bool:
@@ -142,7 +142,7 @@ class Progress:
     @property
     def stuck(self) -> bool:
         """True where the run has learned almost nothing and no longer improves."""
-        if not self.known or self.learned or self.warming:
+        if not self.is_known or self.has_learned or self.warming:
             return False
         if self.by_accuracy:
             return self.accuracy == self.accuracy and not self.later_accuracy > self.before_accuracy + MOVED
@@ -153,18 +153,18 @@ class Progress:
         )
 
     @property
-    def halted(self) -> bool:
+    def has_stalled(self) -> bool:
         """True where the loss no longer falls, and fewer of the training batches are right than the task promises."""
         return self._resting and self.accuracy < self.promised
 
     @property
-    def unfinished(self) -> bool:
+    def is_unfinished(self) -> bool:
         """True where the loss no longer falls, and the accuracy is less than half way from that promise to 1."""
         return self._resting and self.accuracy < (1 + self.promised) / 2
 
     @property
     def _resting(self) -> bool:
-        return self.known and not self.warming and not self.by_accuracy and self.later >= RESTING * self.before
+        return self.is_known and not self.warming and not self.by_accuracy and self.later >= RESTING * self.before
 
     @property
     def struggling(self) -> bool:
@@ -179,11 +179,11 @@ class Progress:
 
     @property
     def well(self) -> bool:
-        return self.learned and not self.failing
+        return self.has_learned and not self.failing
 
     @property
     def failing(self) -> bool:
-        return self.broken or self.stuck or self.lost
+        return self.broken or self.stuck or self.has_lost
 
     def at(self, history: History) -> Progress:
         """Return this, brought up to the latest row: the same whether it is asked often or once."""
@@ -258,5 +258,5 @@ def _mean(values: np.ndarray) -> float:
 def _has_broken(history: History) -> bool:
     """Return whether any row so far is not finite."""
     losses, nonfinite, skipped = (history.column(name) for name in ("loss", "nonfinite", "skipped"))
-    sound = (np.isfinite(losses) | ~known(losses)) & ((nonfinite == 0) | (skipped != 0))
+    sound = (np.isfinite(losses) | ~known_mask(losses)) & ((nonfinite == 0) | (skipped != 0))
     return any(step not in history.harmless for step in np.flatnonzero(~sound).tolist())

@@ -63,10 +63,10 @@ def as_code(
     found = (_line(remedy, _OPTIMIZERS.get(optimizer, "...")) for remedy in remedies)
     if scaled:
         found = (line.replace(_BEFORE_STEP, _BEFORE_SCALED_STEP) for line in found)
-    return tuple(dict.fromkeys(_named(line, variables or {}) for line in found if line))
+    return tuple(dict.fromkeys(_with_names_of_script(line, variables or {}) for line in found if line))
 
 
-def _named(line: str, variables: Mapping[str, str]) -> str:
+def _with_names_of_script(line: str, variables: Mapping[str, str]) -> str:
     """Return a line with the variables of the script."""
     if "optimizer" in variables:
         line = re.sub(r"\boptimizer\b", variables["optimizer"], line)

@@ -87,7 +87,7 @@ class OnTestSet(Looking):
     _seen: int = 0  # rows
 
     def look(self, history: History, state: Progress) -> None:
-        steps, accuracies = history.measured("test_accuracy", self._seen)
+        steps, accuracies = history.measurements("test_accuracy", self._seen)
         self._seen = len(history)
         if len(steps) and steps[-1]:
             self.judge(history, state, int(steps[-1]), float(accuracies[-1]))

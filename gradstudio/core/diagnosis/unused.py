@@ -6,7 +6,7 @@ from __future__ import annotations
 from gradstudio.core.history import LOOK_EVERY, History
 
 
-def unused(history: History) -> frozenset[int]:
+def unused_layers(history: History) -> frozenset[int]:
     """Return the places of the layers that got no gradient at the latest step that told of it, and whose gradient was
     exactly 0 at each of the last LOOK_EVERY steps. Empty where nobody told of it."""
     names = history.unused[-1][1] if history.unused else ()

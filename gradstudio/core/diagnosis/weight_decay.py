@@ -98,7 +98,7 @@ def _balances(history: History, settings: Settings, decay: float, start: int, st
         return np.where(sound, pull / np.where(sound, np.maximum(whole, 1e-300), 1.0), 0.0)
 
 
-def taken(history: History, step: int) -> float | None:
+def decayed_share(history: History, step: int) -> float | None:
     """Return the share of the weights that the decay of a step takes away; None where the optimizer makes something
     else of it."""
     settings = in_force(history, step)
@@ -108,9 +108,9 @@ def taken(history: History, step: int) -> float | None:
     return history.value("lr", step) * settings.weight_decay if plain else None
 
 
-def told(history: History, step: int) -> str:
+def describe_decay(history: History, step: int) -> str:
     """Return what weight decay did at a step, as sentences. There must be one."""
-    share = taken(history, step)
+    share = decayed_share(history, step)
     if share is None:
         settings = in_force(history, step)
         pull = ((settings and settings.weight_decay) or 0.0) * history.value("weight_norm", step)

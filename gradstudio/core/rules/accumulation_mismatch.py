@@ -41,7 +41,7 @@ class AccumulationMismatch(Looking):
             if undivided
             else ""
         )
-        known = ("unscaled_accumulation",) if undivided else self._called(loop.calls, parts) if loop else ()
+        known = ("unscaled_accumulation",) if undivided else self._mistakes_behind(loop.calls, parts) if loop else ()
         if loop and not known and loop.calls == right(loop):  # then the gradients have wrong factors
             known = ("normalize_each_micro_batch",)
         self.tell(
@@ -53,7 +53,7 @@ class AccumulationMismatch(Looking):
             tuple(f"mistakes.{name}=false" for name in known) or ("accumulation.steps=1",), first=step,
         )  # fmt: skip
 
-    def _called(self, calls: tuple[str, ...], parts: int) -> tuple[str, ...]:
+    def _mistakes_behind(self, calls: tuple[str, ...], parts: int) -> tuple[str, ...]:
         """Return the mistakes that lead to the calls of that step."""
         inside = calls[
             calls.index("forward") if "forward" in calls else 0 : max(

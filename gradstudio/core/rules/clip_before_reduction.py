@@ -23,7 +23,7 @@ class ClipBeforeReduction(Looking):
     def look(self, history: History, state: Progress) -> None:
         start = max(len(history) - LOOK_EVERY, 0)
         settings = history.settings[-1][1] if history.settings else None
-        if settings is None or settings.clipping != "norm" or not len(history.measured("all_reduces", start)[0]):
+        if settings is None or settings.clipping != "norm" or not len(history.measurements("all_reduces", start)[0]):
             return
         norms, clipped = history.column("grad_norm", start), history.column("clipped_norm", start)
         due = np.minimum(norms, settings.limit)

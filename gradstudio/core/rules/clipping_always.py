@@ -47,7 +47,7 @@ class ClippingAlways(Looking):
         norm = median(history.column("grad_norm", len(history) - self.after))
         knob = knob_of(history.settings[-1][1].clipping)
         higher = (f"{knob}={min(limit / max(coef, 1e-6), 1e3):.3g}",) if limit > 0 else ()
-        tight = coef < self.left and (state.stuck or state.halted or state.lost or self._slow(state))
+        tight = coef < self.left and (state.stuck or state.has_stalled or state.has_lost or self._slow(state))
         first = len(history) - len(coefs)
         if tight:
             first += self._since(coefs)

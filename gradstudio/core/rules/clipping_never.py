@@ -29,7 +29,7 @@ class ClippingNever(Looking):
         if not history.settings or history.settings[-1][1].clipping == "none":
             return
         since, settings = history.settings[-1]
-        if not (state.broken or (state.lost and self._finding is None) or len(history) % self.after == 0):
+        if not (state.broken or (state.has_lost and self._finding is None) or len(history) % self.after == 0):
             return
         start = max(len(history) - self.after, since)
         norms, coefs = history.column("grad_norm", start), history.column("clip_coef", start)

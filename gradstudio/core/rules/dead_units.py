@@ -11,7 +11,7 @@ from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.diagnosis.rule import Looking
 from gradstudio.core.diagnosis.streak import NO_STREAK, Streak
 from gradstudio.core.diagnosis.suggested_rate import lower
-from gradstudio.core.diagnosis.unused import unused
+from gradstudio.core.diagnosis.unused import unused_layers
 from gradstudio.core.history import LOOK_EVERY, History, up_to
 from gradstudio.core.text import number
 
@@ -48,7 +48,7 @@ class DeadUnits(Looking):
         if not state.struggling:
             self.soften(not state.well)
             return
-        what, found = self._found(history)
+        what, found = self._zero_shares(history)
         if not found and not state.broken:
             self._come_back(history)
         if not found or (state.broken and len(history) < LOOK_EVERY):
@@ -95,7 +95,7 @@ class DeadUnits(Looking):
                 meaning="Fewer units were dead after that step.", remedies=(),
             )  # fmt: skip
 
-    def _found(self, history: History) -> tuple[str, list[tuple[str, float]]]:
+    def _zero_shares(self, history: History) -> tuple[str, list[tuple[str, float]]]:
         """Return what is 0, with {} for the layer, and the share of it in each layer that has too much of it."""
         found: list[tuple[str, float]] = []
         what = "units of {} are 0 for every example of a batch"
@@ -145,7 +145,7 @@ class DeadUnits(Looking):
         zeros = history.layer_metric("zero_share", len(history) - LOOK_EVERY).min(0).tolist()
         if not zeros[biases[0]] < 1:
             return []
-        without = unused(history)  # no unit of theirs is in the loss
+        without = unused_layers(history)  # no unit of theirs is in the loss
         return [
             (history.layers[index].name, zeros[index])
             for index in weights

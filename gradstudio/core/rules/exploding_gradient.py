@@ -118,7 +118,7 @@ class ExplodingGradient:
         over = len(history) > self._finding.last_step + self.patience
         since, loss = self._since, median(history.column("loss", len(history) - _AFTER))
         back = state.by_accuracy or loss <= self.loss_times * self._usual_loss
-        if state.known and not (state.failing or state.worse) and back:
+        if state.is_known and not (state.failing or state.worse) and back:
             if over or state.well:
                 self._forgive(history, state, loss, over)
             return
@@ -155,7 +155,7 @@ class ExplodingGradient:
 
     def _note(self, history: History) -> str:
         contained = history.value("clipped_norm", self._peak_step) < 0.5 * history.value("grad_norm", self._peak_step)
-        what = _called(*_run_up(history, self._peak_step))
+        what = _norm_in_words(*_run_up(history, self._peak_step))
         return f"{what}, held by clipping" if contained else f"{what} that passed"
 
     def _take_medians(self, history: History) -> None:
@@ -210,15 +210,15 @@ class ExplodingGradient:
             reached = " All of it reached the optimizer."
         if self._earlier[1] >= 0 and severity == "critical":
             reached += f" In an earlier explosion it was {number(self._earlier[0])} at step {self._earlier[1]:,}."
-        how = mechanism.clipped(history, step) + " " if clipped else ""
+        how = mechanism.clipping(history, step) + " " if clipped else ""
         decayed = weight_decay.overshoots(history, step)
-        decay = f" {weight_decay.told(history, step)}" if decayed else ""
+        decay = f" {weight_decay.describe_decay(history, step)}" if decayed else ""
         decays = weight_decay.lower(history, step) if decayed else ()
         return Finding(
             "exploding_gradient", severity,
-            "Exploding gradient" if severity != "info" else _called(norms, low) + ", clipped" * clipped,
-            step, step, (layer,) if layer else (), growth + where + "." + reached + mechanism.released(history, step),
-            (how + (mechanism.stepped(history, step) + decay) * (not contained)).strip(),
+            "Exploding gradient" if severity != "info" else _norm_in_words(norms, low) + ", clipped" * clipped,
+            step, step, (layer,) if layer else (), growth + where + "." + reached + mechanism.unclipping(history, step),
+            (how + (mechanism.update(history, step) + decay) * (not contained)).strip(),
             ()
             if severity == "info"
             else (*decays, "clipping.kind=norm", "clipping.kind=per_tensor", *lower(history, row["lr"])),
@@ -235,6 +235,6 @@ def _has_risen(norms: np.ndarray, low: int) -> bool:
     return bool(norms[-1] > 2 * norms[low])
 
 
-def _called(norms: np.ndarray, low: int) -> str:
+def _norm_in_words(norms: np.ndarray, low: int) -> str:
     """Return what a norm is called that is no explosion: one that stands out from nothing is no spike."""
     return "Gradient spike" if _has_risen(norms, low) else "Large gradient"

@@ -8,7 +8,7 @@ import numpy as np
 
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.diagnosis.rule import Looking
-from gradstudio.core.diagnosis.unused import unused
+from gradstudio.core.diagnosis.unused import unused_layers
 from gradstudio.core.history import LOOK_EVERY, History
 from gradstudio.core.text import number, percent
 
@@ -30,16 +30,16 @@ class Fp16Underflow(Looking):
     def look(self, history: History, state: Progress) -> None:
         if not history.settings or history.settings[-1][1].dtype != "fp16" or len(history) < LOOK_EVERY:
             return
-        learned = state.learned and not state.lost
-        fine = learned and not (state.unfinished or state.struggling)
+        learned = state.has_learned and not state.has_lost
+        fine = learned and not (state.is_unfinished or state.struggling)
         if fine and self._finding is None:
             return
         start = max(len(history) - LOOK_EVERY, history.settings[-1][0])
-        without = unused(history)  # there is no gradient that could be rounded to 0
+        without = unused_layers(history)  # there is no gradient that could be rounded to 0
         weights = self._weights = tuple(
             index for index, layer in enumerate(history.layers) if layer.is_weight and index not in without
         )
-        scaled = self._scaled(history, start, len(history))
+        scaled = self._scaled_gradients(history, start, len(history))
         if not scaled.size or not bool((scaled < self.quanta * SMALLEST).all()):
             self.soften(not fine)
             return
@@ -69,13 +69,13 @@ class Fp16Underflow(Looking):
         stop, least = len(history), history.settings[-1][0]
         while stop > least:
             start = max(stop - LOOK_EVERY, least)
-            large = np.flatnonzero(~(self._scaled(history, start, stop) < self.quanta * SMALLEST).all(1))
+            large = np.flatnonzero(~(self._scaled_gradients(history, start, stop) < self.quanta * SMALLEST).all(1))
             if len(large):
                 return start + int(large[-1]) + 1
             stop = start
         return least
 
-    def _scaled(self, history: History, start: int, stop: int) -> np.ndarray:
+    def _scaled_gradients(self, history: History, start: int, stop: int) -> np.ndarray:
         """Return the largest gradient entry of each weight, times the loss scale, (rows, weights)."""
         entries = history.layer_metric("largest_grad", start, stop)[:, self._weights].astype(float)
         return entries * history.column("scale", start, stop)[:, None]

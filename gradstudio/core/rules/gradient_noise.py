@@ -24,7 +24,7 @@ class GradientNoise(Looking):
     times: float = 10.0
 
     def look(self, history: History, state: Progress) -> None:
-        if len(history) < LOOK_EVERY or not self._covered(history, len(history) - LOOK_EVERY, len(history)).all():
+        if len(history) < LOOK_EVERY or not self._is_noise(history, len(history) - LOOK_EVERY, len(history)).all():
             self.soften(not state.well)
             return
         if not state.struggling:
@@ -47,10 +47,10 @@ class GradientNoise(Looking):
 
     def _since(self, history: History) -> int:
         """Return the first of the latest steps in a row that were covered."""
-        clear = np.flatnonzero(~self._covered(history, 0, len(history)))
+        clear = np.flatnonzero(~self._is_noise(history, 0, len(history)))
         return int(clear[-1]) + 1 if len(clear) else 0
 
-    def _covered(self, history: History, start: int, stop: int) -> NDArray[np.bool_]:
+    def _is_noise(self, history: History, start: int, stop: int) -> NDArray[np.bool_]:
         """Return where the gradient that came to clipping was so much longer than the true one, (rows,). A true one
         that reached the optimizer as it was had nothing added, wherever it was clipped."""
         norm, reached = (history.column(name, start, stop) for name in ("grad_norm", "clipped_norm"))

@@ -9,7 +9,7 @@ import numpy as np
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.diagnosis.rule import Looking
 from gradstudio.core.history import History, up_to
-from gradstudio.core.text import listed
+from gradstudio.core.text import join_with_and
 from gradstudio.core.unknown import is_known
 
 _NAMED = 4  # layers in the sentence; the finding lists all of them
@@ -46,10 +46,11 @@ class GradientOfZero(Looking):
         if not names or len(history) < self.after or len(names) == len(history.layers):
             self._finding = None  # they have come to be trained; where it is all of them, another rule tells of it
             return
-        told = listed([*names[:_NAMED], *([f"{len(names) - _NAMED:,} more"] if len(names) > _NAMED else [])])
+        told = join_with_and([*names[:_NAMED], *([f"{len(names) - _NAMED:,} more"] if len(names) > _NAMED else [])])
         self._finding = None
         self.tell(
-            history, "warning" if state.stuck or state.lost else "info", "Gradients that are exactly 0 at every step",
+            history, "warning" if state.stuck or state.has_lost else "info",
+            "Gradients that are exactly 0 at every step",
             f"The gradient of {told} was exactly 0 at each of the {len(history):,} steps {up_to(history)}, though a "
             "backward pass reaches it.", _OF_SOME, layers=names, first=0,
         )  # fmt: skip

@@ -29,7 +29,7 @@ class LossNotDecreasing(Looking):
         self._seen = len(history)
         if state.by_accuracy:  # it need not fall: see core/task_measures.py
             return
-        if len(history) < self.after or not (state.stuck or state.lost):
+        if len(history) < self.after or not (state.stuck or state.has_lost):
             self.soften(state.recent > (1 - self.fall) * state.start and not state.well)
             return
         if not state.recent > (1 - self.fall) * state.start or state.accuracy > state.start_accuracy + 2 * MOVED:

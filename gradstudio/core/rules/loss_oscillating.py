@@ -31,7 +31,7 @@ class LossOscillating(Looking):
         if self._noise != self._noise and len(history) <= LOOK_EVERY:
             self._noise = state.spread
         wide = state.spread > max(self.swing * state.start, self.noise * self._noise) and math.isfinite(state.spread)
-        if not (state.known and wide and (state.stuck or state.lost)):
+        if not (state.is_known and wide and (state.stuck or state.has_lost)):
             self.soften(not state.well)
             return
         lr = history.value("lr", len(history) - 1)
@@ -40,6 +40,6 @@ class LossOscillating(Looking):
             f"The middle half of the 50 losses {up_to(history)} lies between {number(state.quarters[0])} and "
             f"{number(state.quarters[1])}. {state.course()}",
             "The updates probably overshoot the minimum: often the learning rate is too high."
-            + mechanism.carried(history),
+            + mechanism.momentum(history),
             (*lower(history, lr)[:1], "clipping.kind=norm", *lower(history, lr)[1:]),
         )  # fmt: skip

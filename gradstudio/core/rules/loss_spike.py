@@ -50,7 +50,7 @@ class LossSpike(Looking):
         if not losses.max() <= self._line:  # or NaN
             high = np.flatnonzero(losses > self._line)
             at = int(high[0]) if len(high) else 0
-            if len(high) and self._since >= 0 and self._seen + at > self._latest + self.least and self._passed(history):
+            if len(high) and self._since >= 0 and self._seen + at > self._latest + self.least and self._ended(history):
                 self._peak = 0.0  # that one is over: this is another
             self._latest = self._seen + int(high[-1]) if len(high) else self._latest
             peak = float(losses[high][np.isfinite(losses[high])].max(initial=0.0))
@@ -61,7 +61,7 @@ class LossSpike(Looking):
                 self._calm = min(self._calm, self._median)
                 self._peak_step = self._seen + int(high[losses[high] == peak][0])
         if self._since >= 0:
-            harmful = (state.failing or state.worse) and not self._passed(history)
+            harmful = (state.failing or state.worse) and not self._ended(history)
             self._say(history, "warning" if harmful else "info")
         self._seen = len(history)
         if len(history) % self.every == 0 or (self._line == math.inf and len(history) >= self.least):
@@ -74,7 +74,7 @@ class LossSpike(Looking):
                     self._median + self.deviations * deviation, self.times * self._median, self.height * state.start
                 )
 
-    def _passed(self, history: History) -> bool:
+    def _ended(self, history: History) -> bool:
         """Return whether the loss came back after its peak to what it was before the first spike: what became of the
         run later has another cause."""
         after = history.column("loss", self._peak_step + 1, self._peak_step + 1 + self.least)
@@ -97,7 +97,7 @@ class LossSpike(Looking):
                 now = history.value("loss", len(history) - 1)
                 raised = " The updates since then raised the loss: it" if now > self._before else " The loss"
                 meaning += f"{raised} is {number(now)} at step {len(history) - 1:,}. "
-                meaning += mechanism.stepped(history, self._peak_step) + mechanism.turned(history, self._peak_step)
+                meaning += mechanism.update(history, self._peak_step) + mechanism.turn(history, self._peak_step)
         elif (finite and after.min() <= usual) or severity == "info":
             meaning = "An update at that step, or shortly before it, moved the weights to a higher loss for a while."
         else:

@@ -11,7 +11,7 @@ from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.diagnosis.rule import Looking
 from gradstudio.core.history import History
-from gradstudio.core.text import listed, number
+from gradstudio.core.text import join_with_and, number
 
 
 @dataclass
@@ -31,7 +31,7 @@ class NanOnARank(Looking):
         broken, sound = np.flatnonzero(~np.isfinite(norms)), np.flatnonzero(np.isfinite(norms))
         if not len(broken) or not len(sound):
             return
-        ranks = _named(broken.tolist())
+        ranks = _ranks_in_words(broken.tolist())
         self.tell(
             history, "critical", f"NaN or Inf on {ranks}",
             f"At step {step:,}, before the gradients were averaged, that of {ranks} was not finite, and that of rank "
@@ -45,7 +45,7 @@ class NanOnARank(Looking):
 def of_losses(step: int, broken: Sequence[int], losses: Mapping[int, float]) -> Finding:
     """Return the finding of a watched script in which these ranks brought the value. `losses` are those of the first of
     them and of one that was sound; none where the losses of all ranks were finite."""
-    ranks, one = _named(broken), broken[0]
+    ranks, one = _ranks_in_words(broken), broken[0]
     told = [f"that of rank {rank} was {number(loss)}" for rank, loss in losses.items() if rank != one]
     evidence = (
         f"At step {step:,} the loss of rank {one} was {number(losses[one])}, and {told[0]}."
@@ -60,5 +60,5 @@ def of_losses(step: int, broken: Sequence[int], losses: Mapping[int, float]) -> 
     )  # fmt: skip
 
 
-def _named(ranks: Sequence[int]) -> str:
-    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {listed(list(ranks))}"
+def _ranks_in_words(ranks: Sequence[int]) -> str:
+    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {join_with_and(list(ranks))}"

@@ -11,8 +11,8 @@ import numpy as np
 from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.history import History, loss_broke
-from gradstudio.core.text import listed, number, plural
-from gradstudio.core.unknown import is_known, known
+from gradstudio.core.text import join_with_and, number, plural
+from gradstudio.core.unknown import is_known, known_mask
 
 
 class _FirstNonfinite:
@@ -154,7 +154,7 @@ class NonfiniteWeights(_FirstNonfinite):
         if self._finding is None and (history.due or history.broken):
             ratios = history.column("update_ratio", self._seen)
             are_finite = math.isfinite(np.add.reduce(ratios))  # quickly, as nearly always
-            for at in () if are_finite else np.flatnonzero(~np.isfinite(ratios) & known(ratios)).tolist():
+            for at in () if are_finite else np.flatnonzero(~np.isfinite(ratios) & known_mask(ratios)).tolist():
                 if self.fires(history, self._seen + at):
                     self._finding = self._describe(history, self._seen + at)
                     break
@@ -193,7 +193,7 @@ class NonfiniteWeights(_FirstNonfinite):
         if not math.isfinite(row["weight_norm"]):
             before, now = (number(history.value("weight_norm", at)) for at in (step - 1, step))
             return f"At step {step:,} the norm of the weights is {now}; one row before it was {before}."
-        given = listed([text for name, text in told if is_known(row[name])])
+        given = join_with_and([text for name, text in told if is_known(row[name])])
         return f"The update of step {step:,} left NaN or Inf in the weights. In that step {given}."
 
 
@@ -206,4 +206,4 @@ def _step_before(history: History, step: int) -> str:
         ("update_ratio", f"the update was {number(before['update_ratio'])} times as large as the weights"),
     )
     known = [text for name, text in told if is_known(before[name])]
-    return f" One step before, {listed(known)}." if known else ""
+    return f" One step before, {join_with_and(known)}." if known else ""

@@ -30,7 +30,7 @@ class NothingLearned(OnTestSet):
         told = self._finding is not None and self._finding.severity == "critical"
         line = RISEN if told else MOVED  # what was told is not taken back for a few examples more
         apart = above <= line and self.in_training(history, state) > accuracy + 2 * RISEN
-        standing = above <= RISEN and (state.stuck or state.lost)
+        standing = above <= RISEN and (state.stuck or state.has_lost)
         standing = standing or (above <= MOVED and self._finding is not None)  # it has not risen since it was told
         if state.broken or step < self.after or not (apart or standing):
             self._forgive(history, step, accuracy)
@@ -61,7 +61,7 @@ class NothingLearned(OnTestSet):
             return finding
         above = state.above_guessing(accuracy, history.value("test_accuracy", 0) if len(history) else math.nan)
         told = finding is not None and finding.severity != "info"
-        hardly = above <= RISEN and accuracy < state.promised and not state.learned
+        hardly = above <= RISEN and accuracy < state.promised and not state.has_learned
         if told or state.broken or len(history) < self.after or not (above <= MOVED or hardly):
             return finding
         self.tell(

@@ -10,7 +10,7 @@ from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.diagnosis.rule import Looking
 from gradstudio.core.history import History
-from gradstudio.core.text import listed, plural
+from gradstudio.core.text import join_with_and, plural
 
 
 @dataclass
@@ -32,7 +32,7 @@ class RankRanOut(Looking):
         if not len(out) or not left.any():
             return
         one = len(out) == 1
-        ranks, goes_on = f"{'rank' if one else 'ranks'} {listed(out.tolist())}", int(left.argmax())
+        ranks, goes_on = f"{'rank' if one else 'ranks'} {join_with_and(out.tolist())}", int(left.argmax())
         self.tell(
             history, "critical", f"{ranks.capitalize()} {'has' if one else 'have'} no batch left",
             f"Step {step:,} is the last one that {ranks} {'has' if one else 'have'} a batch for. Rank {goes_on} has "

@@ -26,7 +26,7 @@ class RanksApart(Looking):
     def look(self, history: History, state: Progress) -> None:
         if not len(history.ranks):
             return
-        steps, drifts = history.measured("rank_drift", self._seen)
+        steps, drifts = history.measurements("rank_drift", self._seen)
         self._seen = len(history)
         if not len(steps) or not (math.isfinite(drifts[-1]) and drifts[-1] > self.share):
             return

@@ -58,7 +58,7 @@ class RateRaised(Looking):
         before, after = (history.value("lr", step) for step in (since - 1, since))
         name, told = ("accuracy", percent) if state.by_accuracy else ("loss", number)
         then, now = (
-            told_median(self._measured(history, state, start, stop), told)
+            told_median(self._measurements(history, state, start, stop), told)
             for start, stop in ((since - self.window, since), (max(since, last + 1 - self.window), last + 1))
         )
         small, large = (
@@ -82,9 +82,9 @@ class RateRaised(Looking):
 
     def _typical(self, history: History, state: Progress, start: int, stop: int) -> float:
         """Return the median loss, or accuracy, of these steps; a NaN among them counts as the worst."""
-        values = self._measured(history, state, start, stop)
+        values = self._measurements(history, state, start, stop)
         return median(np.where(np.isnan(values), 0.0 if state.by_accuracy else np.inf, values))
 
     @staticmethod
-    def _measured(history: History, state: Progress, start: int, stop: int) -> np.ndarray:
+    def _measurements(history: History, state: Progress, start: int, stop: int) -> np.ndarray:
         return history.column("accuracy" if state.by_accuracy else "loss", max(start, 0), stop)

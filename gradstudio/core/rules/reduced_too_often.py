@@ -20,7 +20,7 @@ class ReducedTooOften(Looking):
         if not len(history.ranks):
             return
         start = max(len(history) - LOOK_EVERY, 0)
-        steps, calls = history.measured("all_reduces", start)
+        steps, calls = history.measurements("all_reduces", start)
         if not len(steps) or calls.min() <= self.most:
             return
         count, size = int(calls[-1]), history.value("reduced_bytes", int(steps[-1]))

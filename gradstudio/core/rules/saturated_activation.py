@@ -31,7 +31,7 @@ class SaturatedActivation(Looking):
             self._seen += 1
         if self._first < 0:
             return
-        if not state.struggling and not (self._always and state.known):
+        if not state.struggling and not (self._always and state.is_known):
             self.soften(not state.well)
             return
         sample = history.activations[-1]

@@ -36,7 +36,7 @@ class SignalLost(Looking):
     _sum: float = math.nan  # of all updates, in norms of the weights; NaN where none is known
 
     def look(self, history: History, state: Progress) -> None:
-        if state.all_zero or not state.stuck or self._untried(history):
+        if state.all_zero or not state.stuck or self._updates_too_small(history):
             self.soften(not state.well)
             return
         self._take(history)
@@ -62,7 +62,7 @@ class SignalLost(Looking):
             first=self._above,
         )  # fmt: skip
 
-    def _untried(self, history: History) -> bool:
+    def _updates_too_small(self, history: History) -> bool:
         """Return whether all updates together were too small to tell what the weights could learn."""
         if not self._sum >= self.moved:
             ratios = history.column("update_ratio", self._added)
@@ -74,7 +74,7 @@ class SignalLost(Looking):
 
     def _take(self, history: History) -> None:
         """Look at the samples since the last time."""
-        steps, cosines = history.measured("head_cosine", self._seen)
+        steps, cosines = history.measurements("head_cosine", self._seen)
         for step, cosine in zip(steps.tolist(), cosines.tolist(), strict=True):
             self._latest = step, cosine
             self._above = -1 if not cosine > self.cosine else step if self._above < 0 else self._above

@@ -9,7 +9,7 @@ import numpy as np
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.diagnosis.rule import Looking
 from gradstudio.core.diagnosis.streak import NO_STREAK, Streak
-from gradstudio.core.diagnosis.unused import unused
+from gradstudio.core.diagnosis.unused import unused_layers
 from gradstudio.core.history import History, up_to
 from gradstudio.core.text import plural
 
@@ -26,7 +26,7 @@ class UnusedLayers(Looking):
     _streak: Streak = NO_STREAK
 
     def look(self, history: History, state: Progress) -> None:
-        found = tuple(sorted(unused(history)))
+        found = tuple(sorted(unused_layers(history)))
         if not found:
             if self._finding is not None:  # they have come to be used
                 self._finding = replace(self._finding, severity="info")
@@ -43,7 +43,7 @@ class UnusedLayers(Looking):
         steps = plural(len(history) - first, "step", "steps")
         self.tell(
             history,
-            "warning" if state.stuck or state.lost else "info",
+            "warning" if state.stuck or state.has_lost else "info",
             "A parameter gets no gradient" if one else f"{len(names)} parameters get no gradient",
             f"No backward pass brought a gradient to {told} in any of the {steps} {up_to(history)}.",
             f"{'It is' if one else 'They are'} not trained in these steps; only weight decay or noise could change "

@@ -71,11 +71,11 @@ class UpdateRatioHigh(Looking):
         moved = state.struggling and (self._peak > self.once or far)
         blamed = (state.failing or moved) and not (state.broken and self._latest < self._broke - self.recent)
         severity: Severity = "info" if not blamed else "critical" if state.failing else "warning"
-        known = (severity, state.well, state.known)
+        known = (severity, state.well, state.is_known)
         if not new and self._finding is not None and known == self._known:
             return
         self._known = known
-        decayed, spike = self._decayed(history), self._of_a_spike(history)
+        decayed, spike = self._describe_decay(history), self._of_a_spike(history)
         title = FIRST_UPDATE if self._at_once else OF_A_SPIKE if spike else "Updates too large"
         self.tell(
             history, severity, title if blamed else "Large updates",
@@ -116,7 +116,7 @@ class UpdateRatioHigh(Looking):
             return f"The last of them was {between} before the run diverged."
         if state.well:
             return "The run learns in spite of them."
-        if state.known:
+        if state.is_known:
             return "Nothing shows that they did harm."
         return "After so few steps nothing shows yet whether they do harm."
 
@@ -182,10 +182,10 @@ class UpdateRatioHigh(Looking):
             f"{self._peak_step:,}, and {number(median(before))} in the median of the {len(before)} steps before."
         )
 
-    def _decayed(self, history: History) -> str:
+    def _describe_decay(self, history: History) -> str:
         """Return what weight decay has to do with these updates, as sentences; "" for nothing."""
         if weight_decay.outweighs(history, self._first, self._first + LOOK_EVERY):
-            return f"{weight_decay.told(history, self._first)} The decay is larger than the gradient."
+            return f"{weight_decay.describe_decay(history, self._first)} The decay is larger than the gradient."
         if shrunk := weight_decay.shrunk(history, self._first):
             return f"The weights are small, so that an update is large beside them.{shrunk}"
         return ""

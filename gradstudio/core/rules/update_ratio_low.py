@@ -37,7 +37,7 @@ class UpdateRatioLow(Looking):
     _highest: float = -math.inf  # learning rate
 
     def look(self, history: History, state: Progress) -> None:
-        if len(history) < self.after or not (state.stuck or state.halted):
+        if len(history) < self.after or not (state.stuck or state.has_stalled):
             self.soften(not state.well)
             return
         self._judge(history, state)

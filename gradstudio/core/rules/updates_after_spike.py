@@ -81,7 +81,7 @@ class UpdatesAfterSpike(Looking):
                 f"{min(last - self._spike - self.rested, self.window)} steps up to step {last:,}.",
             "The optimizer divides by the root of its running mean of squared gradients, and such gradients still are "
             f"{percent(self._spike_share(history))} of that mean. It keeps a gradient{memory}, so updates stay small."
-            f"{mechanism.turned(history, self._spike)}",
+            f"{mechanism.turn(history, self._spike)}",
             ("clipping.kind=norm",), first=self._spike,
         )  # fmt: skip
 

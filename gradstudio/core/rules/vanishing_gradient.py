@@ -11,7 +11,7 @@ from gradstudio.core.diagnosis.median import median
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.diagnosis.rule import Looking
 from gradstudio.core.diagnosis.streak import NO_STREAK
-from gradstudio.core.diagnosis.unused import unused
+from gradstudio.core.diagnosis.unused import unused_layers
 from gradstudio.core.history import LOOK_EVERY, History, up_to
 from gradstudio.core.text import number
 from gradstudio.core.unknown import is_known
@@ -44,10 +44,10 @@ class VanishingGradient(Looking):
         if self._are_all_zero(history) and not state.broken:
             self._tell_of_all(history)
             return
-        if state.all_zero or not (state.stuck or state.lost):
+        if state.all_zero or not (state.stuck or state.has_lost):
             self.soften(not state.well)
             return
-        without = unused(history)  # nothing is passed back to them, so nothing has vanished there
+        without = unused_layers(history)  # nothing is passed back to them, so nothing has vanished there
         weights = self._weights = tuple(
             index
             for index, layer in enumerate(history.layers)

@@ -39,7 +39,7 @@ class WeightDecayHigh(Looking):
         before, now = (history.value("weight_norm", step) for step in (self._first, last))
         self.tell(
             history, "critical" if state.failing else "warning", "Weight decay too strong",
-            f"{weight_decay.told(history, self._first)} The norm of the weights was {number(before)} at step "
+            f"{weight_decay.describe_decay(history, self._first)} The norm of the weights was {number(before)} at step "
                 f"{self._first:,}, and is {number(now)} at step {last:,}.",
             "The decay moves the weights more than the loss does. It acts after clipping, which does not "
                 "limit it.",

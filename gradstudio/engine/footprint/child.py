@@ -122,14 +122,14 @@ def _answer(request: dict[str, Any], say: Callable[[Answer], None]) -> None:
         if (file := experiment.studio_file) is not None:
             trust.agree_here(file.sha256, *file.hashes(experiment.model_file))  # or nobody had asked
             limit_memory()
-        for answer in found(experiment, with_cures=request["cures"]):
+        for answer in footprints(experiment, with_cures=request["cures"]):
             say({"number": number, **answer})
     except Exception as fault:
         say({"number": number, "problem": _problem(fault)})
     say({"number": number, "done": True})
 
 
-def found(experiment: Experiment, *, with_cures: bool) -> Iterator[Answer]:
+def footprints(experiment: Experiment, *, with_cures: bool) -> Iterator[Answer]:
     """Yield the footprint of an experiment, and what would lower it."""
     if not estimate.possible():
         yield {"problem": "this torch has no tensors without memory"}

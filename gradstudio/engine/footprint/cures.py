@@ -30,7 +30,7 @@ def cures(knobs: Experiment, now: Footprint) -> Iterator[Cure]:
     if limit and now.peak <= limit:
         return
     search = _Search(knobs, now, limit)
-    alone = [search.split({}), search.tried(_CHECKPOINTING, same=True), search.tried(_BF16, same=False)]
+    alone = [search.split({}), search.try_changes(_CHECKPOINTING, same=True), search.try_changes(_BF16, same=False)]
     found = [cure for cure in alone if cure is not None]
     yield from sorted(found, key=lambda cure: (not cure.fits, not cure.same_gradient, cure.work))
     if limit and not any(cure.fits for cure in found):
@@ -48,7 +48,7 @@ class _Search:
     def __init__(self, knobs: Experiment, now: Footprint, limit: int) -> None:
         self._knobs, self._now, self._limit = knobs, now, limit
 
-    def tried(self, changes: dict[str, Value], *, same: bool) -> Cure | None:
+    def try_changes(self, changes: dict[str, Value], *, same: bool) -> Cure | None:
         """Return what these changes bring; None where they are not possible or do not help."""
         knobs = self._knobs
         if all(knobs[name] == value for name, value in changes.items()) or not _possible(knobs, changes):
@@ -101,7 +101,7 @@ class _Search:
             "accumulation.steps": knobs.accumulation.steps * parts,
         }
         same = _adds_up(knobs) and "precision.dtype" not in beside
-        return self.tried({**changes, **beside}, same=same)
+        return self.try_changes({**changes, **beside}, same=same)
 
 
 def _adds_up(knobs: Experiment) -> bool:

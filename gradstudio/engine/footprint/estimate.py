@@ -59,7 +59,7 @@ def without_memory() -> AbstractContextManager[Any]:
 
 def of_built_in(knobs: Experiment) -> Footprint:
     few = BuiltIn(knobs.with_value("problem.batch_size", _FEW), "cpu")
-    example = few.task.next_batch(_Undecided())
+    example = few.task.next_batch(_UniformPolicy())
     count, size = knobs.accumulation.steps, knobs.problem.batch_size
 
     def draw() -> Iterator[Any]:
@@ -73,7 +73,7 @@ def of_built_in(knobs: Experiment) -> Footprint:
     with without_memory(), tally:
         order = torch.empty(few.task.order_of(count * size), dtype=torch.int64)
         tally.mark([order], "data")
-        return _counted(knobs, few, draw, tally)
+        return _count_bytes(knobs, few, draw, tally)
 
 
 def of_own_model(knobs: Experiment, memory: AbstractContextManager[Any]) -> Footprint:
@@ -89,10 +89,10 @@ def of_own_model(knobs: Experiment, memory: AbstractContextManager[Any]) -> Foot
 
     tally = Tally()
     with memory, tally:
-        return _counted(knobs, subject, draw, tally)
+        return _count_bytes(knobs, subject, draw, tally)
 
 
-def _counted(knobs: Experiment, subject: Subject, draw: Callable[[], Iterator[Any]], tally: Tally) -> Footprint:
+def _count_bytes(knobs: Experiment, subject: Subject, draw: Callable[[], Iterator[Any]], tally: Tally) -> Footprint:
     def tell(phase: str) -> None:
         if tally.phase == "backward":
             tally.mark(loop.gradients(), "gradients")
@@ -110,7 +110,7 @@ def _counted(knobs: Experiment, subject: Subject, draw: Callable[[], Iterator[An
     return replace(found, multiplications=found.multiplications * count // min(count, SEEN))
 
 
-class _Undecided(nn.Module):
+class _UniformPolicy(nn.Module):
     """Stands where a model acts: it likes every action as much as the other."""
 
     def forward(self, seen: Tensor) -> Tensor:

@@ -97,4 +97,4 @@ def parts(whole: Any, count: int, size: int) -> Iterator[Any]:
         return
     for number in range(count):
         place = slice(number * size, (number + 1) * size)
-        yield trees.mapped(whole, lambda tensor, place=place: tensor[place].clone())
+        yield trees.map_tensors(whole, lambda tensor, place=place: tensor[place].clone())

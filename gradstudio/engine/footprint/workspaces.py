@@ -46,7 +46,7 @@ def kept_by_kernel(name: str, args: tuple[Any, ...], results: Any) -> tuple[Tens
     """Return a result that is larger than it says, and its size; None where there is none."""
     if name != "mkldnn_rnn_layer":
         return None
-    return results[3], _Lstm.of(args[0], results[0]).kept
+    return results[3], _Lstm.of(args[0], results[0]).saved
 
 
 def _columns(inputs: Tensor, weight: Tensor, outputs: Tensor) -> int:
@@ -102,24 +102,24 @@ class _Lstm(NamedTuple):
 
     @property
     def forward(self) -> int:
-        return self._turned + self._sums
+        return self._transposed + self._sums
 
     @property
     def backward(self) -> int:
         """Both weights where their rows are no whole lines, their gradients, and what the forward pass takes too."""
-        return self._sums + self._turned + sum(
+        return self._sums + self._transposed + sum(
             4 * 4 * self.width * _row(each) for each in (self.inputs, self.width) if _row(each) != each
         )  # fmt: skip
 
     @property
-    def kept(self) -> int:
+    def saved(self) -> int:
         """The gates, two states, their three gradients and the hidden states, of all time steps."""
         one, larger = (self.batch * _row(each) for each in (self.width, max(self.inputs, self.width)))
         state, gradients = 2 * (self.steps + 1) * one, 3 * 2 * (self.steps + 1) * larger
         return self._gates + sum(_up(4 * size, _PAGE) for size in (state, state, gradients, self.steps * one))
 
     @property
-    def _turned(self) -> int:
+    def _transposed(self) -> int:
         """Both weights or their gradients, one row for each input."""
         return 4 * (self.inputs + self.width) * _row(4 * self.width)
 

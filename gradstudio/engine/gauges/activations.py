@@ -40,14 +40,14 @@ def sample(model: nn.Module, activation: str, inputs: Tensor, counted: Tensor | 
     times in a pass is measured the first time. `counted` says which of the rows (batch x time steps,) of a network that
     answers each time step are measured; the others fill up the batch."""
     seen: list[_Seen] = []
-    with statistics_kept(model), _watched(model, activation, seen):
+    with statistics_kept(model), _watch_activations(model, activation, seen):
         model(inputs)
     first = {each.layer: each for each in reversed(seen)}
     return _measure([first[each.layer] for each in seen if first[each.layer] is each], counted)
 
 
 @contextmanager
-def _watched(model: nn.Module, kind: str, seen: list[_Seen]) -> Iterator[None]:
+def _watch_activations(model: nn.Module, kind: str, seen: list[_Seen]) -> Iterator[None]:
     """Note whatever passes through an activation in here."""
     undo: list[Callable[[], object]] = []
     for name, module in model.named_modules():

@@ -60,11 +60,11 @@ class PlainTable:
 
     @torch.no_grad()
     def gradient(self, gradients: Sequence[Tensor | None]) -> Tensor:
-        return self._stacked([self._of_gradient(*each) for each in zip(gradients, self._sizes, strict=True)])
+        return self._stack([self._of_gradient(*each) for each in zip(gradients, self._sizes, strict=True)])
 
     @torch.no_grad()
     def change(self, before: Sequence[Tensor], after: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> Tensor:
-        return self._stacked([self._of_change(*each) for each in zip(before, after, gradients, strict=True)])
+        return self._stack([self._of_change(*each) for each in zip(before, after, gradients, strict=True)])
 
     def _of_gradient(self, gradient: Tensor | None, size: int) -> list[Tensor]:
         if gradient is None or not size:
@@ -85,7 +85,7 @@ class PlainTable:
     def _number(self, value: float) -> Tensor:
         return torch.full((), value, dtype=torch.float64, device=self._device)
 
-    def _stacked(self, figures: list[list[Tensor]]) -> Tensor:
+    def _stack(self, figures: list[list[Tensor]]) -> Tensor:
         return torch.stack([torch.stack(each) for each in figures], dim=1)
 
 
@@ -106,7 +106,7 @@ class TritonTable:
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         self._numels = [tensor.numel() for tensor in tensors]
         self._device = tensors[0].device
-        self._sizes = self._sent(self._numels)
+        self._sizes = self._send(self._numels)
         self._known: dict[tuple[torch.dtype | None, ...], _Pieces] = {}
         self._lists: dict[str, tuple[list[int], Tensor]] = {}  # addresses that were sent last, of each list
         from gradstudio.engine.gauges import triton_kernels
@@ -150,7 +150,7 @@ class TritonTable:
         now = [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
         before = self._lists.get(name)
         if before is None or before[0] != now:
-            before = self._lists[name] = now, self._sent(now)
+            before = self._lists[name] = now, self._send(now)
         return before[1]
 
     def _pieces(self, tensors: Sequence[Tensor | None], others: Sequence[Tensor | None]) -> _Pieces:
@@ -159,10 +159,10 @@ class TritonTable:
         if (found := self._known.get(formats)) is None:
             places = [0 if each is None else FORMATS.index(each) for each in formats]
             one, other = places[: len(tensors)], places[len(tensors) :] or [0] * len(tensors)
-            found = self._known[formats] = self._cut(tuple(zip(one, other, strict=True)))
+            found = self._known[formats] = self._split(tuple(zip(one, other, strict=True)))
         return found
 
-    def _cut(self, formats: tuple[tuple[int, int], ...]) -> _Pieces:
+    def _split(self, formats: tuple[tuple[int, int], ...]) -> _Pieces:
         tensors, starts, groups = list[int](), list[int](), []
         firsts, counts = [0] * len(formats), [0] * len(formats)
         for kind in sorted(set(formats)):
@@ -175,9 +175,9 @@ class TritonTable:
                     starts += cuts
             if len(tensors) > first:
                 groups.append((kind, first, len(tensors) - first))
-        sent = [self._sent(each) for each in (tensors, starts, firsts, counts)]
+        sent = [self._send(each) for each in (tensors, starts, firsts, counts)]
         return _Pieces(sent[0], sent[1], sent[2], sent[3], tuple(groups))
 
-    def _sent(self, numbers: Sequence[int]) -> Tensor:
+    def _send(self, numbers: Sequence[int]) -> Tensor:
         # From memory that is not pinned the copy is taken before the call returns, and nothing waits for the device.
         return torch.tensor(numbers, dtype=torch.int64).to(self._device, non_blocking=True)

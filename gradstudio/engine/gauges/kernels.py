@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from gradstudio.core.compiled import compiled
+from gradstudio.core.compiled import jit
 
 _WHERE = "int64[::1], int64[::1]"  # starts, stops
 _BLOCK = 2048  # entries whose zeros are counted in 32 bits
 
 
-@compiled(f"float64(float32[::1], {_WHERE}, float64[::1])", nogil=True, any_order=True)
+@jit(f"float64(float32[::1], {_WHERE}, float64[::1])", nogil=True, any_order=True)
 def norms(entries: np.ndarray, starts: np.ndarray, stops: np.ndarray, found: np.ndarray) -> float:
     """Write the L2 norm of each tensor, its squares summed in float64, and return the norm of all."""
     whole = 0.0
@@ -26,7 +26,7 @@ def norms(entries: np.ndarray, starts: np.ndarray, stops: np.ndarray, found: np.
     return np.sqrt(whole)
 
 
-@compiled(f"float64(float32[::1], float32[::1], {_WHERE})", nogil=True, any_order=True)
+@jit(f"float64(float32[::1], float32[::1], {_WHERE})", nogil=True, any_order=True)
 def product(one: np.ndarray, other: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> float:
     """Return the inner product of the entries of all tensors, summed in float64."""
     whole = 0.0
@@ -37,7 +37,7 @@ def product(one: np.ndarray, other: np.ndarray, starts: np.ndarray, stops: np.nd
     return whole
 
 
-@compiled(
+@jit(
     f"UniTuple(float64, 3)(float32[::1], float32[::1], float32[::1], {_WHERE}, float64[::1], float64[::1])",
     nogil=True,
     any_order=True,
@@ -70,7 +70,7 @@ def norms_of_change(
     return np.sqrt(whole), np.sqrt(moved), product
 
 
-@compiled(f"void(int32[::1], {_WHERE}, int32[::1], float64[::1], float64[::1])", nogil=True)
+@jit(f"void(int32[::1], {_WHERE}, int32[::1], float64[::1], float64[::1])", nogil=True)
 def inspect(
     entries: np.ndarray,
     starts: np.ndarray,

@@ -9,7 +9,7 @@ from typing import Self
 from torch import Tensor, nn
 
 
-class Reached:
+class ReachedParameters:
     """Hears each gradient that comes to one of the parameters while the context lasts."""
 
     def __init__(self, named: Sequence[tuple[str, nn.Parameter]]) -> None:
@@ -18,7 +18,7 @@ class Reached:
 
     def __enter__(self) -> Self:
         self._hooks = [
-            parameter.register_post_accumulate_grad_hook(self._hear)
+            parameter.register_post_accumulate_grad_hook(self._on_gradient)
             for _, parameter in self._named
             if parameter.requires_grad  # a studio file may have frozen it meanwhile
         ]
@@ -28,9 +28,9 @@ class Reached:
         for hook in self._hooks:
             hook.remove()
 
-    def _hear(self, parameter: Tensor) -> None:
+    def _on_gradient(self, parameter: Tensor) -> None:
         self._heard.add(id(parameter))
 
-    def unused(self) -> tuple[str, ...]:
+    def unused_names(self) -> tuple[str, ...]:
         """Return the names of the parameters that no gradient came to."""
         return tuple(name for name, parameter in self._named if id(parameter) not in self._heard)

@@ -11,7 +11,7 @@ import numpy as np
 from numba import carray, types
 from numba.extending import intrinsic
 
-from gradstudio.core.compiled import compiled
+from gradstudio.core.compiled import jit
 
 # Entries that are read twice while they are in the nearest cache. Only loops over the whole of a slice become vector
 # instructions: with bounds of their own they take eight times as long.
@@ -33,7 +33,7 @@ def pointer_to(kind: Any) -> Any:
 _float32_at, _int32_at = pointer_to(types.float32), pointer_to(types.int32)
 
 
-@compiled("Tuple((float64, int64))(int64[::1], int64[::1], float64, float32[:, ::1])", nogil=True, any_order=True)
+@jit("Tuple((float64, int64))(int64[::1], int64[::1], float64, float32[:, ::1])", nogil=True, any_order=True)
 def measure(addresses: np.ndarray, sizes: np.ndarray, scale: float, layers: np.ndarray) -> tuple[float, int]:
     """Write the L2 norm of each tensor / `scale`, its largest absolute entry / `scale`, and which share of its entries
     is 0, and NaN or Inf, into the rows 0, 3, 4 and 5 (history.LAYER_METRICS). Return the norm of all / `scale`, and how
@@ -71,7 +71,7 @@ def measure(addresses: np.ndarray, sizes: np.ndarray, scale: float, layers: np.n
     return np.sqrt(whole) / scale, broken_in_all
 
 
-@compiled("boolean(int64[::1], int64[::1])", nogil=True)
+@jit("boolean(int64[::1], int64[::1])", nogil=True)
 def all_zero(addresses: np.ndarray, sizes: np.ndarray) -> bool:
     """Return whether every entry of all tensors is 0."""
     for tensor in range(addresses.size):
@@ -84,7 +84,7 @@ def all_zero(addresses: np.ndarray, sizes: np.ndarray) -> bool:
     return True
 
 
-@compiled("void(int64[::1], int64[::1], int64[::1], float32[::1])", nogil=True)
+@jit("void(int64[::1], int64[::1], int64[::1], float32[::1])", nogil=True)
 def copy(addresses: np.ndarray, starts: np.ndarray, sizes: np.ndarray, flat: np.ndarray) -> None:
     """Copy the tensors into a flat one, each to the entries from its start on."""
     for tensor in range(addresses.size):
@@ -95,7 +95,7 @@ def copy(addresses: np.ndarray, starts: np.ndarray, sizes: np.ndarray, flat: np.
                 part[index] = entries[index]
 
 
-@compiled("float64(int64[::1], int64[::1], int64[::1], int64[::1], float32[::1])", nogil=True, any_order=True)
+@jit("float64(int64[::1], int64[::1], int64[::1], int64[::1], float32[::1])", nogil=True, any_order=True)
 def copy_and_norm(
     addresses: np.ndarray, others: np.ndarray, starts: np.ndarray, sizes: np.ndarray, flat: np.ndarray
 ) -> float:
@@ -122,7 +122,7 @@ def copy_and_norm(
     return np.sqrt(whole)
 
 
-@compiled(
+@jit(
     "UniTuple(float64, 3)(float32[::1], int64[::1], int64[::1], int64[::1], int64[::1], float32[:, ::1])",
     nogil=True,
     any_order=True,

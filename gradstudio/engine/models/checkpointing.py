@@ -12,7 +12,7 @@ from gradstudio.engine.models.batch_norms import statistics_kept
 from gradstudio.engine.models.freezing import frozen, is_frozen
 
 
-def checkpointed(part: nn.Module, inputs: Tensor) -> Tensor:
+def run_checkpointed(part: nn.Module, inputs: Tensor) -> Tensor:
     """Return part(inputs), the same numbers with less memory. Nothing in the part may draw random numbers."""
     return checkpoint(part, inputs, use_reentrant=False, preserve_rng_state=False, context_fn=lambda: _contexts(part))
 

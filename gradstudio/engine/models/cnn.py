@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gradstudio.core.experiment import Model
-from gradstudio.engine.models.checkpointing import checkpointed
+from gradstudio.engine.models.checkpointing import run_checkpointed
 from gradstudio.engine.models.mlp import Hidden, Norms
 from gradstudio.engine.shape import Shape
 
@@ -49,7 +49,7 @@ class CNN(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         state = self._image(inputs)
         for layer in self.hidden:
-            state = checkpointed(layer, state) if self.checkpointing and self.training else layer(state)
+            state = run_checkpointed(layer, state) if self.checkpointing and self.training else layer(state)
         outputs = self.head(state.mean((2, 3)))
         if self.each_step:
             return outputs.unflatten(0, inputs.shape[:2])

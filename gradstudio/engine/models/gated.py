@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gradstudio.core.experiment import Model
-from gradstudio.engine.models.checkpointing import checkpointed
+from gradstudio.engine.models.checkpointing import run_checkpointed
 from gradstudio.engine.models.rnn import one_layer, weights_of
 from gradstudio.engine.shape import Shape
 
@@ -35,7 +35,7 @@ class Gated(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         outputs, _ = (
-            checkpointed(self.recurrent, inputs) if self.checkpointing and self.training else self.recurrent(inputs)
+            run_checkpointed(self.recurrent, inputs) if self.checkpointing and self.training else self.recurrent(inputs)
         )
         return self.head(outputs[:, -1] if self.answers == 1 else outputs[:, -self.answers :])
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gradstudio.core.experiment import Model
-from gradstudio.engine.models.checkpointing import checkpointed
+from gradstudio.engine.models.checkpointing import run_checkpointed
 from gradstudio.engine.models.nonlinearities import ACTIVATIONS
 from gradstudio.engine.models.residuals import Residual
 from gradstudio.engine.shape import Shape
@@ -75,7 +75,7 @@ class MLP(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         state = self._flat(inputs)
         for layer in self.hidden:
-            state = checkpointed(layer, state) if self.checkpointing and self.training else layer(state)
+            state = run_checkpointed(layer, state) if self.checkpointing and self.training else layer(state)
         outputs = self.head(state)
         if self.each_step:
             return outputs.unflatten(0, inputs.shape[:2])

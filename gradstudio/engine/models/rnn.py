@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gradstudio.core.experiment import Model
-from gradstudio.engine.models.checkpointing import checkpointed
+from gradstudio.engine.models.checkpointing import run_checkpointed
 from gradstudio.engine.models.mlp import NORMS
 from gradstudio.engine.models.nonlinearities import ACTIVATIONS
 from gradstudio.engine.models.residuals import Residual
@@ -35,7 +35,7 @@ class RNN(nn.Module):
         self.checkpointing = knobs.checkpointing
 
     def forward(self, inputs: Tensor) -> Tensor:
-        outputs, _ = checkpointed(self.rnn, inputs) if self.checkpointing and self.training else self.rnn(inputs)
+        outputs, _ = run_checkpointed(self.rnn, inputs) if self.checkpointing and self.training else self.rnn(inputs)
         return self.head(outputs[:, -1] if self.answers == 1 else outputs[:, -self.answers :])
 
     def sums(self, inputs: Tensor) -> Iterator[tuple[Tensor, Callable[[], Tensor]]]:

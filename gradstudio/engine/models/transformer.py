@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gradstudio.core.experiment import Model
-from gradstudio.engine.models.checkpointing import checkpointed
+from gradstudio.engine.models.checkpointing import run_checkpointed
 from gradstudio.engine.models.nonlinearities import ACTIVATIONS
 from gradstudio.engine.models.parametrization import ratio
 from gradstudio.engine.models.residuals import Residual
@@ -44,7 +44,7 @@ class Transformer(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         state = self.embedding(inputs) + self.positions
         for block in self.blocks:
-            state = checkpointed(block, state) if self.checkpointing and self.training else block(state)
+            state = run_checkpointed(block, state) if self.checkpointing and self.training else block(state)
         return self.head(self.read_out(state))
 
     def read_out(self, state: Tensor) -> Tensor:
@@ -120,9 +120,9 @@ class Attention(nn.Module):
         self.query_norm, self.key_norm = (nn.LayerNorm(size, bias=False) if knobs.qk_norm else None for _ in range(2))
 
     def forward(self, state: Tensor) -> Tensor:
-        return self.output(self.mixed(state))
+        return self.output(self.attend(state))
 
-    def mixed(self, state: Tensor) -> Tensor:
+    def attend(self, state: Tensor) -> Tensor:
         """Return softmax(query key' / sqrt(width of a head)) value, head by head, with the heads side by side again."""
         query, key, value = self.heads_of(state)
         return F.scaled_dot_product_attention(query, key, value, is_causal=self.causal).transpose(1, 2).flatten(2)
@@ -139,7 +139,7 @@ class Attention(nn.Module):
     def sums(self, state: Tensor) -> Iterator[Sum]:
         for part in (self.query, self.key, self.value):
             yield _sum(part, state)
-        yield _sum(self.output, self.mixed(state))
+        yield _sum(self.output, self.attend(state))
 
 
 class Expansion(nn.Module):

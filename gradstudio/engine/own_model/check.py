@@ -28,7 +28,7 @@ from gradstudio.engine.generators import generator
 from gradstudio.engine.models.state import state_kept
 from gradstudio.engine.own_model import trees
 from gradstudio.engine.own_model.line_at_work import LineAtWork, in_words, line_at_work, line_of_fault
-from gradstudio.engine.own_model.program import WENT_ON, told
+from gradstudio.engine.own_model.program import WENT_ON, describe_exception
 from gradstudio.engine.own_model.subject import OwnModel
 from gradstudio.engine.passes.flat import Flat
 
@@ -104,14 +104,14 @@ def fault(experiment: Experiment) -> str:
         line = in_words(line_of_fault(name, found))
         if runtime.out_of_memory(found):
             return f"{name}{line}: its model or a batch does not fit into memory; wanted: less than is free"
-        return f"{name}{line}: {told(found)}"
+        return f"{name}{line}: {describe_exception(found)}"
     return ""
 
 
 def check(file: StudioFile, knobs: Experiment) -> None:
     """Raise KnobError where the file cannot be trained."""
     runtime.prepare(knobs.run.deterministic)
-    with chance.kept("cpu"):
+    with chance.preserve("cpu"):
         torch.manual_seed(knobs.run.seed)
         begun = time.monotonic()
         subject = OwnModel(file, knobs, "cpu")
@@ -125,7 +125,7 @@ def check(file: StudioFile, knobs: Experiment) -> None:
         with state_kept(model):
             loss = subject.compute(model, (batch,), knobs).loss
             loss.backward()
-        chance.put(before, "cpu")
+        chance.restore(before, "cpu")
         _check_that_it_repeats(subject, model, batch, given, loss.detach(), knobs)
     subject.program.leave_torch_as_it_was()
 
@@ -159,7 +159,7 @@ def _check_that_it_begins_alike(subject: OwnModel, model: nn.Module, batch: Any,
     """Raise StudioFileError where the file, run once more from the same seed, makes another model or batch: a branch
     and the program of the run would have that other one."""
     program = subject.program
-    with chance.kept("cpu"):
+    with chance.preserve("cpu"):
         torch.manual_seed(knobs.run.seed)
         again = OwnModel(program.file, knobs, "cpu")
         other = again.build(knobs)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from gradstudio.core.experiment import Problem
 from gradstudio.core.knobs import KnobError
-from gradstudio.engine.devices import placed
+from gradstudio.engine.devices import to_device
 from gradstudio.engine.generators import generator
 from gradstudio.engine.own_model import trees
 from gradstudio.engine.own_model.program import Program
@@ -42,18 +42,18 @@ class OwnData:
         return self.next_batches(model, count)[-1]
 
     def next_batches(self, model: nn.Module, count: int) -> list[OwnBatch]:
-        return [self._noisy(self._drawn(self.order_generator)) for _ in range(count)]
+        return [self._noisy(self._draw(self.order_generator)) for _ in range(count)]
 
     def example(self) -> OwnBatch:
         """Return a batch without noise that training does not see, the same one at every call."""
-        return self._drawn(generator(self.seed, "test"))
+        return self._draw(generator(self.seed, "test"))
 
     def outlier(self, batch: OwnBatch, scale: float) -> OwnBatch:
         """Return the batch with Gaussian noise of deviation `scale` in place of its first tensor."""
 
         def noise(inputs: Tensor) -> Tensor:
             drawn = torch.randn(inputs.shape, generator=self.outlier_generator)
-            return (placed(drawn, self.device) * scale).requires_grad_(inputs.requires_grad)
+            return (to_device(drawn, self.device) * scale).requires_grad_(inputs.requires_grad)
 
         return OwnBatch(trees.first_changed(batch.tree, noise))
 
@@ -74,9 +74,9 @@ class OwnData:
                     f"which is {dtype} here and no float32; allowed: 0"
                 )
 
-    def _drawn(self, source: torch.Generator) -> OwnBatch:
+    def _draw(self, source: torch.Generator) -> OwnBatch:
         tree = self._program.batch(self.problem.batch_size, source)
-        return OwnBatch(trees.mapped(tree, lambda tensor: placed(tensor, self.device)))
+        return OwnBatch(trees.map_tensors(tree, lambda tensor: to_device(tensor, self.device)))
 
     def _noisy(self, batch: OwnBatch) -> OwnBatch:
         if self.problem.noise == 0:
@@ -84,6 +84,6 @@ class OwnData:
 
         def noisy(inputs: Tensor) -> Tensor:
             noise = torch.randn(inputs.shape, generator=self.noise_generator)
-            return inputs + placed(noise, self.device) * self.problem.noise
+            return inputs + to_device(noise, self.device) * self.problem.noise
 
         return OwnBatch(trees.first_changed(batch.tree, noisy))

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from gradstudio.core import trust
 from gradstudio.core.knobs import Value
 from gradstudio.core.studio_file import MODULE, StudioFile, StudioFileError
-from gradstudio.core.text import first_line, one_line, shortened
+from gradstudio.core.text import first_line, one_line, shorten
 from gradstudio.engine import runtime
 from gradstudio.engine.own_model import shared_memory, shared_state, torch_itself, trees
 from gradstudio.engine.own_model.line_at_work import in_words, line_of_fault
@@ -35,7 +35,7 @@ class Program:
     def __init__(self, file: StudioFile, values: Mapping[str, Value]) -> None:
         """Run the text; StudioFileError where nobody has agreed to that, or where it fails. `values` are those of its
         knobs that differ from their defaults."""
-        if not trust.agreed(file.sha256, *file.hashes(values)):
+        if not trust.is_trusted(file.sha256, *file.hashes(values)):
             raise StudioFileError(
                 f"{file.name} was never agreed to (SHA-256 {file.sha256[:16]}…); read it, then run it with --trust"
             )
@@ -46,7 +46,7 @@ class Program:
         os.environ.setdefault("MPLBACKEND", "agg")  # a plot opens no window here, where only the main thread may
         # where torch.jit.script and inspect look for the text of a function; without a time they read no file
         linecache.cache[file.name] = (len(file.text), None, list(io.StringIO(file.text, newline=None)), file.name)
-        self._guarded("", lambda: exec(compile(file.text, file.name, "exec", dont_inherit=True), vars(module)))
+        self._guard("", lambda: exec(compile(file.text, file.name, "exec", dont_inherit=True), vars(module)))
         self.leave_torch_as_it_was()
 
     def model(self) -> nn.Module:
@@ -64,7 +64,7 @@ class Program:
         for name, buffer in model.named_buffers():
             if buffer.layout != torch.strided or buffer.is_nested:
                 raise self.error(f"{name} is a sparse or nested buffer; wanted: a dense tensor", "build_model")
-        if both := shared_memory.shared(model, vars(self._module)):
+        if both := shared_memory.find_shared(model, vars(self._module)):
             raise self.error(f"{both} share their memory; wanted: .clone(), or one parameter in both", "build_model")
         return model
 
@@ -117,9 +117,9 @@ class Program:
         found = getattr(self._module, function, None)
         if not callable(found):
             raise self.error(f"{function} is no function once the file has run")
-        return self._guarded(function, lambda: found(*given, **values))
+        return self._guard(function, lambda: found(*given, **values))
 
-    def _guarded(self, function: str, work: Callable[[], Any]) -> Any:
+    def _guard(self, function: str, work: Callable[[], Any]) -> Any:
         """Return what the file's own code returns. What it raises becomes a StudioFileError, but for memory that is
         used up and a person who interrupts. StudioFileError where it changes what others share with it."""
         sys.modules[MODULE] = self._module  # dataclasses, pickle and the like look a class's module up by its name
@@ -131,7 +131,7 @@ class Program:
         except BaseException as fault:
             if runtime.out_of_memory(fault):
                 raise
-            raise StudioFileError(_raised(self.file.name, function, fault)) from fault
+            raise StudioFileError(_describe_raise(self.file.name, function, fault)) from fault
         finally:
             if os.getpid() != self._process:
                 _end(WENT_ON)  # a process that the file forked off and let go on: it would train too, and fork again
@@ -142,13 +142,13 @@ class Program:
         return found
 
 
-def told(fault: BaseException) -> str:
+def describe_exception(fault: BaseException) -> str:
     """Return the kind of an exception and its first line; a file may have made one that cannot tell itself."""
-    kind, text = shortened(one_line(type(fault).__name__), _LONGEST), first_line(fault, _LONGEST)
+    kind, text = shorten(one_line(type(fault).__name__), _LONGEST), first_line(fault, _LONGEST)
     return f"{kind}: {text}" if text else kind
 
 
-def _raised(name: str, function: str, fault: BaseException) -> str:
+def _describe_raise(name: str, function: str, fault: BaseException) -> str:
     """Return what code of a file raised, in one line."""
     line = in_words(line_of_fault(name, fault))
     where = f" in {function}" if function else ""
@@ -156,7 +156,7 @@ def _raised(name: str, function: str, fault: BaseException) -> str:
         return f"{name}{line}: it ends the program{where}; wanted: a file that returns"
     if isinstance(fault, ModuleNotFoundError):
         return f"{name}{line}: {first_line(fault, _LONGEST)}; wanted: only what is installed beside GradStudio"
-    kind, _, text = told(fault).partition(": ")
+    kind, _, text = describe_exception(fault).partition(": ")
     return f"{name}{line}: {kind}{where}{f': {text}' if text else ''}"
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from gradstudio.core.text import plural
 from gradstudio.engine.torch_internals.autograd_nodes import version_of
-from gradstudio.engine.torch_internals.module_tables import buffers, registered
+from gradstudio.engine.torch_internals.module_tables import buffers, own_tables
 
 _WANTED = "wanted: the parameters that build_model made, changed in place under torch.no_grad()"
 
@@ -33,7 +33,7 @@ class Structure:
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
-        named = _trained(model)
+        named = _trained_parameters(model)
         self._trained = [weight for _, weight in named]
         self._built = {id(weight): name for name, weight in named}
         self._buffers = _buffers_of(model)
@@ -43,7 +43,7 @@ class Structure:
     def _remember(self) -> None:
         """Keep what each module holds, so that a look at every pass costs little beside the pass."""
         modules = list(nn.Module.modules(self._model))
-        self._held = [(table, tuple(table.values())) for module in modules for table in registered(module)]
+        self._held = [(table, tuple(table.values())) for module in modules for table in own_tables(module)]
         self._weights = list(nn.Module.parameters(self._model))
         self._require = [weight.requires_grad for weight in self._weights]
         self._others = [weight for weight in self._weights if id(weight) not in self._built]  # that are not trained
@@ -55,7 +55,7 @@ class Structure:
         version = -1 if first is None else version_of(first)
         return Places(list(map(Tensor.data_ptr, self._trained)), gradients, version)
 
-    def changed(self, before: Places) -> str:
+    def describe_changes(self, before: Places) -> str:
         """Return what became of the parameters, their memory or their gradients since `before`, or of the buffers and
         what is not trained, which a rewind brings back one by one, in words; "" while all are those that were built."""
         after = self.places()
@@ -72,7 +72,7 @@ class Structure:
             return told
         if self._require == [weight.requires_grad for weight in self._weights] and all(map(_holds, self._held)):
             return ""
-        now = _trained(self._model)
+        now = _trained_parameters(self._model)
         ids, names = {id(weight) for _, weight in now}, set(self._built.values())
         new = next((name for name, weight in now if id(weight) not in self._built), "")
         if new in names:
@@ -112,7 +112,7 @@ def _in_words(shape: torch.Size, dtype: torch.dtype) -> str:
     return f"{str(dtype).removeprefix('torch.')} of shape {tuple(shape)}"
 
 
-def _trained(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
+def _trained_parameters(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
     return [(name, weight) for name, weight in nn.Module.named_parameters(model) if weight.requires_grad]
 
 

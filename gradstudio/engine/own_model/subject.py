@@ -25,7 +25,7 @@ from gradstudio.engine.own_model.structure import Structure
 from gradstudio.engine.runtime import out_of_memory
 from gradstudio.engine.step import precision
 from gradstudio.engine.step.testing import NOT_TESTED, OnTestSet
-from gradstudio.engine.subject import Computed
+from gradstudio.engine.subject import BatchLoss
 
 _NORMS = (
     nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm, nn.InstanceNorm1d, nn.InstanceNorm2d,
@@ -68,14 +68,14 @@ class OwnModel:
             for name, weight in self.parameters(model)
         )
 
-    def compute(self, model: nn.Module, batch: Any, knobs: Experiment) -> Computed:
+    def compute(self, model: nn.Module, batch: Any, knobs: Experiment) -> BatchLoss:
         (tree,), before = batch, self._structure.places()
         with precision.autocast(knobs.precision, self.device):
             loss = self.program.loss(model, tree).float()
-        if changed := self._structure.changed(before):
+        if changed := self._structure.describe_changes(before):
             raise self.program.error(changed, "compute_loss")
         unknown = loss.detach().new_tensor(math.nan)
-        return Computed(loss, lambda: (unknown, torch.zeros_like(unknown)))
+        return BatchLoss(loss, lambda: (unknown, torch.zeros_like(unknown)))
 
     def shares(self, batches: Sequence[Any]) -> Tensor | None:
         return None  # its loss is its own
@@ -87,8 +87,10 @@ class OwnModel:
         self.program.leave_torch_as_it_was()
 
     def check(self, model: nn.Module, knobs: Experiment) -> None:
-        with chance.kept(self.device):
-            chance.put(self._chance, self.device)  # what the file makes at its first call is the same at every start
+        with chance.preserve(self.device):
+            chance.restore(
+                self._chance, self.device
+            )  # what the file makes at its first call is the same at every start
             batch = self.task.example()
             self.task.check_noise(knobs.problem, batch)
             reason = self._fault(model, batch, knobs)
@@ -124,7 +126,7 @@ class OwnModel:
             return str(fault)
         return ""
 
-    def kept(self, model: nn.Module, knobs: Experiment) -> int:
+    def saved_bytes(self, model: nn.Module, knobs: Experiment) -> int:
         return 0
 
     def activations(self, model: nn.Module, batch: Any, knobs: Experiment) -> tuple[Activation, ...]:
@@ -134,20 +136,20 @@ class OwnModel:
         return NOT_TESTED
 
     def plain_loss(self, model: nn.Module, batch: Any, knobs: Experiment, place: Callable[[Tensor], Tensor]) -> Tensor:
-        with chance.kept(self.device):
-            return self.program.loss(model, trees.mapped(batch.tree, place))
+        with chance.preserve(self.device):
+            return self.program.loss(model, trees.map_tensors(batch.tree, place))
 
     @contextmanager
     def chance(self) -> Iterator[None]:
-        with chance.kept(self.device):
-            chance.put(self._chance, self.device)
+        with chance.preserve(self.device):
+            chance.restore(self._chance, self.device)
             try:
                 yield
             finally:
                 self._chance = chance.states(self.device)
 
     def no_chance(self) -> AbstractContextManager[None]:
-        return chance.kept(self.device)
+        return chance.preserve(self.device)
 
     def chance_state(self) -> list[Tensor]:
         return list(self._chance)

@@ -153,7 +153,7 @@ def _acts(part: Any) -> bool:
     return callable(part) or hasattr(part, "__get__")
 
 
-def _wrapped(part: Any) -> list[Any]:
+def _unwrap(part: Any) -> list[Any]:
     """Return a function that is written in Python, and those that it wraps, from without; [] for anything else."""
     found: list[Any] = []
     while part is not None and len(found) < _MOST_WRAPPERS:
@@ -167,18 +167,18 @@ def _wrapped(part: Any) -> list[Any]:
 
 def _is_made_by_torch(found: Any, part: Any) -> bool:
     """Return whether a function was made by code of torch, around `part` or anew."""
-    functions = _wrapped(found)
+    functions = _unwrap(found)
     if not functions:
         return False
     inner, code = getattr(functions[0], "__wrapped__", part), functions[0].__code__
-    if inner is not part and not set(functions[1:]) & set(_wrapped(part)):
+    if inner is not part and not set(functions[1:]) & set(_unwrap(part)):
         return False
     return code.co_filename.startswith(_FOLDER) and bool(code.co_flags & inspect.CO_NESTED)
 
 
 def _is_a_packages(part: Any) -> bool:
     """Return whether a part comes from a package beside torch. The code of a studio file has no folder."""
-    if functions := _wrapped(part):
+    if functions := _unwrap(part):
         file = functions[0].__code__.co_filename
         return os.path.isabs(file) and not file.startswith(_FOLDER)
     home = getattr(part, "__module__", None)

@@ -16,17 +16,17 @@ _PLAIN = (bool, int, float, str, type(None))
 _DICTS, _LISTS = (dict, OrderedDict, defaultdict), (list, tuple, torch.Size)
 
 
-def mapped(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
+def map_tensors(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
     """Return a tree with every tensor changed, in order."""
     if isinstance(tree, Tensor):
         return change(tree)
     if isinstance(tree, dict):
         kind = dict if isinstance(tree, defaultdict) else type(tree)
-        return kind((name, mapped(branch, change)) for name, branch in tree.items())
+        return kind((name, map_tensors(branch, change)) for name, branch in tree.items())
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        return type(tree)(*(mapped(branch, change) for branch in tree))
+        return type(tree)(*(map_tensors(branch, change) for branch in tree))
     if isinstance(tree, (tuple, list)):
-        return type(tree)(mapped(branch, change) for branch in tree)
+        return type(tree)(map_tensors(branch, change) for branch in tree)
     return tree
 
 
@@ -44,7 +44,7 @@ def first_changed(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
         first, changed = not changed, True
         return change(tensor) if first else tensor
 
-    return mapped(tree, once)
+    return map_tensors(tree, once)
 
 
 def fault(tree: Any) -> str:

@@ -48,7 +48,7 @@ def on_cuda(function: Callable[[], Results]) -> tuple[Results, Callable[[], None
     return results, graph.replay
 
 
-def _captured(capture: Capture, once: Callable[[], Results]) -> tuple[Results, Callable[[], None]]:
+def _capture(capture: Capture, once: Callable[[], Results]) -> tuple[Results, Callable[[], None]]:
     try:
         return capture(once)
     except RuntimeError as fault:
@@ -73,12 +73,12 @@ class Graph:
         self._inputs = [tensor.clone() for tensor in inputs]
         before = [tensor.clone() for tensor in state]
 
-        def differentiated(*given: Tensor) -> tuple[Sequence[Tensor], Sequence[Tensor | None]]:
+        def differentiate(*given: Tensor) -> tuple[Sequence[Tensor], Sequence[Tensor | None]]:
             results = compute(*given)
             return results, torch.autograd.grad(results[0], parameters, allow_unused=True)
 
         def once() -> Results:
-            results, found = differentiated(*self._inputs)
+            results, found = differentiate(*self._inputs)
             pairs = list(zip(grads, found, strict=True))
             tensor_lists.copy_(
                 [target for target, grad in pairs if grad is not None], [grad for grad in found if grad is not None]
@@ -89,8 +89,8 @@ class Graph:
 
         try:
             with torch.cuda.device_of(self._inputs[0]):
-                self.results, self._again = _captured(capture, once)
-                hold_against_autograd(self, differentiated, inputs, grads, state, before)
+                self.results, self._again = _capture(capture, once)
+                hold_against_autograd(self, differentiate, inputs, grads, state, before)
         except BaseException:
             restore(state, before)
             raise

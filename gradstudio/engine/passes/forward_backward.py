@@ -35,7 +35,7 @@ class Passes:
         self._flat, self._state = flat, state
         self._fresh = flat.new()
         self._fresh_grads = flat.layout.views(self._fresh, flat.parameters)
-        self._wanted = recorded and recording_switch.wanted()
+        self._wanted = recorded and recording_switch.is_enabled()
         self.watched = False  # whether each pass goes through autograd, for somebody who watches its operations
         # By kind: number of passes that were made, or the recording, or None if there can be none.
         self._known: dict[Hashable, int | Recording | Graph | None] = {}
@@ -45,7 +45,7 @@ class Passes:
         self._known.clear()
 
     @contextmanager
-    def unrecorded(self) -> Iterator[None]:
+    def without_recording(self) -> Iterator[None]:
         """Send every pass in this context through autograd."""
         self.watched = True
         try:

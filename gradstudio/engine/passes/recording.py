@@ -17,7 +17,15 @@ import torch
 from torch import Tensor
 
 from gradstudio.engine.passes.flat import ALIGNED
-from gradstudio.engine.passes.watching import Call, Unrecordable, Watch, called, storage_of, with_each, writing_form
+from gradstudio.engine.passes.watching import (
+    Call,
+    Unrecordable,
+    Watch,
+    fast_function,
+    storage_of,
+    with_each,
+    writing_form,
+)
 from gradstudio.engine.torch_internals import seen_operations
 
 COPIED = 1 << 16  # bytes; a larger result is taken over where it lies, as copying it would take longer
@@ -32,15 +40,15 @@ _EMPTY = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_stride
 Standing = tuple[Tensor, tuple[Sequence[int], Sequence[int], int] | None]
 
 
-def _copied(inputs: Tensor, place: Tensor) -> partial[Any]:
+def _copy(inputs: Tensor, place: Tensor) -> partial[Any]:
     return partial(Tensor.copy_, place, inputs)
 
 
 # Operations that torch does by another one, which can write to a given place.
 _SAME: dict[str, Callable[[Tensor, Tensor], partial[Any]]] = {
     "relu": lambda inputs, place: partial(torch.clamp_min, inputs, 0, out=place),
-    "clone": _copied,
-    "_to_copy": _copied,
+    "clone": _copy,
+    "_to_copy": _copy,
 }
 
 Results = tuple[Tensor, ...]
@@ -63,15 +71,15 @@ class Recording:
         self._inputs = [tensor.clone() for tensor in inputs]
         before = [tensor.clone() for tensor in state]
 
-        def differentiated(*given: Tensor) -> tuple[Sequence[Tensor], Sequence[Tensor | None]]:
+        def differentiate(*given: Tensor) -> tuple[Sequence[Tensor], Sequence[Tensor | None]]:
             results = compute(*given)
             return results, torch.autograd.grad(results[0], parameters, allow_unused=True)
 
         try:
             with Watch() as watch:
-                results, found = differentiated(*self._inputs)
+                results, found = differentiate(*self._inputs)
             self._place(watch.calls, results, found, grads)
-            hold_against_autograd(self, differentiated, inputs, grads, state, before)
+            hold_against_autograd(self, differentiate, inputs, grads, state, before)
         except BaseException:
             restore(state, before)
             raise
@@ -88,8 +96,8 @@ class Recording:
         ]
         places.settle([*results, *(grad for grad, _ in copied)])
         self.results = tuple(places.of(result) for result in results)
-        self.operations = [repeated for number, call in enumerate(calls) for repeated in places.repeated(number, call)]
-        self.operations += [_copied(places.of(grad), target) for grad, target in copied]
+        self.operations = [repeated for number, call in enumerate(calls) for repeated in places.repeat(number, call)]
+        self.operations += [_copy(places.of(grad), target) for grad, target in copied]
         missing = [target for grad, target in zip(found, grads, strict=True) if grad is None]
         self.operations += [partial(Tensor.zero_, target) for target in missing]
         for standing in places.taken_over.values():
@@ -105,7 +113,7 @@ class Recording:
             operation()
 
 
-class Repeated(Protocol):
+class RepeatablePass(Protocol):
     """A pass that can be repeated on other inputs."""
 
     @property
@@ -115,7 +123,7 @@ class Repeated(Protocol):
 
 
 def hold_against_autograd(
-    again: Repeated, differentiated: Callable[..., tuple[Sequence[Tensor], Sequence[Tensor | None]]],
+    again: RepeatablePass, differentiated: Callable[..., tuple[Sequence[Tensor], Sequence[Tensor | None]]],
     inputs: Sequence[Tensor],
     grads: Sequence[Tensor], state: Sequence[Tensor], before: Sequence[Tensor],
 ) -> None:  # fmt: skip
@@ -154,7 +162,7 @@ class _Places:
         self._ending: dict[int, list[int]] = defaultdict(list)  # by call: those that it is the last to use
         found_there, written = set(), set()
         for number, call in enumerate(calls):
-            written |= {storage_of(tensor) for tensor in call.written}
+            written |= {storage_of(tensor) for tensor in call.written_tensors}
             found_there |= {key for key in call.taken_in if key not in self._makers}
             for key, result in zip(call.made_in, call.results, strict=True):
                 if key not in found_there and key not in self._makers:
@@ -219,7 +227,7 @@ class _Places:
             self._moved[described] = self._at_its_place(tensor)
         return self._moved[described]
 
-    def repeated(self, number: int, call: Call) -> Iterator[partial[Any]]:
+    def repeat(self, number: int, call: Call) -> Iterator[partial[Any]]:
         """Yield the operations that repeat the call of that number, and free what was taken over and has no later
         use."""
         again = self._again(call)
@@ -237,13 +245,15 @@ class _Places:
             return None  # a view of a tensor that has its place, or a constant
         args, kwargs = with_each((call.args, call.kwargs), self.of)
         if declared.is_mutable:
-            return partial(called(call.function), *args, **kwargs)
+            return partial(fast_function(call.function), *args, **kwargs)
         places = [self.of(result) for result in call.results]
         if call.name in _SAME:
             return _SAME[call.name](args[0], places[0])
         if not _writes(call):
             standing = [self.taken_over.get(key) for key in call.made_in]
-            return partial(_keeping(called(call.function), list(zip(places, standing, strict=True))), *args, **kwargs)
+            return partial(
+                _placing(fast_function(call.function), list(zip(places, standing, strict=True))), *args, **kwargs
+            )
         writing, names = writing_form(call.function)
         assert writing is not None
         return partial(writing, *args, **(kwargs | dict(zip(names, places, strict=True))))
@@ -268,11 +278,11 @@ class _Places:
         return torch.empty(0, dtype=tensor.dtype).set_(storage, offset, tensor.size(), tensor.stride())
 
 
-def _keeping(function: Callable[..., Any], places: list[tuple[Tensor, list[Standing] | None]]) -> Callable[..., None]:
+def _placing(function: Callable[..., Any], places: list[tuple[Tensor, list[Standing] | None]]) -> Callable[..., None]:
     """Wrap an operation that cannot write to given places: each result is copied to its place, or taken over by the
     tensors that stand for it."""
 
-    def kept(*args: Any, **kwargs: Any) -> None:
+    def run_and_place(*args: Any, **kwargs: Any) -> None:
         results = function(*args, **kwargs)
         results = [results] if isinstance(results, Tensor) else [result for result in results if result is not None]
         if len(results) != len(places):
@@ -284,7 +294,7 @@ def _keeping(function: Callable[..., Any], places: list[tuple[Tensor, list[Stand
             for tensor, lies in standing:
                 tensor.data = result if lies is None else result.as_strided(*lies)
 
-    return kept
+    return run_and_place
 
 
 _NOTHING = {dtype: torch.empty(0, dtype=dtype) for dtype in (torch.float32, torch.bfloat16, torch.float16)}

@@ -74,21 +74,21 @@ class Call:
     def name(self) -> str:
         return self.declared.name
 
-    def given(self, name: str) -> Any:
+    def argument(self, name: str) -> Any:
         """Return the value of an argument: its default if it was not given, None if there is no such argument."""
         for position, argument in enumerate(seen_operations.schema(self.function).arguments):
             if argument.name == name:
-                return self._given(position, name, argument.default_value)
+                return self._argument(position, name, argument.default_value)
         return None
 
-    def _given(self, position: int, name: str, default: Any) -> Any:
+    def _argument(self, position: int, name: str, default: Any) -> Any:
         return self.args[position] if position < len(self.args) else self.kwargs.get(name, default)
 
     @property
-    def written(self) -> Iterator[Tensor]:
+    def written_tensors(self) -> Iterator[Tensor]:
         """Every tensor in the arguments that the operation changes."""
         for argument in self.declared.changes:
-            yield from tensors_in(self._given(*argument))
+            yield from tensors_in(self._argument(*argument))
 
 
 class SeesOperations:
@@ -133,7 +133,7 @@ class Watch(SeesOperations):
 
     def _check(self, call: Call) -> None:
         declared = call.declared
-        draws = declared.draws and call.given("dropout_p") != 0
+        draws = declared.draws and call.argument("dropout_p") != 0
         shaped_by_data = declared.has_shape_of_data and (
             call.name != "index" or any(index.dtype in (torch.bool, torch.uint8) for index in call.taken[1:])
         )
@@ -167,11 +167,11 @@ def writing_form(function: Any) -> tuple[Callable[..., Any] | None, list[str]]:
             and others == [each for each in wanted if each in others]
             and not lacking - known
         ):
-            return (None, []) if declaration(function).name in _RESIZING else (called(form), outs)
+            return (None, []) if declaration(function).name in _RESIZING else (fast_function(form), outs)
     return None, []
 
 
-def called(function: Any) -> Callable[..., Any]:
+def fast_function(function: Any) -> Callable[..., Any]:
     """Return what repeats an operation in the least time: torch reads the arguments of its own functions for Python in
     half the time that those of an operation from torch.ops take."""
     name = declaration(function).name

@@ -70,10 +70,10 @@ class _Plane:
         self._weights = trainer.flat.weights.data.clone()
         self._batches = batches_to_come(trainer)
         self._chance = trainer.subject.chance_state()
-        previous = self._moved(trainer.before, back=True) if trainer.moved else None
+        previous = self._displacement(trainer.before, back=True) if trainer.moved else None
         check(next(trainer.steps()))
         self._after = trainer.flat.weights.data.clone()
-        update = self._moved(self._after)
+        update = self._displacement(self._after)
         gradient = self._gradient()
         self.unit, self.grad_norm = float(update.norm()), float(gradient.norm())
         if not math.isfinite(self.grad_norm):
@@ -125,7 +125,7 @@ class _Plane:
             except KnobError:
                 return ()
             end = self._trainer.flat.weights.data.clone()
-            update = self._moved(end)
+            update = self._displacement(end)
             found.append(Landing(max_norm, *self._place(update), float(update.norm()) / self.unit, self._loss(end)))
         return tuple(found)
 
@@ -191,7 +191,7 @@ class _Plane:
     def _place(self, update: Tensor) -> tuple[float, float]:
         return float(update.dot(self._ahead)) / self.unit, float(update.dot(self._aside)) / self.unit
 
-    def _moved(self, weights: Tensor, *, back: bool = False) -> Tensor:
+    def _displacement(self, weights: Tensor, *, back: bool = False) -> Tensor:
         """Return the way from the weights before the step to others, or back from them: float64, on the CPU."""
         moved = weights.to("cpu", torch.float64) - self._weights.to("cpu", torch.float64)
         return -moved if back else moved

@@ -25,7 +25,7 @@ def measure(trainer: Trainer, gradient: Tensor) -> ClippedGradient:
     named = [(name, Parameter(parameter.detach().clone())) for name, parameter in trainer.flat.named]
     flat = Flat(named)
     before = gradient.detach().to("cpu", torch.float64).numpy()
-    ranks = told(len(before))
+    ranks = shown_ranks(len(before))
     places = np.argsort(-np.abs(before), kind="stable")[[rank - 1 for rank in ranks]]
     cuts = {}
     for kind in CLIPPED_BY:
@@ -41,7 +41,7 @@ def measure(trainer: Trainer, gradient: Tensor) -> ClippedGradient:
     )  # fmt: skip
 
 
-def told(size: int) -> tuple[int, ...]:
+def shown_ranks(size: int) -> tuple[int, ...]:
     """Return the ranks of the entries that are told, among so many: 1, 2, 3, 5, 10, 20, ... and the last one."""
     found = [rank * 10**power for power in range(len(str(size))) for rank in RANKS]
     return (*(rank for rank in found if rank < size), size)

@@ -73,12 +73,12 @@ def as_stepped(product: Product, divisor: Tensor | None, decay: float) -> Produc
     """Return the product with P^-1/2 (H + decay) P^-1/2: symmetric, with the eigenvalues of P^-1 (H + decay)."""
     root = None if divisor is None else divisor.rsqrt()
 
-    def stepped(vector: Tensor) -> Tensor:
+    def product_as_stepped(vector: Tensor) -> Tensor:
         inner = vector if root is None else root * vector
         outer = product(inner) + decay * inner
         return outer if root is None else root * outer
 
-    return stepped
+    return product_as_stepped
 
 
 def largest(product: Product, start: Tensor, most: int, least: int = 1, seconds: float = SECONDS) -> Found:

@@ -67,7 +67,7 @@ class Standin:
 
     def gradient(self, batch: Any) -> Tensor:
         """Return the gradient of a batch, (parameters,)."""
-        return _joined(
+        return _concatenate(
             torch.autograd.grad(self.loss(batch), self.parameters, materialize_grads=True, allow_unused=True)
         )
 
@@ -77,7 +77,7 @@ class Standin:
         first = torch.autograd.grad(
             self.loss(batch), self.parameters, create_graph=True, materialize_grads=True, allow_unused=True
         )
-        gradient = _joined(first)
+        gradient = _concatenate(first)
         if not gradient.requires_grad:
             return gradient, torch.zeros_like
 
@@ -90,14 +90,14 @@ class Standin:
                 materialize_grads=True,
                 allow_unused=True,
             )
-            return _joined(second)
+            return _concatenate(second)
 
         return gradient.detach(), product
 
     @property
     def weights(self) -> Tensor:
         """The weights, (parameters,)."""
-        return _joined(tuple(parameter.detach() for parameter in self.parameters))
+        return _concatenate(tuple(parameter.detach() for parameter in self.parameters))
 
 
 class _TwiceDifferentiable(TorchFunctionMode):
@@ -156,5 +156,5 @@ def _apart(task: Any, other: Callable[[torch.Generator], torch.Generator]) -> An
     return own
 
 
-def _joined(parts: tuple[Tensor, ...]) -> Tensor:
+def _concatenate(parts: tuple[Tensor, ...]) -> Tensor:
     return torch.cat([part.to_dense().flatten() for part in parts])  # that of an embedding may be sparse

@@ -51,13 +51,13 @@ def _listen(part: nn.Module, states: list[Tensor]) -> None:
     if isinstance(part, RecurrentStack):
         activation, depth, through = part.activation, part.depth, part.through
 
-        def heard(total: Tensor) -> Tensor:
+        def on_gradient(total: Tensor) -> Tensor:
             state = activation(total)
             states.append(state)
             return state
 
         def last_only(layer: int, inputs: Tensor) -> Tensor:
-            part.activation = heard if layer == depth - 1 else activation  # pyright: ignore[reportAttributeAccessIssue]
+            part.activation = on_gradient if layer == depth - 1 else activation  # pyright: ignore[reportAttributeAccessIssue]
             return through(layer, inputs)
 
         part.through = last_only  # pyright: ignore[reportAttributeAccessIssue]

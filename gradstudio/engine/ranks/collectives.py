@@ -37,7 +37,7 @@ def open_device(device: str) -> None:
         torch.zeros(1, device=device)
         _finish(device)
     except Exception as fault:
-        raise KnobError(f"{device} cannot be used: {_told(fault)}; {_INSTEAD}") from None
+        raise KnobError(f"{device} cannot be used: {_in_one_line(fault)}; {_INSTEAD}") from None
 
 
 def meet(store: Store, rank: int, world: int) -> None:
@@ -55,7 +55,7 @@ def group_of_devices(backend: str, device: str) -> ProcessGroup | None:
         dist.all_reduce(torch.ones(1, device=device), group=group)  # NCCL connects in its first call
         _finish(device)
     except Exception as fault:  # of CUDA, NCCL or torch, each of which raises its own
-        raise KnobError(not_started(device, _told(fault))) from None
+        raise KnobError(not_started(device, _in_one_line(fault))) from None
     assert isinstance(group, ProcessGroup), "every rank is in it"
     return group
 
@@ -111,7 +111,7 @@ def _on_gpu(device: str) -> bool:
     return device.startswith("cuda")
 
 
-def _told(fault: Exception) -> str:
+def _in_one_line(fault: Exception) -> str:
     """Return what an exception says, in one line. NCCL ends with what is the matter, after lines on where."""
     lines = [line.strip() for line in str(fault).splitlines() if line.strip()]
     return lines[-1].rstrip(".")[:200] if lines else type(fault).__name__

@@ -24,7 +24,7 @@ from gradstudio.core.experiment import Experiment
 from gradstudio.core.knobs import KnobError
 from gradstudio.core.rank_placement import Placement
 from gradstudio.core.ranks_allowed import RankFailure
-from gradstudio.core.text import listed, signal_name
+from gradstudio.core.text import join_with_and, signal_name
 from gradstudio.engine.ranks import rank_process
 
 START = 180.0  # seconds in which torch has to be imported and the ranks have to meet
@@ -38,7 +38,7 @@ _UNKNOWN = 255  # exit code of a process whose server has ended, and so cannot t
 PRELOADED = ["gradstudio.engine.ranks.warm"]
 
 
-class Stopped(Exception):
+class CrewStopped(Exception):
     """The run was stopped while a step took too long. The ranks are ended."""
 
 
@@ -99,7 +99,7 @@ class Crew:
                 try:
                     self._pipes[rank].send((word, what))
                 except OSError:
-                    raise self._lost(rank) from None
+                    raise self._describe_loss(rank) from None
             return self._gather(ranks)
         except KnobError:
             raise
@@ -119,9 +119,9 @@ class Crew:
                     if refused:
                         continue
                     if not (rank in waiting and self._pipes[rank].poll()):
-                        raise self._lost(rank)
+                        raise self._describe_loss(rank)
                 if rank in waiting:
-                    word, answers[rank] = self._received(rank)
+                    word, answers[rank] = self._receive(rank)
                     waiting.discard(rank)
                     latest = time.monotonic()
                     refused = answers[rank] if word == "refused" else refused
@@ -136,21 +136,21 @@ class Crew:
                 self._check_hearts(hearts, now)
                 halted = halted or (now if self.stopped() else 0.0)
                 if halted and now > halted + STOPPING:
-                    raise Stopped
+                    raise CrewStopped
         if refused:
             raise KnobError(refused)
         return [answers[rank] for rank in sorted(answers)]
 
-    def _received(self, rank: int) -> tuple[str, Any]:
+    def _receive(self, rank: int) -> tuple[str, Any]:
         try:
             word, answer = self._pipes[rank].recv()
         except (EOFError, OSError):
-            raise self._lost(rank) from None
+            raise self._describe_loss(rank) from None
         if word == "failed":
-            raise self._lost(rank, answer)
+            raise self._describe_loss(rank, answer)
         return word, answer
 
-    def _lost(self, rank: int, why: str = "") -> RankFailure:
+    def _describe_loss(self, rank: int, why: str = "") -> RankFailure:
         """Return what to say of a rank that ended or failed. Where another one has ended, that one is to blame."""
         end = time.monotonic() + GOING
         unknown: list[int] = []
@@ -170,7 +170,7 @@ class Crew:
         return RankFailure(f"Rank {rank} of {self.size} failed in step {self.step:,}: {why or 'it does not answer'}.")
 
     def _ended_in_step(self, rank: int, code: int) -> RankFailure:
-        return RankFailure(f"Rank {rank} of {self.size} ended in step {self.step:,}: {_ended(code)}.")
+        return RankFailure(f"Rank {rank} of {self.size} ended in step {self.step:,}: {_describe_exit(code)}.")
 
     def _check_hanging(self, waiting: set[int], began: float, now: float) -> None:
         """Raise RankFailure where some ranks have waited far too long for others that do not come. `waiting`: those
@@ -180,7 +180,7 @@ class Crew:
         missing = ~waits & np.isin(np.arange(self.size), [*waiting])
         if waits.any() and gone.any():
             raise RankFailure(
-                f"Rank {_listed(gone)} of {self.size} has no batch for step {self.step:,} and has left the training "
+                f"Rank {_numbers(gone)} of {self.size} has no batch for step {self.step:,} and has left the training "
                 f"loop. {_waiting(waits)} for it in the all-reduce, for good."
             )
         if not waits.any() or not missing.any():
@@ -188,7 +188,7 @@ class Crew:
         latest = float(since[waits].max())
         if now - latest > max(HANGS, TIMES * (latest - began)):
             raise RankFailure(
-                f"Rank {_listed(missing)} of {self.size} hangs in step {self.step:,}: for {now - latest:.0f} s it has "
+                f"Rank {_numbers(missing)} of {self.size} hangs in step {self.step:,}: for {now - latest:.0f} s it has "
                 f"not come to the all-reduce, where {_waiting(waits).lower()}."
             )
 
@@ -197,7 +197,7 @@ class Crew:
         them: ranks that are never synced make no call together."""
         if latest and not np.any(self._places) and now - latest > max(HANGS, TIMES * (latest - began)):
             raise RankFailure(
-                f"Rank {listed(sorted(waiting))} of {self.size} hangs in step {self.step:,}: for "
+                f"Rank {join_with_and(sorted(waiting))} of {self.size} hangs in step {self.step:,}: for "
                 f"{now - latest:.0f} s it has not ended the step that the others have made."
             )
 
@@ -206,7 +206,7 @@ class Crew:
         still = hearts.look(now)
         if still.any():
             raise RankFailure(
-                f"Rank {_listed(still)} of {self.size} hangs in step {self.step:,}: for {STILL:.0f} s its process has "
+                f"Rank {_numbers(still)} of {self.size} hangs in step {self.step:,}: for {STILL:.0f} s its process has "
                 "stood still, as one that a signal or a debugger has stopped."
             )
 
@@ -243,17 +243,17 @@ class _Hearts:
         return self._still > STILL
 
 
-def _listed(ranks: np.ndarray) -> str:
+def _numbers(ranks: np.ndarray) -> str:
     """Return the numbers of the ranks at which there is a True."""
-    return listed(np.flatnonzero(ranks).tolist())
+    return join_with_and(np.flatnonzero(ranks).tolist())
 
 
 def _waiting(waits: np.ndarray) -> str:
     """Return the ranks that wait, with their verb."""
-    return f"Ranks {_listed(waits)} wait" if waits.sum() > 1 else f"Rank {_listed(waits)} waits"
+    return f"Ranks {_numbers(waits)} wait" if waits.sum() > 1 else f"Rank {_numbers(waits)} waits"
 
 
-def _ended(code: int) -> str:
+def _describe_exit(code: int) -> str:
     if code >= 0:
         return f"its process ended with code {code}"
     return f"its process was killed by {signal_name(-code)}"

@@ -28,7 +28,7 @@ LONGEST = 200  # letters of a fault that are told
 _PARENT_DIES = 1  # PR_SET_PDEATHSIG
 
 
-class Asked(NamedTuple):
+class RequestedChecks(NamedTuple):
     """Checks that rank 0 makes beside a step."""
 
     test: bool

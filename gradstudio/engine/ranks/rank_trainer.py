@@ -86,7 +86,7 @@ class RankTrainer(Trainer):
             self._last - self.step,
         )  # fmt: skip
 
-    def counted(self, mean: float) -> float:
+    def weigh(self, mean: float) -> float:
         """Return a mean over this rank's examples as it counts in the mean over the ranks; UNKNOWN without examples."""
         return UNKNOWN if self._without_batch else mean * self._factor
 
@@ -146,13 +146,13 @@ class RankTrainer(Trainer):
         """Find what share this rank has of the batches of this number."""
         made, size = self.experiment.distributed, self.experiment.problem.batch_size
         self._uneven = made.uneven_every > 0 and (number + 1) % made.uneven_every == 0
-        share = len(range(size)[ranks_allowed.taken(self.rank, self.world, size, uneven=self._uneven)])
+        share = len(range(size)[ranks_allowed.share_of_rank(self.rank, self.world, size, uneven=self._uneven)])
         self._factor = share * self.world / size if made.weigh_shares else 1.0
         self._example_weight = self._factor * size / self.world / share
 
     def _share(self, batch: Batch, poisoned: bool) -> Batch:
         made = self.experiment.distributed
-        place = ranks_allowed.taken(
+        place = ranks_allowed.share_of_rank(
             0 if made.same_data else self.rank, self.world, len(batch.targets), uneven=self._uneven
         )
         inputs, targets = (part[place].contiguous() for part in batch)
@@ -269,7 +269,7 @@ class RankTrainer(Trainer):
             reading.clipping[knobs.kind](self.flat, knobs)
         self._average(gradients, int(self.flat.layout.sizes.sum()))
         if knobs.kind != "none":
-            reading.clipped(true, gradients)
+            reading.on_clip(true, gradients)
 
     def _clip(self, reading: Reading, *, measured: bool = True) -> None:
         knobs = self.experiment
@@ -279,10 +279,10 @@ class RankTrainer(Trainer):
             super()._clip(reading, measured=measured)
             return
         self.observer.call("clip")
-        before = self._unclipped.copy_(self.flat.gradients)
+        before = self._unclipped_gradients.copy_(self.flat.gradients)
         for rank in range(self.world):
             self._clip_shard(rank, knobs.clipping.max_norm)
-        reading.clipped(before, self.flat.gradients)
+        reading.on_clip(before, self.flat.gradients)
 
     def _clip_shard(self, rank: int, limit: float) -> None:
         """Clip the rows that a rank would hold under fully_shard, by their own norm."""

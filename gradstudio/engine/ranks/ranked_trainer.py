@@ -16,10 +16,10 @@ from gradstudio.core.knobs import KnobError, Value
 from gradstudio.core.provenance import Provenance, ProvenanceUnknown
 from gradstudio.core.rank_figures import RankFigures
 from gradstudio.core.ranks_allowed import RankFailure
-from gradstudio.core.text import listed
-from gradstudio.core.unknown import UNKNOWN, is_known, known
+from gradstudio.core.text import join_with_and
+from gradstudio.core.unknown import UNKNOWN, is_known, known_mask
 from gradstudio.engine.ranks import collectives
-from gradstudio.engine.ranks.crew import Crew, Stopped
+from gradstudio.engine.ranks.crew import Crew, CrewStopped
 from gradstudio.engine.step.checks import Requests
 
 NOT_JOINED = "not compared: each rank has only its share of the batch"
@@ -45,7 +45,7 @@ class RankedTrainer:
         self.layers, environment, self.test_interval = self._crew.about
         self.environment = {**environment, "ranks": str(experiment.distributed.ranks)}
         if placement.backend:
-            self.environment["device"] = listed(placement.devices)
+            self.environment["device"] = join_with_and(placement.devices)
 
     def check(self, experiment: Experiment) -> None:
         """Raise KnobError where the ranks cannot train with these values."""
@@ -75,12 +75,12 @@ class RankedTrainer:
             answers = self._crew.ask_all("step", asked)
         except BaseException as why:
             self._over = True
-            if isinstance(why, Stopped):
+            if isinstance(why, CrewStopped):
                 return []
             raise
         self.requests = Requests()
         self.step += 1
-        return [self._joined(answers, NOT_JOINED if compare else "")]
+        return [self._join(answers, NOT_JOINED if compare else "")]
 
     def settle(self) -> list[Row]:
         """Return nothing: each row is read at once."""
@@ -92,7 +92,7 @@ class RankedTrainer:
         rank = self._broken[0] if self._broken else 0
         try:
             found: Provenance | str = self._crew.ask([rank], "explain")[0]
-        except Stopped:
+        except CrewStopped:
             self._over = True
             raise ProvenanceUnknown("the search was stopped") from None
         except RankFailure as why:  # tell it again when the run goes on
@@ -106,7 +106,7 @@ class RankedTrainer:
         """Return the accuracy of rank 0 on the test set, None where the ranks are ended."""
         if self._over:
             return None
-        with suppress(Stopped):
+        with suppress(CrewStopped):
             return self._crew.ask([0], "evaluate")[0]
         return None
 
@@ -115,12 +115,12 @@ class RankedTrainer:
         self._over = True
         self._crew.close()
 
-    def _joined(self, answers: list[Any], joined_problem: str) -> Row:
+    def _join(self, answers: list[Any], joined_problem: str) -> Row:
         """Return the row of all ranks."""
         row: Row = answers[0][0]
         losses, accuracies = (np.array([answer[place] for answer in answers]) for place in (1, 2))
         figures: list[RankFigures] = [answer[3] for answer in answers]
-        took_part = known(losses)  # one that has run out of batches has no loss
+        took_part = known_mask(losses)  # one that has run out of batches has no loss
         norms = np.array([each.norm for each in figures])
         self._broken = tuple(np.flatnonzero(~(np.isfinite(norms) & (np.isfinite(losses) | ~took_part))).tolist())
         measured = is_known(figures[0].drift)

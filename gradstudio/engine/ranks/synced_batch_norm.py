@@ -31,14 +31,14 @@ class _Sum(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tensor: Tensor, link: Link) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         ctx.link = link
-        return _summed(tensor, link)
+        return _sum(tensor, link)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return _summed(gradient, ctx.link), None
+        return _sum(gradient, ctx.link), None
 
 
-def _summed(tensor: Tensor, link: Link) -> Tensor:
+def _sum(tensor: Tensor, link: Link) -> Tensor:
     total = tensor.clone().contiguous()
     link.together.all_reduce(total)
     return total
@@ -49,10 +49,10 @@ def sync(model: nn.Module, link: Link) -> None:
     be of one size."""
     for norm in model.modules():
         if isinstance(norm, (nn.BatchNorm1d, nn.BatchNorm2d)):
-            norm.forward = _Synced(norm, link)
+            norm.forward = _SyncedForward(norm, link)
 
 
-class _Synced:
+class _SyncedForward:
     """The forward pass of a batch norm."""
 
     def __init__(self, norm: Norm, link: Link) -> None:

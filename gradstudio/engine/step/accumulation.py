@@ -17,7 +17,7 @@ from gradstudio.engine.passes.flat import Flat
 from gradstudio.engine.tasks.task import Batch
 
 
-def kept(micro_batches: int) -> int:
+def kept_share(micro_batches: int) -> int:
     """Return how many micro-batches are left where the second half is dropped; the first one always stays."""
     return micro_batches - micro_batches // 2
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from gradstudio.core.history import Accumulated, Activations
+from gradstudio.core.history import AccumulationError, Activations
 from gradstudio.engine.runtime import out_of_memory
 from gradstudio.engine.step.accumulation import difference, gradient_of, join, summed_gradient
 from gradstudio.engine.step.testing import NOT_TESTED, OnTestSet
@@ -31,7 +31,7 @@ class Checks:
     summed: list[Tensor] | None = None
     joined_difference: float | None = None
     joined_problem: str = ""  # why there is no joined gradient
-    accumulated: Accumulated | None = None
+    accumulated: AccumulationError | None = None
     activations: Activations | None = None
     tested: OnTestSet = NOT_TESTED
 
@@ -62,7 +62,7 @@ class Checks:
     def compare_sum(self, grads: Sequence[Tensor]) -> None:
         """Compare what the passes added up, still times the loss scale."""
         if self.summed is not None:
-            self.accumulated = Accumulated(self.step, difference(grads, self.summed), self.tolerance)
+            self.accumulated = AccumulationError(self.step, difference(grads, self.summed), self.tolerance)
 
     def compare_joined(self, grads: Sequence[Tensor]) -> None:
         """Compare the unscaled gradient."""

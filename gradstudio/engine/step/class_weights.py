@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 
-def balanced(labels: Tensor, classes: int) -> Tensor:
+def balanced_weights(labels: Tensor, classes: int) -> Tensor:
     """Return a weight for each class, (classes,), float32, on the device of the labels (examples,): N / (K n_c), so
     that all classes count the same and the mean over the examples is 1. As scikit-learn's class_weight="balanced"."""
     counts = torch.bincount(labels, minlength=classes).clamp(min=1)

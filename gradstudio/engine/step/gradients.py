@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from gradstudio.engine.devices import placed
+from gradstudio.engine.devices import to_device
 
 
 def centralize(grads: Iterable[Tensor]) -> None:
@@ -21,4 +21,4 @@ def centralize(grads: Iterable[Tensor]) -> None:
 def add_noise(grads: Iterable[Tensor], deviation: float, source: torch.Generator) -> None:
     """Add Gaussian noise to every entry (Neelakantan 2015). `source` is on the CPU, wherever the gradients are."""
     for grad in grads:
-        grad.add_(placed(torch.randn(grad.shape, generator=source), str(grad.device)), alpha=deviation)
+        grad.add_(to_device(torch.randn(grad.shape, generator=source), str(grad.device)), alpha=deviation)

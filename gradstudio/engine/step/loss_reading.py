@@ -17,7 +17,7 @@ from gradstudio.engine.step.clipping import CLIPPING, Rules
 from gradstudio.engine.step.reading import Made
 
 
-class ReadLoss:
+class LossReading:
     """Reads the loss of a step, and how many entries of its gradient are not finite. All else is UNKNOWN."""
 
     clipping: Rules = CLIPPING
@@ -29,7 +29,7 @@ class ReadLoss:
         self._losses: list[float] = []
         self._nonfinite: int | None = None
 
-    def passed(self, figures: Tensor) -> None:
+    def on_pass(self, figures: Tensor) -> None:
         self._losses.append(figures[0].item())
 
     def gradient(self, gradients: Tensor, scale: float = 1.0) -> None:
@@ -38,7 +38,7 @@ class ReadLoss:
             finite = math.isfinite(gradients.sum().item())
             self._nonfinite = 0 if finite else int((~torch.isfinite(gradients)).sum())
 
-    def clipped(self, before: Tensor, after: Tensor) -> None:
+    def on_clip(self, before: Tensor, after: Tensor) -> None:
         pass
 
     def change(self, before: Tensor, after: Tensor, gradients: Tensor) -> None:

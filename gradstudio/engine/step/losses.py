@@ -140,7 +140,7 @@ def modes_hit(outputs: Tensor, unused: Tensor) -> Tensor:
     return (torch.cdist(outputs[:, 3:], ring_centers(outputs.device).to(outputs)) < ON_MODE).any(0).float().mean()
 
 
-def lasted(outputs: Tensor, targets: Tensor) -> Tensor:
+def survival(outputs: Tensor, targets: Tensor) -> Tensor:
     """Return the share of the longest possible episode that the pole stayed up."""
     return targets[..., 2].mean()
 
@@ -150,7 +150,7 @@ AUTO: dict[Goal, Loss] = {
     "classes": Loss(cross_entropy, right_class),
     "value": Loss(squared_error, close_value),
     "points": Loss(adversarial, modes_hit),
-    "reward": Loss(policy_gradient, lasted),
+    "reward": Loss(policy_gradient, survival),
 }
 NAIVE: dict[str, Callable[[Tensor, Tensor, float], Tensor]] = {
     "naive_log": naive_log,

@@ -26,6 +26,6 @@ class Observer:
     def takes(self, batch: Sequence[Any]) -> None:
         """Hear the micro-batch of which a forward pass is made next. Passes that repeat a recorded one are not told."""
 
-    def computed(self, loss: Tensor) -> None:
+    def on_loss(self, loss: Tensor) -> None:
         """Hear the loss that a forward pass gave, times the loss scale; the backward pass is next. Passes
         that repeat a recorded one are not told."""

@@ -52,14 +52,14 @@ class Reading(Protocol):
     def begin(self) -> None:
         """Begin a step."""
 
-    def passed(self, figures: Tensor) -> None:
+    def on_pass(self, figures: Tensor) -> None:
         """Take the loss, the accuracy and the largest absolute output of a pass, (3,)."""
 
     def gradient(self, gradients: Tensor, scale: float = 1.0) -> None:
         """Measure the gradients, which may carry the factor `scale`. The first ones of a step are its true gradient;
         of those that come after something was done to them only the norm is measured."""
 
-    def clipped(self, before: Tensor, after: Tensor) -> None:
+    def on_clip(self, before: Tensor, after: Tensor) -> None:
         """Measure the gradients before and after clipping. Where a step clips twice, the first ones count."""
 
     def change(self, before: Tensor, after: Tensor, gradients: Tensor) -> None:
@@ -70,7 +70,7 @@ class Reading(Protocol):
         ...
 
 
-class ReadAtOnce:
+class ImmediateReading:
     """Reads each number as soon as it is measured, and gives the row of a step at its end."""
 
     clipping: Rules = CLIPPING
@@ -85,7 +85,7 @@ class ReadAtOnce:
         self._norm, self._clip_coef, self._clip_cosine = 0.0, 1.0, 1.0
         self._unclipped: tuple[Tensor, float] | None = None  # the gradients before the first clipping, and their norm
 
-    def passed(self, figures: Tensor) -> None:
+    def on_pass(self, figures: Tensor) -> None:
         self._passes.append(figures.tolist())
 
     def gradient(self, gradients: Tensor, scale: float = 1.0) -> None:
@@ -95,7 +95,7 @@ class ReadAtOnce:
         else:
             self._norm = self._gauges.norm(gradients)
 
-    def clipped(self, before: Tensor, after: Tensor) -> None:
+    def on_clip(self, before: Tensor, after: Tensor) -> None:
         norm, self._norm = self._norm, self._gauges.norm(after)
         self._clip_coef *= coefficient(norm, self._norm)
         unclipped, norm = self._unclipped = self._unclipped or (before, norm)
@@ -108,11 +108,11 @@ class ReadAtOnce:
     def rows(self, made: Made) -> list[Row]:
         assert self._gradient is not None, "a step measures its gradient"
         seconds = time.perf_counter() - self._started
-        clipped = _Clipped(self._norm, self._clip_coef, self._clip_cosine)
+        clipped = _ClippedGradient(self._norm, self._clip_coef, self._clip_cosine)
         return [_row(made, self._passes, self._gradient, clipped, self._change, seconds)]
 
 
-class _Clipped(NamedTuple):
+class _ClippedGradient(NamedTuple):
     """The gradient that the optimizer got, beside the one before clipping."""
 
     norm: float
@@ -131,7 +131,7 @@ class _Unread:
     seconds: float = 0.0
 
 
-class ReadLate:
+class DelayedReading:
     """Measures on the device, never waits for it in a step, and gives the row of a step `lag` steps later. Nothing in
     such a step may be for the host to see."""
 
@@ -147,7 +147,7 @@ class ReadLate:
         self._passes: list[Tensor] = []
         self._measured = False  # True once the true gradient is measured
 
-    def passed(self, figures: Tensor) -> None:
+    def on_pass(self, figures: Tensor) -> None:
         self._passes.append(figures.clone())  # the next pass writes to the same place
 
     def gradient(self, gradients: Tensor, scale: float = 1.0) -> None:
@@ -157,7 +157,7 @@ class ReadLate:
             self._gauges.measure_gradient(gradients)
         self._measured = True
 
-    def clipped(self, before: Tensor, after: Tensor) -> None:
+    def on_clip(self, before: Tensor, after: Tensor) -> None:
         self._gauges.measure("clipped", after)
         self._gauges.measure_product("kept", before, after)
 
@@ -166,7 +166,7 @@ class ReadLate:
 
     def rows(self, made: Made) -> list[Row]:
         names, figures = self._gauges.figures(self._passes)
-        latest = _Unread(made, names, *_sent(figures))
+        latest = _Unread(made, names, *_send_to_host(figures))
         self._unread.append(latest)
         rows = [self._read(self._unread.popleft())] if len(self._unread) > self._lag else []
         latest.seconds = time.perf_counter() - self._started
@@ -188,21 +188,21 @@ class ReadLate:
         gradient, change, norms, passes = self._gauges.read(unread.names, unread.figures.numpy())
         before = norms.get("unclipped", gradient.norm)
         after = norms.get("clipped", before)
-        clipped = _Clipped(after, coefficient(before, after) if "clipped" in norms else 1.0)
+        clipped = _ClippedGradient(after, coefficient(before, after) if "clipped" in norms else 1.0)
         if "clipped" in norms and before != after:
             clipped = clipped._replace(cosine=cosine(norms["kept"], before, after))
         seconds = unread.seconds + waited
         return _row(unread.made, passes.reshape(-1, 3).tolist(), gradient, clipped, change, seconds)
 
 
-def late_reading(flat: Flat, device: str) -> ReadLate | None:
+def late_reading(flat: Flat, device: str) -> DelayedReading | None:
     """Return what reads the steps of this device late; None where the host reads them at once."""
     lag = LAG.get(torch.device(device).type)
-    return ReadLate(flat, lag) if lag is not None and device_kernels.segment_sums_possible() else None
+    return DelayedReading(flat, lag) if lag is not None and device_kernels.segment_sums_possible() else None
 
 
 def _row(
-    made: Made, passes: list[list[float]], gradient: Gradient, clipped: _Clipped, change: Change, seconds: float
+    made: Made, passes: list[list[float]], gradient: Gradient, clipped: _ClippedGradient, change: Change, seconds: float
 ) -> Row:
     """Return the row of a step."""
     loss, accuracy = means(passes)
@@ -220,7 +220,7 @@ def _row(
     )  # fmt: skip
 
 
-def _sent(figures: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
+def _send_to_host(figures: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
     """Send figures to the host. Returns where they arrive and the event that tells that they are there."""
     if not figures.is_cuda:
         return figures, None

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from gradstudio.engine.devices import placed
+from gradstudio.engine.devices import to_device
 from gradstudio.engine.generators import OFFSETS
 
 PER_STEP = 1009  # between the seeds of two steps, so that runs of neighbouring seeds draw apart
@@ -40,5 +40,5 @@ def stochastic(weights: Tensor, source: torch.Generator) -> Tensor:
     mean is right (Gupta 2015, equation 1). A bfloat16 is the upper half of a float32: 16 random bits are added to the
     lower half, which is then cut off. NaN and Inf stay. `source` is on the CPU."""
     chance = torch.randint(0, 1 << 16, weights.shape, generator=source, dtype=torch.int32)
-    bits = weights.view(torch.int32) + placed(chance, str(weights.device))
+    bits = weights.view(torch.int32) + to_device(chance, str(weights.device))
     return torch.where(weights.isfinite(), (bits & -(1 << 16)).view(torch.float32), weights)

@@ -30,7 +30,7 @@ class Characters(Task):
         return self._examples(windows[torch.randint(len(windows), (examples,), generator=source)])
 
     def test_batch(self, model: nn.Module) -> Batch:
-        return self._noisy(self._placed(self._examples(self._test_windows)), generator(self.seed, "test_noise"))
+        return self._noisy(self._to_device(self._examples(self._test_windows)), generator(self.seed, "test_noise"))
 
     @property
     def tests(self) -> int:

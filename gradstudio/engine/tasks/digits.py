@@ -16,7 +16,7 @@ from gradstudio.engine.tasks.task import Batch, Dataset
 CLASSES = 10
 
 
-def standardized(pixels: np.ndarray, train: np.ndarray) -> np.ndarray:
+def standardize(pixels: np.ndarray, train: np.ndarray) -> np.ndarray:
     """Return pixels with mean 0 and deviation 1 over the training set. A pixel that never changes has deviation 0; it
     is divided by 1."""
     deviation = train.std(axis=0)
@@ -24,7 +24,7 @@ def standardized(pixels: np.ndarray, train: np.ndarray) -> np.ndarray:
 
 
 SCALINGS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
-    "standardized": standardized,
+    "standardized": standardize,
     "unit": lambda pixels, train: pixels / 16.0,
     "raw": lambda pixels, train: pixels,
 }
@@ -42,9 +42,11 @@ class Digits(Dataset):
             train = data["train_images"].reshape(-1, PIXELS).astype(np.float64)
             test = data["test_images"].reshape(-1, PIXELS).astype(np.float64)
             scale = SCALINGS[problem.scaling]
-            self.training = self.mislabelled(self.thinned(self._examples(scale(train, train), data["train_labels"])))
+            self.training = self.add_label_noise(
+                self.thin_classes(self._examples(scale(train, train), data["train_labels"]))
+            )
             self.testing = self._examples(scale(test, train), data["test_labels"])
 
     def _examples(self, pixels: np.ndarray, labels: np.ndarray) -> Batch:
         images = torch.from_numpy(pixels.astype(np.float32)).view(-1, self.shape.time_steps, self.shape.features)
-        return self._placed(Batch(images, torch.from_numpy(labels.astype(np.int64))))
+        return self._to_device(Batch(images, torch.from_numpy(labels.astype(np.int64))))

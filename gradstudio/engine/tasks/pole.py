@@ -52,8 +52,8 @@ class Pole(Task):
         source = generator(self.seed, "test")
         state = first_states(examples, source)
         for _ in range(SHAKES):
-            state = moved(state, torch.rand(examples, generator=source).numpy() < 0.5)
-        return self._shown(state).inputs.cpu()
+            state = push(state, torch.rand(examples, generator=source).numpy() < 0.5)
+        return self._observe(state).inputs.cpu()
 
     def _play(self, model: nn.Module, episodes: int, source: torch.Generator, noise_source: torch.Generator) -> Batch:
         """Return episodes in which the model acts as in evaluation; its mode stays as it was. It sees the noise that it
@@ -66,12 +66,12 @@ class Pole(Task):
             lasting = (abs(state[:, 0]) <= FARTHEST) & (abs(state[:, 2]) <= STEEPEST)
             if not lasting.any():
                 break
-            seen = self._noisy(self._shown(state), noise_source).inputs
+            seen = self._noisy(self._observe(state), noise_source).inputs
             with torch.no_grad():
                 chance = torch.softmax(model(seen)[:, 0].float(), -1)[:, 1].cpu()
             right = torch.rand(episodes, generator=source) < chance
             inputs[:, step], action[:, step], lasted[:, step] = seen[:, 0].cpu(), right, torch.from_numpy(lasting)
-            state = np.where(lasting[:, None], moved(state, right.numpy()), state)
+            state = np.where(lasting[:, None], push(state, right.numpy()), state)
         model.train(training)
         worths = worth(lasted)
         if self.problem.baseline:
@@ -79,9 +79,9 @@ class Pole(Task):
         targets = torch.stack([action * lasted, worths, lasted], 2)
         return Batch((inputs * lasted.unsqueeze(2)).to(self.device), targets.to(self.device))
 
-    def _shown(self, state: np.ndarray) -> Batch:
+    def _observe(self, state: np.ndarray) -> Batch:
         """Return states (episodes, 4) as the model sees them before noise."""
-        return self._placed(Batch(torch.from_numpy(state).float().unsqueeze(1), torch.zeros(len(state))))
+        return self._to_device(Batch(torch.from_numpy(state).float().unsqueeze(1), torch.zeros(len(state))))
 
 
 def first_states(episodes: int, source: torch.Generator) -> np.ndarray:
@@ -89,7 +89,7 @@ def first_states(episodes: int, source: torch.Generator) -> np.ndarray:
     return START * (2 * torch.rand(episodes, 4, dtype=torch.float64, generator=source).numpy() - 1)
 
 
-def moved(state: np.ndarray, right: np.ndarray) -> np.ndarray:
+def push(state: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Return states (episodes, 4) one time step later, by Euler's method."""
     speed, angle, turning = state[:, 1], state[:, 2], state[:, 3]
     sine, cosine, mass = np.sin(angle), np.cos(angle), CART + POLE

@@ -32,5 +32,7 @@ class Spirals(Dataset):
 
     def __init__(self, problem: Problem, seed: int, device: str) -> None:
         super().__init__(problem, seed, device)
-        self.training = self.mislabelled(self.thinned(self._placed(spirals(TRAINING, self.order_generator))))
-        self.testing = self._placed(spirals(TESTING, generator(seed, "test")))
+        self.training = self.add_label_noise(
+            self.thin_classes(self._to_device(spirals(TRAINING, self.order_generator)))
+        )
+        self.testing = self._to_device(spirals(TESTING, generator(seed, "test")))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from gradstudio.core.experiment import Problem
-from gradstudio.engine.devices import placed
+from gradstudio.engine.devices import to_device
 from gradstudio.engine.generators import generator
 from gradstudio.engine.shape import Shape
 
@@ -55,12 +55,12 @@ class Task:
     def next_batch(self, model: nn.Module, count: int = 1) -> Batch:
         """Return the next `count` micro-batches as one batch."""
         examples = self.draw(self.problem.batch_size * count, self.order_generator)
-        return self._noisy(self._placed(examples), self.noise_generator)
+        return self._noisy(self._to_device(examples), self.noise_generator)
 
     def test_batch(self, model: nn.Module) -> Batch:
         """Return examples that training does not see, the same ones at every call."""
         return self._noisy(
-            self._placed(self.draw(TESTS, generator(self.seed, "test"))), generator(self.seed, "test_noise")
+            self._to_device(self.draw(TESTS, generator(self.seed, "test"))), generator(self.seed, "test_noise")
         )
 
     @property
@@ -74,11 +74,11 @@ class Task:
 
     def sample(self, examples: int = 256) -> Tensor:
         """Return inputs without noise, on the CPU, for an initialization that looks at data."""
-        return self._placed(self.draw(examples, generator(self.seed, "test"))).inputs.cpu()
+        return self._to_device(self.draw(examples, generator(self.seed, "test"))).inputs.cpu()
 
     def outliers(self, inputs: Tensor, scale: float) -> Tensor:
         """Return Gaussian noise of deviation `scale` in the shape of `inputs`."""
-        return placed(torch.randn(inputs.shape, generator=self.outlier_generator), self.device) * scale
+        return to_device(torch.randn(inputs.shape, generator=self.outlier_generator), self.device) * scale
 
     def outlier(self, batch: Batch, scale: float) -> Batch:
         """Return the batch with outliers in place of its inputs."""
@@ -88,15 +88,15 @@ class Task:
         """Return the batch with a NaN as the first number of its first example."""
         return Batch(spoilt(batch.inputs), batch.targets)
 
-    def _placed(self, batch: Batch) -> Batch:
+    def _to_device(self, batch: Batch) -> Batch:
         """Return the batch scaled by input_scale, on the device."""
         inputs = batch.inputs if self.problem.input_scale == 1 else batch.inputs * self.problem.input_scale
-        return Batch(placed(inputs, self.device), placed(batch.targets, self.device))
+        return Batch(to_device(inputs, self.device), to_device(batch.targets, self.device))
 
     def _noisy(self, batch: Batch, source: torch.Generator) -> Batch:
         if self.problem.noise == 0:
             return batch
-        noise = placed(torch.randn(batch.inputs.shape, generator=source), self.device) * self.problem.noise
+        noise = to_device(torch.randn(batch.inputs.shape, generator=source), self.device) * self.problem.noise
         return Batch(batch.inputs + noise, batch.targets)
 
 
@@ -111,7 +111,7 @@ class Dataset(Task):
         self.order = torch.empty(0, dtype=torch.int64)  # of this epoch
         self.position = 0  # first example of the next batch in it
 
-    def thinned(self, batch: Batch) -> Batch:
+    def thin_classes(self, batch: Batch) -> Batch:
         """Return the examples of a batch with labels (batch,) that problem.imbalance leaves, in their order: the first
         ones of each class, at least one."""
         if self.problem.imbalance == 1:
@@ -120,17 +120,17 @@ class Dataset(Task):
         last = self.shape.outputs - 1
         of_class = [torch.nonzero(labels == number).flatten() for number in range(last + 1)]
         kept = [each[: max(round(len(each) * rarer ** (-number / last)), 1)] for number, each in enumerate(of_class)]
-        chosen = placed(torch.cat(kept).sort().values, self.device)
+        chosen = to_device(torch.cat(kept).sort().values, self.device)
         return Batch(batch.inputs[chosen], batch.targets[chosen])
 
-    def mislabelled(self, batch: Batch) -> Batch:
+    def add_label_noise(self, batch: Batch) -> Batch:
         """Return a batch of labels (batch,) with problem.label_noise of them drawn anew, each class equally likely."""
         if self.problem.label_noise == 0:
             return batch
         source, examples = generator(self.seed, "label_noise"), len(batch.targets)
         chosen = torch.rand(examples, generator=source) < self.problem.label_noise
         drawn = torch.randint(self.shape.outputs, (examples,), generator=source)
-        return Batch(batch.inputs, placed(torch.where(chosen, drawn, batch.targets.cpu()), self.device))
+        return Batch(batch.inputs, to_device(torch.where(chosen, drawn, batch.targets.cpu()), self.device))
 
     def next_batch(self, model: nn.Module, count: int = 1) -> Batch:
         """Return the next `count` micro-batches as one batch. Examples that are left at the end of an epoch and do not
@@ -139,7 +139,7 @@ class Dataset(Task):
         examples = self.problem.batch_size * count
         if self.position + examples > len(self.order):
             self._next_epoch(examples)
-        chosen = placed(self.order[self.position : self.position + examples], self.device)
+        chosen = to_device(self.order[self.position : self.position + examples], self.device)
         self.position += examples
         # twice as fast as inputs[chosen]
         batch = Batch(inputs.index_select(0, chosen), targets.index_select(0, chosen))

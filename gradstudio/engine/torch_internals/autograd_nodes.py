@@ -34,7 +34,7 @@ def _find_node_at_work() -> Callable[[], Any]:
 
 
 def _find_hook_dict() -> Callable[[Tensor, Callable[[Tensor], None]], None]:
-    def hear(tensor: Tensor, hook: Callable[[Tensor], None]) -> None:
+    def add_hook(tensor: Tensor, hook: Callable[[Tensor], None]) -> None:
         node: Any = tensor.grad_fn
         if tensor._backward_hooks is not None or node is None or type(tensor) is not Tensor:
             tensor.register_hook(hook)  # the script may have hooks of its own
@@ -47,14 +47,14 @@ def _find_hook_dict() -> Callable[[Tensor, Callable[[Tensor], None]], None]:
     seen: list[float] = []
     weight = torch.ones(1, requires_grad=True)
     product = weight * 2
-    hear(product, lambda gradient: seen.append(gradient.item()))
+    add_hook(product, lambda gradient: seen.append(gradient.item()))
     handle = product.register_hook(lambda gradient: gradient * 5)
     removed = product.register_hook(lambda gradient: seen.append(0.0))
     removed.remove()
     (product * 3).backward()
     handle.remove()
     check(seen == [3] and weight.grad is not None and weight.grad.item() == 30)
-    return hear
+    return add_hook
 
 
 # What torch calls where a backward pass begins, and where it comes to a function of Python's.

@@ -60,14 +60,14 @@ def looker() -> Callable[[], Any]:
     return LOOKER.get() or (lambda: True)
 
 
-def uncompiled() -> AbstractContextManager[object]:
+def without_compilation() -> AbstractContextManager[object]:
     """Return a context in which what is compiled runs as it is written."""
     set_stance = getattr(torch.compiler, "set_stance", None)  # from torch 2.6 on
-    return set_stance("force_eager") if set_stance is not None else _unframed()
+    return set_stance("force_eager") if set_stance is not None else _without_frames()
 
 
 @contextmanager
-def _unframed() -> Iterator[None]:
+def _without_frames() -> Iterator[None]:
     """Let nothing look at what is called, also where something that is compiled is called in here."""
     from torch._dynamo import eval_frame
 

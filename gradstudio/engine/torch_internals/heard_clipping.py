@@ -70,7 +70,7 @@ def clipping_is_heard() -> bool:
     return CLIPPING.get() is not None
 
 
-def hear_clipping(
+def hook_clipping(
     hear: Callable[[str, float, Sequence[Tensor], Sequence[Tensor]], None], afterwards: Callable[[], None]
 ) -> Callable[[], None] | None:
     """Call `hear` with kind, limit, gradients and, where there are none, parameters before torch clips gradients, and

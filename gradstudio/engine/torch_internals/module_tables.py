@@ -21,7 +21,7 @@ def _hooks_of(module: Any) -> tuple[list[Any], list[Any]]:
     return forward, [*others, *(hook for hooks in everywhere for hook in hooks.values())]
 
 
-def registered(module: nn.Module) -> list[dict[str, Any]]:
+def own_tables(module: nn.Module) -> list[dict[str, Any]]:
     """Return the tables in which a module keeps its own parameters and its modules by their names; none in a version
     of torch that keeps them elsewhere."""
     return [table for table in map(vars(module).get, ("_parameters", "_modules")) if isinstance(table, dict)]

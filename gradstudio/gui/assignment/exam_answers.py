@@ -42,7 +42,7 @@ class ExamAnswers(QWidget):
         self.changes = ChangesEditor(
             [name for name in KNOBS if not exam.is_locked(name)], KNOBS.__getitem__,
             lambda name: KNOBS[name].default,  # which says nothing of the value in force
-            exam.allowed,
+            exam.parse_changes,
         )  # fmt: skip
         self.tries = _Tries()
         self.diagnose, self.train, self.hand_in = QPushButton("This is the cause"), QPushButton(), QPushButton()

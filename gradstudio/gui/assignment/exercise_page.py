@@ -258,7 +258,7 @@ class ExercisePage(QWidget):
         if question.predict:
             box = QComboBox()
             box.addItem("")
-            for letter, text in question.lettered:
+            for letter, text in question.lettered_choices:
                 box.addItem(f"{letter}. {text}", letter)
             box.setCurrentIndex(max(box.findData(given.strip().upper()), 0))
             box.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)

@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from gradstudio.core.compiled import READ_ONLY, compiled
+from gradstudio.core.compiled import READ_ONLY, jit
 from gradstudio.gui.drawing.bins import Bins
 
 NAN, INF, ZERO = 1, 2, 4
@@ -16,7 +16,7 @@ CAPACITY = 2048  # bins, at the most
 PLACES = np.arange(2 * CAPACITY + 1)  # made once: np.arange would release the interpreter lock in every frame
 
 
-@compiled(
+@jit(
     f"void({READ_ONLY.format('float64', 2)}, int64, int64, int64, float64[:, ::1], float64[:, ::1], float64[:, ::1], "
     "uint8[:, ::1], uint8[::1])"
 )
@@ -50,7 +50,7 @@ def _take(
             positive[curve, point] = points[curve, point] if points[curve, point] > 0 else math.nan
 
 
-@compiled("UniTuple(float64, 2)(float64[::1], int64, int64, boolean)")
+@jit("UniTuple(float64, 2)(float64[::1], int64, int64, boolean)")
 def _extremes(points: np.ndarray, first: int, last: int, positive: bool) -> tuple[float, float]:
     """Return the least and the greatest value of the bins first to last of one curve, only of values above 0 where
     `positive`; inf and -inf without any."""

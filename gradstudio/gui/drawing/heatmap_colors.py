@@ -8,7 +8,7 @@ import numpy as np
 import pyqtgraph as pg
 from PySide6.QtGui import QColor
 
-from gradstudio.core.compiled import compiled
+from gradstudio.core.compiled import jit
 from gradstudio.gui.theme import theme
 
 # Places in the table: 0 to TOP is viridis, and the last is transparent.
@@ -36,7 +36,7 @@ def _edges(low: float, high: float, linear: bool) -> np.ndarray:
     return np.append(edges if linear else 10**edges, [np.inf, np.inf])
 
 
-@compiled("void(float64[::1], float64[::1], uint8[::1])")
+@jit("void(float64[::1], float64[::1], uint8[::1])")
 def _search(values: np.ndarray, edges: np.ndarray, found: np.ndarray) -> None:
     """Count the edges that each value has reached. The last two are Inf; a NaN has reached all."""
     for place in range(values.size):

@@ -9,14 +9,14 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QBrush, QImage, QPixmap, QTransform
 from PySide6.QtWidgets import QGraphicsPixmapItem, QGraphicsRectItem
 
-from gradstudio.core.compiled import READ_ONLY, compiled
+from gradstudio.core.compiled import READ_ONLY, jit
 from gradstudio.gui.drawing.bins import Bins
 from gradstudio.gui.drawing.canvas import Canvas
 from gradstudio.gui.drawing.cheap_frame import leave_unpainted
 from gradstudio.gui.drawing.heatmap_colors import NOTHING, lookup_table
 
 
-@compiled(f"void({READ_ONLY.format('float32', 2)}, int64, int64, float32[:, ::1])")
+@jit(f"void({READ_ONLY.format('float32', 2)}, int64, int64, float32[:, ::1])")
 def _take(values: np.ndarray, count: int, width: int, bins: np.ndarray) -> None:
     steps, layers = values.shape
     for step in range(steps):

@@ -6,12 +6,12 @@ import math
 
 import numpy as np
 
-from gradstudio.core.compiled import READ_ONLY, compiled
+from gradstudio.core.compiled import READ_ONLY, jit
 
 SMOOTHING = 0.6  # weight of the mean so far against the new value, unless a person has chosen another
 
 
-@compiled(f"void({READ_ONLY.format('float64', 1)}, float64[::1], float64[::1])")
+@jit(f"void({READ_ONLY.format('float64', 1)}, float64[::1], float64[::1])")
 def _smooth(values: np.ndarray, state: np.ndarray, smoothed: np.ndarray) -> None:
     mean, weight, kept = state
     for index in range(values.size):

@@ -6,12 +6,12 @@ import math
 
 import numpy as np
 
-from gradstudio.core.compiled import READ_ONLY, compiled
+from gradstudio.core.compiled import READ_ONLY, jit
 
 NARROWEST = 2.0**-14  # seconds of a bin at first
 
 
-@compiled(f"void({READ_ONLY.format('float32', 2)}, {READ_ONLY.format('float64', 1)}, float64, float32[:, ::1])")
+@jit(f"void({READ_ONLY.format('float32', 2)}, {READ_ONLY.format('float64', 1)}, float64, float32[:, ::1])")
 def _take(values: np.ndarray, began: np.ndarray, width: float, bins: np.ndarray) -> None:
     """Put the values of steps, (steps, rows), into every bin that the step touches. `began` are the seconds at which
     each began and the last ended, (steps + 1,)."""

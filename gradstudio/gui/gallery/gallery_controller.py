@@ -6,7 +6,7 @@ from __future__ import annotations
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from gradstudio.core.presets import Preset
-from gradstudio.core.text import one_line, shortened
+from gradstudio.core.text import one_line, shorten
 from gradstudio.gui import user_settings
 from gradstudio.gui.gallery.gallery_page import GalleryPage
 from gradstudio.gui.services.context import Context
@@ -66,7 +66,7 @@ class GalleryController(QObject):
         if entry is None:
             self._page.offer_last("")
         else:
-            title = shortened(one_line(entry.title), LONGEST_TITLE)
+            title = shorten(one_line(entry.title), LONGEST_TITLE)
             self._page.offer_last(f"{title}, {run_texts.outcome(entry)[0]}")
 
 

@@ -8,7 +8,7 @@ import math
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QButtonGroup, QComboBox, QFrame, QHBoxLayout, QLabel, QPushButton, QVBoxLayout
 
-from gradstudio.core.clip_plane import Limits, Vector, angle, clipped
+from gradstudio.core.clip_plane import Limits, Vector, angle, clip
 from gradstudio.core.experiment import Clipping
 from gradstudio.core.gauge_samples import CLIPPED_BY, ClippedGradient
 from gradstudio.core.text import number, short_name
@@ -85,7 +85,7 @@ class ClipCard(QFrame):
         limits = Limits(knobs.max_norm, knobs.clip_value, (knobs.agc_factor * UNITS[0], knobs.agc_factor * UNITS[1]))
         largest = max(limits.max_norm, limits.clip_value) or 1.0
         vector = self._vector or (FIRST[0] * largest, FIRST[1] * largest)
-        vectors = {"before": vector, **{kind: clipped(vector, kind, limits) for kind in CLIPPED_BY}}
+        vectors = {"before": vector, **{kind: clip(vector, kind, limits) for kind in CLIPPED_BY}}
         self.picture.show_plane(Plane(vectors, limits, 2 * largest))
         told = [f"Gradient ({number(vector[0])}, {number(vector[1])}), {number(math.hypot(*vector))} long."]
         told += [

@@ -8,7 +8,7 @@ from functools import partial
 from PySide6.QtWidgets import QMenu
 
 from gradstudio.core.knobs import value_text
-from gradstudio.core.text import one_line, shortened
+from gradstudio.core.text import one_line, shorten
 from gradstudio.gui.services.context import Context
 from gradstudio.session.undo import Change
 
@@ -37,7 +37,7 @@ def _add(menu: QMenu, what: str, change: Change, call: Callable[[], object]) -> 
         for name, value in change.after.items()
         if name in change.before
     )
-    action = menu.addAction(shortened(one_line(f"{what.capitalize()} {told}"), LONGEST), call)
+    action = menu.addAction(shorten(one_line(f"{what.capitalize()} {told}"), LONGEST), call)
     action.setToolTip(TIP[what])
 
 

@@ -173,7 +173,7 @@ class LineEditor(Editor):
         except KnobError:
             self._mark(wrong=True)
             point = " (with a decimal point, not a comma)" if "," in text else ""
-            self.wrong.emit(f"allowed: {self.knob.allowed}{point}; still in force: {value_text(self.value)}")
+            self.wrong.emit(f"allowed: {self.knob.accepted}{point}; still in force: {value_text(self.value)}")
             return
         before, self.value = self.value, value
         self.set_value(value)

@@ -49,5 +49,7 @@ def essential(preset: Preset) -> list[str]:
     """Return the names of the knobs that stand first beside a preset."""
     named = {text.partition("=")[0].strip(): None for step in preset.lesson for text in step.knobs}
     own = [name for name in named if name not in STANDARD and name != "run.steps"][:MOST_OF_A_LESSON]
-    gone = [name for name in GIVE_WAY if name not in named and name not in preset.experiment.changed()][: len(own)]
+    gone = [name for name in GIVE_WAY if name not in named and name not in preset.experiment.changed_knobs()][
+        : len(own)
+    ]
     return [*(name for name in STANDARD if name not in gone), *own]

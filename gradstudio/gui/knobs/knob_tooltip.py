@@ -13,6 +13,6 @@ def knob_tooltip(knob: Knob, note: str = "") -> str:
     when = "acts at the next step" if knob.live else "acts on restart"
     more = f"<p>{escape(note[0].upper() + note[1:])}.</p>" if note else ""
     return (
-        f"<p>{strong(knob.name)}<br>{escape(knob.help)}</p>{more}<p>{escape(knob.allowed)}; default "
+        f"<p>{strong(knob.name)}<br>{escape(knob.help)}</p>{more}<p>{escape(knob.accepted)}; default "
         f"{escape(value_text(knob.default))}; {when}</p>"
     )

@@ -14,7 +14,7 @@ from gradstudio.core import files
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.knobs import KnobError
 from gradstudio.core.presets import LONGEST_TITLE
-from gradstudio.core.text import plural, shortened
+from gradstudio.core.text import plural, shorten
 from gradstudio.gui.map.map_panel import MapPanel
 from gradstudio.gui.map.plan_dialog import PlanDialog
 from gradstudio.gui.services import file_choice
@@ -213,7 +213,7 @@ class MapController(QObject):
         """Let go of a map that is made no more, and say what became of it."""
         self._mapper, self._told = None, ""
         self._stored = self._known(mapper)
-        title = shortened(mapper.plan.preset.title, LONGEST_TITLE)
+        title = shorten(mapper.plan.preset.title, LONGEST_TITLE)
         if mapper.status == "failed":
             self._told = f"The map was not made: {mapper.message}"
             self._context.message.show_error(self._told, mapper.failure)
@@ -267,7 +267,7 @@ class MapController(QObject):
         if plan is None:
             self._panel.show_work("", why_not, share=None)
             return
-        title, share, state = shortened(plan.preset.title, LONGEST_TITLE), None, self._told
+        title, share, state = shorten(plan.preset.title, LONGEST_TITLE), None, self._told
         unfinished = mapper is None and not (self._view and self._view.stored.plan is plan and self._view.whole)
         if mapper is not None:
             now, paused = mapper.progress, mapper.status == "paused"

@@ -10,7 +10,7 @@ import numpy as np
 from gradstudio.core.history import History
 from gradstudio.core.task_measures import measure
 from gradstudio.core.text import number, percent
-from gradstudio.core.unknown import is_known, known
+from gradstudio.core.unknown import is_known, known_mask
 from gradstudio.gui.drawing.axes import LinearAxis
 from gradstudio.gui.drawing.canvas import Canvas
 from gradstudio.gui.drawing.curve_source import Source
@@ -43,7 +43,7 @@ class Measured:
         self._dots.show_at(self.steps, self.values)
 
     def take(self, history: History, start: int, stop: int) -> None:
-        steps, values = history.measured(self.name, start, stop)
+        steps, values = history.measurements(self.name, start, stop)
         self.steps, self.values = np.concatenate([self.steps, steps]), np.concatenate([self.values, values])
 
     def draw(self, end: End = None) -> None:
@@ -154,4 +154,4 @@ def _read(name: str, history: History, start: int, stop: int) -> np.ndarray:
     if name != _BROKEN:
         return history.column(name, start, stop)
     columns = np.stack([history.column(each, start, stop) for each in (*EVERY_STEP, *NOW_AND_THEN)])
-    return (np.isnan(columns) & known(columns)).any(0).astype(float)
+    return (np.isnan(columns) & known_mask(columns)).any(0).astype(float)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gradstudio.core.compiled import READ_ONLY, compiled
+from gradstudio.core.compiled import READ_ONLY, jit
 from gradstudio.core.history import COLUMNS, History
 from gradstudio.gui.drawing.curve_source import Source
 from gradstudio.gui.drawing.smoothing import SMOOTHING, Smoother
@@ -13,7 +13,7 @@ from gradstudio.gui.drawing.smoothing import SMOOTHING, Smoother
 _DRAWN = slice(tuple(COLUMNS).index("loss"), tuple(COLUMNS).index("scale") + 1)
 
 
-@compiled(f"void({READ_ONLY.format('float64', 2)}, float64[:, ::1])")
+@jit(f"void({READ_ONLY.format('float64', 2)}, float64[:, ::1])")
 def _turn(rows: np.ndarray, curves: np.ndarray) -> None:
     """Write (rows, columns) as (columns, rows). numpy would release the interpreter lock for it and wait to get it
     back."""

@@ -32,7 +32,7 @@ from PySide6.QtCore import (
 )
 
 from gradstudio import __version__
-from gradstudio.core.text import LONGEST_LINE, one_line, shortened
+from gradstudio.core.text import LONGEST_LINE, one_line, shorten
 from gradstudio.gui.services.message_bar import MessageBar
 
 LONGEST_DETAILS = 20_000  # letters that are kept of a traceback: its beginning and its end
@@ -110,7 +110,7 @@ class Fault:
     @property
     def text(self) -> str:
         count = f" ({self.times:,} times)" if self.times > 1 else ""
-        return shortened(self.line, LONGEST_LINE - len(count)) + count
+        return shorten(self.line, LONGEST_LINE - len(count)) + count
 
 
 class FaultReports(QObject):
@@ -186,7 +186,7 @@ class FaultReports(QObject):
         at = own[-1] if own else None
 
         def told() -> tuple[str, str]:
-            what = shortened(traceback.format_exception_only(fault)[-1].strip(), LONGEST_LINE // 2)
+            what = shorten(traceback.format_exception_only(fault)[-1].strip(), LONGEST_LINE // 2)
             place = f"{at.name} in {Path(at.filename).name} failed" if at else "something failed"
             lines = "".join(traceback.format_exception(type(fault), fault, trace))
             return f"{where}{place}: {what}. The window goes on.", lines
@@ -215,9 +215,7 @@ class FaultReports(QObject):
         fault = self._faults.get(key)
         if fault is None:
             line, details = describe()
-            fault = self._faults[key] = Fault(
-                shortened(one_line(line[: 2 * LONGEST_LINE]), LONGEST_LINE), _ends(details)
-            )
+            fault = self._faults[key] = Fault(shorten(one_line(line[: 2 * LONGEST_LINE]), LONGEST_LINE), _ends(details))
         fault.times += 1
         is_round = str(fault.times).rstrip("0") == "1"
         if told:

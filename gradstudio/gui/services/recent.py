@@ -11,7 +11,7 @@ from pathlib import Path
 from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QMenu
 
-from gradstudio.core.text import brief, one_line, plural, shortened
+from gradstudio.core.text import brief, one_line, plural, shorten
 from gradstudio.gui.services.context import Context
 from gradstudio.gui.user_settings import RECENT_FILES, RECENT_RUNS, Setting
 from gradstudio.session.library.store import Entry, Library
@@ -36,7 +36,7 @@ def remember_run(run: Run) -> None:
     """Put a run before the others, with what tells it from runs of the same title."""
     begun = time.strftime("%d.%m. %H:%M", time.localtime(run.started))
     told = f"{begun}, {plural(len(run.history), 'step', 'steps')}"
-    remember(RECENT_RUNS, run.id, f"{shortened(run.title, LONGEST - len(told) - 2)}, {told}")
+    remember(RECENT_RUNS, run.id, f"{shorten(run.title, LONGEST - len(told) - 2)}, {told}")
 
 
 def known(kind: Kind) -> list[tuple[str, str]]:
@@ -78,7 +78,7 @@ def fill_runs(menu: QMenu, context: Context) -> None:
 
 
 def _add(menu: QMenu, place: int, text: str, call: Callable[[], object]) -> QAction:
-    return menu.addAction(f"&{KEYS[place]}  {shortened(one_line(text), LONGEST).replace('&', '&&')}", call)
+    return menu.addAction(f"&{KEYS[place]}  {shorten(one_line(text), LONGEST).replace('&', '&&')}", call)
 
 
 def _end(menu: QMenu, kind: Kind, nothing: str) -> None:

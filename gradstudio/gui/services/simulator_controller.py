@@ -398,7 +398,7 @@ class SimulatorController(QObject):
             self._message.show_error(str(fault))
             return
         experiment, lost = preset.experiment, list[str]()
-        for name, value in self._simulator.requested.changed().items():
+        for name, value in self._simulator.requested.changed_knobs().items():
             try:
                 experiment = experiment.with_value(name, value)
             except KnobError:  # a keyword default that the file has no more, or one of another kind

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QDialogButtonBox, QLabel, QPlainTextEdit, QVBoxLay
 
 from gradstudio.core import trust
 from gradstudio.core.knobs import format_value
-from gradstudio.core.text import about_unseen, revealed
+from gradstudio.core.text import about_unseen, reveal
 from gradstudio.gui.widgets.popups import TemporaryDialog
 from gradstudio.session.own_model import Agreement
 
@@ -34,7 +34,7 @@ class AgreementDialog(TemporaryDialog):
         facts.setTextFormat(Qt.TextFormat.PlainText)
         facts.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         facts.setProperty("role", "dim")
-        given = [f"{name} = {format_value(revealed(text))}" for name, text in asked.texts]
+        given = [f"{name} = {format_value(reveal(text))}" for name, text in asked.texts]
         heading = QLabel(SET)
         heading.setWordWrap(True)
         self.given = _reader("\n".join(given), "Texts of its knobs")
@@ -46,7 +46,7 @@ class AgreementDialog(TemporaryDialog):
         self.unseen.setProperty("role", "over")
         self.unseen.setWordWrap(True)
         self.unseen.setVisible(bool(unseen))
-        self.text = _reader(revealed(file.text), "Text of the file")
+        self.text = _reader(reveal(file.text), "Text of the file")
         self.buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Ok | QDialogButtonBox.StandardButton.Cancel)
         self.buttons.button(QDialogButtonBox.StandardButton.Ok).setText("Run it")
         self.buttons.button(QDialogButtonBox.StandardButton.Cancel).setDefault(True)

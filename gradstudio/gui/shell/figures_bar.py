@@ -11,7 +11,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QWidget
 
 from gradstudio.core.history import History
-from gradstudio.core.text import number, power, shortened
+from gradstudio.core.text import number, power, shorten
 from gradstudio.gui.services.jobs import Jobs
 from gradstudio.gui.shell.task_line import TaskLine
 from gradstudio.gui.shell.written_line import WrittenLine
@@ -115,7 +115,7 @@ class FiguresBar(QWidget):
             self._run, self._totals, self._rate = run, (0, 0, 0), Rate()
             self._forget()
         knobs = run.in_force.run
-        named = shortened(run.name or run.default_name, LONGEST_BRANCH)
+        named = shorten(run.name or run.default_name, LONGEST_BRANCH)
         branch = f"branch “{named}” · " if run.parent and run.own else ""
         note = f"{branch}seed {knobs.seed}" + (" · deterministic" if knobs.deterministic else "")
         if run.watched is not None:  # the script's own seed is not known

@@ -226,7 +226,7 @@ def _exam(
 ) -> Exam:  # fmt: skip
     held = _without(fix, (*TASK, *locked))
     hidden = Hidden(
-        knobs=experiment.changed(), timeline=list(timeline), right=right, aims=aims,
+        knobs=experiment.changed_knobs(), timeline=list(timeline), right=right, aims=aims,
         fix=[f"{name}={format_value(value)}" for name, value in fix.items()],
     )  # fmt: skip
     told = list(dict.fromkeys((*held, *_without(fix, shown))))

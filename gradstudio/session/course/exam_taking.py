@@ -57,7 +57,7 @@ class Attempt:
 
     def run(self, texts: Sequence[str]) -> Run:
         """Return the run of a try, not yet trained; KnobError where the exam does not allow it."""
-        changed = self.exam.allowed(list(texts))
+        changed = self.exam.parse_changes(list(texts))
         if not self.sheet.tries and changed:
             raise KnobError("the first run has no change: look at it before you change anything")
         if self.sheet.tries and not changed:
@@ -68,11 +68,11 @@ class Attempt:
 
     def again(self, place: int) -> Run:
         """Return the run of a try of an earlier day, not yet trained."""
-        return exam_making.of_seed(self.exam, self.exam.allowed(self.sheet.knobs(place)))
+        return exam_making.of_seed(self.exam, self.exam.parse_changes(self.sheet.knobs(place)))
 
     def made(self, run: Run, texts: Sequence[str]) -> None:
         """Keep a try that has ended."""
-        kept = evidence(run, f"try-{len(self.sheet.tries)}", self.exam.allowed(list(texts)))
+        kept = evidence(run, f"try-{len(self.sheet.tries)}", self.exam.parse_changes(list(texts)))
         self._keep(tries=[*self.sheet.tries, kept.model_copy(update={"run": ""})])
 
     def diagnose(self, letter: str) -> None:

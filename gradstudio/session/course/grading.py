@@ -134,7 +134,7 @@ class Grader:
             raise AssignmentError(f"{len(sheet.tries) - 1} tries were made; allowed: {exam.tries}")
         if not is_handed_in(sheet):
             raise AssignmentError("not handed in")
-        told, changed = sheet.tries[sheet.fix], exam.allowed(sheet.knobs(sheet.fix))
+        told, changed = sheet.tries[sheet.fix], exam.parse_changes(sheet.knobs(sheet.fix))
         run = exam_making.of_seed(exam, changed)
         self._train(run)
         held = 0

@@ -14,7 +14,7 @@ from gradstudio.core.history import History
 from gradstudio.core.lesson import Choice, Explain, LessonStep
 from gradstudio.core.measure import Comparison, Measure, Part
 from gradstudio.core.presets import Preset
-from gradstudio.core.unknown import is_known, known
+from gradstudio.core.unknown import is_known, known_mask
 from gradstudio.session.record.run import Run
 
 ENDED = ("finished", "nonfinite", "failed")  # what a run is judged by is there
@@ -105,7 +105,7 @@ def _reduced(part: Part, values: np.ndarray, rows: int) -> float | None:
     if part.reduction == "at":
         found = float(values[part.step]) if part.step < rows else math.nan
         return found if math.isfinite(found) and is_known(found) else None
-    finite = values[known(values) & np.isfinite(values)].astype(float)
+    finite = values[known_mask(values) & np.isfinite(values)].astype(float)
     if not len(finite):
         return None
     if part.reduction in ("first", "last"):

@@ -70,7 +70,7 @@ def blank(exercise: Exercise, name: str) -> str:
     ]  # fmt: skip
     for place, question in enumerate(exercise.question, 1):
         lines += [f"# {place}. {question.text}{question.where}"]
-        lines += [f"#    {letter}: {text}" for letter, text in question.lettered]
+        lines += [f"#    {letter}: {text}" for letter, text in question.lettered_choices]
         lines += [f'q{place} = ""', ""]
     lines += ["[runs]  # the id of each; left empty, the latest run of your library that fits is taken"]
     for run in exercise.run:
@@ -113,7 +113,7 @@ def why_not(run: Run, asked: ExerciseRun, seed: int) -> str:
 def evidence_of(run: Run, asked: ExerciseRun) -> Evidence:
     """Return what is kept of a run of an exercise."""
     made = [ChangeMade(step=each.step, knob=each.knob, value=each.value) for each in _own_changes(run, asked)]
-    return evidence(run, asked.name, run.experiment.changed(), made)
+    return evidence(run, asked.name, run.experiment.changed_knobs(), made)
 
 
 def _own_changes(run: Run, asked: ExerciseRun) -> list[Change]:

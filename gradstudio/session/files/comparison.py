@@ -183,7 +183,7 @@ def _settings(runs: Sequence[Run]) -> list[Setting]:
     ]  # the knobs of a script are its facts
     telling = {name for known in values_of for name in known}
     if not all(values_of):  # beside a script, a default that it lacks says nothing
-        telling = {name for run in runs if not run.watched for name in run.experiment.changed()}
+        telling = {name for run in runs if not run.watched for name in run.experiment.changed_knobs()}
         telling |= {change.knob for course in courses for change in course}
     for name in dict.fromkeys(name for known in values_of for name in known):
         if name not in telling:

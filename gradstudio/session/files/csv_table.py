@@ -12,7 +12,7 @@ import numpy as np
 
 from gradstudio.core.history import BLOCK
 from gradstudio.core.knobs import format_value
-from gradstudio.core.unknown import known
+from gradstudio.core.unknown import known_mask
 
 COUNTS = ("step", "skipped", "nonfinite")  # columns of the history that hold whole numbers
 
@@ -45,7 +45,7 @@ def column(name: str, values: np.ndarray) -> list[str]:
 
 def floats(values: np.ndarray) -> list[str]:
     cells = [repr(value) for value in values.tolist()]
-    for row in np.flatnonzero(~known(values)):
+    for row in np.flatnonzero(~known_mask(values)):
         cells[row] = ""
     return cells
 

@@ -12,7 +12,7 @@ import numpy as np
 from gradstudio.core import files, presets, threads
 from gradstudio.core.history import BLOCK, COLUMNS, LAYER_METRICS
 from gradstudio.core.presets import Preset
-from gradstudio.core.text import LONGEST_TITLE, shortened
+from gradstudio.core.text import LONGEST_TITLE, shorten
 from gradstudio.program import script
 from gradstudio.session.files import csv_table
 from gradstudio.session.files.summary import summarize, to_json
@@ -32,7 +32,7 @@ def as_preset(run: Run) -> Preset:
             id=preset.id, title=preset.title, summary=preset.summary, experiment=run.experiment, timeline=timeline
         )
     title = preset.title if preset.title.endswith(CHANGED) else preset.title + CHANGED
-    return Preset(id=preset.id, title=shortened(title, LONGEST_TITLE), experiment=run.experiment, timeline=timeline)
+    return Preset(id=preset.id, title=shorten(title, LONGEST_TITLE), experiment=run.experiment, timeline=timeline)
 
 
 def experiment_toml(run: Run) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from gradstudio.core.strict_json import coded
+from gradstudio.core.strict_json import encode_floats
 from gradstudio.core.unknown import is_known
 from gradstudio.session.record.ranked_findings import in_order
 from gradstudio.session.record.run import Run
@@ -32,7 +32,7 @@ def summarize(run: Run) -> dict[str, Any]:
     ]
     comparisons = [{"step": step, "difference": difference} for step, difference, _ in list(run.compared)]
     line = {"parent": run.parent or None, "parent_step": run.parent_step if run.parent else None}
-    return coded(
+    return encode_floats(
         {
             "run": run.id,
             **vars(figures(run)),
@@ -60,7 +60,7 @@ def _watched(run: Run) -> dict[str, Any]:
 def _tests(run: Run) -> list[dict[str, Any]]:
     """Return what was measured on the test set while the run trained; null is what was not."""
     history, measured = run.history, []
-    for step in map(int, history.measured("test_accuracy")[0]):
+    for step in map(int, history.measurements("test_accuracy")[0]):
         alike = history.value("head_cosine", step)
         accuracy = history.value("test_accuracy", step)
         measured.append({"step": step, "accuracy": accuracy, "head_cosine": alike if is_known(alike) else None})
@@ -69,7 +69,7 @@ def _tests(run: Run) -> list[dict[str, Any]]:
 
 def to_json(value: Any) -> str:
     """Return strict JSON, indented for people, with NaN and Inf as strings."""
-    return json.dumps(coded(value, _spelled), indent=2, ensure_ascii=False, allow_nan=False)
+    return json.dumps(encode_floats(value, _spelled), indent=2, ensure_ascii=False, allow_nan=False)
 
 
 def _spelled(value: float) -> str:

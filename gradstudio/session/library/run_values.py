@@ -12,11 +12,11 @@ from gradstudio.core import presets
 from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.events import MOST_CHANGES, Change, Event
 from gradstudio.core.experiment import Experiment, differing, find_knob, of_today
-from gradstudio.core.history import Accumulated, Activation, Activations, History, Layer, Settings
+from gradstudio.core.history import AccumulationError, Activation, Activations, History, Layer, Settings
 from gradstudio.core.loop_calls import Loop
 from gradstudio.core.presets import Preset
 from gradstudio.core.provenance import Operation, Provenance
-from gradstudio.core.strict_json import coded
+from gradstudio.core.strict_json import encode_floats
 from gradstudio.core.text import clean
 from gradstudio.core.unknown import UNKNOWN, is_known
 from gradstudio.session.library.conforming import conforming
@@ -169,7 +169,7 @@ def _take_notes(history: History, entries: Mapping[str, list[Any]]) -> None:
     history.settings += [
         (int(step), _of_today(conforming(Settings(*values)))) for step, *values in entries.get("settings", [])
     ]
-    history.accumulated += [conforming(Accumulated(*values)) for values in entries.get("accumulated", [])]
+    history.accumulated += [conforming(AccumulationError(*values)) for values in entries.get("accumulated", [])]
     history.activations += [
         conforming(Activations(step, tuple(conforming(Activation(*values)) for values in layers)))
         for step, layers in entries.get("activations", [])
@@ -231,7 +231,7 @@ def layers_from(text: str) -> tuple[Layer, ...]:
 
 def dumps(value: Any) -> str:
     """Return the value as JSON in which NaN and Inf are {"float": "nan"}."""
-    return clean(json.dumps(coded(value, _tagged), ensure_ascii=False, separators=(",", ":"), allow_nan=False))
+    return clean(json.dumps(encode_floats(value, _tagged), ensure_ascii=False, separators=(",", ":"), allow_nan=False))
 
 
 def loads(text: str) -> Any:

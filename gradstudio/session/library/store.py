@@ -19,7 +19,7 @@ from gradstudio.core.history import BLOCK, COLUMNS, LAYER_METRICS, OLDER, Histor
 from gradstudio.core.knobs import quote
 from gradstudio.core.rank_figures import FIGURES
 from gradstudio.core.ranks_allowed import SEVERAL
-from gradstudio.core.text import LONGEST_TITLE, plural, shortened
+from gradstudio.core.text import LONGEST_TITLE, plural, shorten
 from gradstudio.session.library import checksums, interrupted_runs, salvage, schema
 from gradstudio.session.library.checksums import LISTED, ChecksumError, check_run, of_half, sealed
 from gradstudio.session.library.conforming import MOST_STEPS, conforming
@@ -600,7 +600,7 @@ def _damaged(run: Any, title: Any = "", started: Any = 0.0, steps: Any = 0, dele
 def _within_limits(entry: Entry) -> Entry:
     """Return the entry with its texts cut to what a person may write."""
     return replace(
-        entry, title=shortened(entry.title, LONGEST_TITLE), note=entry.note[:LONGEST_NOTE],
+        entry, title=shorten(entry.title, LONGEST_TITLE), note=entry.note[:LONGEST_NOTE],
         tags=tuple(tag[:LONGEST_TAG] for tag in entry.tags[:MOST_TAGS]),
     )  # fmt: skip
 

@@ -161,7 +161,7 @@ def _torch_internals() -> list[Check]:
     if not _version("torch"):  # another check says so
         return []
     checks = []
-    if not recording_switch.wanted():
+    if not recording_switch.is_enabled():
         text = "off, as GRADSTUDIO_RECORD=0 is set: training is slower, with the same numbers"
         checks.append(Check("Recorded passes", True, text))
     try:

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes as Plot
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from gradstudio.core.text import one_line, shortened
+from gradstudio.core.text import one_line, shorten
 from gradstudio.session.files.report.figures import drawing as styled
 from gradstudio.session.map.axis import Axis
 from gradstudio.session.map.drawing import UNKNOWN, Drawing, drawing_of, named, ticks
@@ -27,7 +27,7 @@ def drawn(stored: Stored, kind: str) -> bytes:
         for panel, plot in enumerate(figure.subplots(1, count, squeeze=False)[0]):
             draw(plot, made, panel)
             plot.set_title(made.name_of(panel))
-        figure.suptitle(shortened(one_line(stored.plan.preset.title), LONGEST_TITLE))
+        figure.suptitle(shorten(one_line(stored.plan.preset.title), LONGEST_TITLE))
         figure.legend(handles=key(made), loc="outside right upper", frameon=False)
         buffer = io.BytesIO()
         figure.savefig(buffer, format=kind, metadata={"Date": None} if kind == "svg" else None)

@@ -26,14 +26,16 @@ _GROWN = 2.0  # times their median that the last of them is where it grew
 def ranked(run: Run) -> list[Finding]:
     """Return the findings without those that others explain: causes, the most likely first, then notes."""
     return [
-        _with_remedies(finding, run) for finding in cause_ranking.folded(list(run.findings.values()), run.provenance)
+        _with_remedies(finding, run)
+        for finding in cause_ranking.causes_only(list(run.findings.values()), run.provenance)
     ]
 
 
 def in_order(run: Run) -> list[Finding]:
     """Return every finding: causes, the most likely first, then those that they explain, then notes."""
     return [
-        _with_remedies(finding, run) for finding in cause_ranking.ordered(list(run.findings.values()), run.provenance)
+        _with_remedies(finding, run)
+        for finding in cause_ranking.rank_causes(list(run.findings.values()), run.provenance)
     ]
 
 

@@ -23,7 +23,7 @@ from gradstudio.core.knobs import Value, value_text
 from gradstudio.core.presets import Preset
 from gradstudio.core.provenance import Provenance
 from gradstudio.core.rule_thresholds import all_rules, rules_of_a_script
-from gradstudio.core.text import LONGEST_TITLE, shortened
+from gradstudio.core.text import LONGEST_TITLE, shorten
 from gradstudio.session.record.rule_watch import RuleWatch
 from gradstudio.session.record.watched_script import WatchedScript
 
@@ -122,7 +122,7 @@ class Run:
     def title(self) -> str:
         """The name, or the preset's title, with what a branch changed; at most LONGEST_TITLE characters."""
         title = self.name or (f"{self.preset.title}: {self.default_name}" if self.parent else self.preset.title)
-        return shortened(title, LONGEST_TITLE)
+        return shorten(title, LONGEST_TITLE)
 
     @property
     def own(self) -> int:

@@ -14,7 +14,7 @@ from gradstudio.core.diagnosis.diagnosis import Diagnosis
 from gradstudio.core.diagnosis.finding import RANK, Finding
 from gradstudio.core.events import Change, Event, Kind
 from gradstudio.core.experiment import Experiment, find_knob
-from gradstudio.core.gauge_samples import Sample, kept
+from gradstudio.core.gauge_samples import Sample, add_sample
 from gradstudio.core.history import ALIKE, History, Layer, Row, loss_broke
 from gradstudio.core.knobs import Value, value_text
 from gradstudio.core.loop_calls import in_words
@@ -300,7 +300,7 @@ class RunWriter:
 
     def add_gauge_sample(self, name: str, sample: Sample) -> None:
         """Add a sample of a gauge that is measured on demand."""
-        self._values["gauge_samples"][name] = kept(self.run.gauge_samples.get(name, []), sample)
+        self._values["gauge_samples"][name] = add_sample(self.run.gauge_samples.get(name, []), sample)
         self._values["gauge_problems"].pop(name, None)
 
     def fail_gauge(self, name: str, why: str) -> None:

@@ -20,9 +20,11 @@ class WatchedScript:
     facts: tuple[tuple[str, str], ...]
 
     def __post_init__(self) -> None:
-        from gradstudio.core.masked_secrets import masked  # its patterns take some hundredths of a second to compile
+        from gradstudio.core.masked_secrets import (
+            mask_secrets,  # its patterns take some hundredths of a second to compile
+        )
 
-        object.__setattr__(self, "arguments", masked(self.arguments))
+        object.__setattr__(self, "arguments", mask_secrets(self.arguments))
 
     @property
     def told(self) -> list[tuple[str, str]]:

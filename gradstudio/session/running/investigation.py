@@ -13,7 +13,7 @@ import numpy as np
 from gradstudio.core.history import History
 from gradstudio.core.knobs import value_text
 from gradstudio.core.provenance import PHASES, Provenance
-from gradstudio.core.text import listed, number, plural
+from gradstudio.core.text import join_with_and, number, plural
 from gradstudio.session.record import branches
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.snapshots import Snapshots
@@ -149,7 +149,7 @@ def sentence(found: Provenance) -> str:
     part = f"micro-batch {found.micro_batch + 1} of {found.micro_batches}" if of_a_part else ""
     rank = f"rank {found.rank}" if found.rank is not None else ""
     where = ", ".join(place for place in (rank, found.module, at, part) if place)
-    all_alike = f" Ranks {listed(found.ranks)} each had one in that step." if len(found.ranks) > 1 else ""
+    all_alike = f" Ranks {join_with_and(found.ranks)} each had one in that step." if len(found.ranks) > 1 else ""
     born = found.chain[0]
     what = (
         "NaN"
@@ -164,11 +164,11 @@ def sentence(found: Provenance) -> str:
             f"The first {what} came with the data of step {found.step:,}{f' ({given})' if given else ''}: "
             f"{found.cause}.{all_alike}"
         )
-    if found.phase == "update" and not born.produced:  # found as the next step began
+    if found.phase == "update" and not born.is_birth:  # found as the next step began
         held = f"The weights held what is not finite before step {found.step:,}{f' ({where})' if where else ''}"
         return f"{held}: {found.cause}.{all_alike}"
     of_inf = what == "NaN" and found.is_birth and not born.taken_nan  # as a softmax of nothing but -Inf
-    verb = "was born" if born.produced or of_inf else "came" if found.is_birth else "was first seen"
+    verb = "was born" if born.is_birth or of_inf else "came" if found.is_birth else "was first seen"
     return (
         f"The first {what} {verb} in the {PHASES[found.phase]} of step "
         f"{found.step:,}{f' ({where})' if where else ''}, in {found.short_name}: {found.cause}.{all_alike}"
@@ -191,5 +191,5 @@ def as_json(found: Provenance | None) -> dict[str, Any] | None:
         "micro_batch": found.micro_batch, "time_step": found.time_step, "layers": list(found.layers),
         "led_up": found.led_up,
         "growth_along": found.growth_along, "growth": [list(each) for each in found.growth],
-        "chain": [vars(operation) | {"produced": operation.produced} for operation in found.chain],
+        "chain": [vars(operation) | {"produced": operation.is_birth} for operation in found.chain],
     }  # fmt: skip

@@ -104,6 +104,6 @@ class ColumnSummaries:
         start, summary = self._kept.get(name, (0, CurveSummary()))
         if stop < start:
             start, summary = 0, CurveSummary()
-        summary.add(*history.measured(name, start, stop))
+        summary.add(*history.measurements(name, start, stop))
         self._kept[name] = (stop, summary)
         return summary.words(CURVES[name], percent if name in SHARES else number)

@@ -14,7 +14,7 @@ from torch import Tensor
 from gradstudio.core.diagnosis.birth_remedies import CHANGED_BY_A_HOOK
 from gradstudio.core.provenance import Phase, Provenance, ProvenanceUnknown, operation_of
 from gradstudio.engine import birth
-from gradstudio.engine.operation_watcher import NOTHING, Values, Watched, together, values_of
+from gradstudio.engine.operation_watcher import NOTHING, Values, WatchedOperation, together, values_of
 from gradstudio.watching.births import operation_lines
 from gradstudio.watching.births.kept_pass import KeptPass
 from gradstudio.watching.births.loss_values import (
@@ -288,7 +288,7 @@ def _provenance(
     gave = gave or (values_of(given) if given is not None else together([]))
     of_derivative = phase == "backward"
     exponent = getattr(nodes[0], "_saved_exponent", None) if len(nodes) == 1 else None
-    made = Watched(
+    made = WatchedOperation(
         names if of_derivative else operation_of(names), phase, "", names if of_derivative else "", 0,
         torch.float32 if given is None else given.dtype, taken, gave, [], (), set(), None,
         float(exponent) if isinstance(exponent, (int, float)) and exponent < 0 else None,

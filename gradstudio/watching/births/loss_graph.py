@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from gradstudio.core.provenance import operation_of
-from gradstudio.core.text import listed
+from gradstudio.core.text import join_with_and
 from gradstudio.watching.births.loss_values import LABELLED, MEAN, VIEWS, shape_of
 from gradstudio.watching.hearing.leaves import nodes_before
 
@@ -99,4 +99,4 @@ def _spread(node: Any) -> LossFault | None:
 def in_words(names: Sequence[str], most: int = 4) -> str:
     """Return names of tensors or modules, the first of many."""
     more = len(names) - most
-    return listed([*names[:most], *([f"{more:,} more"] if more > 0 else [])])
+    return join_with_and([*names[:most], *([f"{more:,} more"] if more > 0 else [])])

@@ -11,7 +11,7 @@ from torch import nn
 from gradstudio.core.provenance import Phase, Provenance
 from gradstudio.engine import birth
 from gradstudio.engine.birth import chain_to
-from gradstudio.engine.operation_watcher import Watched, Watcher, together, values_of
+from gradstudio.engine.operation_watcher import WatchedOperation, Watcher, together, values_of
 from gradstudio.watching.births.kept_pass import KeptPass
 
 _OF_DATA = {"addmm", "mm", "bmm", "convolution"}  # operations that nobody gives a mask
@@ -84,7 +84,7 @@ def _may_be_masks(model: nn.Module, kept: KeptPass) -> set[str]:
     }
 
 
-def _without_masks(operations: list[Watched], chain: list[int], masks: set[str]) -> list[int]:
+def _without_masks(operations: list[WatchedOperation], chain: list[int], masks: set[str]) -> list[int]:
     """Return the chain from its first NaN on where all before it is Inf that the pass was given, as by a mask."""
     first = operations[chain[0]]
     if first.given.nan or not first.taken or any(values.nan for values in first.taken) or not first.origins:
@@ -97,7 +97,7 @@ def _without_masks(operations: list[Watched], chain: list[int], masks: set[str])
     return chain
 
 
-def _given(model: nn.Module, watcher: Watcher, born: Watched) -> _Given | None:
+def _given(model: nn.Module, watcher: Watcher, born: WatchedOperation) -> _Given | None:
     """Return what an operation was given that was not finite from the start; None where it was not that."""
     if all(values.finite for values in born.taken) or not born.origins:
         return None
@@ -115,5 +115,5 @@ def _given(model: nn.Module, watcher: Watcher, born: Watched) -> _Given | None:
     return _Given("update" if kind == "weight" else "forward", name.rpartition(".")[0], name, cause)
 
 
-def _counted(born: Watched) -> str:
+def _counted(born: WatchedOperation) -> str:
     return together(born.taken).broken

@@ -46,7 +46,7 @@ def replay(model: nn.Module, kept: KeptPass) -> Replayed:
         raise ProvenanceUnknown("the model was set to another mode after the forward pass")
     inputs, named_inputs, leaves = _without_graph(kept)
     watcher = Watcher(model, _names(model, kept), where=_place)
-    with _nothing_left(model), _as_it_was(kept), watcher.hooked(), watcher:
+    with _nothing_left(model), _as_it_was(kept), watcher.track_modules(), watcher:
         given = [tensor for tensor in tensors_of(model(*inputs, **named_inputs)) if tensor.requires_grad]
         _check_same(kept, given)
         watcher.phase = "backward"
@@ -182,7 +182,7 @@ def _as_it_was(kept: KeptPass) -> Iterator[None]:
         stack.enter_context(torch.enable_grad())
         stack.enter_context(torch.autograd.set_detect_anomaly(True, check_nan=False))
         if "torch._dynamo" in sys.modules:  # a part that is compiled runs as it is written
-            stack.enter_context(compiled_frames.uncompiled())
+            stack.enter_context(compiled_frames.without_compilation())
         yield
 
 

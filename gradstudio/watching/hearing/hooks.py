@@ -99,7 +99,7 @@ class Hooks:
         self._wrap(torch, "save", self._before_copying, self._after_copying)
         if (owner := module_tables.scripts_modules()) is not None:
             self._wrap(owner, "create_script_module", self._before_copying, self._after_copying)
-        undo = heard_clipping.hear_clipping(self._guard(self._on_clipping), self._guard(self._after_clipping))
+        undo = heard_clipping.hook_clipping(self._guard(self._on_clipping), self._guard(self._after_clipping))
         if undo is not None:
             self._undo.append(undo)
 

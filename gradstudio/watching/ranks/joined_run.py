@@ -14,7 +14,7 @@ import numpy as np
 
 from gradstudio.core.events import Kind
 from gradstudio.core.history import Layer
-from gradstudio.core.text import listed, number
+from gradstudio.core.text import join_with_and, number
 from gradstudio.core.unknown import is_known
 from gradstudio.watching.births.step_births import NO_BIRTH
 from gradstudio.watching.hearing.guard import say
@@ -192,7 +192,7 @@ class Collector:
         self._is_closing = True
         self.settle(AT_THE_END)
         if missing := sorted(self._boxes.keys() - self._cards.keys() - self._lost):
-            ranks = f"rank {missing[0]} was" if len(missing) == 1 else f"ranks {listed(missing)} were"
+            ranks = f"rank {missing[0]} was" if len(missing) == 1 else f"ranks {join_with_and(missing)} were"
             self._local_run.note(f"{ranks} not heard: loss and gradient are those of the others")
 
     # ---- letters
@@ -252,7 +252,7 @@ class Collector:
         if self._has_told or is_known(whole.gradient.norm) or not is_known(own.gradient.norm):
             return
         self._has_told = True
-        norms = listed([number(each) for each in (own.gradient.norm, *(each.norm for each in others.values()))])
+        norms = join_with_and([number(each) for each in (own.gradient.norm, *(each.norm for each in others.values()))])
         self._local_run.note(
             f"the ranks' own gradients differ, with local norms {norms}: that of the update is not known"
         )

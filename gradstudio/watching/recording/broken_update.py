@@ -9,7 +9,7 @@ from torch import Tensor
 
 from gradstudio.core.history import Layer
 from gradstudio.core.provenance import Operation, Provenance
-from gradstudio.core.text import listed, number
+from gradstudio.core.text import join_with_and, number
 from gradstudio.core.unknown import is_known
 from gradstudio.engine.operation_watcher import together, values_of
 from gradstudio.watching.steps.measured_step import MeasuredStep
@@ -33,11 +33,11 @@ def born_in_update(
     whole = together([values for _, values in broken])
     norm, names = made.clipped_norm, tuple(layer.name for layer, _ in broken)
     if math.isfinite(made.change.weight_norm):
-        name, cause, before = optimizer or "the script's own code", f"the update left {listed(told)}", (0, 0)
+        name, cause, before = optimizer or "the script's own code", f"the update left {join_with_and(told)}", (0, 0)
         taken = f"weights of norm {number(made.change.weight_norm)}; {_gradient(norm)}"
     else:
         name, taken, before = names[0], "", (whole.nan, whole.inf)
-        cause = f"{listed(told)}, which an update since the row before or the script made"
+        cause = f"{join_with_and(told)}, which an update since the row before or the script made"
     dtype = str(tensors[0].dtype).removeprefix("torch.")
     largest = norm if math.isfinite(norm) else math.nan
     operation = Operation("update", "", name, "", dtype, largest, *before, math.nan, whole.nan, whole.inf)

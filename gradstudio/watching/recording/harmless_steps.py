@@ -8,7 +8,7 @@ from torch import nn
 
 from gradstudio.core.diagnosis.birth_remedies import of_birth
 from gradstudio.core.diagnosis.finding import Finding
-from gradstudio.core.diagnosis.heard_faults import heard_fault
+from gradstudio.core.diagnosis.heard_faults import script_fault
 from gradstudio.core.text import brief, number
 from gradstudio.engine.operation_watcher import values_of
 from gradstudio.watching.births.passed_over import LONGEST
@@ -49,7 +49,7 @@ def of_the_loss_alone(made: MeasuredStep, step: int) -> Finding:
     if provenance is not None:
         told += f" It was {place_and_cause(provenance)}."
     lines = of_birth(provenance) if provenance is not None else None
-    return heard_fault("harmless_loss", told, step, step, known=(lines or ("",))[0])
+    return script_fault("harmless_loss", told, step, step, known=(lines or ("",))[0])
 
 
 def _spoiled_buffer(models: Iterable[nn.Module]) -> str:

@@ -18,7 +18,7 @@ from torch.optim import Optimizer
 
 import gradstudio
 from gradstudio.core.history import Layer
-from gradstudio.core.text import LONGEST_TITLE, number, plural, shortened
+from gradstudio.core.text import LONGEST_TITLE, number, plural, shorten
 from gradstudio.core.unknown import is_known
 from gradstudio.watching.hearing.rank_place import Place
 from gradstudio.watching.script.script_names import module_called, name_of
@@ -75,9 +75,9 @@ def title_of(observer: Observer, script: Script, called: tuple[str, str], titles
     elif not given:
         names = (f"{type(model).__name__} {name_of(model)}".strip() for model in observer.called)
         parts.append(", ".join(names))
-    title = shortened(" ".join(filter(None, parts)).removesuffix(":"), LONGEST_TITLE - 20)
+    title = shorten(" ".join(filter(None, parts)).removesuffix(":"), LONGEST_TITLE - 20)
     if title in titles and optimizer:
-        title = shortened(f"{title}, {optimizer}", LONGEST_TITLE - 6)
+        title = shorten(f"{title}, {optimizer}", LONGEST_TITLE - 6)
     return _not_taken(title, titles)
 
 

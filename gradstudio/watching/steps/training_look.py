@@ -14,7 +14,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.optim.lr_scheduler import LRScheduler
 
 from gradstudio.core.diagnosis.finding import Finding, Severity
-from gradstudio.core.diagnosis.heard_faults import heard_fault
+from gradstudio.core.diagnosis.heard_faults import script_fault
 from gradstudio.core.history import LOOK_EVERY
 from gradstudio.core.provenance import operation_of
 from gradstudio.core.text import plural
@@ -99,7 +99,7 @@ class TrainingLook:
     ) -> None:  # fmt: skip
         first = self._step if first is None else min(first, self._step)
         self._told.add(rule)
-        self._find(heard_fault(rule, evidence, first, self._step, known=known, layers=layers, severity=severity))
+        self._find(script_fault(rule, evidence, first, self._step, known=known, layers=layers, severity=severity))
 
     def _tell_of_steps(self, rule: str, evidence: str, first: int, **named: Any) -> None:
         self._tell(rule, evidence, first // self._observer.options.every, **named)

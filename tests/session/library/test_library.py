@@ -24,7 +24,7 @@ from waiting import ENDLESS, PATIENCE, join, until
 from gradstudio.core import presets
 from gradstudio.core.events import Change
 from gradstudio.core.history import BLOCK, COLUMNS, LAYER_METRICS, OLDER, History, Layer, Row, Settings
-from gradstudio.core.unknown import known
+from gradstudio.core.unknown import known_mask
 from gradstudio.session.files.summary import summarize
 from gradstudio.session.library import checksums, interrupted_runs, packing, salvage, schema, store, writer
 from gradstudio.session.library.requests import Request
@@ -84,9 +84,9 @@ def test_rows_of_an_older_version_lack_what_it_did_not_measure(path):
         connection.execute("DELETE FROM checksums")
     history = Library(path).load(run.id).history
     assert history.table()[:, : OLDER[0]].tobytes() == table.tobytes()
-    assert not known(history.table()[:, OLDER[0] :]).any()
+    assert not known_mask(history.table()[:, OLDER[0] :]).any()
     history.append(replace(history_row(9), test_accuracy=math.nan))  # of a branch that this version trains
-    assert history.measured("test_accuracy")[0].tolist() == [9]
+    assert history.measurements("test_accuracy")[0].tolist() == [9]
 
 
 def test_a_run_with_a_value_that_had_another_name(path):

@@ -82,7 +82,7 @@ def _draw(axes: Axes, picture: gallery.Picture, colours: Colours) -> None:
 
 
 def _knobs(preset: Preset) -> Iterator[Block]:
-    rows = [(name, format_value(value)) for name, value in preset.experiment.changed().items()]
+    rows = [(name, format_value(value)) for name, value in preset.experiment.changed_knobs().items()]
     rows += [(f"{each.knob} from step {each.step:,} on", format_value(each.value)) for each in preset.timeline]
     if rows:
         yield Table(("Knob", "Value"), tuple(rows), (0.6, 0.4), code=(0, 1))

@@ -37,7 +37,7 @@ class Trace:
 
     def measured(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """Return the steps that measured a column, and its values there."""
-        return self.history.measured(name, 0, self.count)
+        return self.history.measurements(name, 0, self.count)
 
     @property
     def layers(self) -> tuple[Layer, ...]:

@@ -14,8 +14,8 @@ from gradstudio.core import measure
 from gradstudio.core.assignment import Assignment
 from gradstudio.core.exercise import Curves, Exercise, Question, Study
 from gradstudio.core.knobs import format_value
-from gradstudio.core.text import number, percent, plural, shortened
-from gradstudio.core.unknown import known
+from gradstudio.core.text import number, percent, plural, shorten
+from gradstudio.core.unknown import known_mask
 from gradstudio.session.course import questions
 from gradstudio.session.course.exam_taking import AnswerSheet
 from gradstudio.session.course.grading import Grade, Judged
@@ -131,7 +131,7 @@ def _draw_curves(curves: Curves, axes: Axes, runs: Sequence[tuple[str, Run]], co
     values = []
     for _, run in runs:
         each = run.history.column(curves.column).astype(float)
-        values.append(np.where(known(each) & np.isfinite(each), each, np.nan))
+        values.append(np.where(known_mask(each) & np.isfinite(each), each, np.nan))
     shown = np.concatenate([*values, np.empty(0)])
     wide = np.nanmax(shown, initial=0) > 100 * max(np.nanmin(shown, initial=np.inf), 1e-300)
     (log_axis if wide and (shown[~np.isnan(shown)] > 0).all() else plain_axis)(axes, shown)
@@ -151,7 +151,7 @@ def _draw_curves(curves: Curves, axes: Axes, runs: Sequence[tuple[str, Run]], co
 
 def _answers(asked: Sequence[Question], answers: Sequence[str]) -> Iterator[Block]:
     for place, (question, answer) in enumerate(zip(asked, answers, strict=True), 1):
-        lines = [f"{letter}. {text}" for letter, text in question.lettered]
+        lines = [f"{letter}. {text}" for letter, text in question.lettered_choices]
         where = f"run {question.run}" if question.is_question else "to be read by a teacher"
         yield Card("dim", "", f"{place}. {question.text}", where, tuple(lines), ())
         yield Prose(answer.strip() or "No answer.", dim=not answer.strip(), answer=True)
@@ -202,6 +202,6 @@ def _of(handed: Handed, exercises: Mapping[str, Assignment]) -> Section:
 def _judged(place: int, judged: Judged) -> Iterator[Block]:
     told = "to be read" if judged.points is None else f"{judged.points} of {judged.question.points}"
     tone = "dim" if judged.points is None else "good" if judged.points else "bad"
-    lines = (f"Right: {shortened(judged.right, 200)}",) if judged.right else ()
+    lines = (f"Right: {shorten(judged.right, 200)}",) if judged.right else ()
     yield Card(tone, told, f"{place}. {judged.question.text}", "", lines, ())
     yield Prose(judged.answer.strip() or "No answer.", dim=not judged.answer.strip(), answer=True)

@@ -18,7 +18,7 @@ import gradstudio
 from gradstudio.core import files
 from gradstudio.core.history import BLOCK, COLUMNS
 from gradstudio.core.text import one_line
-from gradstudio.core.unknown import known
+from gradstudio.core.unknown import known_mask
 from gradstudio.session.files import run_files
 from gradstudio.session.files.output import write_together
 from gradstudio.session.files.tensorboard import messages, records
@@ -62,7 +62,7 @@ def _rows(run: Run, start: int, stop: int, count: int, moments: np.ndarray) -> I
     """Yield one event for each step, with all its measurements."""
     history = run.history
     columns = {name: history.column(name, start, stop) for name in SCALARS}
-    gaps = {name: there for name, values in columns.items() if not (there := known(values)).all()}
+    gaps = {name: there for name, values in columns.items() if not (there := known_mask(values)).all()}
     whole = [name for name in SCALARS if name not in gaps]
     tags = [*whole, *(f"grad_norm/{one_line(layer.name)}" for layer in history.layers)]
     table = np.empty((stop - start, len(tags)), np.float32)
