@@ -29,7 +29,7 @@ from gradstudio.session.words.knob_hints import advised_max_norm, clipping_in_qu
 ADVISE_EVERY = 2.0  # seconds
 LEAST = 1e-6  # max_norm that can be dragged to on a linear axis
 LEAST_DECADES = 1.0  # that a log axis has
-REACH = 5.0  # times the height of nearly all norms: how high they rise is what is looked at
+REACH = 3.0  # times the height of nearly all norms: beyond, a spike leaves the plot, and its height is written there
 STEPS_OR_BAND = Option(STEPS.label, {name: STEPS.choices[name] for name in ("raw", "band")})
 
 
