@@ -48,6 +48,7 @@ class PlotArea(PlotView):
         self._writes_steps = True
         self._sides["bottom"].linkToView(self.box)
         self._sides["bottom"].setStyle(showValues=True)
+        self._sides["bottom"].setHeight(None)
 
     def dress(self) -> None:
         """Take on the colours and the text size of the theme."""

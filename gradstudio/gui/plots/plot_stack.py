@@ -76,7 +76,7 @@ class PlotStack(QWidget):
         yield self._put(self.directions, 20)
         self.layers = LayersPlot(steps, cursor)
         self.layer_card = LayerCard(self.layers)
-        yield self._layout.addWidget(self.layer_card, 28)
+        yield self._layout.addWidget(self.layer_card, 24)
         self.ranks = RanksPlot(steps, cursor)
         yield self._put(self.ranks, 22)
         self.scale_and_rate = ScaleAndRatePlot(steps, cursor, source)
