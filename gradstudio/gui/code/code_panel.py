@@ -88,7 +88,8 @@ class CodePanel(QWidget):
         self._shown, self._preset = wanted, preset
         text = simulator.script()
         if before is None or other:
-            self._base, self._base_text = preset.experiment, simulator.script_of_preset()
+            self._base = preset.experiment
+            self._base_text = text if wanted == self._base else simulator.script_of_preset()
         self._marks = changed(self._base_text, text)
         latest = Changed() if before is None or other else changed(was, text)
         self.view.show_code(text, self._marks, latest.to_look_at(text))

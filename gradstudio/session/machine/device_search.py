@@ -59,7 +59,10 @@ class Machine:
             self.problem = f"Nothing can train here: {str(fault).partition(chr(10))[0]}"
         finally:
             self.ready = True
-        presets.read_ahead()  # a menu that reads them all would open late
+        from gradstudio import program
+
+        for read_ahead in (presets.read_ahead, program.read_ahead):  # or a menu and the page Code would open late
+            read_ahead()
 
 
 def _compile() -> None:
