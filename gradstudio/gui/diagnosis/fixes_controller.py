@@ -172,7 +172,9 @@ class FixesController(QObject):
 
     def _can_be_tried(self, run: Run) -> bool:
         """Return whether the run stands, has diverged, and has remedies that were not tried yet."""
-        known = self.trials is not None and self.trials.tried is run and self.trials.length == len(run.history)
+        trials = self.trials
+        stale = trials is None or (trials.tried is run and trials.length != len(run.history))
+        known = trials is not None and not stale and (trials.tried is run or (not run.own and self._belongs(trials)))
         stands = (run.over or run.status == "paused") and bool(run.environment) and self._controls.led_here
         if ranks_allowed.several(run.experiment):
             return False
