@@ -226,7 +226,7 @@ def _list_acts(window: Window) -> Iterator[Act]:
         yield _act("run list", "wheel", lambda: _wheel(panel.list.viewport(), -40))
     yield _act("run list", "to the end", lambda: panel.list.scrollToBottom())
     yield _act("run list", "back", lambda: panel.list.scrollToTop())
-    first = [panel.model.index(row).data(panel.model.ENTRY).id for row in range(5, 11)]
+    first = [panel.model.index(row).data(panel.model.ROW).id for row in range(5, 11)]
     for run in first:
         yield _act("overlays", "one more run", lambda run=run: window.runs.tick(run, True),
                    lambda run=run: run in window.plots.overlays.slots)  # fmt: skip

@@ -187,6 +187,7 @@ def close_dialogs(window: Window) -> None:
 def rest(window: Window) -> None:
     """Bring the window to where it was at first, whatever was done to it, and wait until nothing goes on."""
     from gradstudio.core import files
+    from gradstudio.gui.assignment.exercise_page import ExercisePage
     from gradstudio.gui.theme import theme
 
     close_dialogs(window)
@@ -198,7 +199,11 @@ def rest(window: Window) -> None:
     window.map.stop()
     wait(lambda: not window.map.going, "the map ends")
     window.map.refresh()
-    window.game.stop()  # a run that is begun keeps its page
+    window.game.stop()  # a run that is begun keeps its page, as a worksheet does
+    for sheet in window.findChildren(ExercisePage):
+        sheet.put_away()
+    if window.runs.baseline is not None:
+        window.runs.pin_baseline()  # which unpins it
     window.columns.reset()
     window.knobs.search.clear()
     window.side.runs.search.clear()

@@ -284,5 +284,5 @@ def _at(step: int) -> str:
 
 def _share(value: float) -> str:
     """Return a cell with a share in percent, bold where it is MUCH."""
-    text = f"{number(100 * value, 2)} %" if value else "–"
+    text = f"{number(100 * value, 2)} %"
     return f"<td align='right'>{strong(text) if value >= MUCH else text}</td>"
