@@ -190,8 +190,11 @@ def _page_acts(window: Window) -> Iterator[Act]:
         window.columns.toggle_page("code")
 
     for again in ("first time", "again"):
-        for page in ("branches", "code", "gauges", "runs", "diagnosis"):
+        for page in ("branches", "code", "gauges", "runs", "lesson", "memory", "map", "diagnosis"):
             yield _act("pages", f"{page}, {again}", lambda page=page: window.columns.toggle_page(page))
+        for page in ("exercise", "gallery"):
+            yield _act("pages", f"{page}, {again}", window.commands.commands[page].call)
+            yield _act("pages", f"plots after it, {again}", window.show_plots)
     yield _act("pages", "knobs hidden", window.columns.toggle_knobs)
     yield _act("pages", "knobs shown", window.columns.toggle_knobs)
     for words in ("lr", "clip", "zzz", ""):
@@ -230,8 +233,9 @@ def _list_acts(window: Window) -> Iterator[Act]:
     for run in first:
         yield _act("overlays", "one more run", lambda run=run: window.runs.tick(run, True),
                    lambda run=run: run in window.plots.overlays.slots)  # fmt: skip
-    yield _act("overlays", "compared in a table", lambda: window.runs.compare_chosen(first[:6]), _dialog_open)
-    yield _act("dialogs", "comparison closed", _close_dialogs)
+    yield _act("overlays", "compared in a table", lambda: window.runs.compare_chosen(first[:6]),
+               lambda: window.columns.middle.page is not None)  # fmt: skip
+    yield _act("overlays", "comparison closed", window.close_large)
     for run in first:
         yield _act("overlays", "one run less", lambda run=run: window.runs.tick(run, False))
     yield _act("overlays", "the long run", lambda: window.runs.tick("long", True),
@@ -250,6 +254,10 @@ def _plot_acts(window: Window) -> Iterator[Act]:
     yield _act("plots", "whole run", plots.fit)
     yield _act("plots", "directions shown", plots.toggle_directions)
     yield _act("plots", "directions hidden", plots.toggle_directions)
+    for page in ("network", "cliff", "layers"):
+        yield _act("plots", f"the page {page}", lambda page=page: plots.layer_card.show_page(page))
+    yield _act("plots", "an earlier step", lambda: plots.looked.look_at(1))
+    yield _act("plots", "now", plots.looked.leave)
     for metric in range(plots.layers.choice.count()):
         yield _act("plots", f"metric {metric}", lambda metric=metric: plots.layers.choice.setCurrentIndex(metric))
     yield _act("plots", "first metric", lambda: plots.layers.choice.setCurrentIndex(0))
