@@ -104,6 +104,8 @@ class LogAxis(Axis):
 
     def tickValues(self, minVal: float, maxVal: float, size: float) -> list[tuple[float, list[float]]]:
         low, high = math.floor(minVal), math.ceil(maxVal)
+        if size < 2 * CLOSEST * HIGH * theme.zoom and high - low < 4:  # two numbers would lie on each other
+            return [(1.0, [float(d) for d in range(low, high + 1) if minVal <= d <= maxVal][-1:])]
         every = max(1, math.ceil((high - low) * 22 * theme.zoom / max(size, 1)))
         decades = [float(d) for d in _multiples(every, low, high)]
         inside = [d for d in decades if minVal <= d <= maxVal]

@@ -34,7 +34,7 @@ class CliffPicture(QWidget):
         self.preview: float | None = None  # max_norm while it is dragged
         self.pointer: tuple[float, float] | None = None  # place under the pointer, in units of the update
         self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Ignored)
-        self.setMinimumHeight(64)
+        self.setMinimumHeight(48)
         self.setMouseTracking(True)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setAccessibleName("Loss around the weights before a step")

@@ -65,7 +65,7 @@ class NetworkPicture(QWidget):
         self._light.valueChanged.connect(lambda _: self.update())
         self._light.finished.connect(self.update)
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Ignored)
-        self.setMinimumHeight(64)
+        self.setMinimumHeight(48)
         self.setMouseTracking(True)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setAccessibleName("Network: gradient of each block")

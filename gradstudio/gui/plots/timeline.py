@@ -183,7 +183,7 @@ class Timeline(StepPlot):
         self._handle.dress(theme.color("panel"), theme.color("accent"))
         self.bar.restyle()
         super().restyle()
-        self.setFixedHeight(round(76 * theme.zoom))
+        self.setFixedHeight(round(24 + 52 * theme.zoom))
 
     def reading(self, run: Run, step: int) -> str:
         places = self.steps.places
