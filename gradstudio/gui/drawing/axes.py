@@ -105,7 +105,11 @@ class LogAxis(Axis):
     def tickValues(self, minVal: float, maxVal: float, size: float) -> list[tuple[float, list[float]]]:
         low, high = math.floor(minVal), math.ceil(maxVal)
         if size < 2 * CLOSEST * HIGH * theme.zoom and high - low < 4:  # two numbers would lie on each other
-            return [(1.0, [float(d) for d in range(low, high + 1) if minVal <= d <= maxVal][-1:])]
+            inside = [float(d) for d in range(low, high + 1) if minVal <= d <= maxVal]
+            inside = inside or [
+                math.log10(value) for value in round_numbers(10.0**minVal, 10.0**maxVal, 2) if value > 0
+            ]
+            return [(1.0, inside[-1:])]
         every = max(1, math.ceil((high - low) * 22 * theme.zoom / max(size, 1)))
         decades = [float(d) for d in _multiples(every, low, high)]
         inside = [d for d in decades if minVal <= d <= maxVal]

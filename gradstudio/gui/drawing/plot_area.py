@@ -12,7 +12,7 @@ from gradstudio.gui.drawing.view_box import StepViewBox
 from gradstudio.gui.theme import theme
 
 FOOT = 4  # px below the lowest number where no steps are written, at normal text
-LEAST_HIGH = 36  # px of the whole, at normal text
+LEAST_HIGH = 32  # px of the whole, at normal text
 FARTHEST = 1e280  # values beyond leave the plot: a transform of a wider range has no inverse in floats
 
 

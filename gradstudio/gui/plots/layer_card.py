@@ -71,6 +71,16 @@ class LayerCard(QFrame):
         self._heads.setCurrentIndex(self.tabs.currentIndex())
         self._pages.setCurrentIndex(self.tabs.currentIndex())
 
+    def fold(self, folded: bool) -> None:
+        """Leave only the tabs, or show the page below them again."""
+        if folded == self._pages.isHidden():
+            return
+        self._pages.setVisible(not folded)
+        self.setSizePolicy(
+            QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed if folded else QSizePolicy.Policy.Preferred
+        )
+        self.look_again()
+
     def refresh(self, run: Run) -> None:
         """Show the run on the page that is in sight; the heatmap is refreshed with the other plots."""
         begun = bool(len(run.history))  # before the first step there is nothing to choose from

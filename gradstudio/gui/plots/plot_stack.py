@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from weakref import WeakKeyDictionary
 
 from PySide6.QtCore import QPointF, QRect, Signal
+from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from gradstudio.core.history import History
@@ -33,6 +34,7 @@ from gradstudio.gui.widgets.looked_step import LookedStep
 from gradstudio.session.record.run import Run
 from gradstudio.session.simulator import Simulator
 
+LOW = 330  # px of height at normal text, below which the curves take the room of the network
 MANY = 30_000  # rows that take a plot so long to read that the others wait for the next frame
 
 
@@ -96,7 +98,17 @@ class PlotStack(QWidget):
         self.timeline.rewind_asked.connect(self.rewind_asked)
         for part in (self.chips, self.rewind):
             theme.dress(part)
+        theme.changed.connect(self._fold_layers)
         yield
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        if self.findChild(LayerCard) is not None:
+            self._fold_layers()
+
+    def _fold_layers(self) -> None:
+        """Leave only the tabs of the network and the layers where the window is too low for more."""
+        self.layer_card.fold(self.height() < LOW * theme.zoom and not self.layers.alone)
 
     @property
     def every(self) -> tuple[StepPlot, ...]:
@@ -220,6 +232,7 @@ class PlotStack(QWidget):
             self._aside += (self.layer_card,)
         for other in self._aside:
             other.hide()
+        self._fold_layers()
         self.rewind.hide()
 
     def show_layer(self, place: int) -> None:
@@ -282,6 +295,7 @@ class PlotStack(QWidget):
         self._aside = ()
         for plot in self.every:
             plot.alone = False
+        self._fold_layers()
 
     def show_whole(self) -> None:
         """Show the whole run because a person asks for it."""
