@@ -1,4 +1,4 @@
 """This machine: what can train on it, whether everything is installed (doctor.py), and how torch is loaded early.
 Nothing here knows a run.
-May use core, session/library (whose health the doctor checks) and engine (inside functions).
+May use core, program, session/library (whose health the doctor checks) and engine (inside functions).
 """
