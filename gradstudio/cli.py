@@ -17,6 +17,7 @@ from gradstudio.commands import (
     check_presets,
     course,
     desktop,
+    diagnose,
     exam,
     exit_codes,
     grade,
@@ -55,6 +56,7 @@ presets_app.command("check")(check_presets.check)
 app.command("run")(training.run)
 app.command("branch")(branch.branch)
 app.command("watch", help=watch.HELP, context_settings=watch.PASSED_ON)(watch.watch)
+app.command("diagnose")(diagnose.diagnose)
 app.command("new")(new.new)
 app.command("map", help=map.HELP)(map.map_)
 app.command("script")(training.script)

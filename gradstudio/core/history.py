@@ -92,6 +92,14 @@ class Activations(NamedTuple):
     layers: tuple[Activation, ...]
 
 
+class Logged(NamedTuple):
+    """A number that a script or a log tells by itself, such as a loss on a validation set, before a step."""
+
+    step: int
+    name: str
+    value: float
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """The measurements of one optimizer step. `layers`: (metrics, layers), in the order of LAYER_METRICS."""
@@ -126,12 +134,13 @@ class Row:
     loss_spread: float = UNKNOWN
     ranks: np.ndarray | None = None  # (ranks, 6): see RankRows
     unused: tuple[str, ...] | None = None  # layers to which no backward pass brought a gradient; None: nobody looked
+    logged: tuple[Logged, ...] = ()
     harmless: bool = False  # a loss that is not finite, after which the training was seen to go on with sound weights
 
     @property
     def went_nonfinite(self) -> bool:
         """True where a NaN or Inf reached the loss or the weights. An overflow that the scaler skipped did not."""
-        return not self.harmless and (loss_broke(self.loss) or (self.nonfinite > 0 and not self.skipped))
+        return not self.harmless and (loss_broke(self.loss) or (self.nonfinite > 0 and self.skipped != 1))
 
 
 def loss_broke(loss: float) -> bool:
@@ -161,6 +170,7 @@ class History:
         self.activations: list[Activations] = []
         # The first step of each stretch of the steps that were looked at with the same layers unused.
         self.unused: list[tuple[int, tuple[str, ...]]] = []
+        self.logged: list[Logged] = []
         # Whether rules that look every LOOK_EVERY steps look at the latest row: also at the first that is not finite.
         self.due = False
 
@@ -181,15 +191,16 @@ class History:
         if row.ranks is not None:
             self.ranks.append(row.ranks)
         if row.loop is not None:
-            self._note_loop(row.step, row.loop)
+            self._note_loop(self._count, row.loop)
         if row.settings is not None and (not self.settings or self.settings[-1][1] != row.settings):
-            self.settings.append((row.step, row.settings))
+            self.settings.append((self._count, row.settings))
         if row.accumulated is not None:
             self.accumulated.append(row.accumulated)
         if row.activations is not None:
             self.activations.append(row.activations)
         if row.unused is not None and row.unused != (self.unused[-1][1] if self.unused else ()):
-            self.unused.append((row.step, row.unused))
+            self.unused.append((self._count, row.unused))
+        self.logged += row.logged
         if row.harmless:
             self.harmless.add(self._count)
         broke = row.went_nonfinite
@@ -282,6 +293,7 @@ class History:
             or len(whole.accumulated) > len(self.accumulated)
             or len(whole.activations) > len(self.activations)
             or len(whole.unused) > len(self.unused)
+            or len(whole.logged) > len(self.logged)
         )
 
     def went_nonfinite_at(self, step: int) -> bool:
@@ -291,7 +303,7 @@ class History:
             and step not in self.harmless
             and (
                 loss_broke(self.value("loss", step))
-                or (self.value("nonfinite", step) > 0 and not self.value("skipped", step))
+                or (self.value("nonfinite", step) > 0 and self.value("skipped", step) != 1)
             )
         )
 
@@ -311,7 +323,12 @@ class History:
 
     def _notes(self) -> tuple[list, ...]:
         """Return the lists beside the rows; each entry begins with its step."""
-        return self.loops, self.settings, self.accumulated, self.activations, self.unused
+        return self.loops, self.settings, self.accumulated, self.activations, self.unused, self.logged
+
+    def logged_as(self, name: str) -> tuple[list[int], list[float]]:
+        """Return the steps and values of a number that the script tells by itself."""
+        found = [note for note in self.logged if note.name == name]
+        return [note.step for note in found], [note.value for note in found]
 
     def column(self, name: str, start: int = 0, stop: int | None = None) -> np.ndarray:
         """Return rows start to stop of one column: float64, (rows,)."""

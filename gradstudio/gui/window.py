@@ -26,7 +26,7 @@ from gradstudio.gui.heartbeat import Heartbeat
 from gradstudio.gui.knobs.knob_panel import KnobPanel
 from gradstudio.gui.services import recent
 from gradstudio.gui.services.context import Context
-from gradstudio.gui.services.file_jobs import FileJobs
+from gradstudio.gui.services.file_jobs import LOGS, FileJobs, log_of
 from gradstudio.gui.services.jobs import Jobs
 from gradstudio.gui.services.library_reader import LibraryReader
 from gradstudio.gui.services.message_bar import MessageBar
@@ -501,7 +501,8 @@ class Window(QMainWindow):
         if len(paths) != 1 or not self._open_file(str(paths[0])):
             self.message.show_error(
                 "Only a single file can be dropped here: a preset, which ends in .toml, a studio file, in .py, a map, "
-                "in .map, an exam, in .exam, a table of curves, in .csv, .tsv or .txt, or a TensorBoard log."
+                "in .map, an exam, in .exam, or the log of a training: a table (.csv, .tsv, .txt), JSON, TensorBoard, "
+                "W&B or MLflow."
             )
 
     def _open_file(self, name: str) -> bool:
@@ -522,9 +523,16 @@ class Window(QMainWindow):
         elif path.suffix in (".csv", ".tsv", ".txt") or "tfevents" in path.name:
             self.show_plots()
             second_part.plot_menu.import_curve(self.context, self.plots.overlays, self.plots.loss, path)
+        elif path.suffix in LOGS or path.is_dir():
+            self.context.files.read(path, log_of, self.show_log)
         else:
             return False
         return True
+
+    def show_log(self, run: Run) -> None:
+        """Show what a log tells of a training that is over."""
+        self.show_plots()
+        self.controls.show_stored(run)
 
     def closeEvent(self, event: QCloseEvent) -> None:
         self.projector.leave()

@@ -26,6 +26,7 @@ from gradstudio.core.history import (
     Activations,
     History,
     Layer,
+    Logged,
     Row,
     Settings,
 )
@@ -498,6 +499,14 @@ def without(layer: int, made: list[Row]) -> list[Row]:
     return [replace(each, unused=(LAYERS[layer].name,)) for each in made]
 
 
+def telling(made: list[Row], name: str, figure: Callable[[int], float], every: int = 20) -> list[Row]:
+    """The same steps, at some of which the script tells a number of its own."""
+    return [
+        replace(each, logged=(Logged(each.step, name, float(figure(each.step))),)) if each.step % every == 0 else each
+        for each in made
+    ]
+
+
 def fall(steps: int, floor: float = 0.05) -> list[float]:
     return [floor + 2.3 * math.exp(-step / 40) for step in range(steps)]
 
@@ -653,6 +662,8 @@ FIRES: dict[str, tuple[list[Row], str]] = {
     "uneven_shares": (ranked(rows(fall(60)), weights=(2 / 3, 2.0)), "warning"),
     "rank_ran_out": (ranked(rows(fall(55)), batches=(90, 55)), "critical"),
     "unused_layers": (without(0, vanishing(1e-5, 1.0)), "warning"),
+    "test_loss_rises": (telling(rows(fall(300)), "val_loss", lambda step: 1 + abs(step - 100) / 100), "warning"),
+    "reward_lost": (telling(rows(STANDING), "reward", lambda step: 100 - abs(step - 100), 5), "critical"),
     "gradient_of_zero": (
         [
             replace(row(step, 2.3, 1.0, shares=(0.5, 0, 0.5, 0.5, 0)), accuracy=UNKNOWN, settings=CLIPPED, unused=())
@@ -668,6 +679,12 @@ SILENT: dict[str, tuple[str, list[Row]]] = {
         "unused_layers",
         [replace(each, unused=("first.weight",) if each.step % 20 == 19 else ()) for each in rows(STANDING)],
     ),
+    "a validation loss that falls": (
+        "test_loss_rises",
+        telling(rows(fall(300)), "val_loss", lambda step: 1 / (1 + step)),
+    ),
+    "two higher ones": ("test_loss_rises", telling(rows(fall(100)), "val_loss", lambda step: 1.0 + (step > 60))),
+    "a reward that swings": ("reward_lost", telling(rows(STANDING), "reward", lambda step: step % 7, 1)),
     "one all-reduce a step": ("reduced_too_often", ranked(rows(fall(60)))),
     "ranks that differ by rounding": ("ranks_apart", ranked(rows(fall(60)), rank_drift=1e-7)),
     "a NaN in one process": ("nan_on_a_rank", rows([*fall(60), math.nan])),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 from pathlib import Path
 
@@ -139,3 +141,20 @@ def test_a_table_that_is_dropped_is_drawn_over_the_loss(qtbot: QtBot, window: Wi
                       Qt.KeyboardModifier.NoModifier)  # fmt: skip
     window.dropEvent(drop)
     qtbot.waitUntil(lambda: bool(window.plots.overlays.places), timeout=LONG)
+
+
+def test_a_log_that_is_dropped_is_shown_as_a_run_in_its_own_steps(qtbot: QtBot, window: Window, tmp_path: Path) -> None:
+    lines = [{"step": step, "loss": 1.0 if step < 900 else math.nan} for step in range(10, 1210, 10)]
+    (tmp_path / "trainer_state.json").write_text(json.dumps({"log_history": lines}))
+    data = QMimeData()
+    data.setUrls([QUrl.fromLocalFile(str(tmp_path / "trainer_state.json"))])
+    drop = QDropEvent(QPointF(5, 5), Qt.DropAction.CopyAction, data, Qt.MouseButton.LeftButton,
+                      Qt.KeyboardModifier.NoModifier)  # fmt: skip
+    window.dropEvent(drop)
+    qtbot.waitUntil(lambda: window.simulator.run.title == "trainer_state.json", timeout=LONG)
+    window.refresh(whole=True)
+    assert window.simulator.run.status == "nonfinite"
+    places = window.plots.steps.places
+    assert (places.number(0), places.number(119)) == (10, 1200)
+    bar = window.figures.figures
+    assert (bar["step"].value, bar["skipped"].value) == ("1,200", "–")

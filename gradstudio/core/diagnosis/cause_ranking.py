@@ -33,7 +33,7 @@ ORDER = (
     "clipping_never", "nonfinite_weights", "nonfinite_loss", "nonfinite_gradient",
     "spoiled_buffer", "spoiled_state",
     "updates_after_spike", "update_ratio_low", "loss_spike", "loss_oscillating", "loss_at_rest", "loss_not_decreasing",
-    "test_gap", "accuracy_lost", "nothing_learned", "unused_layers",
+    "test_gap", "accuracy_lost", "nothing_learned", "test_loss_rises", "reward_lost", "unused_layers",
 )  # fmt: skip
 # Rules that know their first step: they explain nothing that was found before it.
 _EXACT = (
@@ -79,7 +79,10 @@ _EXPLAINED_BY_NOTHING = ("unused_layers",)
 # They tell no mechanism, so they stand behind an explosion.
 _OF_THE_LOSS = ("loss_spike", "loss_oscillating", "loss_not_decreasing")
 # They say only that a run does badly, and are the cause of nothing.
-_OF_THE_RUN = ("loss_at_rest", "loss_not_decreasing", "test_gap", "accuracy_lost", "nothing_learned")
+_OF_THE_RUN = (
+    "loss_at_rest", "loss_not_decreasing", "test_gap", "accuracy_lost", "nothing_learned", "test_loss_rises",
+    "reward_lost",
+)  # fmt: skip
 _NOT_FINITE = ("nan_on_a_rank", "nonfinite_weights", "nonfinite_loss", "nonfinite_gradient")
 _NEVER = math.inf
 

@@ -25,6 +25,7 @@ class Finding:
     meaning: str
     remedies: tuple[str, ...]
     explains: tuple[str, ...] = ()  # rules whose findings it explains: see cause_ranking.py
+    own_steps: tuple[int, ...] = ()  # the script's own numbers of the two steps, where those are others
 
     def until(self, step: int) -> Finding:
         """Return the same finding, still there at `step`. Rules call this at every step, and `dataclasses.replace`
@@ -37,11 +38,8 @@ class Finding:
     @property
     def when(self) -> str:
         """The steps in words: 'step 41' or 'steps 41–60'."""
-        return (
-            f"step {self.first_step:,}"
-            if self.first_step == self.last_step
-            else f"steps {self.first_step:,}–{self.last_step:,}"
-        )
+        first, last = self.own_steps or (self.first_step, self.last_step)
+        return f"step {first:,}" if first == last else f"steps {first:,}–{last:,}"
 
 
 # Every rule by name, in the order of `makers` in core/rules. The names are here because presets need them, but
@@ -55,14 +53,12 @@ NAMES = (
     "clipping_always", "clipping_never", "clip_overflow",
     "fp16_underflow", "fp16_overflow", "scale_collapse", "accumulation_mismatch", "clip_without_effect",
     "clip_on_scaled_gradients", "loop_order", "signal_lost", "test_gap", "accuracy_lost", "nothing_learned",
-    "reduced_too_often", "ranks_apart", "nan_on_a_rank", "clip_before_reduction", "ranks_alike", "uneven_shares",
-    "rank_ran_out", "unused_layers", "gradient_of_zero",
+    "test_loss_rises", "reward_lost", "reduced_too_often", "ranks_apart", "nan_on_a_rank", "clip_before_reduction",
+    "ranks_alike", "uneven_shares", "rank_ran_out", "unused_layers", "gradient_of_zero",
 )  # fmt: skip
-# Those that read ranks, a test set, samples of activations, gradients of micro-batches or the task, which only runs of
+# Those that read ranks, samples of activations, gradients of micro-batches or the task, which only runs of
 # the studio have.
 OF_THE_STUDIO = (
-    "saturated_activation", "batch_norm_of_two", "accumulation_mismatch", "test_gap", "accuracy_lost",
-    "nothing_learned", "reduced_too_often", "ranks_apart", "nan_on_a_rank", "clip_before_reduction", "ranks_alike",
-    "perturbation_large",
-    "uneven_shares", "rank_ran_out",
+    "saturated_activation", "batch_norm_of_two", "accumulation_mismatch", "reduced_too_often", "ranks_apart",
+    "nan_on_a_rank", "clip_before_reduction", "ranks_alike", "perturbation_large", "uneven_shares", "rank_ran_out",
 )  # fmt: skip

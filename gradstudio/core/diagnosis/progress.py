@@ -258,5 +258,5 @@ def _mean(values: np.ndarray) -> float:
 def _has_broken(history: History) -> bool:
     """Return whether any row so far is not finite."""
     losses, nonfinite, skipped = (history.column(name) for name in ("loss", "nonfinite", "skipped"))
-    sound = (np.isfinite(losses) | ~known_mask(losses)) & ((nonfinite == 0) | (skipped != 0))
+    sound = (np.isfinite(losses) | ~known_mask(losses)) & (~(nonfinite > 0) | (skipped == 1))
     return any(step not in history.harmless for step in np.flatnonzero(~sound).tolist())

@@ -40,10 +40,12 @@ from gradstudio.core.rules.ranks_alike import RanksAlike
 from gradstudio.core.rules.ranks_apart import RanksApart
 from gradstudio.core.rules.rate_raised import RateRaised
 from gradstudio.core.rules.reduced_too_often import ReducedTooOften
+from gradstudio.core.rules.reward_lost import RewardLost
 from gradstudio.core.rules.saturated_activation import SaturatedActivation
 from gradstudio.core.rules.scale_collapse import ScaleCollapse
 from gradstudio.core.rules.signal_lost import SignalLost
 from gradstudio.core.rules.test_gap import TestGap
+from gradstudio.core.rules.test_loss_rises import TestLossRises
 from gradstudio.core.rules.uneven_shares import UnevenShares
 from gradstudio.core.rules.unused_layers import UnusedLayers
 from gradstudio.core.rules.update_ratio_high import UpdateRatioHigh
@@ -65,7 +67,7 @@ def makers() -> dict[str, Callable[..., Rule]]:
         ClipOverflow,
         Fp16Underflow, Fp16Overflow,
         ScaleCollapse, AccumulationMismatch, ClipWithoutEffect, ClipOnScaledGradients, LoopOrder,
-        SignalLost, TestGap, AccuracyLost, NothingLearned,
+        SignalLost, TestGap, AccuracyLost, NothingLearned, TestLossRises, RewardLost,
         ReducedTooOften, RanksApart, NanOnARank, ClipBeforeReduction, RanksAlike, UnevenShares, RankRanOut,
         UnusedLayers, GradientOfZero,
     )  # fmt: skip

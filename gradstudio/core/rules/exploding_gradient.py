@@ -72,7 +72,7 @@ class ExplodingGradient:
         if (
             norm > self._line
             and self._large(history, step, norm)
-            and not history.value("skipped", step)
+            and history.value("skipped", step) != 1
             and math.isfinite(history.value("loss", step))
         ):  # a skipped one is the scaler's doing, and a gradient of NaN is not large
             self._begin(history, step, progress)

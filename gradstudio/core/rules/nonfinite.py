@@ -115,13 +115,15 @@ class NonfiniteGradient(_FirstNonfinite):
     remedies = ("precision.dtype=bf16", "precision.scaling=dynamic", "clipping.kind=norm")
 
     def fires(self, history: History, step: int) -> bool:
-        reached = history.value("nonfinite", step) > 0 and not history.value("skipped", step)
+        reached = history.value("nonfinite", step) > 0 and history.value("skipped", step) != 1
         return reached and not loss_broke(history.value("loss", step))
 
     def evidence(self, history: History, step: int) -> str:
         row = history.row(step)
         entries = plural(int(row["nonfinite"]), "gradient entry is", "gradient entries are")
         loss = number(row["loss"]) if is_known(row["loss"]) else "not known"
+        if not history.layers:  # of a log, in which nobody has counted
+            return f"From step {step} on the gradient norm is {number(row['grad_norm'])} while the loss is {loss}."
         return f"At step {step} {entries} NaN or Inf while the loss is {loss}."
 
     def meaning_of(self, history: History, step: int) -> str:

@@ -20,18 +20,20 @@ class ScaleCollapse(Looking):
     def look(self, history: History, state: Progress) -> None:
         step = len(history) - 1
         scale = history.value("scale", step)
-        if not scale < self.floor or not (history.loops and history.loops[-1][1].scaling == "dynamic"):
+        is_dynamic = not history.loops or history.loops[-1][1].scaling == "dynamic"  # nobody knows the calls of a log
+        if not scale < self.floor or not is_dynamic:
             self.soften(not state.well)
             return
         if self._finding is not None and self._severity == "critical":
             self.soften(not state.well)
             return
-        skipped = int(history.column("skipped").sum())
-        if skipped < 2:  # the run began with such a scale
+        skipped, highest = history.column("skipped").sum(), history.column("scale").max()
+        if (not history.loops and not highest >= 4 * scale) or skipped < 2:  # the run began with such a scale
             return
+        after = f"after {int(skipped):,} skipped updates" if skipped == skipped else f"from {number(float(highest))}"
         self.tell(
             history, "critical", "The loss scale collapses",
-            f"The loss scale fell to {number(scale)} after {skipped:,} skipped updates.",
+            f"The loss scale fell to {number(scale)} {after}.",
             "If no scale avoids the overflow, the scale is not the cause: the forward pass, the loss or the gradient "
                 "itself exceeds 65504, the largest number of fp16, or is NaN.",
             ("precision.dtype=bf16", "precision.dtype=fp32", "problem.scaling=standardized problem.input_scale=1"),

@@ -7,6 +7,7 @@ from typing import overload
 import numpy as np
 
 from gradstudio.core.history import History
+from gradstudio.session.record.own_steps import own_step
 
 GUESS = 1e-3  # seconds of a step, until the first one was measured
 LONGEST = 1e9  # seconds of a step: a file of somebody else may tell more, and their sum is to stay finite
@@ -97,9 +98,15 @@ class Places:
         self.timed = False
         self.clock = Clock()
         self._history: History | None = None
+        self._shown: History | None = None
+
+    def number(self, step: float) -> int:
+        """Return the number of a step as it is told: that of its script, where rows are counted otherwise."""
+        return int(step) if self._shown is None else own_step(self._shown, int(step))
 
     def take(self, history: History, stop: int) -> None:
         """Read the times of a run up to a row, if they are wanted."""
+        self._shown = history
         if not self.timed:
             return
         if history is not self._history or stop < self.clock.count:

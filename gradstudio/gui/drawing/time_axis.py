@@ -27,7 +27,7 @@ class PlaceAxis(StepAxis):
 
     def tickStrings(self, values: list[float], scale: float, spacing: float) -> list[str]:
         if not self._places.timed or not values:
-            return super().tickStrings(values, scale, spacing)
+            return [f"{self._places.number(value):,}" for value in values]
         span = values[-1] - values[0] or values[0]
         return [tick(value, span) for value in values]
 

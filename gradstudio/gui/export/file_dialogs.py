@@ -9,6 +9,7 @@ from PySide6.QtWidgets import QFileDialog
 
 from gradstudio.gui.services import file_choice
 from gradstudio.gui.services.context import Context
+from gradstudio.gui.services.file_jobs import LOGS
 from gradstudio.gui.widgets import popups
 from gradstudio.session.record.run import Run
 
@@ -20,11 +21,13 @@ def open_preset(context: Context) -> None:
 
     def opened(path: str) -> None:
         file_choice.remember(path)
-        context.controls.open_preset(Path(path))
+        if path.endswith(LOGS):
+            context.controls.file_asked.emit(path)
+        else:
+            context.controls.open_preset(Path(path))
 
-    dialog = popups.file_dialog(
-        context.parent, "Open preset", file_choice.folder(), "Presets and studio files (*.toml *.py);;All files (*)"
-    )
+    kinds = f"Presets, studio files, logs (*.toml *.py {' '.join(f'*{suffix}' for suffix in LOGS)});;All files (*)"
+    dialog = popups.file_dialog(context.parent, "Open preset", file_choice.folder(), kinds)
     dialog.fileSelected.connect(opened)
     dialog.open()
 

@@ -21,6 +21,7 @@ from gradstudio.gui.plots.plot_stack import PlotStack
 from gradstudio.gui.plots.step_plot import StepPlot
 from gradstudio.gui.services import file_choice
 from gradstudio.gui.services.context import Context
+from gradstudio.gui.services.file_jobs import log_of
 from gradstudio.gui.widgets import popups
 from gradstudio.session.files.curve_import import Curve
 from gradstudio.session.words import run_texts
@@ -172,6 +173,9 @@ def _ask_curve(context: Context, overlays: Overlays, plot: StepPlot) -> None:
     dialog.open()
 
 
+WHOLE = "All of it, diagnosed as a run"
+
+
 def import_curve(context: Context, overlays: Overlays, plot: StepPlot, path: Path) -> None:
     """Read a file, then draw its curve over a plot; ask for one where it has several."""
     context.files.read_curves(path, lambda curves: _choose(context, overlays, plot, path, curves))
@@ -182,12 +186,15 @@ def _choose(context: Context, overlays: Overlays, plot: StepPlot, path: Path, cu
         _draw_over(context, overlays, plot, path, curves[0])
         return
     names = {curve.name: curve for curve in curves}
+    show_all = partial(context.files.read, path, log_of, context.controls.show_stored)
     question = f"Curve of {path.name} to draw over “{plot.title}”"
     dialog = popups.input_dialog(context.parent, "Import curve", question)
     dialog.setOption(QInputDialog.InputDialogOption.UseListViewForComboBoxItems)
-    dialog.setComboBoxItems(list(names))
+    dialog.setComboBoxItems([*names, WHOLE])
     dialog.setTextValue(curves[0].name)  # a list has nothing chosen at first
-    dialog.textValueSelected.connect(lambda name: _draw_over(context, overlays, plot, path, names[name]))
+    dialog.textValueSelected.connect(
+        lambda name: show_all() if name == WHOLE else _draw_over(context, overlays, plot, path, names[name])
+    )
     dialog.open()
 
 

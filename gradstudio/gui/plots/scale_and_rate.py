@@ -119,7 +119,7 @@ class ScaleAndRatePlot(StepPlot):
         if self._scaled():  # only then an update can be skipped
             skips = run.history.column("skipped", self._skips.count, stop)
             self._skips.append(skips[None])
-            self._skipped += int(skips.sum())
+            self._skipped += np.count_nonzero(skips == 1)
 
     def _shows(self, run: Run, stop: int) -> bool:
         """Return whether to draw: a rate that never changed is a straight line, whose end can wait."""
@@ -158,12 +158,12 @@ class ScaleAndRatePlot(StepPlot):
 
     def reading(self, run: Run, step: int) -> str:
         row = run.history.row(step)
-        scale = f"scale {number(row['scale'])}{', skipped' if row['skipped'] else ''} · " if self._scaled() else ""
+        scale = f"scale {number(row['scale'])}{', skipped' if row['skipped'] == 1 else ''} · " if self._scaled() else ""
         return f"{scale}learning rate {number(row['lr'])}" if self.with_rate else scale.removesuffix(" · ")
 
     def spoken(self, run: Run) -> str:
         shown = (*(["scale"] if self._scaled() else []), *(["lr"] if self.with_rate else []))
-        skipped = round(float(run.history.column("skipped").sum()))
+        skipped = np.count_nonzero(run.history.column("skipped") == 1)
         updates = f" {plural(skipped, 'update was', 'updates were')} skipped." if self._scaled() else ""
         return self.summaries.words(run.history, shown, len(run.history)) + updates
 

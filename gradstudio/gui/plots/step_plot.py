@@ -400,7 +400,7 @@ class StepPlot(QFrame):
         """Return where the cursor is, in words. Over the time, a step that is `beyond` the run has no number."""
         places = self.steps.places
         seconds = precise(places.of(step), self.steps.right - self.steps.left) if places.timed else ""
-        return seconds if beyond and seconds else f"step {step:,}{f', {seconds}' if seconds else ''}"
+        return seconds if beyond and seconds else f"step {places.number(step):,}{f', {seconds}' if seconds else ''}"
 
     def tell_listener(self) -> None:
         """Bring the words for a screen reader up to date. They are read when the plot gets the focus, so they are made

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gradstudio.session.files.curve_import import Curve
     from gradstudio.session.running.fix_trials import Trial
 
+LOGS = (".json", ".jsonl", ".ndjson", ".wandb", ".db")  # of trainings; tables and TensorBoard's may be curves alone
 T = TypeVar("T")
 
 drawing = threading.Lock()  # matplotlib's settings belong to the whole process
@@ -157,6 +158,17 @@ def _curves(path: Path) -> list[Curve]:
     try:
         return curve_import.read(path)
     except curve_import.CurveError as fault:
+        raise JobError(str(fault)) from None
+
+
+def log_of(path: Path) -> Run:
+    """Return the run that a log tells of."""
+    from gradstudio.session.files.curve_import import CurveError
+    from gradstudio.session.files.log_reading import log_run
+
+    try:
+        return log_run.read(path, {}).run
+    except CurveError as fault:
         raise JobError(str(fault)) from None
 
 

@@ -12,10 +12,12 @@ from PySide6.QtWidgets import QHBoxLayout, QLabel, QWidget
 
 from gradstudio.core.history import History
 from gradstudio.core.text import number, power, shorten
+from gradstudio.core.unknown import known
 from gradstudio.gui.services.jobs import Jobs
 from gradstudio.gui.shell.task_line import TaskLine
 from gradstudio.gui.shell.written_line import WrittenLine
 from gradstudio.gui.theme import theme
+from gradstudio.session.record.own_steps import own_step
 from gradstudio.session.record.run import Run
 from gradstudio.session.words.knob_hints import WINDOW, share_clipped
 
@@ -176,13 +178,15 @@ class FiguresBar(QWidget):
             return dict.fromkeys(("step", "loss", "|g|"), NOTHING)
         row = history.row(count - 1)
         skipped, nonfinite = self._count(history, count)
-        norms = number(row["grad_norm"]) + (f" → {number(row['clipped_norm'])}" if row["clip_coef"] != 1 else "")
+        norms = number(row["grad_norm"]) + (f" → {number(row['clipped_norm'])}" if row["clip_coef"] < 1 else "")
         values = {
-            "step": f"{count - 1:,}", "loss": number(row["loss"]), "|g|": norms,
+            "step": f"{own_step(history, count - 1):,}", "loss": number(row["loss"]), "|g|": norms,
             "clipped": f"{number(100 * share_clipped(run, count), 2)} %",
             "scale": _scale(row["scale"]) if row["scale"] != 1 or _scales(run) else NOTHING,
             "skipped": f"{skipped:,}", "non-finite": f"{nonfinite:,}",
         }  # fmt: skip
+        if run.watched is not None and run.watched.log:  # nobody knows
+            return values | dict.fromkeys(("clipped", "skipped"), NOTHING)
         if run.status != "running":
             return values
         if run.watched is not None:  # its rows come in lots, so the time of its steps tells
@@ -197,8 +201,8 @@ class FiguresBar(QWidget):
         sign = 1 if count >= taken else -1
         first, stop = sorted((taken, count))
         losses, skips, bad = (history.column(name, first, stop) for name in ("loss", "skipped", "nonfinite"))
-        skipped += sign * int(np.count_nonzero(skips))
-        nonfinite += sign * int(np.count_nonzero((bad > 0) | ~np.isfinite(losses)))
+        skipped += sign * int(np.count_nonzero(skips == 1))
+        nonfinite += sign * int(np.count_nonzero((bad > 0) | (~np.isfinite(losses) & known(losses))))
         self._totals = (count, skipped, nonfinite)
         return skipped, nonfinite
 

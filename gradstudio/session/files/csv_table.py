@@ -40,7 +40,9 @@ def line(values: Sequence[object]) -> bytes:
 
 def column(name: str, values: np.ndarray) -> list[str]:
     """Return the cells of a column of the history."""
-    return [str(int(value)) for value in values] if name in COUNTS else floats(values)
+    if name not in COUNTS:
+        return floats(values)
+    return [str(int(value)) if there else "" for value, there in zip(values, known(values), strict=True)]
 
 
 def floats(values: np.ndarray) -> list[str]:

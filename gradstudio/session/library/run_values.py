@@ -12,7 +12,7 @@ from gradstudio.core import presets
 from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.events import MOST_CHANGES, Change, Event
 from gradstudio.core.experiment import Experiment, differing, find_knob, of_today
-from gradstudio.core.history import AccumulationError, Activation, Activations, History, Layer, Settings
+from gradstudio.core.history import AccumulationError, Activation, Activations, History, Layer, Logged, Settings
 from gradstudio.core.loop_calls import Loop
 from gradstudio.core.presets import Preset
 from gradstudio.core.provenance import Operation, Provenance
@@ -34,6 +34,7 @@ GROWING: dict[str, tuple[Callable[[Run], Sequence[Any]], Callable[[Any], list[An
     "accumulated": (lambda run: run.history.accumulated, list),
     "activations": (lambda run: run.history.activations, list),
     "unused": (lambda run: run.history.unused, lambda stretch: [stretch[0], *stretch[1]]),
+    "logged": (lambda run: run.history.logged, list),
 }
 
 # Lists whose entries may change as the run goes on, each written as a whole.
@@ -174,6 +175,7 @@ def _take_notes(history: History, entries: Mapping[str, list[Any]]) -> None:
         conforming(Activations(step, tuple(conforming(Activation(*values)) for values in layers)))
         for step, layers in entries.get("activations", [])
     ]
+    history.logged += [conforming(Logged(*values)) for values in entries.get("logged", [])]
     known = {layer.name for layer in history.layers}
     for step, *names in entries.get("unused", []):
         if not known.issuperset(names):
@@ -206,9 +208,9 @@ def _finding(values: list[Any]) -> Finding:
 def _watched(entries: Sequence[list[Any]]) -> WatchedScript | None:
     if not entries:
         return None
-    script, arguments, sha256, every, facts = entries[-1]
+    script, arguments, sha256, every, facts, *log = entries[-1]
     pairs = tuple((key, value) for key, value in facts)
-    return conforming(WatchedScript(script, tuple(arguments), sha256, every, pairs))
+    return conforming(WatchedScript(script, tuple(arguments), sha256, every, pairs, *log))
 
 
 def provenance_values(provenance: Provenance) -> dict[str, Any]:

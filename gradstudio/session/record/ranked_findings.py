@@ -15,6 +15,7 @@ from gradstudio.core.diagnosis.offered_remedies import fitting
 from gradstudio.core.diagnosis.remedies_as_code import as_code
 from gradstudio.core.provenance import PHASES
 from gradstudio.core.unknown import UNKNOWN
+from gradstudio.session.record.own_steps import with_own_steps
 from gradstudio.session.record.run import Run
 
 _DIVIDE = ("adam", "adamw", "rmsprop")  # optimizers that divide by a root, plus eps
@@ -40,9 +41,12 @@ def in_order(run: Run) -> list[Finding]:
 
 
 def _with_remedies(finding: Finding, run: Run) -> Finding:
+    """Return the finding with the remedies that fit, and in the script's own steps where those are others."""
+    return with_own_steps(run, finding if finding.rule in HEARD else _fitting(finding, run))
+
+
+def _fitting(finding: Finding, run: Run) -> Finding:
     """Return the finding with the remedies that fit: knobs to set, or code to change in a script that was watched."""
-    if finding.rule in HEARD:
-        return finding
     found = _with_birth(fitting(finding, run.in_force, run.provenance), run)
     if run.watched is None:
         return found
@@ -50,6 +54,8 @@ def _with_remedies(finding: Finding, run: Run) -> Finding:
     # the knobs of mistakes say nothing of a script, so those that mend one do not count as set already
     loop = tuple(remedy for remedy in finding.remedies if remedy.startswith("mistakes."))
     scaled = run.experiment.precision.scaling == "dynamic"
+    if run.watched.log:
+        scaled &= run.experiment.precision.dtype == "fp16"
     facts = dict(run.watched.facts)
     variables = {name: facts[f"{name} variable"] for name in ("model", "optimizer") if f"{name} variable" in facts}
     called = variables.get("optimizer", "optimizer") if optimizer else ""
@@ -62,6 +68,8 @@ def _with_remedies(finding: Finding, run: Run) -> Finding:
         lines = lines if of_its_birth is None else of_its_birth
     elif finding.rule == "nonfinite_weights" and not lines:
         lines = of_update(called)
+    if run.watched.log:  # nobody knows what the script does already
+        lines = tuple(line if line.startswith("`lr=") else f"{line}, unless it is there" for line in lines)
     return replace(found, remedies=lines)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gradstudio.core.events import Event
-from gradstudio.core.unknown import is_known
+from gradstudio.core.unknown import is_known, known
 from gradstudio.session.record.run import Run
 
 
@@ -25,9 +25,9 @@ class Figures:
     accuracy: float | None
     peak_grad_norm: float | None
     clipped_share: float | None
-    skipped_steps: int
+    skipped_steps: int | None
     final_scale: float | None
-    seconds: float
+    seconds: float | None
 
 
 def figures(run: Run) -> Figures:
@@ -46,10 +46,10 @@ def figures(run: Run) -> Figures:
         best_loss=_extreme(np.min, loss[:broke]),
         accuracy=run.accuracy,
         peak_grad_norm=_extreme(np.max, norm[:broke]),
-        clipped_share=float((clip_coef < 1).mean()) if len(clip_coef) else None,
-        skipped_steps=int(history.column("skipped", 0, count).sum()),
+        clipped_share=float((clip_coef < 1).mean()) if known(clip_coef).any() else None,
+        skipped_steps=_count(history.column("skipped", 0, count)),
         final_scale=_seen(scale[-1:]),
-        seconds=run.seconds,
+        seconds=run.seconds if run.seconds == run.seconds else None,
     )
 
 
@@ -66,6 +66,11 @@ def count_of(skipped: Sequence[Event]) -> int:
 def _seen(value: np.ndarray) -> float | None:
     """Return a number that was measured; None for an unknown one, and where there is none."""
     return float(value[0]) if len(value) and is_known(float(value[0])) else None
+
+
+def _count(marks: np.ndarray) -> int | None:
+    """Return how often a mark was set; None where nobody looked."""
+    return int(marks.sum()) if known(marks).all() else None
 
 
 def _extreme(pick: Callable[[np.ndarray], np.floating], values: np.ndarray) -> float | None:

@@ -70,7 +70,8 @@ class RunWriter:
         self._values.update(history=history, rule_watch=watch, environment=environment)
         device = environment.get("device", "")
         if self.run.watched is not None:
-            self.note("started", f"a script that trains on {device} is watched")
+            watched = f"a script that trains on {device} is watched"
+            self.note("started", "the log begins" if self.run.watched.log else watched)
             return
         self.note("started", f"training on {device} with seed {self.run.experiment.run.seed}")
         for text in differences(self.run.preset.written_in, self.run.experiment, self.run.course):
@@ -228,7 +229,7 @@ class RunWriter:
         run = self.run
         run.history.append(row)  # first: a reader of an event must find its row
         self._values["seconds"] += row.step_seconds
-        told = row.skipped or run.history.broken or row.joined_difference is not None or row.joined_problem
+        told = row.skipped == 1 or run.history.broken or row.joined_difference is not None or row.joined_problem
         run.rule_watch.unseen.append(row if told else None)
 
     def append_finite(self, columns: np.ndarray, layers: np.ndarray) -> None:
@@ -268,7 +269,7 @@ class RunWriter:
         ):
             self.note("loop", in_words(calls), step)
         if row is not None:
-            self._tell(row)
+            self._tell(row, step)
 
     def _tell_batch(self, step: int) -> None:
         """Tell what is done to the batch of a step."""
@@ -311,24 +312,26 @@ class RunWriter:
         """Note the first row that is not finite."""
         self._values["first_nonfinite_step"] = step
         entries = f"{row.nonfinite} gradient entries are NaN or Inf"
+        if not self.run.history.layers:  # of a log
+            entries = f"gradient norm is {number(row.grad_norm)}"
         what = f"loss is {number(row.loss)}" if loss_broke(row.loss) else entries
         self.note("nonfinite", what, step)
 
-    def _tell(self, row: Row) -> None:
+    def _tell(self, row: Row, step: int) -> None:
         """Tell what a row says beside its figures."""
         if row.joined_problem:
             self._values["not_compared"] = row.joined_problem
-            self.note("compared", row.joined_problem, row.step)
+            self.note("compared", row.joined_problem, step)
         elif row.joined_difference is not None:
             alike = row.joined_difference <= ALIKE[self.run.in_force.precision.dtype]
-            self._values["compared"].append(JoinedBatch(row.step, row.joined_difference, alike))
+            self._values["compared"].append(JoinedBatch(step, row.joined_difference, alike))
             self._values["not_compared"] = ""
             text = f"accumulated gradient and large batch differ by {number(row.joined_difference, 2)} (relative norm)"
-            self.note("compared", text, row.step)
-        if row.skipped:
+            self.note("compared", text, step)
+        if row.skipped == 1:
             overflow = f"overflow at scale {row.scale:g}" if row.scale != 1 else "the gradient is not finite"
             why = f"loss is {number(row.loss)}" if loss_broke(row.loss) else overflow
-            self.note("step_skipped", f"{why}: update skipped", row.step)
+            self.note("step_skipped", f"{why}: update skipped", step)
 
 
 def _with_checked(knobs: Experiment, name: str, value: Value) -> Experiment:

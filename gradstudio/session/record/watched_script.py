@@ -18,6 +18,7 @@ class WatchedScript:
     sha256: str  # of its text; "" where it could not be read
     every: int  # steps of the script from one row to the next
     facts: tuple[tuple[str, str], ...]
+    log: bool = False  # whether `script` is a log that was read after the training
 
     def __post_init__(self) -> None:
         from gradstudio.core.masked_secrets import (
@@ -31,6 +32,8 @@ class WatchedScript:
         """Everything that is known, as name and value."""
         command = shlex.join((self.script, *self.arguments)) if self.script else "not known"
         digest = " ".join(re.findall(".{1,16}", self.sha256)) or "not known"  # in parts, so that a line can break
+        if self.log:
+            return [("log", self.script), *self.facts]
         found = [("script", command), ("SHA-256", digest), *self.facts]
         return [*found, ("recorded", self.recorded)] if self.every > 1 else found
 

@@ -170,7 +170,7 @@ def progress(run: Run) -> str:
         text += f"; the gradient norm reached {number(norms.max())}"
     if len(norms) and len(clipped) and clipped.max() < norms.max():
         text += f", after clipping {number(clipped.max())}"
-    skipped = int(history.column("skipped", start).sum())
+    skipped = int((history.column("skipped", start) == 1).sum())
     return text + (f". The scaler skipped {plural(skipped, 'update', 'updates')}." if skipped else ".")
 
 

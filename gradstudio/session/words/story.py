@@ -6,9 +6,12 @@ from typing import Literal
 
 import numpy as np
 
+from gradstudio.core.history import loss_broke
 from gradstudio.core.knobs import value_text
 from gradstudio.core.task_measures import has_test_set, measure
 from gradstudio.core.text import number, one_line, percent, plural
+from gradstudio.core.unknown import is_known
+from gradstudio.session.record.own_steps import in_own_steps
 from gradstudio.session.record.ranked_findings import ranked
 from gradstudio.session.record.run import MOST_ALIKE, Run
 from gradstudio.session.record.run_figures import Figures, count_of, figures, skipped_batches
@@ -20,6 +23,10 @@ from gradstudio.session.words.run_state import outcome
 
 def headline(run: Run) -> str:
     """Return how the run ended, in half a sentence."""
+    return in_own_steps(run, _headline(run))
+
+
+def _headline(run: Run) -> str:
     steps = plural(len(run.history), "step", "steps")
     if run.status == "nonfinite":
         return f"diverged at step {run.first_nonfinite_step}"
@@ -53,7 +60,8 @@ def tone(run: Run) -> Literal["good", "bad", "warning"]:
 def tell(run: Run) -> str:
     """Return the course of the run in a paragraph."""
     parts = (_setup, _branch, _mistakes, _changes, _loss, _norm, _clipping, _skipped, _compared, _end)
-    return " ".join(told for part in parts if (told := part(run))).replace(" %", "\u00a0%")
+    told = " ".join(told for part in parts if (told := part(run))).replace(" %", "\u00a0%")
+    return in_own_steps(run, told)
 
 
 def _setup(run: Run) -> str:
@@ -73,6 +81,8 @@ def _setup(run: Run) -> str:
 
 def _watched(script: WatchedScript) -> str:
     """Return what was watched."""
+    if script.log:
+        return f"The training was read from the log {script.script}."
     facts = "; ".join(f"{name}: {text}" for name, text in script.facts)
     every = f" One of {script.every} steps is recorded, and steps are counted in rows." if script.every > 1 else ""
     return f"The training of {script.script or 'a program'} was watched ({facts}).{every}"
@@ -113,14 +123,13 @@ def _loss(run: Run) -> str:
         best = figures(run).best_loss
         low = f", with {number(best)} as its lowest value" if best is not None and best < loss[-1] else ""
         return f"The loss went from {first} to {last} in {plural(len(loss), 'step', 'steps')}{low}."
-    if not np.isfinite(loss[step]):
+    if loss_broke(loss[step]):
         before = f"began at {first}, was {number(loss[step - 1])} at step {step - 1}, and" if step else "itself"
         return f"The loss {before} became {number(loss[step])} at step {step}."
-    entries = plural(int(run.history.row(step)["nonfinite"]), "gradient entry", "gradient entries")
-    return (
-        f"The loss began at {first}; at step {step}, with the loss still at {number(loss[step])}, {entries} "
-        "became NaN or Inf and reached the weights."
-    )
+    counted = run.history.row(step)["nonfinite"]
+    rest = f"with the loss still at {number(loss[step])}" if is_known(loss[step]) else "with a loss that is not known"
+    entries = plural(int(counted), "gradient entry", "gradient entries") if run.history.layers else "the gradient norm"
+    return f"The loss began at {first}; at step {step}, {rest}, {entries} became NaN or Inf and reached the weights."
 
 
 def _norm(run: Run) -> str:
@@ -185,10 +194,18 @@ def loss_scale(scale: float | None) -> str:
     return f"{scale:,.0f}" if scale is not None and scale == round(scale, 3) and 1 <= scale < 1e7 else number(scale)
 
 
+def _gradient(run: Run, found: Figures) -> str:
+    if found.peak_grad_norm is None and run.watched is not None and run.watched.log:
+        return "norm not in the log"
+    return f"norm up to {number(found.peak_grad_norm)}, {_clipped(run, found)}"
+
+
 def _clipped(run: Run, found: Figures) -> str:
     """Return how many of the steps were clipped; where none was, whether clipping was on at all."""
     if found.clipped_share or any(settings.clipping != "none" for _, settings in run.history.settings):
         return f"clipped in {percent(found.clipped_share)} of the steps"
+    if run.watched is not None and run.watched.log:
+        return "clipping not known"
     return "clipping off" if run.history.settings else "not clipped"
 
 
@@ -207,15 +224,14 @@ def in_words(run: Run) -> str:
         f"{one_line(run.title)}: {headline(run)}",
         f"  loss       {number(found.initial_loss)} -> {number(found.final_loss)} (best {number(found.best_loss)})",
         *_accuracy_line(run, found.accuracy),
-        f"  gradient   norm up to {number(found.peak_grad_norm)}, {_clipped(run, found)}",
+        f"  gradient   {_gradient(run, found)}",
     ]
     if run.parent:
         lines.insert(1, f"  branch     of {run.parent} from step {run.parent_step:,}: {run.what_changed}")
     if run.in_force.precision.dtype == "fp16" or found.skipped_steps:
-        lines.append(
-            f"  scale      {loss_scale(found.final_scale)} at the end, "
-            f"{plural(found.skipped_steps, 'update', 'updates')} skipped"
-        )
+        skipped = found.skipped_steps
+        told = "updates skipped: not known" if skipped is None else f"{plural(skipped, 'update', 'updates')} skipped"
+        lines.append(f"  scale      {loss_scale(found.final_scale)} at the end, {told}")
     if batches := skipped_batches(run):
         more = " or more" * (len(batches) == MOST_ALIKE)
         count = plural(count_of(batches), "batch", "batches") + more
@@ -226,13 +242,12 @@ def in_words(run: Run) -> str:
         lines.append(f"  compared   {run.not_compared}")
     for name, note in names.mistakes_made(run).items():
         lines.append(f"  mistake    {name}{f': {note}' if note else ''}")
-    lines.append(
-        f"  time       {number(found.seconds)} s in {plural(found.steps, 'step', 'steps')} on "
-        f"{run.environment.get('device', 'no device')}"
-    )
+    if run.watched is None or not run.watched.log:
+        device = run.environment.get("device", "no device")
+        lines.append(f"  time       {number(found.seconds)} s in {plural(found.steps, 'step', 'steps')} on {device}")
     if run.provenance is not None:
         lines += ["", f"{heading(run.provenance)}: {sentence(run.provenance)}"]
-    for finding in ranked(run):
+    for finding in ranked(run):  # whose steps are those of the script already
         lines += ["", f"{finding.severity}: {finding.title}, {finding.when}", f"  {finding.evidence}"]
         if finding.severity != "info":
             lines.append(f"  {finding.meaning}")

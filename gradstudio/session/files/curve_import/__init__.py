@@ -1,5 +1,6 @@
-"""Curves of other programs, to be compared with a run: table_file.py reads them from CSV, event_file.py from a
-TensorBoard log. May use core and session/files/tensorboard (its format); knows no run."""
+"""Curves of other programs: table_file.py reads them from CSV, json_file.py from JSON, event_file.py from a TensorBoard
+log, wandb_file.py and mlflow_store.py from what W&B and MLflow leave on a disk. May use core and
+session/files/tensorboard (formats); knows no run."""
 
 from __future__ import annotations
 
@@ -8,23 +9,48 @@ from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
+from gradstudio.core import files
 from gradstudio.session.files.curve_import.imported_curve import LARGEST_STEP, Curve, CurveError
 
 __all__ = ["Curve", "CurveError", "read"]
 
+# The log that a folder has: of Hugging Face's Trainer, of Lightning, of W&B, of MLflow.
+_IN_FOLDERS = (
+    "trainer_state.json", "checkpoint-*/trainer_state.json", "metrics.csv", "version_*/metrics.csv", "run-*.wandb",
+    "*run*/run-*.wandb", "mlflow.db",
+)  # fmt: skip
+
 
 def read(path: Path) -> list[Curve]:
-    """Return every curve in a table of text (such as CSV), a TensorBoard event file or a folder of those.
+    """Return every curve in a table of text (such as CSV), JSON, a TensorBoard log, or what W&B or MLflow have written
+    on this disk; of a folder, those of the log that it has.
 
     CurveError, one line, says which file, where in it, and what is allowed. Nothing is imported that trains or draws.
     """
-    from gradstudio.session.files.curve_import import event_file, table_file
-
-    curves = event_file.read(path) if os.path.isdir(path) or "tfevents" in path.name else table_file.read(path)
+    try:
+        curves = _read(path)
+    except OSError as fault:
+        raise CurveError(path, files.reason(fault)) from None
     for curve in curves:
         if max(abs(curve.steps[0]), abs(curve.steps[-1])) > LARGEST_STEP:
             raise CurveError(path, f"{curve.name}: a step beyond {LARGEST_STEP:,}, the most that is read")
     return _told_apart(curves)
+
+
+def _read(path: Path) -> list[Curve]:
+    from gradstudio.session.files.curve_import import event_file, json_file, mlflow_store, table_file, wandb_file
+
+    if os.path.isdir(path):
+        for pattern in _IN_FOLDERS:
+            if found := sorted(path.glob(pattern), key=os.path.getmtime):
+                return _read(found[-1])
+        metrics = mlflow_store.folder_of(path)
+        return event_file.read(path) if metrics is None else mlflow_store.read_folder(metrics)
+    if "tfevents" in path.name:
+        return event_file.read(path)
+    readers = {".wandb": wandb_file.read, ".db": mlflow_store.read_database}
+    readers |= dict.fromkeys((".json", ".jsonl", ".ndjson"), json_file.read)
+    return readers.get(path.suffix.lower(), table_file.read)(path)
 
 
 def _told_apart(curves: list[Curve]) -> list[Curve]:

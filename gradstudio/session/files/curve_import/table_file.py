@@ -51,7 +51,7 @@ def read(path: Path) -> list[Curve]:
         if len(head) > MOST_CURVES:
             raise CurveError(path, f"{len(head):,} columns; allowed: at most {MOST_CURVES:,}")
         comma = delimiter != ","
-        if all(_number(cell, comma) is not None for cell in head):  # no header
+        if all(spelled(cell, comma) is not None for cell in head):  # no header
             rows, head = _rows(text, delimiter), [f"column {index}" for index in range(1, len(head) + 1)]
         columns = _columns(path, head, rows, comma)
     except csv.Error as fault:
@@ -107,7 +107,7 @@ def _columns(
     path: Path, head: Sequence[str], rows: Iterator[tuple[int, list[str]]], comma: bool
 ) -> list[_Column | None]:
     """Return every column as numbers; None for a column of words or times."""
-    columns = [None if _plain(name) in TIMES else _Column(array("q"), array("d")) for name in head]
+    columns = [None if plain_name(name) in TIMES else _Column(array("q"), array("d")) for name in head]
     steps = _step_column(head)
     for row, (line, cells) in enumerate(rows):
         if len(cells) > len(head):
@@ -118,7 +118,7 @@ def _columns(
             column = columns[place]
             if column is None:
                 continue
-            value = _number(cell, comma)
+            value = spelled(cell, comma)
             if value is not None and (place != steps or math.isfinite(value)):
                 column.rows.append(row)
                 column.values.append(value)
@@ -142,7 +142,7 @@ def _refused(path: Path, line: int, name: str, cell: str, allowed: str) -> Curve
 def _curves(path: Path, head: Sequence[str], columns: Sequence[_Column | None]) -> list[Curve]:
     place = _step_column(head)
     counted = columns[place] if place is not None else None
-    plain = [_plain(name) for name in head]
+    plain = [plain_name(name) for name in head]
     one_scalar = plain == [
         "wall_time",
         "step",
@@ -166,11 +166,11 @@ def _curves(path: Path, head: Sequence[str], columns: Sequence[_Column | None]) 
 
 
 def _step_column(head: Sequence[str]) -> int | None:
-    plain = [_plain(name) for name in head]
+    plain = [plain_name(name) for name in head]
     return next((plain.index(name) for name in STEPS if name in plain), None)
 
 
-def _plain(name: str) -> str:
+def plain_name(name: str) -> str:
     """Return a column's name in lower case, with _ for all signs: wall_time for 'Wall time', trainer_global_step for
     'trainer/global_step'."""
     return re.sub(r"\W+", "_", name.strip().lower()).strip("_")
@@ -180,7 +180,7 @@ def _name(name: str) -> str:
     return one_line(name)[:LONGEST_NAME]
 
 
-def _number(cell: str, comma: bool) -> float | None:
+def spelled(cell: str, comma: bool = False) -> float | None:
     """Return the number in a cell, or None. `comma`: 0,5 is one half."""
     try:
         return None if "_" in cell else float(cell)  # a million rows have millions of cells: the usual ones first

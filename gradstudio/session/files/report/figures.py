@@ -11,11 +11,15 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter
 
+from gradstudio.core.history import loss_broke
 from gradstudio.core.open_fonts import fonts_closed
 from gradstudio.core.text import number
+from gradstudio.core.unknown import known
 from gradstudio.session.files.report.figure_axis import log2_axis, log_axis, plain_axis, step_axis
 from gradstudio.session.files.report.figure_data import Trace, reduce, thin
+from gradstudio.session.record.own_steps import differ, own_step
 
 WIDTH = 7.6  # inches
 LEFT, RIGHT = 1.22, 0.62  # inches beside the axes, the same for every figure, so that steps stand under steps
@@ -61,7 +65,7 @@ def gradient_norm(axes: Axes, trace: Trace, colours: Colours) -> None:
     ]
     log_axis(axes, np.concatenate([before, after, [limit for _, _, limit in limits if 1e-6 < limit < 1e6]]))
     entries = curve(axes, before, colours["accent"], colours, "before clipping")
-    clipped = not np.array_equal(before, after, equal_nan=True)
+    clipped = known(after).any() and not np.array_equal(before, after, equal_nan=True)
     if clipped:
         entries[1:1] = curve(axes, after, colours["good"], colours, "after clipping", dashes=(4, 2), mark=False)
     for start, stop, limit in limits:
@@ -89,6 +93,14 @@ def learning_rate(axes: Axes, trace: Trace, colours: Colours) -> None:
     plain_axis(axes, trace["lr"])
     kept = reduce(trace["lr"])
     axes.plot(kept, trace["lr"][kept], color=colours["accent"], linewidth=1.2, drawstyle="steps-mid")
+    finish(axes, trace, colours, [])
+
+
+def logged(axes: Axes, trace: Trace, colours: Colours, name: str) -> None:
+    """Draw a number that the script or its log tells by itself, with a dot at each step that has one."""
+    steps, values = map(np.array, trace.history.logged_as(name))
+    plain_axis(axes, values)
+    axes.plot(steps, values, color=colours["accent"], linewidth=1.2, marker="o", markersize=3)
     finish(axes, trace, colours, [])
 
 
@@ -154,7 +166,7 @@ def curve(
     axes.plot(kept[alone], shown[alone], linestyle="none", marker="o", markersize=2.5, color=colour)
     entries = [line]
     kinds = (
-        (np.isnan(values), 0.93, "x", colours["bad"], "NaN"),
+        (np.isnan(values) & known(values), 0.93, "x", colours["bad"], "NaN"),
         (values == np.inf, 0.96, "^", colours["bad"], "Inf"),
         ((values <= 0) & np.isfinite(values), 0.05, "v", colours["warning"], "0" if (values >= 0).any() else "below 0"),
         (values == -np.inf, 0.05, "v", colours["bad"], "-Inf"),
@@ -169,6 +181,8 @@ def finish(axes: Axes, trace: Trace, colours: Colours, entries: Sequence[Any]) -
     """Draw what every figure of one run has: frame and grid, step axis, knob changes, the first step that is not
     finite, and the key."""
     frame(axes, len(trace), colours)
+    if differ(trace.history):
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda row, _: f"{own_step(trace.history, round(row)):,}"))
     _change_marks(axes, trace, colours)
     if trace.first_nonfinite_step is not None:
         axes.axvline(trace.first_nonfinite_step, color=colours["bad"], linewidth=1.1)
@@ -238,10 +252,10 @@ def name_nonfinite(axes: Axes, trace: Trace, colours: Colours) -> None:
     if step is None or step >= len(trace):
         return
     value = trace["loss"][step]
-    what = number(value) if not np.isfinite(value) else "not finite"
+    what = number(value) if loss_broke(value) else "not finite"
     left = step > 0.6 * len(trace)
     axes.annotate(
-        f"{what} · step {step}",
+        f"{what} · step {own_step(trace.history, step)}",
         (step, 0.5),
         (-5 if left else 5, 0),
         xycoords=axes.get_xaxis_transform(),

@@ -6,6 +6,7 @@ import math
 import shlex
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import MappingProxyType
 
 import gradstudio
@@ -34,6 +35,7 @@ from gradstudio.session.files.report.blocks import (
 from gradstudio.session.files.report.journey_section import Fixes, journey
 from gradstudio.session.files.report.memory_section import memory
 from gradstudio.session.files.report.ranks_section import ranks
+from gradstudio.session.record.own_steps import own_step
 from gradstudio.session.record.ranked_findings import ranked
 from gradstudio.session.record.run import MOST_ALIKE, Run
 from gradstudio.session.record.run_figures import figures
@@ -42,6 +44,7 @@ from gradstudio.session.words.outcome_words import SEVERITY_TONES
 from gradstudio.session.words.story import headline, loss_scale, tell, tone
 
 _TIMELINE = {"loop": "each step calls {}", "knob_refused": "refused: {}"}  # what stands around an event's text
+MOST_LOGGED = 8  # figures of what a script tells by itself
 _MOST_LISTED = 4  # events of one kind that are listed one by one
 
 
@@ -56,12 +59,16 @@ def what_happened(run: Run) -> Section:
         *([Tile(measure(run.experiment).label, percent(found.accuracy))] if _is_tested(run) else []),
         Tile("largest gradient norm", number(found.peak_grad_norm)),
         Tile("steps clipped", percent(found.clipped_share)),
-        Tile("updates skipped", f"{found.skipped_steps:,}", "warning" if found.skipped_steps else ""),
+        Tile("updates skipped", _count(found.skipped_steps), "warning" if found.skipped_steps else ""),
         Tile("loss scale at the end", loss_scale(found.final_scale) if run.in_force.precision.dtype == "fp16" else "–"),
-        Tile("steps", f"{found.steps:,}"),
-        Tile("time in steps", f"{number(found.seconds)} s"),
+        Tile("rows" if run.watched is not None else "steps", f"{found.steps:,}"),
+        Tile("time in steps", "–" if found.seconds is None else f"{number(found.seconds)} s"),
     ]
     return Section("what-happened", "What happened", (Prose(tell(run)), Tiles(tuple(tiles))))
+
+
+def _count(times: int | None) -> str:
+    return "–" if times is None else f"{times:,}"
 
 
 def _is_tested(run: Run) -> bool:
@@ -85,11 +92,18 @@ def curves(run: Run) -> Section | None:
         return None
     blocks: list[Block] = [
         Plot("loss", "Loss", "mean over the step's batch, before the update; log", 1.75, plots.loss, taken),
-        Plot("grad-norm", "Gradient norm", "of the true gradient: unscaled; log", 1.75, plots.gradient_norm, taken),
     ]
-    if any(knobs.precision.dtype == "fp16" for _, _, knobs in taken.in_force) or (taken["scale"] != 1).any():
+    if len(taken.measured("grad_norm")[0]):
+        note = "of the true gradient: unscaled; log"
+        blocks.append(Plot("grad-norm", "Gradient norm", note, 1.75, plots.gradient_norm, taken))
+    in_half = any(knobs.precision.dtype == "fp16" for _, _, knobs in taken.in_force)
+    if in_half or (taken.measured("scale")[1] != 1).any():
         blocks.append(Plot("scale", "Loss scale", "multiplies the loss in fp16; log2", 1.2, plots.loss_scale, taken))
-    blocks.append(Plot("lr", "Learning rate", "of every update", 1.1, plots.learning_rate, taken))
+    if len(taken.measured("lr")[0]):
+        blocks.append(Plot("lr", "Learning rate", "of every update", 1.1, plots.learning_rate, taken))
+    for name in list(dict.fromkeys(note.name for note in run.history.logged))[:MOST_LOGGED]:
+        draw = partial(plots.logged, name=name)
+        blocks.append(Plot(f"logged-{name}", name, "as the script tells it", 1.1, draw, taken))
     if any(len(taken.measured(name)[0]) for name in ("test_accuracy", "clip_cosine")):
         note = "of the test set; cosines of examples at the last layer, of clipping and of the update"
         blocks.append(Plot("directions", "Test accuracy, directions", note, 1.4, plots.directions, taken))
@@ -154,7 +168,8 @@ def timeline(run: Run) -> Section:
             continue
         count += event.kind == "knob_changed"
         text = _TIMELINE.get(event.kind, "{}").format(event.text)
-        rows.append((str(count) if event.kind == "knob_changed" else "", f"{event.step:,}", text))
+        step = f"{own_step(run.history, event.step):,}"
+        rows.append((str(count) if event.kind == "knob_changed" else "", step, text))
     if not count:
         return Section("timeline", "Timeline", (Table(("step", "what"), tuple(row[1:] for row in rows), (0.12, 0.88)),))
     return Section(
@@ -171,8 +186,11 @@ def watched(run: Run) -> Section | None:
         return None
     every = [("recorded", script.recorded)] if script.every > 1 else []
     rows = [("script", script.script), ("arguments", shlex.join(script.arguments)), ("sha256", script.sha256)]
+    if script.log:
+        rows = [("log", script.script)]
     told = tuple(row for row in (*rows, *every, *script.facts) if row[1])
-    return Section("watched", "The script", (Table(("fact", "value"), told, (0.25, 0.75), code=(1,)),))
+    title = "The log" if script.log else "The script"
+    return Section("watched", title, (Table(("fact", "value"), told, (0.25, 0.75), code=(1,)),))
 
 
 def knobs(run: Run) -> Section | None:

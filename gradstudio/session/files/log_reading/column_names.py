@@ -1,0 +1,59 @@
+"""Which column of a log is which quantity of ours: guessed by its name, or said by a person."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+# By quantity, the names that logs have for it, the likeliest first: in small letters, with _ for all other signs.
+NAMES: dict[str, tuple[str, ...]] = {
+    "loss": ("loss", "train_loss", "training_loss", "train_loss_step", "loss_train", "batch_loss", "total_loss",
+             "train_total_loss", "loss_total", "lm_loss", "policy_loss", "train_loss_epoch", "objective"),
+    "grad_norm": ("grad_norm", "train_grad_norm", "gradient_norm", "train_gradient_norm", "global_grad_norm", "gnorm",
+                  "total_norm", "grad_norm_total", "grad_2_0_norm_total", "total_grad_norm", "gradnorm", "grad_l2"),
+    "clipped_norm": ("clipped_norm", "grad_norm_clipped", "clipped_grad_norm", "grad_norm_after_clip"),
+    "lr": ("lr", "learning_rate", "train_learning_rate", "train_lr", "lrate"),
+    "scale": ("loss_scale", "scale", "grad_scale", "scaler_scale", "amp_scale", "train_loss_scale"),
+    "weight_norm": ("weight_norm", "param_norm", "params_norm", "parameter_norm", "weights_norm"),
+    "update_ratio": ("update_ratio", "update_to_weight_ratio"),
+    "accuracy": ("accuracy", "train_accuracy", "train_acc", "acc", "train_acc_step", "mean_token_accuracy"),
+    "test_accuracy": ("test_accuracy", "eval_accuracy", "val_accuracy", "val_acc", "valid_acc", "valid_accuracy",
+                      "test_acc", "eval_acc", "validation_accuracy"),
+    "step_seconds": ("step_seconds", "step_time", "iter_time", "seconds_per_step", "time_per_step", "dt"),
+    "val_loss": ("val_loss", "eval_loss", "valid_loss", "validation_loss", "test_loss", "loss_val"),
+    "reward": ("reward", "rewards", "mean_reward", "reward_mean", "episode_reward", "rollout_ep_rew_mean",
+               "ep_rew_mean", "eval_mean_reward", "objective_scores", "train_reward", "rewards_mean", "return"),
+    "kl": ("kl", "approx_kl", "train_approx_kl", "kl_divergence", "objective_kl", "train_kl", "mean_kl"),
+}  # fmt: skip
+_BESIDE = re.compile(r"__(min|max)$", re.IGNORECASE)  # as W&B's own tables have them beside each curve
+
+
+def guessed(there: Iterable[str], said: Mapping[str, str]) -> dict[str, str]:
+    """Return the column of each quantity that a log has, by the quantity. `said` has those that a person named."""
+    known = [name for name in there if not _BESIDE.search(name)]
+    by_name: dict[str, str] = {}
+    for name in known:
+        for form in _forms(name):
+            by_name.setdefault(form, name)
+    found = dict(said)
+    for quantity, names in NAMES.items():
+        name = next((by_name[name] for name in names if name in by_name), None)
+        if quantity == "lr" and name is None:  # 'lr-AdamW/pg1' of Lightning
+            name = next((name for name in known if re.match(r"lr[-_]", name)), None)
+        if quantity not in found and name is not None and name not in found.values():
+            found[quantity] = name
+    return found
+
+
+def _forms(name: str) -> Iterable[str]:
+    """Yield a name as it is looked for: whole, then without what stands before it, as the run in 'my run - loss'."""
+    for part in (name, name.rpartition(" - ")[2], *_after_slashes(name)):
+        yield re.sub(r"\W+|_+", "_", part.strip().lower()).strip("_")
+
+
+def _after_slashes(name: str) -> Iterable[str]:
+    """Yield 'train/loss' and 'loss' of 'run/train/loss', but nothing of what belongs to a test set."""
+    parts = name.split("/")
+    for place in range(1, len(parts)):
+        if not re.search(r"val|eval|test", "/".join(parts[:place]), re.IGNORECASE):
+            yield "/".join(parts[place:])

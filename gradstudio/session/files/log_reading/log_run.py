@@ -1,0 +1,131 @@
+"""A training that is over, as its log tells of it: a run like one that was watched, in which all that was not logged is
+unknown."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gradstudio.core.columns import COLUMNS, LAYER_METRICS
+from gradstudio.core.experiment import Experiment
+from gradstudio.core.history import Logged, Row, loss_broke
+from gradstudio.core.knobs import KnobError
+from gradstudio.core.presets import Preset
+from gradstudio.core.text import LONGEST_TITLE, clean, shortened
+from gradstudio.core.unknown import UNKNOWN, is_known, known
+from gradstudio.session.files import curve_import
+from gradstudio.session.files.curve_import import Curve, CurveError
+from gradstudio.session.files.log_reading.column_names import guessed
+from gradstudio.session.record.run import Run
+from gradstudio.session.record.run_writer import RunWriter
+from gradstudio.session.record.watched_script import WatchedScript
+
+_RARELY = ("test_accuracy", "val_loss", "reward", "kl")  # measured now and then: they go to the nearest row
+_LAYERS = np.empty((len(LAYER_METRICS), 0), np.float32)
+_ENDS = 2  # rows in a row without a finite norm up to the end: no scaler has skipped them all
+
+
+class Log(NamedTuple):
+    """What was read of a log. `columns`: the name in the log of each quantity of ours; `unused`: the other names."""
+
+    run: Run
+    columns: Mapping[str, str]
+    unused: tuple[str, ...]
+
+
+def read(path: Path, said: Mapping[str, str]) -> Log:
+    """Return the run of a log. CurveError, one line, where there is none."""
+    curves = {curve.name: curve for curve in curve_import.read(path)}
+    for quantity, name in said.items():
+        if name not in curves:
+            raise CurveError(path, f"no column {name} for {quantity}; there are: {', '.join(list(curves)[:20])}")
+    columns = guessed(curves, said)
+    base = next((columns[name] for name in ("loss", "reward", "grad_norm") if name in columns), None)
+    if base is None:
+        there = ", ".join(list(curves)[:10])
+        raise CurveError(path, f"no column looks like a loss; say it, as in --columns loss=NAME; there are: {there}")
+    unused = tuple(name for name in curves if name not in columns.values())
+    return Log(_run(path, columns, curves, base), columns, unused)
+
+
+def _run(path: Path, columns: Mapping[str, str], curves: Mapping[str, Curve], base: str) -> Run:
+    places = np.unique(curves[base].steps)
+    steps = places.astype(np.int64) if (places == np.rint(places)).all() else np.arange(len(places))  # else of epochs
+    table = {quantity: _aligned(curves[name], places, quantity in _RARELY) for quantity, name in columns.items()}
+    run = _empty(path, columns, table, steps)
+    writer = RunWriter(run)
+    writer.begin((), {})
+    for row in _rows(table, steps):
+        writer.record(row)
+    if any(_of_the_filter(table, row) for row in range(len(steps))):
+        writer.note("notice", "a loss of 0 beside a norm that is not finite: Hugging Face's Trainer leaves NaN out", 0)
+    if not math.isfinite(run.seconds):
+        vars(run)["seconds"] = UNKNOWN
+    writer.end("finished" if run.first_nonfinite_step is None else "nonfinite", "", None)
+    return run
+
+
+def _empty(path: Path, columns: Mapping[str, str], table: Mapping[str, np.ndarray], steps: np.ndarray) -> Run:
+    """Return the run before its first row."""
+    facts = [(f"column {quantity}", clean(name)) for quantity, name in columns.items()]
+    facts.append(("rows", f"{len(steps):,}, of steps {steps[0]:,} to {steps[-1]:,}"))
+    experiment = Experiment()
+    values: dict[str, Any] = {}
+    if "lr" in table and math.isfinite(rate := float(table["lr"][known(table["lr"])][-1])):
+        values["optimizer.lr"] = rate
+    if "scale" in table and (table["scale"][known(table["scale"])] != 1).any():
+        values |= {"precision.dtype": "fp16", "precision.scaling": "dynamic"}
+    for name, value in values.items():
+        try:
+            experiment = experiment.with_values({name: value})
+        except KnobError:
+            continue  # beyond what a knob can be
+    title = shortened(clean(path.resolve().name), LONGEST_TITLE)
+    script = WatchedScript(title, (), "", 1, tuple(facts), log=True)
+    preset = Preset(id="log", title=title, experiment=experiment)
+    return Run(preset, experiment, watched=script)
+
+
+def _rows(table: Mapping[str, np.ndarray], steps: np.ndarray) -> Iterator[Row]:
+    """Yield the rows. A loss that is not finite did no harm where a finite one follows; a norm that is not finite
+    reached the weights where none that is finite follows."""
+    losses, norms = (table.get(name, np.full(len(steps), UNKNOWN)) for name in ("loss", "grad_norm"))
+    last_finite_loss = max(np.flatnonzero(np.isfinite(losses) & (losses != 0)), default=-1)
+    last_finite_norm = max(np.flatnonzero(np.isfinite(norms)), default=-1)
+    broken_from = last_finite_norm + 1 if known(norms[last_finite_norm + 1 :]).sum() >= _ENDS else len(steps)
+    for row, step in enumerate(steps.tolist()):
+        values: Any = {name: UNKNOWN for name in COLUMNS}
+        values |= {name: float(column[row]) for name, column in table.items() if name in COLUMNS}
+        if _of_the_filter(table, row):
+            values["loss"] = UNKNOWN
+        if row >= broken_from and known(norms[row : row + 1])[0]:
+            values["nonfinite"] = 1.0  # one at least
+        harmless = loss_broke(values["loss"]) and row < last_finite_loss
+        told = ((name, float(column[row])) for name, column in table.items() if name not in COLUMNS)
+        logged = tuple(Logged(row, name, value) for name, value in told if is_known(value))
+        yield Row(**values | {"step": step}, layers=_LAYERS, harmless=harmless, logged=logged)
+
+
+def _of_the_filter(table: Mapping[str, np.ndarray], row: int) -> bool:
+    """Return whether a loss of 0 is one that nobody measured: Hugging Face's Trainer leaves NaN out of its mean."""
+    if "loss" not in table or "grad_norm" not in table:
+        return False
+    norm = table["grad_norm"][row : row + 1]
+    return bool(table["loss"][row] == 0 and known(norm)[0] and not math.isfinite(float(norm[0])))
+
+
+def _aligned(curve: Curve, places: np.ndarray, rarely: bool) -> np.ndarray:
+    """Return the values of a curve at the rows: each at the nearest row, where that is no farther than half the
+    distance of two rows, or where it is measured `rarely`."""
+    column = np.full(len(places), UNKNOWN)
+    after = np.clip(np.searchsorted(places, curve.steps), 0, len(places) - 1)
+    before = np.maximum(after - 1, 0)
+    nearest = np.where(curve.steps - places[before] < places[after] - curve.steps, before, after)
+    spacing = float(np.median(np.diff(places))) if len(places) > 1 else math.inf
+    near = rarely | (np.abs(places[nearest] - curve.steps) <= spacing / 2)
+    column[nearest[near]] = curve.values[near]
+    return column

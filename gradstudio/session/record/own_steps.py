@@ -1,0 +1,69 @@
+"""The step numbers of a script or a log, where rows are not counted as its steps are: it was resumed, or a log has a
+line for every so many steps. All else counts rows; texts for people have the script's own numbers."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from gradstudio.core.diagnosis.finding import Finding
+from gradstudio.core.history import History
+from gradstudio.session.record.run import Run
+
+_STEP = re.compile(
+    r"\b(?P<word>step) (?P<first>\d[\d,]*)|\b(?P<words>steps) (?P<from>\d[\d,]*)(?P<to>–| to | and )(?P<last>\d[\d,]*)"
+    r"|\b(?P<count>\d[\d,]*|one) (?P<kind>(?:latest |training )?)steps?\b",
+    re.IGNORECASE,
+)
+
+
+def differ(history: History) -> bool:
+    """Return whether the script's own numbers are others than those of the rows."""
+    last = len(history) - 1
+    return last >= 0 and (own_step(history, 0), own_step(history, last)) != (0, last)
+
+
+def own_step(history: History, row: int) -> int:
+    """Return the script's number of a row; of the row after the last, the next number."""
+    count = len(history)
+    if not count:
+        return row
+    known = min(max(row, 0), count - 1)
+    return int(history.value("step", known)) + row - known
+
+
+def in_own_steps(run: Run, text: str) -> str:
+    """Return a text about rows in the script's own numbers."""
+    if not differ(run.history):
+        return text
+    history, apart = run.history, not _is_dense(run.history)
+
+    def told(found: re.Match[str]) -> str:
+        if found["count"]:
+            rows = "row" if found["count"].lower() in ("1", "one") else "rows"
+            return f"{found['count']} {found['kind']}{rows}" if apart else found[0]
+        if found["word"]:
+            return f"{found['word']} {_number(history, found['first'])}"
+        ends = (_number(history, found[each]) for each in ("from", "last"))
+        return f"{found['words']} {found['to'].join(ends)}"
+
+    return _STEP.sub(told, text)
+
+
+def with_own_steps(run: Run, finding: Finding) -> Finding:
+    """Return a finding whose texts have the script's own numbers; its steps stay rows."""
+    if not differ(run.history):
+        return finding
+    texts = {name: in_own_steps(run, getattr(finding, name)) for name in ("title", "evidence", "meaning")}
+    ends = (own_step(run.history, finding.first_step), own_step(run.history, finding.last_step))
+    return replace(finding, **texts, own_steps=ends)
+
+
+def _number(history: History, row: str) -> str:
+    return f"{own_step(history, int(row.replace(',', ''))):,}"
+
+
+def _is_dense(history: History) -> bool:
+    """Return whether every step of the script is a row."""
+    last = len(history) - 1
+    return own_step(history, last) - own_step(history, 0) == last
