@@ -325,6 +325,19 @@ class History:
         """Return the lists beside the rows; each entry begins with its step."""
         return self.loops, self.settings, self.accumulated, self.activations, self.unused, self.logged
 
+    def logged_column(self, name: str, start: int, stop: int) -> np.ndarray:
+        """Return rows start to stop of a number that the script tells by itself."""
+        column = np.full(stop - start, UNKNOWN)
+        for note in self.logged:
+            if note.name == name and start <= note.step < stop:
+                column[note.step - start] = note.value
+        return column
+
+    @property
+    def logged_names(self) -> list[str]:
+        """The names of all numbers that the script tells by itself."""
+        return list(dict.fromkeys(note.name for note in list(self.logged)))
+
     def logged_as(self, name: str) -> tuple[list[int], list[float]]:
         """Return the steps and values of a number that the script tells by itself."""
         found = [note for note in self.logged if note.name == name]

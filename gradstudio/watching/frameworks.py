@@ -11,12 +11,14 @@ Face, and nothing but `gradstudio.watch` for Accelerate and Fabric. No framework
 
 from __future__ import annotations
 
+import re
 from importlib import import_module
 from typing import Any
 
 from torch import nn
 from torch.optim import Optimizer
 
+from gradstudio.session.files.log_reading.column_names import guessed
 from gradstudio.watching.watched import Watched, watch
 
 
@@ -30,6 +32,21 @@ def lightning_callback(**options: Any) -> Any:
 
         def on_train_start(self, trainer: Any, pl_module: nn.Module) -> None:
             self.watched += [watch(pl_module, optimizer, **options) for optimizer in trainer.optimizers]
+
+            if len(self.watched) == 1 and trainer.global_step:
+                self.watched[0].log(step=trainer.global_step)
+
+        def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+            if trainer.global_step % max(trainer.log_every_n_steps, 1) == 0:
+                self._tell(trainer.logged_metrics)
+
+        def on_validation_end(self, trainer: Any, pl_module: nn.Module) -> None:
+            if not trainer.sanity_checking:
+                self._tell({name: value for name, value in trainer.callback_metrics.items() if _of_a_test(name)})
+
+        def _tell(self, metrics: Any) -> None:
+            for watched in self.watched[:1]:
+                watched.log(**_own(metrics))
 
         def on_train_end(self, trainer: Any, pl_module: nn.Module) -> None:
             _close(self.watched)
@@ -50,6 +67,12 @@ def huggingface_callback(**options: Any) -> Any:
 
         def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
             self.watched.append(watch_prepared(given["model"], given["optimizer"], **options))
+            if state.global_step:
+                self.watched[-1].log(step=state.global_step)
+
+        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **given: Any) -> None:
+            for watched in self.watched[-1:]:
+                watched.log(step=state.global_step, **_own(logs or {}))
 
         def on_train_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
             _close(self.watched)
@@ -63,6 +86,22 @@ def watch_prepared(model: nn.Module, optimizer: Any, **options: Any) -> Watched:
     while isinstance(inner := getattr(optimizer, "optimizer", None), Optimizer):
         optimizer = inner
     return watch(model, optimizer, **options)
+
+
+_MEASURED = ("loss", "grad_norm", "lr", "scale", "weight_norm", "step_seconds")  # by the watch itself
+_OF_A_TEST = re.compile(r"val|eval|test", re.IGNORECASE)
+_ABOUT_TIME = re.compile(r"(epoch|runtime|per_second|_flos|timing.*)$", re.IGNORECASE)
+
+
+def _of_a_test(name: str) -> bool:
+    return _OF_A_TEST.search(name) is not None
+
+
+def _own(metrics: Any) -> dict[str, Any]:
+    """Return the metrics of a framework without what the watch measures, and what tells of time alone."""
+    found = guessed(metrics, {})
+    measured = {found[quantity] for quantity in _MEASURED if quantity in found}
+    return {name: each for name, each in metrics.items() if name not in measured and not _ABOUT_TIME.search(name)}
 
 
 def _close(watched: list[Watched]) -> None:

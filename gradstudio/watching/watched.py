@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 from torch.amp import GradScaler
@@ -13,7 +13,8 @@ from torch.optim import Optimizer
 from gradstudio.core import files
 from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.session.record.ranked_findings import ranked
-from gradstudio.watching.hearing.guard import say
+from gradstudio.watching.hearing.guard import say, say_once
+from gradstudio.watching.recording.messenger import check
 from gradstudio.watching.recording.run_facts import Script, running_script
 from gradstudio.watching.recording.watched_run import WatchedRun
 from gradstudio.watching.steps.watch_options import OnNonfinite, Options
@@ -45,6 +46,18 @@ class Watched:
         if self._observer is not None and self._observer.refused:
             return (_not_watched(self._observer.refused),)
         return tuple(ranked(found.run)) if found is not None and found.run is not None else ()
+
+    def log(self, step: int | None = None, **figures: Any) -> None:
+        """Keep figures of the script's own beside the next row: rules read `val_loss`, `test_accuracy`, `reward` and
+        `kl`, any other is a column. `step`: the script's own number of its next step."""
+        known: dict[str, float] = {}
+        for name, value in figures.items():
+            try:
+                known[name] = float(value)
+            except (TypeError, ValueError):
+                say_once(f"log: {name} is no number, and left out")
+        if self._watcher is not None and self._observer is not None:
+            self._watcher.log(self._observer, step, known)
 
     def close(self) -> None:
         """Watch no more, and write what is left."""
@@ -81,17 +94,23 @@ def watch(
     on_nonfinite: OnNonfinite = "explain",
     every: int = 1,
     updates: bool = True,
+    resume: str | None = None,
+    to: Any = None,
+    on_finding: Any = None,
 ) -> Watched:
     """Watch the training of a model from here on; write it into the run library as it goes. Without `optimizer`, every
     optimizer that trains the model is watched, and updates by hand. Loss scalers are heard by themselves: `scaler` is
     there for calls that read better with it. `on_nonfinite`: what to do once a number is no longer finite: explain it,
     raise FloatingPointError before the update, skip the update, or ignore it. One of `every` steps becomes a row.
-    Without `updates` their size is not measured, and no copy of the weights is kept for that."""
+    Without `updates` their size is not measured, and no copy of the weights is kept for that. `resume`: the run that
+    goes on. Findings are told `to` "wandb", "tensorboard" or "mlflow", where the script uses it, and to `on_finding`: a
+    function, a command that gets JSON on its standard input, or a URL of Apprise. A stall is told there too."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"gradstudio.watch wants a torch.nn.Module first, not {type(model).__name__}")
     if optimizer is not None and not isinstance(optimizer, Optimizer):
         raise TypeError(f"optimizer must be a torch.optim.Optimizer, not {type(optimizer).__name__}")
-    options = Options(on_nonfinite, every, updates)
+    check(on_finding, to)
+    options = Options(on_nonfinite, every, updates, on_finding=on_finding, to=to, resume=resume)
     try:
         watcher = the_watcher(Path(library) if library is not None else None)
         return Watched(watcher, watcher.watch(model, optimizer, name or "", options))

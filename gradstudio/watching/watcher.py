@@ -8,7 +8,8 @@ import os
 import sys
 import threading
 from collections import Counter
-from contextlib import suppress
+from collections.abc import Mapping
+from contextlib import closing, suppress
 from pathlib import Path
 
 from torch import nn
@@ -17,9 +18,11 @@ from torch.optim import Optimizer
 from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.history import Layer
 from gradstudio.core.text import one_line, shorten
+from gradstudio.session.files.log_reading.column_names import guessed
 from gradstudio.session.library.packing import compressor
+from gradstudio.session.library.store import Library, LibraryError
 from gradstudio.session.library.writer import LibraryWriter
-from gradstudio.session.record.run import Status
+from gradstudio.session.record.run import Run, Status
 from gradstudio.watching.births.loss_code import BEFORE_THE_LOSS, OF_ANOTHER
 from gradstudio.watching.births.passed_over import PassedOver
 from gradstudio.watching.hearing.guard import Stop, guarded, say
@@ -45,6 +48,7 @@ from gradstudio.watching.steps.heard_steps import Observer
 from gradstudio.watching.steps.measured_step import MeasuredStep
 from gradstudio.watching.steps.watch_options import Options
 
+TOLD = ("accuracy", "test_accuracy", "val_loss", "reward", "kl")  # quantities that rules know by these names
 INTERVAL = 0.8  # seconds between two writings, so that at most a second is lost
 LONGEST_NAME = 60  # characters of a run's title before a line
 FRUITLESS = 8  # searches for trained weights that came to nothing, after which no more are made
@@ -100,7 +104,31 @@ class Watcher:
         """Begin a run of an observer, with these layers."""
         if (before := self._running.pop(observer, None)) is not None:
             before.end("finished", "other parameters are trained from here on; they are a run of their own")
-        self._running[observer] = WatchedRun(self._script, known, observer)
+        parent = self._parent(observer.options.resume, known) if observer.options.resume else None
+        self._running[observer] = WatchedRun(self._script, known, observer, parent)
+
+    def _parent(self, named: str, known: tuple[Layer, ...]) -> Run | None:
+        """Return the run that goes on in the next one; None, with a line on stderr, where that cannot be."""
+        try:
+            with closing(Library(self.library)) as library:
+                found = library.load(library.find(named))
+        except LibraryError as fault:
+            say(f"resume={named}: {fault}")
+            return None
+        if found.watched is None or [layer.size for layer in found.history.layers] != [layer.size for layer in known]:
+            say(f"resume={named}: that run trained other parameters, so this one begins by itself")
+            return None
+        return found
+
+    def log(self, observer: Observer, step: int | None, figures: Mapping[str, float]) -> None:
+        """Keep what the script tells by itself for the next row."""
+        told = (observer.joined or observer).told
+        told.step = step if step is not None else told.step
+        names = {name: quantity for quantity, name in guessed(figures, {}).items() if quantity in TOLD}
+        for name, value in figures.items():
+            told.add(names.get(name, name), value)
+            if names.get(name) == "reward" and (found := self._running.get(observer.joined or observer)) is not None:
+                found.has_reward()
 
     def refuse(self, observer: Observer, why: str) -> None:
         """Hear that the parameters of one observer cannot be measured; all others are watched."""
@@ -163,7 +191,7 @@ class Watcher:
             born = skipped.provenance
             found.joined.skip(skipped.event(place_and_cause(born) if born is not None else ""))
         elif found.passed_over == 1 and observer.options.on_nonfinite != "ignore":
-            head, *lines = skipped_lines(skipped, observer.next_step)
+            head, *lines = skipped_lines(skipped, observer.next_step + found.offset)
             for line in (self._named(found, head), *lines):
                 say(line)
 
@@ -227,19 +255,19 @@ class Watcher:
     def _keep(self, found: WatchedRun) -> None:
         """Write a run into the library from here on."""
         if found.run is not None:
-            self._writer.follow(found.run, hear=found.hear, gather=found.gather)
+            self._writer.follow(found.run, hear=found.hear, gather=found.look)
 
     def _lines(self, found: WatchedRun, made: MeasuredStep) -> list[str]:
         """Return what is said of a step that is not finite."""
         (provenance, unknown), options = made.birth, found.observer.options
         if provenance is not None:
-            lines = birth_lines(provenance, made.step, made.row())
+            lines = birth_lines(provenance, made.step + found.offset, made.row())
             of_weights = provenance.phase == "update"
         else:
-            lines = unknown_lines(unknown or "no pass of a model was seen", made.step, made.row())
+            lines = unknown_lines(unknown or "no pass of a model was seen", made.step + found.offset, made.row())
             of_weights = BEFORE_THE_LOSS in unknown and OF_ANOTHER not in unknown
         if of_weights and found.run is not None and options.every == 1:
-            lines += update_lines(found.run.history, made.step)
+            lines += update_lines(found.run.history, made.step + found.run.parent_step)
         if options.every > 1 and found.run is not None and found.run.first_nonfinite_step is not None:
             lines[0] += f"; step {found.run.first_nonfinite_step:,} of the run, which counts rows"
         lines[0] = self._named(found, lines[0])

@@ -35,16 +35,20 @@ def test_lightning(tmp_path: Path) -> None:
             self.seen.append(loss.item())
             return loss
 
+        def validation_step(self, batch: Any, index: int) -> None:
+            self.log("val_loss", 3.0 + index)
+
         def configure_optimizers(self) -> torch.optim.Optimizer:
             return torch.optim.SGD(self.parameters(), lr=0.1)
 
     callback = frameworks.lightning_callback(name="by Lightning")
     module = Module()
     lightning.Trainer(
-        max_epochs=1, callbacks=[callback], logger=False, enable_checkpointing=False, accelerator="cpu",
+        max_epochs=2, callbacks=[callback], logger=False, enable_checkpointing=False, accelerator="cpu",
         enable_progress_bar=False, enable_model_summary=False, default_root_dir=tmp_path,
-    ).fit(module, DataLoader(data(), batch_size=8))  # fmt: skip
-    assert rows(callback.watched) == pytest.approx(module.seen, rel=1e-6) and len(module.seen) == 3
+    ).fit(module, DataLoader(data(), batch_size=8), DataLoader(data(), batch_size=24))  # fmt: skip
+    assert rows(callback.watched) == pytest.approx(module.seen, rel=1e-6) and len(module.seen) == 6
+    assert run_of(callback.watched).history.logged_as("val_loss") == ([3, 5], [3.0, 3.0])
 
 
 def test_the_trainer_of_hugging_face(tmp_path: Path) -> None:
@@ -63,14 +67,23 @@ def test_the_trainer_of_hugging_face(tmp_path: Path) -> None:
             self.seen.append(loss.item())
             return {"loss": loss, "logits": outputs}
 
-    callback, model = frameworks.huggingface_callback(), Model()
+    callback, model = frameworks.huggingface_callback(name="by the Trainer"), Model()
     samples: Any = [{"inputs": one, "labels": other} for one, other in data()]
     arguments = transformers.TrainingArguments(
         output_dir=str(tmp_path), num_train_epochs=1, per_device_train_batch_size=8, use_cpu=True, report_to=[],
-        save_strategy="no", disable_tqdm=True, max_grad_norm=0.5,
+        save_strategy="epoch", eval_strategy="epoch", disable_tqdm=True, max_grad_norm=0.5,
     )  # fmt: skip
-    transformers.Trainer(model=model, args=arguments, train_dataset=samples, callbacks=[callback]).train()
-    assert rows(callback.watched) == pytest.approx(model.seen, rel=1e-6) and len(model.seen) == 3
+    given: Any = {"model": model, "train_dataset": samples, "eval_dataset": samples}
+    transformers.Trainer(args=arguments, callbacks=[callback], **given).train()
+    assert rows(callback.watched) == pytest.approx(model.seen[:3], rel=1e-6)
+    run = run_of(callback.watched)
+    assert run.history.logged_as("val_loss")[0] == [2] and set(run.history.logged_names) == {"val_loss"}
+    arguments.num_train_epochs = 2
+    again = frameworks.huggingface_callback(resume=run.id)
+    transformers.Trainer(args=arguments, callbacks=[again], **given).train(resume_from_checkpoint=True)
+    later = run_of(again.watched)
+    assert (later.parent, later.parent_step) == (run.id, 3)
+    assert later.history.column("step").tolist() == [0, 1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("framework", ["accelerate", "lightning.fabric"])
@@ -96,8 +109,12 @@ def test_accelerate_and_fabric(framework: str) -> None:
     assert rows([watched]) == pytest.approx(seen, rel=1e-6)
 
 
-def rows(watched: list[Any]) -> list[float]:
-    """The losses of the only run."""
+def run_of(watched: list[Any]) -> Any:
     (one,) = watched
     (run,) = [found.run for found in one.watched_runs if found.run is not None and found.run.id == one.run]
-    return list(run.history.column("loss"))
+    return run
+
+
+def rows(watched: list[Any]) -> list[float]:
+    """The losses of the only run."""
+    return list(run_of(watched).history.column("loss"))

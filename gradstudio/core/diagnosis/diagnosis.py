@@ -6,7 +6,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 
-from gradstudio.core.diagnosis.finding import Finding
+from gradstudio.core.diagnosis.finding import OF_FIGURES, Finding
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.diagnosis.rule import Concluding, Rule
 from gradstudio.core.history import LOOK_EVERY, History
@@ -36,12 +36,13 @@ class Diagnosis:
         """Yield what rules that look now and then find in the rows since their last look, as no others follow.
         Copies of them are asked: what they know is what they saw when a look was due."""
         rest = history.before(len(history))
-        if rest.broken or not len(rest) % LOOK_EVERY:
+        if rest.broken:
             return
         rest.due = True
         aside = self.copy()
         for rule in aside.rules:
-            if not rule.every_row and (finding := rule.update(rest, aside.progress)) is not None:
+            is_due = len(rest) % LOOK_EVERY or rule.rule in OF_FIGURES  # which may be told behind the last row
+            if is_due and not rule.every_row and (finding := rule.update(rest, aside.progress)) is not None:
                 yield finding
 
     def look(self, history: History) -> Iterator[Finding]:

@@ -56,6 +56,7 @@ NAMES = (
     "test_loss_rises", "reward_lost", "reduced_too_often", "ranks_apart", "nan_on_a_rank", "clip_before_reduction",
     "ranks_alike", "uneven_shares", "rank_ran_out", "unused_layers", "gradient_of_zero",
 )  # fmt: skip
+OF_FIGURES = ("test_loss_rises", "reward_lost")  # rules that read what a script tells by itself
 # Those that read ranks, samples of activations, gradients of micro-batches or the task, which only runs of
 # the studio have.
 OF_THE_STUDIO = (

@@ -41,7 +41,7 @@ def junit(runs: Sequence[Run], bar: str) -> str:
         case = ElementTree.SubElement(suite, "testcase", name=one_line(run.title), time=f"{run.seconds:.3f}")
         if findings or failed:
             part = ElementTree.SubElement(case, "failure" if failed else "system-out")
-            part.text = "\n\n".join(map(_told, findings))
+            part.text = "\n\n".join(map(told, findings))
             if failed:
                 part.set("message", findings[0].title if findings else "The run diverged")
     if not runs:
@@ -63,7 +63,7 @@ def for_github(runs: Sequence[Run], bar: str) -> list[str]:
         for finding in ranked(run):
             level = "error" if exit_code([run], bar) and finding.severity != "info" else _LEVELS[finding.severity]
             title = one_line(finding.title).replace(",", "%2C").replace(":", "%3A")
-            text = _told(finding).replace("%", "%25").replace("\n", "%0A")
+            text = told(finding).replace("%", "%25").replace("\n", "%0A")
             lines.append(f"::{level} {where}title={title}::{text}")
     return lines
 
@@ -71,7 +71,7 @@ def for_github(runs: Sequence[Run], bar: str) -> list[str]:
 _LEVELS = {"critical": "error", "warning": "warning", "info": "notice"}
 
 
-def _told(finding: Finding) -> str:
+def told(finding: Finding) -> str:
     """Return a finding in lines: what, how it is known, what it means, what to do."""
     head = f"{finding.severity}: {finding.title}, {finding.when}"
     lines = [head, finding.evidence, finding.meaning, *(f"try: {remedy}" for remedy in finding.remedies[:3])]

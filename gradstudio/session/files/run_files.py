@@ -50,11 +50,14 @@ def run_json(run: Run) -> str:
 def metrics_csv(run: Run, file: BinaryIO) -> None:
     """Write a row for each step; for a branch, from the step on at which it branched."""
     history = run.history
+    own = history.logged_names
 
     def read(start: int, stop: int) -> list[list[str]]:
-        return [csv_table.column(name, history.column(name, start, stop)) for name in COLUMNS]
+        columns = [csv_table.column(name, history.column(name, start, stop)) for name in COLUMNS]
+        return columns + [csv_table.floats(history.logged_column(name, start, stop)) for name in own]
 
-    csv_table.write_columns(file, tuple(COLUMNS), run.parent_step, len(history), read)
+    names = (*COLUMNS, *map(csv_table.harmless, own))
+    csv_table.write_columns(file, names, run.parent_step, len(history), read)
 
 
 def layers_npz(run: Run, file: BinaryIO) -> None:

@@ -40,6 +40,7 @@ def summarize(run: Run) -> dict[str, Any]:
             "provenance": as_json(run.provenance),
             "comparisons": comparisons,
             "tests": _tests(run),
+            "logged": {name: run.history.logged_as(name)[1][-1] for name in run.history.logged_names},
             **line,
             **_watched(run),
         },

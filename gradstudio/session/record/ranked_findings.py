@@ -26,21 +26,17 @@ _GROWN = 2.0  # times their median that the last of them is where it grew
 
 def ranked(run: Run) -> list[Finding]:
     """Return the findings without those that others explain: causes, the most likely first, then notes."""
-    return [
-        _with_remedies(finding, run)
-        for finding in cause_ranking.causes_only(list(run.findings.values()), run.provenance)
-    ]
+    return [as_told(finding, run)
+        for finding in cause_ranking.causes_only(list(run.findings.values()), run.provenance)]
 
 
 def in_order(run: Run) -> list[Finding]:
     """Return every finding: causes, the most likely first, then those that they explain, then notes."""
-    return [
-        _with_remedies(finding, run)
-        for finding in cause_ranking.rank_causes(list(run.findings.values()), run.provenance)
-    ]
+    return [as_told(finding, run)
+        for finding in cause_ranking.rank_causes(list(run.findings.values()), run.provenance)]
 
 
-def _with_remedies(finding: Finding, run: Run) -> Finding:
+def as_told(finding: Finding, run: Run) -> Finding:
     """Return the finding with the remedies that fit, and in the script's own steps where those are others."""
     return with_own_steps(run, finding if finding.rule in HEARD else _fitting(finding, run))
 

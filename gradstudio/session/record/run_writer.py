@@ -81,6 +81,12 @@ class RunWriter:
         """Say that the run stands behind its last row again, here."""
         self._values["environment"] = environment
 
+    def take_rows_before(self, environment: Mapping[str, str]) -> None:
+        """Let the rules see the rows that the run has from the one before it."""
+        self.go_on(environment)
+        self.run.rule_watch.unseen.extend([None] * len(self.run.history))
+        self.look()
+
     def need_not_fall(self, why: str) -> None:
         """Say that the loss of this run need not fall; `why` is a sentence."""
         self.run.rule_watch.diagnosis.progress.by_accuracy = True

@@ -8,22 +8,27 @@ import threading
 import time
 from collections import Counter, deque
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from torch.optim import Optimizer
 
+from gradstudio.core.columns import COLUMNS
 from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.events import Kind
-from gradstudio.core.history import Layer
+from gradstudio.core.history import Layer, Logged
 from gradstudio.core.presets import Preset
 from gradstudio.core.provenance import Provenance
 from gradstudio.core.text import clean, number
 from gradstudio.session.files import gate
 from gradstudio.session.library.requests import Request
+from gradstudio.session.record.going_on import going_on
+from gradstudio.session.record.own_steps import own_step
+from gradstudio.session.record.ranked_findings import as_told
 from gradstudio.session.record.run import Run, Status
 from gradstudio.session.record.run_writer import RunWriter
 from gradstudio.session.record.watched_script import WatchedScript
+from gradstudio.session.running.slow_step import TIMES, longest_step
 from gradstudio.watching.births.passed_over import PassedOver
 from gradstudio.watching.births.step_births import Birth
 from gradstudio.watching.hearing.rank_place import here
@@ -31,6 +36,7 @@ from gradstudio.watching.measuring.waiting_rows import most_waiting
 from gradstudio.watching.recording import harmless_steps, run_facts
 from gradstudio.watching.recording.birth_lines import place_and_cause
 from gradstudio.watching.recording.broken_update import born_in_update
+from gradstudio.watching.recording.messenger import Messenger, tellers_of
 from gradstudio.watching.recording.remote import Remote
 from gradstudio.watching.recording.run_facts import Script
 from gradstudio.watching.steps.joined import kind_of, main_of
@@ -41,6 +47,7 @@ if TYPE_CHECKING:
     from gradstudio.watching.ranks.joined_run import Collector, Sender
     from gradstudio.watching.steps.heard_steps import Observer
 
+STALLED = 60.0  # seconds without a step, at least, that are worth a word
 MOST_HELD = 20  # rows: a loss that is not finite for so long has diverged
 
 
@@ -56,7 +63,11 @@ class Outcome(NamedTuple):
 class WatchedRun:
     """Makes the run with its first row: only then is known what can be read off."""
 
-    def __init__(self, script: Script, layers: tuple[Layer, ...], observer: Observer) -> None:
+    def __init__(
+        self, script: Script, layers: tuple[Layer, ...], observer: Observer, parent: Run | None = None
+    ) -> None:
+        """`parent`: the run that goes on in this one."""
+        self._parent = parent
         self._script, self.layers, self.observer = script, layers, observer
         self._every = observer.options.every  # steps from one row to the next
         self.id = f"{script.stem}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(4)}"
@@ -71,6 +82,10 @@ class WatchedRun:
         self.left_out = 0  # updates that the watch kept from the weights, as it was asked to
         self.harmless = 0  # steps whose loss alone was not finite
         self.spared = 0  # steps whose loss was not finite, and from which a loss scaler kept the weights
+        self.offset = 0  # the script's own number of a step - ours
+        self._rows_before = 0  # of the run that goes on in this one
+        self._messenger: Messenger | None = None
+        self._latest, self._has_stalled = time.monotonic(), False  # when the latest step was made
         self._held: list[MeasuredStep] = []
         self._suspect: MeasuredStep | None = None  # the latest step, where its update broke weights and nothing else
         self._plays = False  # whether it was told that another training plays against it
@@ -117,10 +132,20 @@ class WatchedRun:
             self._every, tuple((key, clean(value)) for key, value in facts),
         )  # fmt: skip
         preset = Preset(id=script.stem, title=title, experiment=experiment)
-        self._run, self.has_begun = Run(preset, experiment, id=self.id, watched=source), True
-        self._writer = RunWriter(self._run)
+        self._run = run = Run(preset, experiment, id=self.id, watched=source)
+        if self._parent is not None:
+            self._run = run = going_on(run, self._parent, observer.told.step)
+            self._rows_before, self.offset = run.parent_step, own_step(run.history, run.parent_step)
+        self.has_begun = True
+        self._take_own_step()
+        if tellers := tellers_of(observer.options.on_finding, observer.options.to):
+            self._messenger = Messenger(tellers)
+        self._writer = RunWriter(run)
         self._writer.on_finding = self._hear_finding
-        self._writer.begin(self.layers, run_facts.environment_of(observer))
+        if run.parent:
+            self._writer.take_rows_before(run_facts.environment_of(observer))
+        else:
+            self._writer.begin(self.layers, run_facts.environment_of(observer))
         self._writer.set_status("running")
         if self.provenance is not None:  # of the very first pass
             self._writer.explain(self.provenance)
@@ -139,15 +164,19 @@ class WatchedRun:
                 if plain := self._without_news():
                     columns = np.array([made.figures() for made in plain])
                     if self._every > 1:
-                        columns[:, 0] = len(self._writer.run.history) + np.arange(len(plain))
+                        columns[:, 0] = len(self._writer.run.history) - self._rows_before + np.arange(len(plain))
+                    columns[:, 0] += self.offset
                     self._writer.append_finite(columns, np.stack([made.gradient.layers for made in plain], 1))
                     self._writer.look()
                 else:
                     self._record(self._rows.popleft())
 
     def _record(self, made: MeasuredStep, *, harmless: bool = False) -> None:
-        row = replace(made.row(), harmless=True) if harmless else made.row()
-        self._writer.record(replace(row, step=len(self._writer.run.history)) if self._every > 1 else row)
+        row, count = made.row(), len(self._writer.run.history)
+        step = (count - self._rows_before if self._every > 1 else made.step) + self.offset
+        figures: dict[str, Any] = {name: value for name, value in made.told if name in COLUMNS}
+        logged = tuple(Logged(count, name, value) for name, value in made.told if name not in COLUMNS)
+        self._writer.record(replace(row, step=step, harmless=harmless, logged=logged, **figures))
 
     def _without_news(self) -> list[MeasuredStep]:
         """Return the steps at the front that are no more than figures, and take them off. Recorded together they take
@@ -168,7 +197,9 @@ class WatchedRun:
         the library's thread looks. A row whose loss is not finite is held while a loss scaler keeps the weights from
         it: whether it is the beginning of a divergence is seen by the rows behind it."""
         assert self._run is not None
+        self._take_own_step()
         index, self._steps = self._steps, self._steps + 1
+        self._latest, self._has_stalled = time.monotonic(), False
         is_finite = made.is_finite  # of nearly all, so one look is enough
         broke = not is_finite and made.went_nonfinite
         late = None if broke or self._suspect is None else self._diverge_in_weights(self._suspect)
@@ -181,6 +212,8 @@ class WatchedRun:
             return Outcome(self.has_diverged, late, said)
         if broke:
             self.keep(made.birth)
+        if figures := self.observer.told.take():
+            made = made._replace(told=figures)
         self._rows.append(made)
         if not (is_finite or broke) and made.broke_weights:
             self._suspect = made
@@ -251,6 +284,29 @@ class WatchedRun:
                 self._writer.find(harmless_steps.of_the_loss_alone(first, step))
         return said
 
+    def _take_own_step(self) -> None:
+        """Count on from the number that the script has given its next step."""
+        own, self.observer.told.step = self.observer.told.step, None
+        if own is None or own // self._every == self._steps // self._every + self.offset:
+            return
+        self.gather()  # the rows before it have the numbers that they had
+        self.offset = own // self._every - self._steps // self._every
+
+    def look(self) -> None:
+        """Add the rows that wait, and tell of a step that does not end. The library's thread calls this."""
+        self.gather()
+        run, seconds = self._run, time.monotonic() - self._latest
+        if run is None or self._messenger is None or self._has_stalled or run.status != "running" or not run.own:
+            return
+        if seconds > max(STALLED, TIMES * longest_step(run)):
+            self._has_stalled = True
+            step = len(run.history) - 1
+            title = f"No step for {seconds:,.0f} s"
+            self._writer.note("notice", title)
+            evidence = f"The longest of the latest steps took {number(longest_step(run))} s."
+            meaning = "The script evaluates or saves, waits for data or for another process, or hangs."
+            self._messenger.tell(Finding("stalled", "warning", title, step, step, (), evidence, meaning, ()))
+
     # ---- what no row tells of
 
     def note(self, text: str, kind: Kind = "notice", factor: float | None = None) -> None:
@@ -271,6 +327,8 @@ class WatchedRun:
     def _hear_finding(self, finding: Finding) -> None:
         """Hear of a finding that is new or has become worse: the script may be to end for it."""
         assert self._run is not None
+        if self._messenger is not None and self.is_recorded:
+            self._messenger.tell(as_told(finding, self._run))
         bar = self.observer.options.stop_on
         if bar and not self.remote.exit_code and (code := gate.exit_code([self._run], bar)):
             self._steps_before_stop = self._steps
@@ -304,6 +362,14 @@ class WatchedRun:
             self.provenance = provenance = replace(provenance, step=step)
             if self.run is not None:
                 self._writer.explain(provenance)
+
+    def has_reward(self) -> None:
+        """Hear that the script tells a reward: its loss need not fall."""
+        if not self._plays and self._run is not None:
+            self._plays = True
+            with self._recording:
+                self.gather()
+                self._writer.need_not_fall("its loss need not fall: the script tells a reward")
 
     def plays_against(self) -> None:
         """Hear that this training and another one play against each other, as in a GAN."""
@@ -371,7 +437,15 @@ class WatchedRun:
             status = "nonfinite"
         elif status == "finished" and self._was_stopped:
             status = "stopped"
-        self._writer.end(status, message, None)
+        accuracy, history = None, self.run.history
+        for name, value in self.observer.told.take() if len(history) else ():  # behind the last row
+            if name not in COLUMNS:
+                history.logged.append(Logged(len(history) - 1, name, value))
+            elif name == "test_accuracy":
+                accuracy = value
+        self._writer.end(status, message, accuracy)
+        if self._messenger is not None:
+            self._messenger.close()
         return Outcome(self.has_diverged, late)
 
 

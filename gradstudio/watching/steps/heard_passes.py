@@ -34,6 +34,7 @@ from gradstudio.watching.steps.measured_step import MeasuredStep
 from gradstudio.watching.steps.open_step import OpenStep
 from gradstudio.watching.steps.script_facts import SettingsReader, loss_later, loss_of
 from gradstudio.watching.steps.sink import Sink
+from gradstudio.watching.steps.told_figures import ToldFigures
 from gradstudio.watching.steps.trained import Trained
 from gradstudio.watching.steps.training_look import TrainingLook
 from gradstudio.watching.steps.watch_options import Options
@@ -58,7 +59,7 @@ class HeardPasses(Trained):
         optimizer nor a model. One of `options.every` steps is measured in full, and each that is not finite."""
         self.options = options
         super().__init__(optimizer, model, tensors, guard)
-        self._sink, self.name = sink, name
+        self._sink, self.name, self.told = sink, name, ToldFigures()
         self._guarded_ready, self._guarded_last = guard(self.make_ready), guard(self._last)
         self.thread = threading.get_ident()  # the one that trains it, and alone may look at its gradients
         self.claimed = False  # whether it has trained; until then it may come to train in another thread

@@ -29,7 +29,7 @@ class JoinedObserver(Observer):
         self._parts: Parts | None = None  # of those that step within the backward pass
         self._stepped_in_scaler, self._in_scaler = True, first._in_scaler
         self.thread, self.claimed, self.latest = first.thread, True, max(each.latest for each in members)
-        self.autocast, self._clock = first.autocast, first._clock
+        self.autocast, self._clock, self.told = first.autocast, first._clock, first.told
         self.schedules = [each for member in members for each in member.schedules]
         self._take_over(members)
 

@@ -41,6 +41,7 @@ class MeasuredStep(NamedTuple):
     spread: float = UNKNOWN  # between the losses of several ranks
     birth: Birth = NO_BIRTH  # of what is not finite in it
     blame: Finding | None = None  # of the ranks that brought it
+    told: tuple[tuple[str, float], ...] = ()  # figures of the script's own
 
     @property
     def is_finite(self) -> bool:
@@ -72,7 +73,7 @@ class MeasuredStep(NamedTuple):
     @property
     def brings_news(self) -> bool:
         """Whether an event or a call is to be told of the step."""
-        return self.skipped or self.loop is not None or self.went_nonfinite
+        return self.skipped or self.loop is not None or self.went_nonfinite or bool(self.told)
 
     def figures(self) -> tuple[float, ...]:
         """Return the columns of the step, in the order of COLUMNS as far as a script's step has them."""

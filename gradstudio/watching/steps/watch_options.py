@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 OnNonfinite = Literal["explain", "raise", "skip", "ignore"]
 POLICIES: tuple[str, ...] = get_args(OnNonfinite)
@@ -19,6 +19,9 @@ class Options:
     every: int = 1
     updates: bool = True
     stop_on: str = ""
+    on_finding: Any = None  # whom else a finding is told, and `to` which tracker: see recording/messenger.py
+    to: Any = None
+    resume: str | None = None  # the run that goes on in this one
 
     def __post_init__(self) -> None:
         if self.on_nonfinite not in POLICIES:

@@ -101,7 +101,7 @@ def curves(run: Run) -> Section | None:
         blocks.append(Plot("scale", "Loss scale", "multiplies the loss in fp16; log2", 1.2, plots.loss_scale, taken))
     if len(taken.measured("lr")[0]):
         blocks.append(Plot("lr", "Learning rate", "of every update", 1.1, plots.learning_rate, taken))
-    for name in list(dict.fromkeys(note.name for note in run.history.logged))[:MOST_LOGGED]:
+    for name in run.history.logged_names[:MOST_LOGGED]:
         draw = partial(plots.logged, name=name)
         blocks.append(Plot(f"logged-{name}", name, "as the script tells it", 1.1, draw, taken))
     if any(len(taken.measured(name)[0]) for name in ("test_accuracy", "clip_cosine")):

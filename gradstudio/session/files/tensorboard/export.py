@@ -62,6 +62,7 @@ def _rows(run: Run, start: int, stop: int, count: int, moments: np.ndarray) -> I
     """Yield one event for each step, with all its measurements."""
     history = run.history
     columns = {name: history.column(name, start, stop) for name in SCALARS}
+    columns |= {f"script/{name}": history.logged_column(name, start, stop) for name in history.logged_names}
     gaps = {name: there for name, values in columns.items() if not (there := known_mask(values)).all()}
     whole = [name for name in SCALARS if name not in gaps]
     tags = [*whole, *(f"grad_norm/{one_line(layer.name)}" for layer in history.layers)]

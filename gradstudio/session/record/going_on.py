@@ -1,0 +1,25 @@
+"""A training that was interrupted and goes on in another process: the new run begins with the rows of the one before,
+as a branch does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gradstudio.core.events import Event
+from gradstudio.session.record.own_steps import own_step
+from gradstudio.session.record.run import Run
+
+
+def going_on(run: Run, parent: Run, step: int | None) -> Run:
+    """Return a run, as it is before its first row, with the rows that another has before the script's own `step`; all
+    of them where that is not known. None comes after the first that was not finite."""
+    count = len(parent.history) if parent.first_nonfinite_step is None else parent.first_nonfinite_step
+    if step is not None:
+        count = next((row for row in range(count) if own_step(parent.history, row) >= step), count)
+    history = parent.history.until(count)
+    return replace(
+        run, parent=parent.id, parent_step=count, at_fork=run.experiment, history=history,
+        ancestors={ancestor: min(end, count) for ancestor, end in parent.ancestors.items()} | {parent.id: count},
+        events=[Event(count, "resumed", f"goes on from {parent.title}")],
+        seconds=float(history.column("step_seconds").sum()),
+    )  # fmt: skip

@@ -1,0 +1,20 @@
+"""What a script tells by itself, until the next row takes it: figures of its own, and its number of the next step."""
+
+from __future__ import annotations
+
+
+class ToldFigures:
+    """Written and read in the thread that trains."""
+
+    def __init__(self) -> None:
+        self.step: int | None = None
+        self._figures: list[tuple[str, float]] = []
+
+    def add(self, name: str, value: float) -> None:
+        """Keep a figure for the next row."""
+        self._figures.append((name, value))
+
+    def take(self) -> tuple[tuple[str, float], ...]:
+        """Return the figures for a row, which the next one has no more."""
+        taken, self._figures = tuple(self._figures), []
+        return taken
