@@ -26,6 +26,7 @@ from gradstudio.commands import (
     new,
     report,
     runs,
+    top,
     training,
     watch,
 )
@@ -57,6 +58,7 @@ app.command("run")(training.run)
 app.command("branch")(branch.branch)
 app.command("watch", help=watch.HELP, context_settings=watch.PASSED_ON)(watch.watch)
 app.command("diagnose")(diagnose.diagnose)
+app.command("top")(top.top)
 app.command("new")(new.new)
 app.command("map", help=map.HELP)(map.map_)
 app.command("script")(training.script)

@@ -57,8 +57,9 @@ def _show(kept: Library, name: str, keys: Keys) -> None:
             live.update(Text("\n").join(parts), refresh=True)
             began = time.monotonic()
             if not found.over and kept.version() != version:
-                version = kept.version()
+                version, before = kept.version(), found.status
                 RunWriter(found).catch_up(kept.load(name, found.history))
+                said = said if found.status == before else ""  # it has obeyed
             key = keys(max(EVERY, REST * (time.monotonic() - began)))
             if key in ("q", "\x03", "\x1b"):
                 return

@@ -12,7 +12,8 @@ from gradstudio.session.record.ranked_findings import ranked
 from gradstudio.session.record.run import Run
 from gradstudio.session.words.outcome_words import OUTCOMES
 
-KEYS = "q quit   p pause or go on   s stop"
+QUIT = "q quit"
+KEYS = f"{QUIT}   p pause or go on   s stop"
 LATEST = 20  # rows whose time tells the pace
 WORST = 3  # layers
 COLOURS = {"critical": "bold red", "warning": "yellow", "info": "dim"}
@@ -33,10 +34,13 @@ def screen(run: Run, width: int, height: int, said: str = "") -> list[Line]:
         lines += [(line, "cyan") for line in curve(run.history.column(name), width, each)]
     lines += layers + findings[:told]
     lines = lines[: height - 1] + [("", "")] * (height - 1 - len(lines))
-    return [(shortened_end(text, width), style) for text, style in [*lines, (said or KEYS, "reverse")]]
+    return [
+        (shortened_end(text, width), style)
+        for text, style in [*lines, (said or (QUIT if run.over else KEYS), "reverse")]
+    ]
 
 
-def shortened_end(text: str, width: int) -> str:
+def _cut(text: str, width: int) -> str:
     return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
