@@ -14,6 +14,10 @@ __all__ = ["__version__", "watch"]
 
 
 def __getattr__(name: str) -> "Any":
+    if name == "load_ipython_extension":
+        from gradstudio.watching.cell_magic import load_ipython_extension
+
+        return load_ipython_extension
     if name == "watch":
         from gradstudio.watching.watched import watch
 

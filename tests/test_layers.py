@@ -82,8 +82,9 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("recording",),
         ("observers",),
         ("watcher",),
+        ("notebook", "live_widget"),
         ("watched",),
-        ("frameworks", "launcher", "tracebacks", "startup"),
+        ("frameworks", "launcher", "cell_magic", "tracebacks", "startup"),
     ),
     "gui": (
         ("user_settings", "dressing", "theme", "widgets", "frame_budget", "heartbeat", "pyside_internals"),

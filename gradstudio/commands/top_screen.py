@@ -34,10 +34,8 @@ def screen(run: Run, width: int, height: int, said: str = "") -> list[Line]:
         lines += [(line, "cyan") for line in curve(run.history.column(name), width, each)]
     lines += layers + findings[:told]
     lines = lines[: height - 1] + [("", "")] * (height - 1 - len(lines))
-    return [
-        (shortened_end(text, width), style)
-        for text, style in [*lines, (said or (QUIT if run.over else KEYS), "reverse")]
-    ]
+    lines.append((said or (QUIT if run.over else KEYS), "reverse"))
+    return [(_cut(text, width), style) for text, style in lines]
 
 
 def _cut(text: str, width: int) -> str:

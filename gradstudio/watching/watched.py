@@ -11,9 +11,10 @@ from torch.amp import GradScaler
 from torch.optim import Optimizer
 
 from gradstudio.core import files
-from gradstudio.core.diagnosis.finding import Finding
+from gradstudio.core.diagnosis.finding import Finding, Findings
 from gradstudio.session.record.ranked_findings import ranked
 from gradstudio.watching.hearing.guard import say, say_once
+from gradstudio.watching.notebook import end_runs_with_their_cells
 from gradstudio.watching.recording.messenger import check
 from gradstudio.watching.recording.run_facts import Script, running_script
 from gradstudio.watching.recording.watched_run import WatchedRun
@@ -45,7 +46,7 @@ class Watched:
         found = self._found()
         if self._observer is not None and self._observer.refused:
             return (_not_watched(self._observer.refused),)
-        return tuple(ranked(found.run)) if found is not None and found.run is not None else ()
+        return Findings(ranked(found.run)) if found is not None and found.run is not None else Findings()
 
     def log(self, step: int | None = None, **figures: Any) -> None:
         """Keep figures of the script's own beside the next row: rules read `val_loss`, `test_accuracy`, `reward` and
@@ -58,6 +59,20 @@ class Watched:
                 say_once(f"log: {name} is no number, and left out")
         if self._watcher is not None and self._observer is not None:
             self._watcher.log(self._observer, step, known)
+
+    def _repr_html_(self) -> str:
+        """Return the runs for a cell of a notebook: what was found, and the pictures of a report."""
+        from gradstudio.session.files.report.cell import cell
+
+        return cell([found.run for found in self.watched_runs if found.run is not None])
+
+    def widget(self) -> Any:
+        """Return a live picture of the latest run for a notebook; it needs anywidget."""
+        from gradstudio.watching.live_widget import live_widget
+
+        watcher = self._watcher
+        latest = lambda: found.run if (found := self._found()) is not None else None  # noqa: E731
+        return live_widget(latest, lambda: watcher is None or watcher.closed)
 
     def close(self) -> None:
         """Watch no more, and write what is left."""
@@ -113,6 +128,7 @@ def watch(
     options = Options(on_nonfinite, every, updates, on_finding=on_finding, to=to, resume=resume)
     try:
         watcher = the_watcher(Path(library) if library is not None else None)
+        end_runs_with_their_cells(lambda: _watcher)
         return Watched(watcher, watcher.watch(model, optimizer, name or "", options))
     except Exception as fault:
         say(f"not watched: {type(fault).__name__}: {fault}")

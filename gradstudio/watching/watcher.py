@@ -130,6 +130,15 @@ class Watcher:
             if names.get(name) == "reward" and (found := self._running.get(observer.joined or observer)) is not None:
                 found.has_reward()
 
+    def end_cell(self) -> None:
+        """End the runs that a cell of a notebook has made. Where another cell trains on, they go on in new ones."""
+        for observer, found in list(self._running.items()):
+            if found.has_begun and found.joined is None:
+                observer.deliver()
+                found.end("finished", "")
+                parent = None if found.has_diverged else found.run
+                self._running[observer] = WatchedRun(self._script, found.layers, observer, parent)
+
     def refuse(self, observer: Observer, why: str) -> None:
         """Hear that the parameters of one observer cannot be measured; all others are watched."""
         if (before := self._running.pop(observer, None)) is not None:
@@ -180,7 +189,11 @@ class Watcher:
         else:
             found.keep(made.birth)
         before = found.run.first_nonfinite_step if found.run is not None else None
-        if found.joined is None and before in (None, made.step) and observer.options.on_nonfinite != "ignore":
+        if (
+            found.joined is None
+            and before in (None, found.row_of(made.step))
+            and observer.options.on_nonfinite != "ignore"
+        ):
             act(self._lines(found, made), "explain", say)
 
     def pass_over(self, observer: Observer, skipped: PassedOver) -> None:
@@ -191,7 +204,7 @@ class Watcher:
             born = skipped.provenance
             found.joined.skip(skipped.event(place_and_cause(born) if born is not None else ""))
         elif found.passed_over == 1 and observer.options.on_nonfinite != "ignore":
-            head, *lines = skipped_lines(skipped, observer.next_step + found.offset)
+            head, *lines = skipped_lines(skipped, found.own_step(observer.next_step))
             for line in (self._named(found, head), *lines):
                 say(line)
 
@@ -261,13 +274,13 @@ class Watcher:
         """Return what is said of a step that is not finite."""
         (provenance, unknown), options = made.birth, found.observer.options
         if provenance is not None:
-            lines = birth_lines(provenance, made.step + found.offset, made.row())
+            lines = birth_lines(provenance, found.own_step(made.step), made.row())
             of_weights = provenance.phase == "update"
         else:
-            lines = unknown_lines(unknown or "no pass of a model was seen", made.step + found.offset, made.row())
+            lines = unknown_lines(unknown or "no pass of a model was seen", found.own_step(made.step), made.row())
             of_weights = BEFORE_THE_LOSS in unknown and OF_ANOTHER not in unknown
         if of_weights and found.run is not None and options.every == 1:
-            lines += update_lines(found.run.history, made.step + found.run.parent_step)
+            lines += update_lines(found.run.history, found.row_of(made.step))
         if options.every > 1 and found.run is not None and found.run.first_nonfinite_step is not None:
             lines[0] += f"; step {found.run.first_nonfinite_step:,} of the run, which counts rows"
         lines[0] = self._named(found, lines[0])

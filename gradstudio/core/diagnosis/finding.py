@@ -4,6 +4,7 @@ rules."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from html import escape
 from typing import Literal
 
 Severity = Literal["critical", "warning", "info"]
@@ -40,6 +41,23 @@ class Finding:
         """The steps in words: 'step 41' or 'steps 41–60'."""
         first, last = self.own_steps or (self.first_step, self.last_step)
         return f"step {first:,}" if first == last else f"steps {first:,}–{last:,}"
+
+
+class Findings(tuple[Finding, ...]):
+    """Findings that show themselves in a notebook."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        return "".join(map(_html, self)) or "<p>no rule found anything</p>"
+
+
+def _html(finding: Finding) -> str:
+    said = [finding.evidence, finding.meaning, *(f"try: {remedy}" for remedy in finding.remedies[:3])]
+    colour = {"critical": "#c2410c", "warning": "#9a6700", "info": "#626b7a"}[finding.severity]
+    head = f"<b>{escape(finding.title)}</b> <span style='color:{colour}'>{finding.severity}</span> {finding.when}"
+    lines = "".join(f"<div>{escape(text)}</div>" for text in said if text)
+    return f"<div style='border-left:3px solid {colour};padding:2px 10px;margin:6px 0'>{head}{lines}</div>"
 
 
 # Every rule by name, in the order of `makers` in core/rules. The names are here because presets need them, but

@@ -82,7 +82,7 @@ class WatchedRun:
         self.left_out = 0  # updates that the watch kept from the weights, as it was asked to
         self.harmless = 0  # steps whose loss alone was not finite
         self.spared = 0  # steps whose loss was not finite, and from which a loss scaler kept the weights
-        self.offset = 0  # the script's own number of a step - ours
+        self.offset = self._first = 0  # the script's own number of the first step, and the observer's
         self._rows_before = 0  # of the run that goes on in this one
         self._messenger: Messenger | None = None
         self._latest, self._has_stalled = time.monotonic(), False  # when the latest step was made
@@ -136,7 +136,7 @@ class WatchedRun:
         if self._parent is not None:
             self._run = run = going_on(run, self._parent, observer.told.step)
             self._rows_before, self.offset = run.parent_step, own_step(run.history, run.parent_step)
-        self.has_begun = True
+        self.has_begun, self._first = True, made.step
         self._take_own_step()
         if tellers := tellers_of(observer.options.on_finding, observer.options.to):
             self._messenger = Messenger(tellers)
@@ -165,7 +165,7 @@ class WatchedRun:
                     columns = np.array([made.figures() for made in plain])
                     if self._every > 1:
                         columns[:, 0] = len(self._writer.run.history) - self._rows_before + np.arange(len(plain))
-                    columns[:, 0] += self.offset
+                    columns[:, 0] += self.offset - (self._first if self._every == 1 else 0)
                     self._writer.append_finite(columns, np.stack([made.gradient.layers for made in plain], 1))
                     self._writer.look()
                 else:
@@ -173,7 +173,7 @@ class WatchedRun:
 
     def _record(self, made: MeasuredStep, *, harmless: bool = False) -> None:
         row, count = made.row(), len(self._writer.run.history)
-        step = (count - self._rows_before if self._every > 1 else made.step) + self.offset
+        step = count - self._rows_before + self.offset if self._every > 1 else self.own_step(made.step)
         figures: dict[str, Any] = {name: value for name, value in made.told if name in COLUMNS}
         logged = tuple(Logged(count, name, value) for name, value in made.told if name not in COLUMNS)
         self._writer.record(replace(row, step=step, harmless=harmless, logged=logged, **figures))
@@ -283,6 +283,14 @@ class WatchedRun:
             if first.is_of_loss_alone:
                 self._writer.find(harmless_steps.of_the_loss_alone(first, step))
         return said
+
+    def own_step(self, step: int) -> int:
+        """Return the script's own number of a step of the observer."""
+        return step - self._first + self.offset
+
+    def row_of(self, step: int) -> int:
+        """Return the row of a step of the observer, where each is one."""
+        return step - self._first + self._rows_before
 
     def _take_own_step(self) -> None:
         """Count on from the number that the script has given its next step."""

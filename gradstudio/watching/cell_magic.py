@@ -1,0 +1,49 @@
+"""`%load_ext gradstudio` and `%%watch`, which watches what one cell of a notebook trains."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from typing import Any
+
+from torch.optim import Optimizer
+
+from gradstudio.core import files
+from gradstudio.watching import watched
+from gradstudio.watching.recording.run_facts import Script
+from gradstudio.watching.steps.watch_options import POLICIES, Options
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Add the magic `%%watch`."""
+    shell.register_magic_function(lambda line, cell: _watch_cell(shell, line, cell), "cell", "watch")
+
+
+def _watch_cell(shell: Any, line: str, cell: str) -> None:
+    """Run a cell, watch every optimizer in it, and show what came of it."""
+    from IPython.display import HTML, display  # pyright: ignore[reportMissingImports]
+
+    from gradstudio.session.files.report.cell import cell as shown
+
+    asked = _options().parse_args(shlex.split(line))
+    if (before := watched.current()) is not None and not before.closed:
+        before.close("finished")
+    options = Options(asked.on_nonfinite, asked.every, not asked.no_updates)
+    watcher = watched.begin(files.user_library(), Script(None, (), asked.name), True, options)
+    for found in list(shell.user_ns.values()):  # those of the cells before
+        if isinstance(found, Optimizer):
+            watcher.watch(None, found)
+    try:
+        shell.run_cell(cell)
+    finally:
+        watcher.close("finished")
+        display(HTML(shown([found.run for found in watcher.runs if found.run is not None])))
+
+
+def _options() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("%%watch", exit_on_error=False)
+    parser.add_argument("--name", default="")
+    parser.add_argument("--on-nonfinite", choices=POLICIES, default="explain")
+    parser.add_argument("--every", type=int, default=1)
+    parser.add_argument("--no-updates", action="store_true")
+    return parser
