@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from gradstudio.core.text import number
-from gradstudio.core.unknown import known
+from gradstudio.core.unknown import known_mask
 
 DOTS = (
     (0x01, 0x02, 0x04, 0x40),
@@ -28,7 +28,7 @@ def curve(values: np.ndarray, width: int, height: int, axis: int = 9) -> list[st
     broken = np.zeros(room, bool)
     for place, column in enumerate(columns):
         there = column[np.isfinite(column)]
-        broken[place // 2] |= bool((~np.isfinite(column) & known(column)).any())
+        broken[place // 2] |= bool((~np.isfinite(column) & known_mask(column)).any())
         if not len(there):
             continue
         ends = sorted(_dot(float(end), low, high, 4 * height, logarithmic) for end in (there.min(), there.max()))

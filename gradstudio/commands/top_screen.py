@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gradstudio.commands.text_curve import curve
-from gradstudio.core.text import number, one_line, percent, shortened
+from gradstudio.core.text import number, one_line, percent, shorten
 from gradstudio.core.unknown import is_known
 from gradstudio.session.record.own_steps import own_step
 from gradstudio.session.record.ranked_findings import ranked
@@ -45,7 +45,7 @@ def _cut(text: str, width: int) -> str:
 def _head(run: Run) -> str:
     count = len(run.history)
     step = f"step {own_step(run.history, count - 1):,}" if count else "no step yet"
-    return f"{shortened(one_line(run.title), 44)}  {OUTCOMES[run.status].word}  {step}{_pace(run)}"
+    return f"{shorten(one_line(run.title), 44)}  {OUTCOMES[run.status].word}  {step}{_pace(run)}"
 
 
 def _pace(run: Run) -> str:
@@ -78,7 +78,7 @@ def _layers(run: Run) -> list[Line]:
     for place in order.tolist():
         finite = np.isfinite(norms[place])
         share = percent(float(norms[place] / total) ** 2) if finite else "not finite"
-        name = shortened(run.history.layers[place].name, 40)
+        name = shorten(run.history.layers[place].name, 40)
         lines.append((f"  {name:<40} {number(float(norms[place])):>9}  {share}", "" if finite else "bold red"))
     return lines
 

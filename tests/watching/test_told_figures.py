@@ -47,7 +47,7 @@ def test_figures_are_columns_of_the_run_and_rules_read_them(watch: Watch, tmp_pa
     (run,) = runs_of(one)
     assert run.history.logged_as("val_loss") == ([20, 40, 60, 80, 100, 119], [2.0, 1.0, 2.0, 3.0, 4.0, 5.0])
     assert run.history.logged_as("entropy")[1] == [0, 1, 2, 3, 4, 5]
-    assert run.history.measured("test_accuracy")[0].tolist() == [20, 40, 60, 80, 100] and run.accuracy == 0.5
+    assert run.history.measurements("test_accuracy")[0].tolist() == [20, 40, 60, 80, 100] and run.accuracy == 0.5
     assert "test_loss_rises" in run.findings
     with (tmp_path / "metrics.csv").open("wb") as file:
         run_files.metrics_csv(run, file)

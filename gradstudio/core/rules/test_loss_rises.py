@@ -37,7 +37,7 @@ class TestLossRises(Looking):
             return
         at = steps[losses.index(lowest)]
         self.tell(
-            history, "info" if state.lost else "warning", "The validation loss rises",
+            history, "info" if state.has_lost else "warning", "The validation loss rises",
             f"It was lowest at step {at:,}, {number(lowest)}; the latest {self.times} are above that, and the last, at "
                 f"step {steps[-1]:,}, is {number(losses[-1])}. {state.course()}",
             "The model fits its training batches better than other data. Take the weights of the lowest validation "

@@ -163,7 +163,7 @@ class ScaleAndRatePlot(StepPlot):
 
     def spoken(self, run: Run) -> str:
         shown = (*(["scale"] if self._scaled() else []), *(["lr"] if self.with_rate else []))
-        skipped = np.count_nonzero(run.history.column("skipped") == 1)
+        skipped = int(np.count_nonzero(run.history.column("skipped") == 1))
         updates = f" {plural(skipped, 'update was', 'updates were')} skipped." if self._scaled() else ""
         return self.summaries.words(run.history, shown, len(run.history)) + updates
 

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QHBoxLayout, QLabel, QWidget
 
 from gradstudio.core.history import History
 from gradstudio.core.text import number, power, shorten
-from gradstudio.core.unknown import known
+from gradstudio.core.unknown import known_mask
 from gradstudio.gui.services.jobs import Jobs
 from gradstudio.gui.shell.task_line import TaskLine
 from gradstudio.gui.shell.written_line import WrittenLine
@@ -202,7 +202,7 @@ class FiguresBar(QWidget):
         first, stop = sorted((taken, count))
         losses, skips, bad = (history.column(name, first, stop) for name in ("loss", "skipped", "nonfinite"))
         skipped += sign * int(np.count_nonzero(skips == 1))
-        nonfinite += sign * int(np.count_nonzero((bad > 0) | (~np.isfinite(losses) & known(losses))))
+        nonfinite += sign * int(np.count_nonzero((bad > 0) | (~np.isfinite(losses) & known_mask(losses))))
         self._totals = (count, skipped, nonfinite)
         return skipped, nonfinite
 

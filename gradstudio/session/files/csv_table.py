@@ -42,7 +42,7 @@ def column(name: str, values: np.ndarray) -> list[str]:
     """Return the cells of a column of the history."""
     if name not in COUNTS:
         return floats(values)
-    return [str(int(value)) if there else "" for value, there in zip(values, known(values), strict=True)]
+    return [str(int(value)) if there else "" for value, there in zip(values, known_mask(values), strict=True)]
 
 
 def floats(values: np.ndarray) -> list[str]:

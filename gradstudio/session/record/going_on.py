@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gradstudio.core.events import Event
-from gradstudio.core.text import LONGEST_TITLE, shortened
+from gradstudio.core.text import LONGEST_TITLE, shorten
 from gradstudio.session.record.own_steps import own_step
 from gradstudio.session.record.run import Run
 
@@ -18,7 +18,7 @@ def going_on(run: Run, parent: Run, step: int | None) -> Run:
     if step is not None:
         count = next((row for row in range(count) if own_step(parent.history, row) >= step), count)
     history = parent.history.until(count)
-    name = shortened(f"{parent.title}, on from step {own_step(history, count):,}", LONGEST_TITLE)
+    name = shorten(f"{parent.title}, on from step {own_step(history, count):,}", LONGEST_TITLE)
     return replace(
         run, name=name, parent=parent.id, parent_step=count, at_fork=run.experiment, history=history,
         ancestors={ancestor: min(end, count) for ancestor, end in parent.ancestors.items()} | {parent.id: count},

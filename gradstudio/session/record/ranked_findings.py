@@ -26,14 +26,12 @@ _GROWN = 2.0  # times their median that the last of them is where it grew
 
 def ranked(run: Run) -> list[Finding]:
     """Return the findings without those that others explain: causes, the most likely first, then notes."""
-    return [as_told(finding, run)
-        for finding in cause_ranking.causes_only(list(run.findings.values()), run.provenance)]
+    return [as_told(finding, run) for finding in cause_ranking.causes_only(list(run.findings.values()), run.provenance)]
 
 
 def in_order(run: Run) -> list[Finding]:
     """Return every finding: causes, the most likely first, then those that they explain, then notes."""
-    return [as_told(finding, run)
-        for finding in cause_ranking.rank_causes(list(run.findings.values()), run.provenance)]
+    return [as_told(finding, run) for finding in cause_ranking.rank_causes(list(run.findings.values()), run.provenance)]
 
 
 def as_told(finding: Finding, run: Run) -> Finding:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gradstudio.core.events import Event
-from gradstudio.core.unknown import is_known, known
+from gradstudio.core.unknown import is_known, known_mask
 from gradstudio.session.record.run import Run
 
 
@@ -46,7 +46,7 @@ def figures(run: Run) -> Figures:
         best_loss=_extreme(np.min, loss[:broke]),
         accuracy=run.accuracy,
         peak_grad_norm=_extreme(np.max, norm[:broke]),
-        clipped_share=float((clip_coef < 1).mean()) if known(clip_coef).any() else None,
+        clipped_share=float((clip_coef < 1).mean()) if known_mask(clip_coef).any() else None,
         skipped_steps=_count(history.column("skipped", 0, count)),
         final_scale=_seen(scale[-1:]),
         seconds=run.seconds if run.seconds == run.seconds else None,
@@ -70,7 +70,7 @@ def _seen(value: np.ndarray) -> float | None:
 
 def _count(marks: np.ndarray) -> int | None:
     """Return how often a mark was set; None where nobody looked."""
-    return int(marks.sum()) if known(marks).all() else None
+    return int(marks.sum()) if known_mask(marks).all() else None
 
 
 def _extreme(pick: Callable[[np.ndarray], np.floating], values: np.ndarray) -> float | None:

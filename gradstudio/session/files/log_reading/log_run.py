@@ -15,8 +15,8 @@ from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import Logged, Row, loss_broke
 from gradstudio.core.knobs import KnobError
 from gradstudio.core.presets import Preset
-from gradstudio.core.text import LONGEST_TITLE, clean, shortened
-from gradstudio.core.unknown import UNKNOWN, is_known, known
+from gradstudio.core.text import LONGEST_TITLE, clean, shorten
+from gradstudio.core.unknown import UNKNOWN, is_known, known_mask
 from gradstudio.session.files import curve_import
 from gradstudio.session.files.curve_import import Curve, CurveError
 from gradstudio.session.files.log_reading.column_names import guessed
@@ -75,16 +75,16 @@ def _empty(path: Path, columns: Mapping[str, str], table: Mapping[str, np.ndarra
     facts.append(("rows", f"{len(steps):,}, of steps {steps[0]:,} to {steps[-1]:,}"))
     experiment = Experiment()
     values: dict[str, Any] = {}
-    if "lr" in table and math.isfinite(rate := float(table["lr"][known(table["lr"])][-1])):
+    if "lr" in table and math.isfinite(rate := float(table["lr"][known_mask(table["lr"])][-1])):
         values["optimizer.lr"] = rate
-    if "scale" in table and (table["scale"][known(table["scale"])] != 1).any():
+    if "scale" in table and (table["scale"][known_mask(table["scale"])] != 1).any():
         values |= {"precision.dtype": "fp16", "precision.scaling": "dynamic"}
     for name, value in values.items():
         try:
             experiment = experiment.with_values({name: value})
         except KnobError:
             continue  # beyond what a knob can be
-    title = shortened(clean(path.resolve().name), LONGEST_TITLE)
+    title = shorten(clean(path.resolve().name), LONGEST_TITLE)
     script = WatchedScript(title, (), "", 1, tuple(facts), log=True)
     preset = Preset(id="log", title=title, experiment=experiment)
     return Run(preset, experiment, watched=script)
@@ -96,15 +96,15 @@ def _rows(table: Mapping[str, np.ndarray], steps: np.ndarray) -> Iterator[Row]:
     losses, norms = (table.get(name, np.full(len(steps), UNKNOWN)) for name in ("loss", "grad_norm"))
     last_finite_loss = max(np.flatnonzero(np.isfinite(losses) & (losses != 0)), default=-1)
     last_finite_norm = max(np.flatnonzero(np.isfinite(norms)), default=-1)
-    broken_from = last_finite_norm + 1 if known(norms[last_finite_norm + 1 :]).sum() >= _ENDS else len(steps)
+    broken_from = last_finite_norm + 1 if known_mask(norms[last_finite_norm + 1 :]).sum() >= _ENDS else len(steps)
     for row, step in enumerate(steps.tolist()):
         values: Any = {name: UNKNOWN for name in COLUMNS}
         values |= {name: float(column[row]) for name, column in table.items() if name in COLUMNS}
         if _of_the_filter(table, row):
             values["loss"] = UNKNOWN
-        if row >= broken_from and known(norms[row : row + 1])[0]:
+        if row >= broken_from and known_mask(norms[row : row + 1])[0]:
             values["nonfinite"] = 1.0  # one at least
-        harmless = loss_broke(values["loss"]) and row < last_finite_loss
+        harmless = loss_broke(values["loss"]) and bool(row < last_finite_loss)
         told = ((name, float(column[row])) for name, column in table.items() if name not in COLUMNS)
         logged = tuple(Logged(row, name, value) for name, value in told if is_known(value))
         yield Row(**values | {"step": step}, layers=_LAYERS, harmless=harmless, logged=logged)
@@ -115,7 +115,7 @@ def _of_the_filter(table: Mapping[str, np.ndarray], row: int) -> bool:
     if "loss" not in table or "grad_norm" not in table:
         return False
     norm = table["grad_norm"][row : row + 1]
-    return bool(table["loss"][row] == 0 and known(norm)[0] and not math.isfinite(float(norm[0])))
+    return bool(table["loss"][row] == 0 and known_mask(norm)[0] and not math.isfinite(float(norm[0])))
 
 
 def _aligned(curve: Curve, places: np.ndarray, rarely: bool) -> np.ndarray:

@@ -16,7 +16,7 @@ from matplotlib.ticker import FuncFormatter
 from gradstudio.core.history import loss_broke
 from gradstudio.core.open_fonts import fonts_closed
 from gradstudio.core.text import number
-from gradstudio.core.unknown import known
+from gradstudio.core.unknown import known_mask
 from gradstudio.session.files.report.figure_axis import log2_axis, log_axis, plain_axis, step_axis
 from gradstudio.session.files.report.figure_data import Trace, reduce, thin
 from gradstudio.session.record.own_steps import differ, own_step
@@ -65,7 +65,7 @@ def gradient_norm(axes: Axes, trace: Trace, colours: Colours) -> None:
     ]
     log_axis(axes, np.concatenate([before, after, [limit for _, _, limit in limits if 1e-6 < limit < 1e6]]))
     entries = curve(axes, before, colours["accent"], colours, "before clipping")
-    clipped = known(after).any() and not np.array_equal(before, after, equal_nan=True)
+    clipped = known_mask(after).any() and not np.array_equal(before, after, equal_nan=True)
     if clipped:
         entries[1:1] = curve(axes, after, colours["good"], colours, "after clipping", dashes=(4, 2), mark=False)
     for start, stop, limit in limits:
@@ -166,7 +166,7 @@ def curve(
     axes.plot(kept[alone], shown[alone], linestyle="none", marker="o", markersize=2.5, color=colour)
     entries = [line]
     kinds = (
-        (np.isnan(values) & known(values), 0.93, "x", colours["bad"], "NaN"),
+        (np.isnan(values) & known_mask(values), 0.93, "x", colours["bad"], "NaN"),
         (values == np.inf, 0.96, "^", colours["bad"], "Inf"),
         ((values <= 0) & np.isfinite(values), 0.05, "v", colours["warning"], "0" if (values >= 0).any() else "below 0"),
         (values == -np.inf, 0.05, "v", colours["bad"], "-Inf"),
