@@ -40,7 +40,6 @@ def summarize(run: Run) -> dict[str, Any]:
             "provenance": as_json(run.provenance),
             "comparisons": comparisons,
             "tests": _tests(run),
-            "logged": {name: run.history.logged_as(name)[1][-1] for name in run.history.logged_names},
             **line,
             **_watched(run),
         },
@@ -55,7 +54,10 @@ def _watched(run: Run) -> dict[str, Any]:
         return {}
     told = {"script": script.script, "arguments": list(script.arguments), "sha256": script.sha256}
     skipped = [{"step": event.step, "text": event.text} for event in skipped_batches(run)]
-    return {"watched": {**told, "every": script.every, **dict(script.facts)}, "skipped_batches": skipped}
+    logged = {name: run.history.logged_as(name)[1][-1] for name in run.history.logged_names}
+    return {
+        "watched": {**told, "every": script.every, **dict(script.facts)}, "skipped_batches": skipped, "logged": logged
+    }  # fmt: skip
 
 
 def _tests(run: Run) -> list[dict[str, Any]]:
