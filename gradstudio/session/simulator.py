@@ -236,6 +236,8 @@ class Simulator(RequestedKnobs):
         """Why the run that is shown can be looked at and no more, as a sentence; "" where the simulator can train
         it."""
         if (watched := self.run.watched) is not None:
+            if watched.log:
+                return f"This run was read from the log {watched.script}: what is not in it is unknown."
             return f"This run was watched in {watched.script or 'a program'}: what it trains is set there."
         return "Another program trains this run; when it is over, it can be rewound here." if self.led_elsewhere else ""
 

@@ -18,6 +18,7 @@ from gradstudio.session.simulator import Simulator
 
 CAPTION = "The knobs as plain PyTorch: prints step, loss and grad_norm, repeats the run."
 OF_RESTART = "The program of a restart. “Export script” in the Export menu writes this run{}."
+OF_LOG = "This training is known from its log alone, and this is what it tells."
 OF_SCRIPT = "The training of this script was watched. Its text stays in its own file; this is what is known of it."
 SAVING = "Runs by itself: python train.py."
 COPIED = 1500  # ms for which the button says that it has copied
@@ -103,7 +104,8 @@ class CodePanel(QWidget):
 
     def _show_script(self, watched: WatchedScript) -> None:
         """Show what is known of a script whose training was watched: its text was not kept."""
-        self._say(OF_SCRIPT, OF_SCRIPT)
+        about = OF_LOG if watched.log else OF_SCRIPT
+        self._say(about, about)
         self.note.setText("")
         self._shown = self._preset = None
         text = "\n".join(f"# {name}: {value}" for name, value in watched.told)

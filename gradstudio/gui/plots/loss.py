@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from PySide6.QtCore import Signal
 
+from gradstudio.core.history import loss_broke
 from gradstudio.core.task_measures import loss_may_be_negative, measure, why_it_need_not_fall
 from gradstudio.core.text import number, percent
 from gradstudio.gui.drawing.axes import EitherAxis
@@ -133,10 +134,10 @@ class LossPlot(StepPlot):
 
     def nonfinite_words(self, run: Run, step: int) -> tuple[str, ...]:
         row = run.history.row(step)
-        loss = row["loss"]
-        if math.isfinite(loss):
+        loss, where = row["loss"], f"step {self.steps.places.number(step):,}"
+        if not loss_broke(loss):
             what = "gradient" if row["nonfinite"] else "weights"
-            return f"{what} not finite · step {step:,}", f"{what} not finite"
-        told = f"{number(loss)} · step {step:,}"
+            return f"{what} not finite · {where}", f"{what} not finite"
+        told = f"{number(loss)} · {where}"
         after = (f"{told}, after {number(run.history.row(step - 1)['loss'])}",) if step else ()
         return *after, told, number(loss)

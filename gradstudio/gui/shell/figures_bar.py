@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QHBoxLayout, QLabel, QWidget
 
 from gradstudio.core.history import History
 from gradstudio.core.text import number, power, shorten
-from gradstudio.core.unknown import known_mask
+from gradstudio.core.unknown import is_known, known_mask
 from gradstudio.gui.services.jobs import Jobs
 from gradstudio.gui.shell.task_line import TaskLine
 from gradstudio.gui.shell.written_line import WrittenLine
@@ -178,9 +178,9 @@ class FiguresBar(QWidget):
             return dict.fromkeys(("step", "loss", "|g|"), NOTHING)
         row = history.row(count - 1)
         skipped, nonfinite = self._count(history, count)
-        norms = number(row["grad_norm"]) + (f" → {number(row['clipped_norm'])}" if row["clip_coef"] < 1 else "")
+        norms = _seen(row["grad_norm"]) + (f" → {number(row['clipped_norm'])}" if row["clip_coef"] < 1 else "")
         values = {
-            "step": f"{own_step(history, count - 1):,}", "loss": number(row["loss"]), "|g|": norms,
+            "step": f"{own_step(history, count - 1):,}", "loss": _seen(row["loss"]), "|g|": norms,
             "clipped": f"{number(100 * share_clipped(run, count), 2)} %",
             "scale": _scale(row["scale"]) if row["scale"] != 1 or _scales(run) else NOTHING,
             "skipped": f"{skipped:,}", "non-finite": f"{nonfinite:,}",
@@ -207,6 +207,10 @@ class FiguresBar(QWidget):
         return skipped, nonfinite
 
 
+def _seen(value: float) -> str:
+    return number(value) if is_known(value) else NOTHING
+
+
 def _scales(run: Run) -> bool:
     precision = run.in_force.precision
     return precision.dtype == "fp16" and precision.scaling != "none"
@@ -214,5 +218,7 @@ def _scales(run: Run) -> bool:
 
 def _scale(scale: float) -> str:
     """Return a loss scale, as a power of two where it is one."""
+    if not is_known(scale):
+        return NOTHING
     mantissa, exponent = math.frexp(scale)
     return power(2, exponent - 1) if mantissa == 0.5 else number(scale)

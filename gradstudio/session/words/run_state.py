@@ -11,6 +11,7 @@ from gradstudio.core.history import LOOK_EVERY, loss_broke
 from gradstudio.core.task_measures import measure
 from gradstudio.core.text import number, percent, plural
 from gradstudio.session import own_model
+from gradstudio.session.record.own_steps import differ, in_own_steps
 from gradstudio.session.record.run import Run
 from gradstudio.session.running.slow_step import longest_step, slow_step
 from gradstudio.session.running.worker import thread_of
@@ -48,7 +49,10 @@ def describe(run: Run, parent: Run | None = None) -> State:
 
 
 def _described(run: Run) -> State:
-    return _in_a_slow_step(run) or _before_training(run) or _ended_badly(run) or _over(run) or _in_training(run)
+    state = _in_a_slow_step(run) or _before_training(run) or _ended_badly(run) or _over(run) or _in_training(run)
+    if not differ(run.history):
+        return state
+    return replace(state, headline=in_own_steps(run, state.headline), text=in_own_steps(run, state.text))
 
 
 def _in_a_slow_step(run: Run) -> State | None:
