@@ -26,9 +26,10 @@ def read(path: Path) -> list[Curve]:
     if not data.startswith(OPENING):
         raise CurveError(path, "not a file of W&B; allowed: run-ID.wandb of an offline run")
     try:
-        return json_file.of_records(path, [record for content in _records(data) for record in _history(content)])
-    except (IndexError, struct.error) as fault:
+        records = [record for content in _records(data) for record in _history(content)]
+    except (ValueError, IndexError, RecursionError, struct.error) as fault:
         raise CurveError(path, f"a record that cannot be read: {fault}") from None
+    return json_file.of_records(path, records)
 
 
 def _records(data: bytes) -> Iterator[bytes]:
