@@ -47,7 +47,6 @@ def _show(kept: Library, name: str, keys: Keys) -> None:
     from rich.text import Text
 
     from gradstudio.commands.top_screen import screen
-    from gradstudio.session.record.run_writer import RunWriter
 
     found, version, said, console = kept.load(name), kept.version(), "", Console()
     with Live(console=console, screen=True, auto_refresh=False) as live:
@@ -58,7 +57,7 @@ def _show(kept: Library, name: str, keys: Keys) -> None:
             began = time.monotonic()
             if not found.over and kept.version() != version:
                 version, before = kept.version(), found.status
-                RunWriter(found).catch_up(kept.load(name, found.history))
+                found = kept.load(name, found.history)
                 said = said if found.status == before else ""  # it has obeyed
             key = keys(max(EVERY, REST * (time.monotonic() - began)))
             if key in ("q", "\x03", "\x1b"):
