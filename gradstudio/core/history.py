@@ -15,13 +15,13 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from gradstudio.core.blocks import BLOCK, places, stretches
 from gradstudio.core.columns import COLUMNS, LAYER_METRICS
 from gradstudio.core.loop_calls import Loop, without_skip
 from gradstudio.core.rank_figures import RankRows
 from gradstudio.core.spill import SpilledArray, SpillFile
 from gradstudio.core.unknown import UNKNOWN, is_known, known_mask
 
-BLOCK = 4096  # rows
 LOOK_EVERY = 20  # steps between two looks of most rules
 SAMPLE_EVERY = 120  # steps between two samples of the activations; one costs the time of 0.2 to 1.1 steps
 
@@ -132,7 +132,7 @@ class Row:
     reduced_bytes: float = UNKNOWN
     rank_drift: float = UNKNOWN
     loss_spread: float = UNKNOWN
-    ranks: np.ndarray | None = None  # (ranks, 6): see RankRows
+    ranks: np.ndarray | None = None  # (ranks, RANK_COLUMNS)
     unused: tuple[str, ...] | None = None  # layers to which no backward pass brought a gradient; None: nobody looked
     logged: tuple[Logged, ...] = ()
     harmless: bool = False  # a loss that is not finite, after which the training was seen to go on with sound weights
@@ -189,7 +189,7 @@ class History:
                 layers = layers.astype(np.float32)
         self._filling[:, line] = layers
         if row.ranks is not None:
-            self.ranks.append(row.ranks)
+            self.ranks.extend(row.ranks[None])
         if row.loop is not None:
             self._note_loop(self._count, row.loop)
         if row.settings is not None and (not self.settings or self.settings[-1][1] != row.settings):
@@ -211,17 +211,14 @@ class History:
     def extend(self, columns: np.ndarray, layers: np.ndarray) -> None:
         """Add rows that were measured before: (rows, columns) and (metrics, rows, layers). Columns that are not given
         are UNKNOWN. Only the one writer may call this."""
-        taken, given = 0, columns.shape[1]
-        while taken < len(columns):
-            line = self._count % BLOCK
-            if line == 0:
+        given = columns.shape[1]
+        for lines, taken in places(self._count, len(columns)):
+            if lines.start == 0:
                 self._add_block()
-            count = min(BLOCK - line, len(columns) - taken)
-            self._rows[-1][line : line + count, :given] = columns[taken : taken + count]
-            self._rows[-1][line : line + count, given:] = UNKNOWN
-            self._filling[:, line : line + count] = layers[:, taken : taken + count]
-            self._count += count
-            taken += count
+            self._rows[-1][lines, :given] = columns[taken]
+            self._rows[-1][lines, given:] = UNKNOWN
+            self._filling[:, lines] = layers[:, taken]
+            self._count += lines.stop - lines.start
 
     def extend_finite(self, columns: np.ndarray, layers: np.ndarray) -> None:
         """Add rows that have just been measured, as `extend` does, all of them finite and with nothing beside their
@@ -346,12 +343,12 @@ class History:
     def column(self, name: str, start: int = 0, stop: int | None = None) -> np.ndarray:
         """Return rows start to stop of one column: float64, (rows,)."""
         index = _COLUMN[name]
-        parts = [self._rows[block][first:last, index] for block, first, last in self._stretches(start, stop)]
+        parts = [self._rows[block][first:last, index] for block, first, last in stretches(start, stop, self._count)]
         return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0), *parts])
 
     def table(self, start: int = 0, stop: int | None = None) -> np.ndarray:
         """Return rows start to stop of all columns, in the order of COLUMNS: float64, (rows, columns)."""
-        parts = [self._rows[block][first:last] for block, first, last in self._stretches(start, stop)]
+        parts = [self._rows[block][first:last] for block, first, last in stretches(start, stop, self._count)]
         return parts[0] if len(parts) == 1 else np.concatenate([np.empty((0, len(COLUMNS))), *parts])
 
     def measurements(self, name: str, start: int = 0, stop: int | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -367,11 +364,11 @@ class History:
         """Return rows start to stop of one metric of every layer: float32, (rows, layers). OSError where the disk that
         holds them fails."""
         index = _LAYER_METRIC[name]
-        stretches = self._stretches(start, stop)
-        if len(stretches) == 1:
-            return self._layer_rows(index, *stretches[0])
-        values, filled = np.empty((sum(last - first for _, first, last in stretches), len(self.layers)), np.float32), 0
-        for block, first, last in stretches:
+        parts = stretches(start, stop, self._count)
+        if len(parts) == 1:
+            return self._layer_rows(index, *parts[0])
+        values, filled = np.empty((sum(last - first for _, first, last in parts), len(self.layers)), np.float32), 0
+        for block, first, last in parts:
             values[filled : filled + last - first] = self._layer_rows(index, block, first, last)
             filled += last - first
         return values
@@ -399,15 +396,6 @@ class History:
         loop = without_skip(loop)
         if not self.loops or self.loops[-1][1] != loop:
             self.loops.append((step, loop))
-
-    def _stretches(self, start: int, stop: int | None) -> list[tuple[int, int, int]]:
-        """Return the blocks in which rows start to stop lie: block, first row in it, and the row after the last."""
-        stop = self._count if stop is None else min(stop, self._count)
-        start = min(max(start, 0), stop)
-        blocks = range(start // BLOCK, -(-stop // BLOCK))
-        if len(blocks) == 1:  # as nearly always, thirty times a second
-            return [(blocks[0], start - blocks[0] * BLOCK, stop - blocks[0] * BLOCK)]
-        return [(block, max(start - block * BLOCK, 0), min(stop - block * BLOCK, BLOCK)) for block in blocks]
 
     def _layer_rows(self, index: int, block: int, first: int, last: int) -> np.ndarray:
         held = self._layers[block]  # taken once: the writer may spill it meanwhile

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 import torch
 
+from gradstudio.core import blocks, rank_figures
+from gradstudio.core import history as core_history
 from gradstudio.core.diagnosis import cause_ranking, mechanism
 from gradstudio.core.diagnosis.diagnosis import Diagnosis
 from gradstudio.core.diagnosis.finding import NAMES, OF_THE_STUDIO, Finding, Severity
@@ -1549,15 +1551,15 @@ def test_a_look_reads_no_more_of_a_long_run_than_of_a_short_one(rule: str, monke
     again = made[-100:]
     made = [*made, *(replace(again[step % len(again)], step=len(made) + step) for step in range(long - len(made)))]
     read: list[int] = []  # rows, of each step
-    stretches = History._stretches
 
-    def counted(history: History, start: int, stop: int | None) -> list[tuple[int, int, int]]:
-        found = stretches(history, start, stop)
+    def counted(start: int, stop: int | None, count: int) -> list[tuple[int, int, int]]:
+        found = blocks.stretches(start, stop, count)
         read[-1] += sum(last - first for _, first, last in found)
         return found
 
-    monkeypatch.setattr(History, "_stretches", counted)
-    history, diagnosis = History(LAYERS), Diagnosis(all_rules())
+    for module in (core_history, rank_figures):
+        monkeypatch.setattr(module, "stretches", counted)
+    history, diagnosis = History(LAYERS), Diagnosis([each for each in all_rules() if each.rule == rule])
     for each in made:
         history.append(each)
         read.append(0)

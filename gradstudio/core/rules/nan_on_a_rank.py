@@ -27,7 +27,7 @@ class NanOnARank(Looking):
         if self._told_once or not history.broken or len(history.ranks) <= step:
             return
         self._told_once = True
-        norms = history.ranks.rows(step, step + 1)[0, :, 0]
+        norms = history.ranks.column("norm", step, step + 1)[0]
         broken, sound = np.flatnonzero(~np.isfinite(norms)), np.flatnonzero(np.isfinite(norms))
         if not len(broken) or not len(sound):
             return

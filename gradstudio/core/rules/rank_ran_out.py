@@ -27,7 +27,7 @@ class RankRanOut(Looking):
 
     def look(self, history: History, state: Progress) -> None:
         step = len(history) - 1
-        left = history.ranks.rows(step, step + 1)[:, :, 5].ravel()
+        left = history.ranks.column("left", step, step + 1).ravel()
         out = np.flatnonzero(left == 0)
         if not len(out) or not left.any():
             return

@@ -24,7 +24,7 @@ class RanksAlike(Looking):
         if not len(history.ranks):
             return
         start = max(len(history) - LOOK_EVERY, 0)
-        norms = history.ranks.rows(start, len(history))[:, :, 0]
+        norms = history.ranks.column("norm", start, len(history))
         if len(norms) < LOOK_EVERY or not np.isfinite(norms).all():
             return
         least, most = norms.min(axis=1), norms.max(axis=1)

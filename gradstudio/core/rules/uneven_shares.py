@@ -25,7 +25,7 @@ class UnevenShares(Looking):
         if not len(history.ranks):
             return
         start = max(len(history) - LOOK_EVERY, 0)
-        weights = history.ranks.rows(start, len(history))[:, :, 4]
+        weights = history.ranks.column("weight", start, len(history))
         if len(weights) < LOOK_EVERY:
             return
         ratios = weights.max(axis=1) / weights.min(axis=1)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from gradstudio.core.history import Activation
 from gradstudio.engine.models.batch_norms import statistics_kept
-from gradstudio.engine.models.mlp import Hidden
+from gradstudio.engine.models.hidden_stack import Hidden
 from gradstudio.engine.models.rnn import RecurrentStack, one_layer
 from gradstudio.engine.models.transformer import Expansion
 

@@ -14,7 +14,7 @@ from gradstudio.core.experiment import Experiment, check_passed, find_knob
 from gradstudio.core.history import Row
 from gradstudio.core.knobs import KnobError, Value
 from gradstudio.core.provenance import Provenance, ProvenanceUnknown
-from gradstudio.core.rank_figures import RankFigures
+from gradstudio.core.rank_figures import RANK_COLUMNS, RankFigures
 from gradstudio.core.ranks_allowed import RankFailure
 from gradstudio.core.text import join_with_and
 from gradstudio.core.unknown import UNKNOWN, is_known, known_mask
@@ -135,7 +135,7 @@ class RankedTrainer:
             rank_drift=float(np.max(self._drifts)) if measured else UNKNOWN,
             ranks=np.array(
                 [
-                    (each.norm, each.seconds, each.computing, drift, each.weight, each.left)
+                    [getattr(each._replace(drift=drift), name) for name in RANK_COLUMNS]
                     for each, drift in zip(figures, self._drifts, strict=True)
                 ]
             ),

@@ -59,10 +59,13 @@ class RanksPlot(HeatmapPlot):
         kind = super().legend()
         if self.run is None or not (count := self.rows(self.run)):
             return kind
-        rows = self.run.history.ranks.rows(count - LATEST, count).astype(float)
-        communication, whole = rows[:, :, 1].sum(), rows[:, :, 1:3].sum()
+        ranks = self.run.history.ranks
+        communication, computing = (
+            ranks.column(name, count - LATEST, count).sum(dtype=float) for name in ("seconds", "computing")
+        )
+        whole = communication + computing
         told = f"{percent(float(communication / whole))} of the time in communication" if whole else ""
-        drift = f"drift {number(float(rows[-1, :, 3].max()))}"
+        drift = f"drift {number(float(ranks.column('drift', count - 1, count).max()))}"
         ways = ((told, drift, kind), (told, kind), (kind,))
         return self.header.first_that_fits(*(" · ".join(filter(None, parts)) for parts in ways))
 

@@ -12,6 +12,7 @@ import numpy as np
 from gradstudio.core import files, presets, threads
 from gradstudio.core.history import BLOCK, COLUMNS, LAYER_METRICS
 from gradstudio.core.presets import Preset
+from gradstudio.core.rank_figures import RANK_COLUMNS
 from gradstudio.core.text import LONGEST_TITLE, shorten
 from gradstudio.program import script
 from gradstudio.session.files import csv_table
@@ -90,10 +91,10 @@ def ranks_npz(run: Run, file: BinaryIO) -> None:
     """Write six arrays (steps, ranks) and the steps: the norm of each rank's own gradient before it was averaged, its
     seconds in communication and computing, its drift as last measured, the weight of one of its examples, and the
     number of steps that it will still come to."""
-    figures = run.history.ranks.rows(0, len(run.history))
-    names = ("norms", "seconds", "computing", "drift", "weights", "left")
-    arrays = {name: figures[:, :, place] for place, name in enumerate(names)}
-    np.savez_compressed(file, allow_pickle=False, steps=np.arange(len(figures)), **arrays)
+    ranks, count = run.history.ranks, len(run.history)
+    names = {"norm": "norms", "weight": "weights"}  # as released versions write them
+    arrays = {names.get(name, name): ranks.column(name, 0, count) for name in RANK_COLUMNS}
+    np.savez_compressed(file, allow_pickle=False, steps=np.arange(min(len(ranks), count)), **arrays)
 
 
 def has_ranks(run: Run) -> bool:

@@ -17,7 +17,7 @@ import numpy as np
 from gradstudio.core import files
 from gradstudio.core.history import BLOCK, COLUMNS, LAYER_METRICS, OLDER, History
 from gradstudio.core.knobs import quote
-from gradstudio.core.rank_figures import FIGURES
+from gradstudio.core.rank_figures import RANK_COLUMNS
 from gradstudio.core.ranks_allowed import SEVERAL
 from gradstudio.core.text import LONGEST_TITLE, plural, shorten
 from gradstudio.session.library import checksums, interrupted_runs, salvage, schema
@@ -583,7 +583,7 @@ def _add_ranks(history: History, chunks: Sequence[sqlite3.Row]) -> None:
             raise PackingError(f"a piece of {count:,} rows of {ranks:,} ranks")
         if ranks != (history.ranks.ranks or ranks):
             raise PackingError(f"a piece of {ranks:,} ranks behind one of {history.ranks.ranks:,}")
-        history.ranks.extend(unpack(figures, (count, ranks, FIGURES), np.float32))
+        history.ranks.extend(unpack(figures, (count, ranks, len(RANK_COLUMNS)), np.float32))
 
 
 def _damaged(run: Any, title: Any = "", started: Any = 0.0, steps: Any = 0, deleted: bool = False) -> Entry:

@@ -12,7 +12,7 @@ import pytest
 
 from gradstudio.core import presets
 from gradstudio.core.history import BLOCK, COLUMNS, LAYER_METRICS, Layer, Row
-from gradstudio.core.rank_figures import FIGURES
+from gradstudio.core.rank_figures import RANK_COLUMNS
 from gradstudio.session.files import report
 from gradstudio.session.files.run_files import has_ranks, ranks_npz
 from gradstudio.session.library import writer
@@ -43,7 +43,7 @@ def add(run: Run, steps: int) -> None:
     source = np.random.default_rng(len(run.history))
     row = Row(**dict.fromkeys(COLUMNS, 1.0) | {"step": 0}, layers=np.zeros((len(LAYER_METRICS), 1), np.float32))
     for step in range(len(run.history), len(run.history) + steps):
-        figures = source.choice(np.float32([np.nan, np.inf, -0.0, *source.normal(size=5)]), (RANKS, FIGURES))
+        figures = source.choice(np.float32([np.nan, np.inf, -0.0, *source.normal(size=5)]), (RANKS, len(RANK_COLUMNS)))
         run.history.append(replace(row, step=step, ranks=figures))
 
 
@@ -119,7 +119,7 @@ def test_pieces_of_other_numbers_of_ranks_are_no_run(rows: int, path: Path) -> N
         connection.execute("DELETE FROM checksums")
         connection.execute("DELETE FROM rank_rows")
         for start, count, ranks in pieces:
-            figures = writer.pack(np.ones((count, ranks, FIGURES), np.float32))
+            figures = writer.pack(np.ones((count, ranks, len(RANK_COLUMNS)), np.float32))
             connection.execute("INSERT INTO rank_rows VALUES ('ranks', ?, ?, ?, ?)", (start, count, ranks, figures))
     with pytest.raises(LibraryError, match="a piece of 2 ranks behind one of 3"):
         read(path)
@@ -127,7 +127,7 @@ def test_pieces_of_other_numbers_of_ranks_are_no_run(rows: int, path: Path) -> N
 
 def test_pieces_beyond_the_rows_are_not_unpacked(path: Path) -> None:
     written(path, made(BLOCK))
-    figures = writer.pack(np.ones((BLOCK, RANKS, FIGURES), np.float32))
+    figures = writer.pack(np.ones((BLOCK, RANKS, len(RANK_COLUMNS)), np.float32))
     with contextlib.closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("DELETE FROM checksums")
         for number in range(1, 4):

@@ -63,10 +63,11 @@ def _range(values: np.ndarray) -> str:
 
 
 def _table(taken: Trace) -> Table:
-    rows = taken.history.ranks.rows(0, taken.count).astype(float)
+    ranks = taken.history.ranks
+    columns = [ranks.column(name, 0, taken.count).astype(float) for name in ("norm", "seconds", "computing", "drift")]
     told: list[tuple[str, ...]] = []
-    for rank in range(rows.shape[1]):
-        norm, waits, computes, drift, *_ = rows[:, rank].T
+    for rank in range(ranks.ranks):
+        norm, waits, computes, drift = (values[:, rank] for values in columns)
         whole = float(waits.sum() + computes.sum())
         told.append(
             (
