@@ -15,10 +15,10 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from gradstudio.core.blocks import BLOCK, places, stretches
 from gradstudio.core.columns import COLUMNS, LAYER_METRICS
 from gradstudio.core.loop_calls import Loop, without_skip
 from gradstudio.core.rank_figures import RankRows
+from gradstudio.core.row_blocks import BLOCK, places, stretches
 from gradstudio.core.spill import SpilledArray, SpillFile
 from gradstudio.core.unknown import UNKNOWN, is_known, known_mask
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gradstudio.core.blocks import BLOCK, places, stretches
+from gradstudio.core.row_blocks import BLOCK, places, stretches
 
 
 class RankFigures(NamedTuple):

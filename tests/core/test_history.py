@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from waiting import PATIENCE, join
 
-from gradstudio.core import blocks, files
+from gradstudio.core import files, row_blocks
 from gradstudio.core import history as histories
 from gradstudio.core.history import (
     BLOCK,
@@ -156,7 +156,7 @@ SHORT = 16  # rows of a block
 
 @pytest.fixture
 def short_blocks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for module in (blocks, histories):
+    for module in (row_blocks, histories):
         monkeypatch.setattr(module, "BLOCK", SHORT)
     monkeypatch.setattr(files, "user_cache", lambda: tmp_path / "cache")
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import torch
 
-from gradstudio.core import blocks, rank_figures
 from gradstudio.core import history as core_history
+from gradstudio.core import rank_figures, row_blocks
 from gradstudio.core.diagnosis import cause_ranking, mechanism
 from gradstudio.core.diagnosis.diagnosis import Diagnosis
 from gradstudio.core.diagnosis.finding import NAMES, OF_THE_STUDIO, Finding, Severity
@@ -1553,7 +1553,7 @@ def test_a_look_reads_no_more_of_a_long_run_than_of_a_short_one(rule: str, monke
     read: list[int] = []  # rows, of each step
 
     def counted(start: int, stop: int | None, count: int) -> list[tuple[int, int, int]]:
-        found = blocks.stretches(start, stop, count)
+        found = row_blocks.stretches(start, stop, count)
         read[-1] += sum(last - first for _, first, last in found)
         return found
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from waiting import join, until
 
-from gradstudio.core import blocks, files, history, spill
+from gradstudio.core import files, history, row_blocks, spill
 from gradstudio.core.history import LAYER_METRICS, History, Layer, Row
 from gradstudio.core.spill import SpilledArray
 
@@ -25,7 +25,7 @@ ODD = np.array([np.nan, np.inf, -np.inf, -0.0, 1e-45, 3e38], np.float32)
 
 @pytest.fixture(autouse=True)
 def small_blocks_and_a_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    for module in (blocks, history):
+    for module in (row_blocks, history):
         monkeypatch.setattr(module, "BLOCK", BLOCK)
     monkeypatch.setattr(files, "user_cache", lambda: tmp_path / "cache")
     return tmp_path / "cache"

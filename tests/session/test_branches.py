@@ -15,8 +15,8 @@ import pytest
 from torch import Tensor
 from waiting import ENDLESS, PATIENCE, until
 
-from gradstudio.core import blocks, presets
 from gradstudio.core import history as histories
+from gradstudio.core import presets, row_blocks
 from gradstudio.core.events import Change
 from gradstudio.core.experiment import KNOBS, Experiment
 from gradstudio.core.history import COLUMNS, LAYER_METRICS
@@ -833,7 +833,7 @@ def test_either_of_twins_is_taken_back(simulator: Callable[..., Simulator], name
 def test_a_branch_of_a_history_whose_blocks_are_on_disk(
     monkeypatch: pytest.MonkeyPatch, simulator: Callable[..., Simulator]
 ) -> None:
-    for module in (blocks, histories):
+    for module in (row_blocks, histories):
         monkeypatch.setattr(module, "BLOCK", 8)
     of = preset(Change(22, "optimizer.lr", 0.02), run__steps=40, accumulation__steps=2, problem__outlier_every=9)
     changed = {step: trained(of, Change(step, "clipping.kind", "norm")) for step in (0, 7, 8, 9, 23, 32, 39)}

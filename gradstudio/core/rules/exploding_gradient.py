@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gradstudio.core.diagnosis import mechanism, weight_decay
+from gradstudio.core.diagnosis.episode import NO_EPISODE, Episode
 from gradstudio.core.diagnosis.finding import RANK, Finding, Severity
 from gradstudio.core.diagnosis.median import median
 from gradstudio.core.diagnosis.progress import WINDOW, Progress
@@ -54,12 +55,11 @@ class ExplodingGradient:
     _usual_loss: float = math.nan  # the three of them when the explosion began
     _usual_accuracy: float = math.nan
     _before: str = ""  # the loss before the explosion, as it is told
-    _peak: float = 0.0  # the norm in the finding
-    _peak_step: int = 0
+    _episode: Episode = NO_EPISODE  # large norms
     _loose: int = -1  # the latest step whose large norm reached the optimizer
     _since: int = -1  # and the first such step of this explosion
     _forgiven: bool = False  # whether it was told in the past
-    _earlier: tuple[float, int] = (0.0, -1)  # the largest norm of the explosions before, and its step
+    _earlier: Episode = NO_EPISODE  # the explosion before with the largest norm
     _bad: int = 0  # steps in a row since then at which the run did worse than before
 
     def update(self, history: History, progress: Progress) -> Finding | None:
@@ -92,14 +92,14 @@ class ExplodingGradient:
         ):
             return  # a run that has not recovered is in the explosion of before
         if self._since >= 0:
-            self._earlier = max(self._earlier, (self._peak, self._peak_step))
+            self._earlier = max(self._earlier, self._episode, key=lambda each: each.peak)
         early = step < 10
         # The loss of the step itself was there before its gradient did anything, and one batch alone may be easy.
         self._usual_loss = median(history.column("loss", 0, step + 1)) if early else self._median_loss
         self._before = f"about {number(self._usual_loss)} before"
         self._usual_loss = max(self._usual_loss, self.loss_height / self.loss_times * progress.loss_at_start(history))
         self._usual_accuracy = median(history.column("accuracy")) if early else self._median_accuracy
-        self._finding, self._peak, self._since, self._bad, self._forgiven = None, 0.0, -1, 0, False
+        self._finding, self._episode, self._since, self._bad, self._forgiven = None, NO_EPISODE, -1, 0, False
 
     def _judge(self, history: History, step: int, state: Progress) -> None:
         """Look at how the run does after a large norm."""
@@ -123,12 +123,9 @@ class ExplodingGradient:
                 self._forgive(history, state, loss, over)
             return
         if self._forgiven and state.worse:  # it was told too early
-            first, last = self._finding.first_step, self._finding.last_step
-            told = self._describe(history, self._peak_step, "info")
-            self._finding, self._forgiven = replace(told, first_step=first, last_step=last), False
+            self._finding, self._forgiven = self._describe(history, "info"), False
         if self._finding.title == _HARMLESS and state.failing:
-            told = self._describe(history, self._peak_step, "info")
-            self._finding = replace(told, first_step=self._finding.first_step, last_step=self._finding.last_step)
+            self._finding = self._describe(history, "info")
         if since < 0 or self._finding.severity == "critical" or not state.failing:
             return
         moved = history.column("update_ratio", since, self._loose + 1)
@@ -154,8 +151,9 @@ class ExplodingGradient:
         return f"the median loss of the {taken} steps {up_to(history)} is {number(loss)}; it was {self._before}."
 
     def _note(self, history: History) -> str:
-        contained = history.value("clipped_norm", self._peak_step) < 0.5 * history.value("grad_norm", self._peak_step)
-        what = _norm_in_words(*_run_up(history, self._peak_step))
+        step = self._episode.peak_step
+        contained = history.value("clipped_norm", step) < 0.5 * history.value("grad_norm", step)
+        what = _norm_in_words(*_run_up(history, step))
         return f"{what}, held by clipping" if contained else f"{what} that passed"
 
     def _take_medians(self, history: History) -> None:
@@ -178,18 +176,18 @@ class ExplodingGradient:
 
     def _keep(self, history: History, step: int, severity: Severity) -> None:
         """Keep the finding up to date: the largest norm so far, with the worst severity so far."""
-        known, norm = self._finding, history.value("grad_norm", step)
-        if known is None or norm > self._peak or RANK[severity] > RANK[known.severity]:
+        known, before = self._finding, self._episode
+        self._episode = before.at(step, history.value("grad_norm", step))
+        rose = self._episode.peak > before.peak
+        self._forgiven = self._forgiven and not rose
+        if known is None or rose or RANK[severity] > RANK[known.severity]:
             worst = severity if known is None else max(severity, known.severity, key=RANK.__getitem__)
-            first = step if known is None else known.first_step
-            if norm > self._peak:
-                self._peak, self._peak_step, self._forgiven = norm, step, False
-            last = step if known is None else max(step, known.last_step)
-            self._finding = replace(self._describe(history, self._peak_step, worst), first_step=first, last_step=last)
+            self._finding = self._describe(history, worst)
         elif step > known.last_step:
             self._finding = known.until(step)
 
-    def _describe(self, history: History, step: int, severity: Severity) -> Finding:
+    def _describe(self, history: History, severity: Severity) -> Finding:
+        step = self._episode.peak_step
         norms, low = _run_up(history, step)
         squares = history.layer_metric("grad_norm", step, step + 1)[0].astype(float) ** 2
         layer, share = "", 0.0
@@ -208,8 +206,10 @@ class ExplodingGradient:
         reached = f" After clipping it was {number(row['clipped_norm'])}." * is_known(row["clipped_norm"])
         if row["clipped_norm"] >= _WHOLE * row["grad_norm"]:
             reached = " All of it reached the optimizer."
-        if self._earlier[1] >= 0 and severity == "critical":
-            reached += f" In an earlier explosion it was {number(self._earlier[0])} at step {self._earlier[1]:,}."
+        if self._earlier.began and severity == "critical":
+            reached += (
+                f" In an earlier explosion it was {number(self._earlier.peak)} at step {self._earlier.peak_step:,}."
+            )
         how = mechanism.clipping(history, step) + " " if clipped else ""
         decayed = weight_decay.overshoots(history, step)
         decay = f" {weight_decay.describe_decay(history, step)}" if decayed else ""
@@ -217,7 +217,8 @@ class ExplodingGradient:
         return Finding(
             "exploding_gradient", severity,
             "Exploding gradient" if severity != "info" else _norm_in_words(norms, low) + ", clipped" * clipped,
-            step, step, (layer,) if layer else (), growth + where + "." + reached + mechanism.unclipping(history, step),
+            self._episode.first, self._episode.last, (layer,) if layer else (),
+            growth + where + "." + reached + mechanism.unclipping(history, step),
             (how + (mechanism.update(history, step) + decay) * (not contained)).strip(),
             ()
             if severity == "info"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gradstudio.core.diagnosis import mechanism
+from gradstudio.core.diagnosis.episode import NO_EPISODE, Episode
 from gradstudio.core.diagnosis.finding import Severity
 from gradstudio.core.diagnosis.median import median
 from gradstudio.core.diagnosis.progress import Progress
@@ -35,10 +36,7 @@ class LossSpike(Looking):
     _seen: int = 0
     _line: float = math.inf
     _median: float = math.nan
-    _peak: float = 0.0
-    _peak_step: int = -1
-    _since: int = -1  # the first step above the line
-    _latest: int = -1  # and the last one
+    _episode: Episode = NO_EPISODE  # losses above the line
     _told_at: int = -1  # the peak whose five next losses were told
     _before: float = math.nan  # what was usual then
     _calm: float = math.inf  # and before the first spike
@@ -49,18 +47,15 @@ class LossSpike(Looking):
         losses = history.column("loss", self._seen)
         if not losses.max() <= self._line:  # or NaN
             high = np.flatnonzero(losses > self._line)
-            at = int(high[0]) if len(high) else 0
-            if len(high) and self._since >= 0 and self._seen + at > self._latest + self.least and self._ended(history):
-                self._peak = 0.0  # that one is over: this is another
-            self._latest = self._seen + int(high[-1]) if len(high) else self._latest
-            peak = float(losses[high][np.isfinite(losses[high])].max(initial=0.0))
-            if peak > self._peak:
-                if not self._peak:
-                    self._since = self._seen + at
-                self._peak, self._before = peak, self._median
-                self._calm = min(self._calm, self._median)
-                self._peak_step = self._seen + int(high[losses[high] == peak][0])
-        if self._since >= 0:
+            rested = len(high) and self._seen + int(high[0]) > self._episode.last + self.least
+            if rested and self._episode.began and self._ended(history):
+                self._episode = NO_EPISODE  # that one is over: this is another
+            before = self._episode.peak
+            for at in high.tolist():
+                self._episode = self._episode.at(self._seen + at, losses[at] if math.isfinite(losses[at]) else 0.0)
+            if self._episode.peak > before:
+                self._before, self._calm = self._median, min(self._calm, self._median)
+        if self._episode.peak:
             harmful = (state.failing or state.worse) and not self._ended(history)
             self._say(history, "warning" if harmful else "info")
         self._seen = len(history)
@@ -77,19 +72,20 @@ class LossSpike(Looking):
     def _ended(self, history: History) -> bool:
         """Return whether the loss came back after its peak to what it was before the first spike: what became of the
         run later has another cause."""
-        after = history.column("loss", self._peak_step + 1, self._peak_step + 1 + self.least)
+        after = history.column("loss", self._episode.peak_step + 1, self._episode.peak_step + 1 + self.least)
         return len(after) == self.least and median(after) <= self._calm
 
     def _say(self, history: History, severity: Severity) -> None:
         """Tell of the highest loss, and of what followed it: the loss of a step is that of the weights before its
         update, so a batch that is bad by itself leaves the next loss as it was."""
-        if self._finding is not None and severity == self._finding.severity and self._told_at == self._peak_step:
+        since, latest, peak, step = self._episode
+        if self._finding is not None and severity == self._finding.severity and self._told_at == step:
             return
-        after = history.column("loss", self._peak_step + 1, self._peak_step + 6)
+        after = history.column("loss", step + 1, step + 6)
         finite = bool(len(after)) and bool(np.isfinite(after).all())
         usual = 2 * self._before
         follows = f" The next loss was {number(float(after[0]))}." if len(after) else ""
-        if finite and after[0] <= usual and history.value("loss", self._peak_step - 1) <= usual:
+        if finite and after[0] <= usual and history.value("loss", step - 1) <= usual:
             meaning = (
                 "The loss was as usual one step before and one step after: it was high for this batch at these weights."
             )
@@ -97,20 +93,18 @@ class LossSpike(Looking):
                 now = history.value("loss", len(history) - 1)
                 raised = " The updates since then raised the loss: it" if now > self._before else " The loss"
                 meaning += f"{raised} is {number(now)} at step {len(history) - 1:,}. "
-                meaning += mechanism.update(history, self._peak_step) + mechanism.turn(history, self._peak_step)
+                meaning += mechanism.update(history, step) + mechanism.turn(history, step)
         elif (finite and after.min() <= usual) or severity == "info":
             meaning = "An update at that step, or shortly before it, moved the weights to a higher loss for a while."
         else:
             meaning = "An update at that step, or shortly before it, moved the weights to a higher loss."
         known = self._finding
-        if severity != "info" and known is not None and known.severity == "info" and self._since > known.first_step:
+        if severity != "info" and known is not None and known.severity == "info" and since > known.first_step:
             self._finding = None  # what was told before has passed
         self.tell(
             history, severity, "Loss spike" if severity != "info" else "Loss spike that passed",
-            f"The loss was about {number(self._before)}, and {number(self._peak)} at step {self._peak_step:,}."
-            + follows,
-            meaning, ("clipping.kind=norm",) if severity != "info" else (), first=self._since,
-            last=max(self._latest, self._peak_step),
+            f"The loss was about {number(self._before)}, and {number(peak)} at step {step:,}." + follows,
+            meaning, ("clipping.kind=norm",) if severity != "info" else (), first=since, last=latest,
         )  # fmt: skip
         if len(after) == 5:
-            self._told_at = self._peak_step
+            self._told_at = step

@@ -8,6 +8,7 @@ import numpy as np
 
 from gradstudio.core.diagnosis import mechanism, weight_decay
 from gradstudio.core.diagnosis.cause_ranking import FIRST_UPDATE, OF_A_SPIKE
+from gradstudio.core.diagnosis.episode import NO_EPISODE, Episode
 from gradstudio.core.diagnosis.finding import Severity
 from gradstudio.core.diagnosis.median import median
 from gradstudio.core.diagnosis.progress import Progress
@@ -46,10 +47,7 @@ class UpdateRatioHigh(Looking):
     _first: int = -1  # the first of those that were too many
     _spikes: int = 0  # of them, those whose gradient had spiked
     _at_once: bool = False  # the very first update was longer than the weights
-    _peak: float = 0.0
-    _peak_step: int = -1
-    _peak_lr: float = 0.0
-    _latest: int = -1
+    _episode: Episode = NO_EPISODE  # large updates
     _broke: int = -1  # the step at which the run did
     # As they were told last: the severity, whether the run did well, and whether it was long enough to tell.
     _known: tuple[Severity, bool, bool] = ("info", False, False)
@@ -68,8 +66,8 @@ class UpdateRatioHigh(Looking):
         if state.broken and self._broke < 0:
             self._broke = len(history) - 1  # a watched script may go on for long after it
         fell = self._fell(history, state)
-        moved = state.struggling and (self._peak > self.once or far)
-        blamed = (state.failing or moved) and not (state.broken and self._latest < self._broke - self.recent)
+        moved = state.struggling and (self._episode.peak > self.once or far)
+        blamed = (state.failing or moved) and not (state.broken and self._episode.last < self._broke - self.recent)
         severity: Severity = "info" if not blamed else "critical" if state.failing else "warning"
         known = (severity, state.well, state.is_known)
         if not new and self._finding is not None and known == self._known:
@@ -81,10 +79,11 @@ class UpdateRatioHigh(Looking):
             history, severity, title if blamed else "Large updates",
             f"{plural(self._count, 'update was', 'updates were')} larger than {number(self.ratio)} times the weights, "
             f"counted from step {self._first:,} on; "
-            f"the update of step {self._peak_step:,} was {number(self._peak)} times as large. About 0.001 is usual.",
+            f"the update of step {self._episode.peak_step:,} was {number(self._episode.peak)} times as large. About "
+            "0.001 is usual.",
             (decayed or spike or self._too_high(history)) + fell if blamed else self._harmless(state),
             self._remedies(history, decayed=bool(decayed), spiked=bool(spike)) if blamed else (),
-            first=self._first, last=self._latest,
+            first=self._first, last=self._episode.last,
         )  # fmt: skip
 
     def _take(self, history: History) -> bool:
@@ -93,11 +92,9 @@ class UpdateRatioHigh(Looking):
         high = _NONE if ratios.max() <= self.ratio else self._sound(history, ratios)
         for at in high.tolist():
             step, ratio = self._seen + at, float(ratios[at])
-            if 0 <= self._latest < step - self.window and not self._failed:
+            if 0 <= self._episode.last < step - self.window and not self._failed:
                 self._begin_again()
-            if ratio > self._peak:
-                self._peak, self._peak_step, self._peak_lr = ratio, step, history.value("lr", step)
-            self._latest = step
+            self._episode = self._episode.at(step, ratio)
             self._spikes += self._had_spiked(history, step)
             self._high = (*(other for other in self._high if other[0] > step - self.window), (step, ratio))
             if self._first >= 0:
@@ -112,7 +109,7 @@ class UpdateRatioHigh(Looking):
     def _harmless(self, state: Progress) -> str:
         """Return why these updates are not blamed."""
         if state.broken:
-            between = plural(self._broke - self._latest, "step", "steps")
+            between = plural(self._broke - self._episode.last, "step", "steps")
             return f"The last of them was {between} before the run diverged."
         if state.well:
             return "The run learns in spite of them."
@@ -147,12 +144,12 @@ class UpdateRatioHigh(Looking):
 
     def _begin_again(self) -> None:
         """Forget the large updates so far: the run did well after them, so what comes now has another beginning."""
-        self._high, self._count, self._first, self._peak, self._at_once, self._spikes = (), 0, -1, 0.0, False, 0
-        self._finding = None
+        self._high, self._count, self._first, self._at_once, self._spikes = (), 0, -1, False, 0
+        self._episode, self._finding = NO_EPISODE, None
 
     def _too_high(self, history: History) -> str:
         """Return why the learning rate is too high: SGD's update is as long as the gradient, Adam's is not."""
-        settings = mechanism.in_force(history, self._peak_step)
+        settings = mechanism.in_force(history, self._episode.peak_step)
         name = {"adam": "Adam", "adamw": "AdamW", "rmsprop": "RMSprop"}.get(settings.optimizer if settings else "")
         return (
             "The learning rate is too high for these gradients: each such update overshoots."
@@ -173,13 +170,14 @@ class UpdateRatioHigh(Looking):
 
     def _of_a_spike(self, history: History) -> str:
         """Return that the gradient made these updates large, as sentences; "" where it did not, or not most of them."""
-        if not (2 * self._spikes > self._count and self._had_spiked(history, self._peak_step)):
+        step = self._episode.peak_step
+        if not (2 * self._spikes > self._count and self._had_spiked(history, step)):
             return ""
-        before = history.column("clipped_norm", max(self._peak_step - self.window, 0), self._peak_step)
-        norm = history.value("clipped_norm", self._peak_step)
+        before = history.column("clipped_norm", max(step - self.window, 0), step)
+        norm = history.value("clipped_norm", step)
         return (
             f"The gradient made them large, not the rate alone: its norm was {number(norm)} at step "
-            f"{self._peak_step:,}, and {number(median(before))} in the median of the {len(before)} steps before."
+            f"{step:,}, and {number(median(before))} in the median of the {len(before)} steps before."
         )
 
     def _describe_decay(self, history: History) -> str:
@@ -191,7 +189,7 @@ class UpdateRatioHigh(Looking):
         return ""
 
     def _remedies(self, history: History, *, decayed: bool, spiked: bool) -> tuple[str, ...]:
-        rates = lower(history, self._peak_lr)
+        rates = lower(history, history.value("lr", self._episode.peak_step))
         decays = weight_decay.lower(history, self._first) if decayed else ()
         before = 0 if spiked else 1  # rates that come before clipping
         return (*decays, *rates[:before], "clipping.kind=norm", *rates[before:])
