@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from gradstudio.session.library.writer import LibraryWriter
     from gradstudio.session.record.run import Run
     from gradstudio.session.record.snapshots import Snapshots
-    from gradstudio.session.running.fix_trials import Trial
+    from gradstudio.session.running.remedy_trial import Trial
     from gradstudio.session.running.worker import Worker
 
 LAST_WRITING = 30.0  # seconds that the library gets for its last rows
@@ -192,11 +192,11 @@ def _trained(record: Run, wanted: Wanted, snapshots: Snapshots) -> tuple[str, bo
 def _say_outcome(record: Run, wanted: Wanted, fixes: list[Trial], *, begun: bool, kept: bool) -> None:
     """Print what came of a run, as JSON or in words."""
     from gradstudio.session.files import summary
-    from gradstudio.session.running import fix_trials
+    from gradstudio.session.running import remedy_trial
     from gradstudio.session.words.story import in_words
 
     if wanted.as_json:
-        tried = {"fixes": fix_trials.as_json(fixes)} if wanted.try_fixes else {}
+        tried = {"fixes": remedy_trial.as_json(fixes)} if wanted.try_fixes else {}
         say_json(summary.summarize(record) | tried)
     elif record.status == "stopped" and not begun:
         complain(NOTHING_MADE.format(record.parent_step))
@@ -220,7 +220,7 @@ def _tried(record: Run, wanted: Wanted, snapshots: Snapshots) -> list[Trial]:
 
 
 def _say_fixes(record: Run, fixes: list[Trial], kept: bool) -> None:
-    from gradstudio.session.running.fix_trials import acts_live
+    from gradstudio.session.running.remedy_trial import acts_live
     from gradstudio.session.words.fix_results import reached
 
     if not fixes:

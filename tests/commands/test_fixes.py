@@ -13,7 +13,7 @@ from waiting import ENDLESS, join
 
 from gradstudio.commands import exit_codes
 from gradstudio.session.running import fix_trials
-from gradstudio.session.running.fix_trials import MOST
+from gradstudio.session.running.remedy_trial import MOST
 
 KEYS = {"remedy", "outcome", "from_step", "steps", "broke_at", "loss"}
 

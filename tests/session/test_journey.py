@@ -11,7 +11,7 @@ from gradstudio.session.files import report
 from gradstudio.session.files.report.journey_section import journey
 from gradstudio.session.record.branches import fork
 from gradstudio.session.record.run import Run
-from gradstudio.session.running.fix_trials import Trial
+from gradstudio.session.running.remedy_trial import Trial
 from gradstudio.session.running.worker import Worker
 
 KNOBS = ["optimizer.lr=60", "model.width=8", "model.depth=1", "run.steps=40", "run.device=cpu", "problem.batch_size=16"]

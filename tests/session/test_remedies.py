@@ -17,12 +17,14 @@ from gradstudio.core.events import Change
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import COLUMNS
 from gradstudio.core.presets import Preset
+from gradstudio.session.record import run_outcome
 from gradstudio.session.record.branches import last_healthy_step
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_writer import RunWriter
 from gradstudio.session.record.snapshots import Snapshots
-from gradstudio.session.running import fix_trials
-from gradstudio.session.running.fix_trials import Trial, Trials, ranking
+from gradstudio.session.running import fix_trials, remedy_trial
+from gradstudio.session.running.fix_trials import Trials
+from gradstudio.session.running.remedy_trial import Trial, ranking
 from gradstudio.session.running.worker import Resume, SetKnob, StepOnce, Worker
 from gradstudio.session.simulator import Simulator
 from gradstudio.session.words.fix_results import reached, told
@@ -87,13 +89,13 @@ def test_without_a_change_the_run_breaks_as_it_did(outlier: tuple[Run, Trials, i
 
 def test_a_live_fix_is_the_run_that_had_it_planned(outlier: tuple[Run, Trials, int]) -> None:
     run, trials, _ = outlier
-    live = [trial for trial in trials.trials if trial.remedy and fix_trials.acts_live(trial.remedy)]
+    live = [trial for trial in trials.trials if trial.remedy and remedy_trial.acts_live(trial.remedy)]
     assert len(live) >= 2
     for trial in live:
-        planned = tuple(Change(trials.step, name, value) for name, value in fix_trials.values(trial.remedy).items())
+        planned = tuple(Change(trials.step, name, value) for name, value in remedy_trial.values(trial.remedy).items())
         alone = trained(run.preset, planned, run__steps=trials.end)
         assert trial.run and made_alike(trial.run, alone, trials.end) and len(trial.run.history) == trials.end
-        assert trial.loss == pytest.approx(float(alone.history.column("loss")[-fix_trials.LAST :].mean()))
+        assert trial.loss == pytest.approx(float(alone.history.column("loss")[-run_outcome.LATEST :].mean()))
 
 
 def test_clipping_survives_the_outlier_and_learns_on(outlier: tuple[Run, Trials, int]) -> None:
@@ -315,11 +317,11 @@ def test_stopped_on_the_way_to_where_it_begins() -> None:
 
 def test_what_is_tried_is_what_the_findings_offer() -> None:
     run = Run(presets.load("log-of-zero"), Experiment())
-    assert fix_trials.candidates(run) == [""] and not fix_trials.broken(run)
+    assert remedy_trial.candidates(run) == [""] and not fix_trials.broken(run)
     offer(run, "clipping.kind=norm", "optimizer.lr=0.01", "optimizer.lr=0.001", "optimizer.lr=0.0001")
     offer(run, "clipping.max_norm=3", rule="clipping_never", severity="info")  # a note is no fault
     assert fix_trials.broken(run)
-    assert fix_trials.candidates(run) == [
+    assert remedy_trial.candidates(run) == [
         "clipping.kind=norm",
         "optimizer.lr=0.01",
         "optimizer.lr=0.001",
@@ -335,9 +337,9 @@ def test_what_is_tried_is_what_the_findings_offer() -> None:
         rule="x",
         severity="warning",
     )
-    found = fix_trials.candidates(run)
+    found = remedy_trial.candidates(run)
     assert found[0] == "clipping.kind=norm" and "model.norm=batch" in found and found[-1] == ""
-    assert len(found) == len(set(found)) == fix_trials.MOST + 1
+    assert len(found) == len(set(found)) == remedy_trial.MOST + 1
 
 
 def test_the_ranking_goes_by_what_happened() -> None:
@@ -356,7 +358,7 @@ def test_the_ranking_goes_by_what_happened() -> None:
     ]
     order = ["good", "worse", "rises", "latest", "later", "nothing", "", "earlier", "failed", "never", "waits"]
     assert [trial.remedy for trial in ranking(trials)] == order
-    assert fix_trials.as_json(trials[:1]) == [
+    assert remedy_trial.as_json(trials[:1]) == [
         {"remedy": "", "outcome": "broke again", "from_step": 0, "steps": 0, "broke_at": 100, "loss": 3.0}
     ]
 
@@ -365,7 +367,7 @@ def test_a_mistake_in_the_loop_is_mended_before_a_knob_hides_it() -> None:
     run = Run(presets.load("log-of-zero"), Experiment().with_value("mistakes.never_zero_grad", True))
     offer(run, "clipping.kind=norm", "optimizer.lr=0.01")
     offer(run, "mistakes.never_zero_grad=false", rule="loop_order", severity="warning")
-    assert fix_trials.candidates(run)[0] == "mistakes.never_zero_grad=false"
+    assert remedy_trial.candidates(run)[0] == "mistakes.never_zero_grad=false"
     held = [
         Trial("clipping.kind=norm", outcome="held", accuracy=0.98, score=0.1),
         Trial("mistakes.never_zero_grad=false", outcome="held", accuracy=0.93, score=0.4),
@@ -389,12 +391,12 @@ def test_fixes_that_reach_the_same_are_ranked_by_how_little_they_change() -> Non
 
 
 def test_a_remedy_is_told_as_a_person_reads_it() -> None:
-    assert fix_trials.in_words("model.norm=batch model.residual=true") == "model.norm = batch, model.residual = true"
-    assert fix_trials.in_words("") == "no change"
+    assert remedy_trial.in_words("model.norm=batch model.residual=true") == "model.norm = batch, model.residual = true"
+    assert remedy_trial.in_words("") == "no change"
     assert (
-        not fix_trials.acts_live("clipping.kind=norm model.norm=batch")
-        and fix_trials.acts_live("clipping.kind=norm")
-        and fix_trials.acts_live("")
+        not remedy_trial.acts_live("clipping.kind=norm model.norm=batch")
+        and remedy_trial.acts_live("clipping.kind=norm")
+        and remedy_trial.acts_live("")
     )
 
 

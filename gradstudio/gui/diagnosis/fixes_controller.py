@@ -17,9 +17,10 @@ from gradstudio.gui.user_settings import TWO_FUTURES
 from gradstudio.session import own_model
 from gradstudio.session.course.lesson_progress import Progress
 from gradstudio.session.record.run import Run
-from gradstudio.session.running import fix_trials
-from gradstudio.session.running.fix_trials import Trial, Trials
+from gradstudio.session.running import fix_trials, remedy_trial
+from gradstudio.session.running.fix_trials import Trials
 from gradstudio.session.running.future_run import Future, FutureRun, differs_since
+from gradstudio.session.running.remedy_trial import Trial
 
 EVERY = 0.15  # seconds between two looks at the trials
 
@@ -103,7 +104,7 @@ class FixesController(QObject):
             stop = min(len(trials.tried.history), len(run.history))
             self._apart = (run, differs_since(trials.tried, run, self._apart[2]), max(stop, best.from_step))
         since = "" if self._apart[1] is None else f", differs since step {self._apart[1]:,}"
-        return Future(run, best.from_step, f"{fix_trials.in_words(best.remedy)}{since}")
+        return Future(run, best.from_step, f"{remedy_trial.in_words(best.remedy)}{since}")
 
     def apply(self, trial: Trial) -> None:
         """Continue with a fix: as a branch from where it was tried, or from step 0 where it acts on restart."""
@@ -112,7 +113,7 @@ class FixesController(QObject):
             return
         self.stop()
         simulator.show(trials.tried)
-        if not fix_trials.acts_live(trial.remedy):
+        if not remedy_trial.acts_live(trial.remedy):
             wanted = trials.restarted_with(trial.remedy)
             for name, value in differing(simulator.requested, wanted).items():
                 self._controls.set_knob(name, value)
@@ -168,7 +169,7 @@ class FixesController(QObject):
         """Return whether the run in the plots goes on with a remedy."""
         run = self._simulator.run
         tried = self.trials is None or run is self.trials.tried
-        return not tried and all(run.in_force[name] == value for name, value in fix_trials.values(remedy).items())
+        return not tried and all(run.in_force[name] == value for name, value in remedy_trial.values(remedy).items())
 
     def _can_be_tried(self, run: Run) -> bool:
         """Return whether the run stands, has diverged, and has remedies that were not tried yet."""
@@ -178,4 +179,4 @@ class FixesController(QObject):
         stands = (run.over or run.status == "paused") and bool(run.environment) and self._controls.led_here
         if ranks_allowed.several(run.experiment):
             return False
-        return stands and not known and fix_trials.broken(run) and len(fix_trials.candidates(run)) > 1
+        return stands and not known and fix_trials.broken(run) and len(remedy_trial.candidates(run)) > 1

@@ -13,9 +13,11 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QSizePol
 
 from gradstudio.gui.drawing.smoothing import Smoother
 from gradstudio.gui.theme import theme
+from gradstudio.session.record import run_outcome
 from gradstudio.session.record.run import Run
-from gradstudio.session.running import fix_trials
-from gradstudio.session.running.fix_trials import Trial, Trials
+from gradstudio.session.running import fix_trials, remedy_trial
+from gradstudio.session.running.fix_trials import Trials
+from gradstudio.session.running.remedy_trial import Trial
 from gradstudio.session.words.fix_results import accuracy, outcome_key, reached, told
 from gradstudio.session.words.outcome_words import outcome_of
 
@@ -94,7 +96,7 @@ class FixRow(QFrame):
         self.trial = trial
         self._said: tuple[str, ...] = ()
         self._role = "dim"
-        self.mark, self.name, self.what = QLabel("·"), QLabel(fix_trials.in_words(trial.remedy)), QLabel()
+        self.mark, self.name, self.what = QLabel("·"), QLabel(remedy_trial.in_words(trial.remedy)), QLabel()
         self.accuracy, self.sparkline, self.apply = QLabel(), Sparkline(), QPushButton("Taken")
         self.apply.setEnabled(False)  # until it is known whether the run has it
         self.accuracy.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
@@ -149,7 +151,7 @@ class FixRow(QFrame):
         if self.apply.isEnabled() == taken:
             self.apply.setEnabled(not taken)
             self.apply.setText("Taken" if taken else "Take")
-            does = BRANCH if fix_trials.acts_live(trial.remedy) else RESTART
+            does = BRANCH if remedy_trial.acts_live(trial.remedy) else RESTART
             self.apply.setToolTip(TAKEN if taken else does)
         if trial.run is not None and trial.run.replayed is None:
             losses = _curve(trial.run, trials)
@@ -254,7 +256,7 @@ def bounds(trials: Trials) -> tuple[float, float]:
     """Return the range of losses of the small curves: of the fixes that held, or else of the steps before the run
     diverged."""
     held = [trial for trial in trials.trials if trial.outcome == "held" and trial.run]
-    before = trials.tried.history.column("loss", trials.step - fix_trials.LAST, trials.step + 1)
+    before = trials.tried.history.column("loss", trials.step - run_outcome.LATEST, trials.step + 1)
     losses = np.concatenate([Smoother().smoothed(before), *(_curve(trial.run, trials) for trial in held if trial.run)])
     losses = losses[np.isfinite(losses)]
     if not len(losses):

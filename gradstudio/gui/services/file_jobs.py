@@ -17,7 +17,7 @@ from gradstudio.session.record.run import Run
 
 if TYPE_CHECKING:
     from gradstudio.session.files.curve_import import Curve
-    from gradstudio.session.running.fix_trials import Trial
+    from gradstudio.session.running.remedy_trial import Trial
 
 LOGS = (".json", ".jsonl", ".ndjson", ".wandb", ".db")  # of trainings; tables and TensorBoard's may be curves alone
 T = TypeVar("T")

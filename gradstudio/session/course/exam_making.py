@@ -22,9 +22,8 @@ from gradstudio.session.course.drawn_faults.kinds import Drawn, Kind
 from gradstudio.session.course.promises import Training
 from gradstudio.session.record.ranked_findings import ranked
 from gradstudio.session.record.run import Run
+from gradstudio.session.record.run_outcome import HARMED, harmed, learned_little
 
-KEPT = 0.8  # of the accuracy that the known fix reaches with the same seed: that much holds
-HARMED = 0.7  # likewise: the run as it stands reaches at most that much
 DRAWS = 60  # of faults until one makes an exam
 LAST_SEED = int(KNOBS["run.seed"].maximum) - SEEDS + 1  # of a run that is tried with SEEDS seeds
 SPARE = 2  # knobs that a fix may change beyond the known one
@@ -134,11 +133,6 @@ def _changed_by(fix: Sequence[str], names: Sequence[str]) -> list[str]:
     return [name for name in names if name in values]
 
 
-def holds(run: Run, aim: float) -> bool:
-    """Return whether a run that has ended is as good as the known fix."""
-    return run.status == "finished" and run.accuracy is not None and run.accuracy >= KEPT * aim
-
-
 def of_seed(exam: Exam, changed: Mapping[str, Value], seed: int | None = None) -> Run:
     """Return a run of an exam, not yet trained, that bears no name of what is hidden."""
     experiment, timeline = exam.experiment(changed)
@@ -172,13 +166,9 @@ def _aims(
     aims: dict[str, float] = {}
     for seed in range(experiment.run.seed, experiment.run.seed + SEEDS):
         healed = _trained(experiment, timeline, fix, seed, train)
-        if healed.status != "finished" or healed.accuracy is None or not healed.accuracy > least:
+        if healed.status != "finished" or healed.accuracy is None or learned_little(healed, least):
             return None
-        broken = _trained(experiment, timeline, {}, seed, train)
-        if broken.status == "finished" and broken.accuracy is not None:
-            if broken.accuracy > HARMED * healed.accuracy:
-                return None
-        elif broken.status != "nonfinite":
+        if not harmed(_trained(experiment, timeline, {}, seed, train), healed):
             return None
         aims[str(seed)] = healed.accuracy
     return aims

@@ -10,9 +10,9 @@ from gradstudio.core.exam import Exam
 from gradstudio.core.experiment import parse_assignment
 from gradstudio.core.knobs import value_text
 from gradstudio.core.text import percent, plural
-from gradstudio.session.course.exam_making import KEPT
 from gradstudio.session.course.exam_taking import AnswerSheet
 from gradstudio.session.course.grading import FIX, Grade
+from gradstudio.session.record.run_outcome import HEALED
 
 
 class Solution(NamedTuple):
@@ -45,7 +45,7 @@ def solution(exam: Exam) -> Solution:
 def healed(exam: Exam) -> float:
     """Return the least accuracy at which a fix holds, with the seed of the run."""
     experiment, _ = exam.experiment()
-    return KEPT * exam.hidden.aims[str(experiment.run.seed)]
+    return HEALED * exam.hidden.aims[str(experiment.run.seed)]
 
 
 def in_one_line(number: int, sheet: AnswerSheet, exam: Exam, grade: Grade | None) -> str:

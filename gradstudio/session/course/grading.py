@@ -20,6 +20,7 @@ from gradstudio.session.course.exam_taking import AnswerSheet
 from gradstudio.session.course.promises import Training
 from gradstudio.session.course.worksheet import LARGEST, Worksheet, evidence_of
 from gradstudio.session.record.run import Run
+from gradstudio.session.record.run_outcome import HEALED, learned
 
 RIGHT = 4  # digits of what would have been right
 # Points of the diagnosis, of a fix that holds with every seed, and of changing no more knobs than the known fix, less
@@ -143,7 +144,7 @@ class Grader:
             if int(seed) != run.experiment.run.seed:
                 again = exam_making.of_seed(exam, changed, int(seed))
                 self._train(again)
-            held += exam_making.holds(again, aim)
+            held += learned(again, HEALED * aim)
         return [verdict(told, evidence(run, told.name, changed), run)], _answers(sheet, exam, held, len(changed))
 
 

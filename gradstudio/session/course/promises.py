@@ -16,6 +16,7 @@ from gradstudio.core.text import number
 from gradstudio.session.course import formula, questions
 from gradstudio.session.record.branches import fork, last_healthy_step
 from gradstudio.session.record.run import Run
+from gradstudio.session.record.run_outcome import fires, learned, learned_little, warnings
 from gradstudio.session.words.lesson_check_marks import is_done
 
 FIRST_SEED = 1001  # nobody looks for a preset among these seeds
@@ -62,9 +63,9 @@ def why_not_broken(run: Run, promise: Promise) -> str:
     """Return in which way a run is not broken as promised, "" where it is."""
     if run.status != promise.outcome:
         return f"the run {_ended(run)}, and not {promise.outcome}"
-    if promise.rule is not None and not _fires(run, promise.rule):
+    if promise.rule is not None and not fires(run, promise.rule):
         return f"{promise.rule} does not fire, but {_findings(run)}"
-    if promise.outcome == "finished" and promise.accuracy and not _learned_little(run, promise):
+    if promise.outcome == "finished" and promise.accuracy and not learned_little(run, promise.most_when_broken):
         return f"the test accuracy is {_accuracy(run)}, above {promise.most_when_broken:g}"
     return ""
 
@@ -73,18 +74,18 @@ def why_not_healthy(run: Run, promise: Promise) -> str:
     """Return in which way a run is not healthy: it finished with the accuracy, and no rule warns. "" where it is."""
     if run.status != "finished":
         return f"the run {_ended(run)}"
-    if not (run.accuracy is not None and run.accuracy >= promise.accuracy):
+    if not learned(run, promise.accuracy):
         return f"the test accuracy is {_accuracy(run)}, below {promise.accuracy:g}"
-    if any(finding.severity != "info" for finding in run.findings.values()):
+    if warnings(run):
         return f"a rule warns: {_findings(run)}"
     return ""
 
 
 def why_healed(run: Run, promise: Promise) -> str:
     """Return in which way a wrong fix helped, "" where the run is still broken."""
-    if run.status != "finished" or (promise.rule is not None and _fires(run, promise.rule)):
+    if run.status != "finished" or (promise.rule is not None and fires(run, promise.rule)):
         return ""
-    if promise.accuracy and _learned_little(run, promise):
+    if promise.accuracy and learned_little(run, promise.most_when_broken):
         return ""
     return f"it helps: the run finished with a test accuracy of {_accuracy(run)}, and {_findings(run)}"
 
@@ -190,14 +191,6 @@ def _timed(kind: Kind, knobs: list[str], fault: Callable[[], str]) -> Check:
     return Check(kind, " ".join(knobs) or kind, found, time.process_time() - began)
 
 
-def _fires(run: Run, rule: str) -> bool:
-    return rule in run.findings and run.findings[rule].severity != "info"
-
-
-def _learned_little(run: Run, promise: Promise) -> bool:
-    return run.accuracy is None or not run.accuracy > promise.most_when_broken  # None, NaN: nothing that can be used
-
-
 def _accuracy(run: Run) -> str:
     return "unknown" if run.accuracy is None or math.isnan(run.accuracy) else number(run.accuracy)
 
@@ -208,5 +201,5 @@ def _ended(run: Run) -> str:
 
 
 def _findings(run: Run) -> str:
-    found = [finding.rule for finding in run.findings.values() if finding.severity != "info"]
+    found = [finding.rule for finding in warnings(run)]
     return f"the findings are {', '.join(found)}" if found else "no rule warns"

@@ -16,6 +16,7 @@ from gradstudio.core.measure import Comparison, Measure, Part
 from gradstudio.core.presets import Preset
 from gradstudio.core.unknown import is_known, known_mask
 from gradstudio.session.record.run import Run
+from gradstudio.session.record.run_outcome import fires, warnings
 
 ENDED = ("finished", "nonfinite", "failed")  # what a run is judged by is there
 
@@ -126,10 +127,10 @@ def _whole(name: str, run: Run) -> float | None:
     if name == "nonfinite_step":
         return None if run.first_nonfinite_step is None else float(run.first_nonfinite_step)
     if name == "warnings":
-        return float(sum(finding.severity != "info" for finding in run.findings.values()))
+        return float(len(warnings(run)))
     share = run.history.column("clip_coef")
     return float(np.mean(share < 1)) if len(share) else None
 
 
 def _warns(run: Run, rule: str) -> bool:
-    return rule in run.findings and run.findings[rule].severity != "info"
+    return fires(run, rule)

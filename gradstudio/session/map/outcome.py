@@ -8,15 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from gradstudio.core.diagnosis.progress import HARDLY, MOVED
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.task_measures import guessing, loss_may_be_negative, loss_of_guessing, why_it_need_not_fall
+from gradstudio.session.record.run_outcome import LATEST, TOO_LARGE, above_guessing, below_start
 
 Outcome = Literal["learned", "stuck", "diverged", "failed"]
 OUTCOMES: tuple[Outcome, ...] = ("learned", "stuck", "diverged", "failed")  # from the best to the worst
-
-TOO_LARGE = 100.0  # times the larger of the first loss and that of guessing: beyond, a run counts as diverged
-LATEST = 20  # steps at the end of a run whose mean loss is what it reached, and at most a tenth of the run
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +55,14 @@ class Judge:
         """Return the outcome of a run that came to its end: the mean loss of its last steps, and its accuracy on the
         test set, which counts only where the loss does not tell."""
         if self.by_accuracy and math.isfinite(accuracy):
-            return "learned" if accuracy > self._guess_accuracy + MOVED else "stuck"
+            return "learned" if above_guessing(accuracy, self._guess_accuracy) else "stuck"
         start = self._guess if self._guess == self._guess else self._first
-        return "learned" if reached < start - (1 - HARDLY) * abs(start) else "stuck"
+        return "learned" if below_start(reached, start) else "stuck"
 
 
 def last_steps(steps: int) -> int:
-    """Return the number of steps at the end of a run of so many whose mean loss is what it reached."""
+    """Return the number of steps at the end of a run of so many whose mean loss is what it reached: at most
+    a tenth of the run."""
     return max(1, min(LATEST, steps // 10))
 
 

@@ -4,27 +4,31 @@ Every trial has the same seed and batches. The remedies are ranked by what happe
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 import traceback
-from dataclasses import dataclass
-from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, Literal, TypeGuard
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gradstudio.core.diagnosis.offered_remedies import fitting
-from gradstudio.core.diagnosis.progress import MOVED, RISEN, Progress
-from gradstudio.core.experiment import KNOBS, Experiment, parse_assignment
-from gradstudio.core.history import LOOK_EVERY, History
+from gradstudio.core.experiment import Experiment
+from gradstudio.core.history import LOOK_EVERY
 from gradstudio.core.knobs import Value
-from gradstudio.core.task_measures import why_it_need_not_fall
 from gradstudio.core.text import plural
 from gradstudio.session.record import branches
 from gradstudio.session.record.ranked_findings import ranked
 from gradstudio.session.record.run import Run
+from gradstudio.session.record.run_outcome import (
+    LATEST,
+    diverged,
+    is_critical,
+    is_useless,
+    mean_of_latest,
+    rises,
+    scores,
+)
 from gradstudio.session.record.snapshots import Kept, Snapshots
+from gradstudio.session.running.remedy_trial import Outcome, Trial, acts_live, candidates, ranking, values
 from gradstudio.session.running.run_driver import RunDriver
 
 if TYPE_CHECKING:
@@ -32,70 +36,16 @@ if TYPE_CHECKING:
 
     from gradstudio.engine.trainer import Trainer
 
-MOST = 6  # remedies that are tried
 HORIZON = 100  # steps of each trial, at the least
 TIMES = 2  # a trial makes so many times the steps from its start to where the run broke, where that is more
 EARLY = LOOK_EVERY  # a run that broke within its first steps may have had no healthy one
 BEFORE = 20  # a trial of a run that stayed finite starts so many steps before its finding
 LOOKED_FOR = 1000  # steps within which such a finding has to come again without a change
-LAST = 20  # rows whose mean loss a trial is judged by
-
-Outcome = Literal["held", "broke again", "no effect", "failed", "not tried"]
-
-
-@dataclass
-class Trial:
-    """The trial of one remedy, "" for no change. The thread that tries it fills it in; `outcome` comes last."""
-
-    remedy: str
-    from_step: int = 0
-    run: Run | None = None
-    broke_at: int | None = None  # the step
-    nonfinite: bool = False  # it diverged; otherwise a run that stayed finite had its critical finding again
-    loss: float | None = None  # mean of the last rows that are finite
-    score: float | None = None  # the rank among trials that held: the lower the better
-    accuracy: float | None = None  # on the test set where the trial ended; None where that was not measured
-    learns: bool = True  # its score did not rise
-    useless: bool = False  # it held, and is no better than guessing
-    seconds: float = 0.0
-    message: str = ""  # why it failed
-    outcome: Outcome | None = None
-
-    @property
-    def healed(self) -> bool:
-        """Whether it held and learns. One that learns nothing, or gets worse, only survives."""
-        return self.outcome == "held" and self.learns and not self.useless
-
-    @property
-    def steps(self) -> int:
-        """Number of steps that the trial made."""
-        return 0 if self.run is None else max(len(self.run.history) - self.from_step, 0)
-
-
-def candidates(run: Run) -> list[str]:
-    """Return the remedies to try. A mistake in the loop comes before any knob that may hide it. Then the first of each
-    cause, the most likely cause first, then the second of each, and so on. Remedies of explained findings follow, in
-    case the cause is another. The last is "", no change."""
-    causes = [finding for finding in ranked(run) if finding.severity != "info"]
-    rules = {finding.rule for finding in causes}
-    explained = [
-        fitting(finding, run.in_force, run.provenance)
-        for finding in list(run.findings.values())
-        if finding.severity != "info" and finding.rule not in rules
-    ]
-    turns = (
-        *zip_longest(*(finding.remedies for finding in causes)),
-        *zip_longest(*(finding.remedies for finding in explained)),
-    )
-    remedies = sorted(dict.fromkeys(remedy for turn in turns for remedy in turn if remedy), key=_not_of_the_loop)
-    return [*remedies[:MOST], ""]
 
 
 def broken(run: Run) -> bool:
     """Return whether the run diverged or has a critical finding."""
-    return run.first_nonfinite_step is not None or any(
-        finding.severity == "critical" for finding in list(run.findings.values())
-    )
+    return diverged(run) or is_critical(run)
 
 
 def starting_step(run: Run) -> int:
@@ -113,85 +63,6 @@ def starting_step(run: Run) -> int:
     else:
         step = (branches.last_healthy_step(run) or 0) if broke >= EARLY else 0
     return max([step, *(change.step for change in list(run.timeline) if change.step <= broke)])
-
-
-def values(remedy: str) -> dict[str, Value]:
-    """Return the knobs that a remedy sets."""
-    return dict(map(parse_assignment, remedy.split()))
-
-
-def acts_live(remedy: str) -> bool:
-    """Return whether every knob of a remedy can change while a run goes on, and does something then."""
-    return all(KNOBS[name].live and name not in _AT_THE_START for name in values(remedy))
-
-
-_AT_THE_START = ("schedule.warmup_steps",)  # knobs that can change at any step, but act on the first ones
-
-
-def _not_of_the_loop(remedy: str) -> bool:
-    """Return False for a remedy that mends a mistake in the loop, so that those come first."""
-    return not remedy.startswith("mistakes.")
-
-
-def in_words(remedy: str) -> str:
-    """Return the remedy as a person reads it."""
-    return ", ".join(part.replace("=", " = ") for part in remedy.split()) or "no change"
-
-
-def ranking(trials: list[Trial]) -> list[Trial]:
-    """Return the trials, the best first.
-
-    First come those that held and learn: a mended mistake in the loop before a knob that hides it; then those whose
-    accuracy on the test set is within MOVED of the best, by how little they change; then the others by their accuracy.
-    Where none was measured, the loss at the same step takes its place, divided by loss.weight.
-
-    Then come those whose loss rose; those that learn nothing; those that broke later than without a change, the latest
-    first; those without an effect; and those that broke earlier."""
-    unchanged = next((trial.broke_at for trial in trials if not trial.remedy), None)
-    held = [trial for trial in trials if trial.healed]
-    best = max((trial.accuracy for trial in held if _known(trial.accuracy)), default=-math.inf)
-
-    def worth(trial: Trial) -> tuple[float, ...]:
-        alike = _known(trial.accuracy) and trial.accuracy >= best - MOVED
-        score = math.inf if trial.score is None else trial.score
-        return (
-            _not_of_the_loop(trial.remedy), not alike, *(_size(trial.remedy) if alike else (0, 0)),
-            -trial.accuracy if _known(trial.accuracy) else 0.0, score,
-        )  # fmt: skip
-
-    def place(trial: Trial) -> tuple[float, ...]:
-        broke = math.inf if trial.broke_at is None else trial.broke_at
-        match trial.outcome:
-            case "held":
-                return (0, trial.useless, not trial.learns, *worth(trial))
-            case "broke again" if trial.remedy and (unchanged is None or broke > unchanged):
-                return (1, -broke)
-            case "no effect":
-                return (2, 0)
-            case "broke again":
-                return (2, 1) if not trial.remedy else (3, -broke)
-            case "failed":
-                return (4,)
-        return (5,)
-
-    return sorted(trials, key=place)
-
-
-def as_json(trials: list[Trial]) -> list[dict[str, Any]]:
-    """Return the trials as the summary of a run has them."""
-    return [
-        {name: getattr(trial, name) for name in ("remedy", "outcome", "from_step", "steps", "broke_at", "loss")}
-        for trial in trials
-    ]
-
-
-def _known(accuracy: float | None) -> TypeGuard[float]:
-    return accuracy is not None and math.isfinite(accuracy)
-
-
-def _size(remedy: str) -> tuple[int, int]:
-    """Return how much a remedy changes: knobs, and whether it takes a restart."""
-    return len(remedy.split()), not acts_live(remedy)
 
 
 class Trials(threading.Thread):
@@ -353,18 +224,17 @@ class Trials(threading.Thread):
     def _found_again(self, run: Run) -> bool:
         """Return whether a run that stayed finite has a critical finding again. None of its critical findings began
         before the trials do."""
-        return self._finite and any(finding.severity == "critical" for finding in run.findings.values())
+        return self._finite and is_critical(run)
 
     def _judge(self, trial: Trial, run: Run, driver: RunDriver) -> Outcome:
         """Fill in what the trial measured, and return its outcome."""
         losses = run.history.column("loss", trial.from_step)
-        losses = losses[np.isfinite(losses)]
-        trial.loss = float(losses[-LAST:].mean()) if len(losses) else None
-        scores = _scores(run, trial.from_step, len(run.history))
-        trial.score = float(scores[-LAST:].mean()) if len(scores) else None
-        alike = trial.from_step >= LAST and not any(name.startswith("loss.") for name in values(trial.remedy))
-        trial.learns = not _rises(
-            _scores(run, trial.from_step - LAST, trial.from_step) if alike else scores[:LAST], scores[-LAST:]
+        trial.loss = mean_of_latest(losses[np.isfinite(losses)])
+        since = scores(run, trial.from_step, len(run.history))
+        trial.score = mean_of_latest(since)
+        alike = trial.from_step >= LATEST and not any(name.startswith("loss.") for name in values(trial.remedy))
+        trial.learns = not rises(
+            scores(run, trial.from_step - LATEST, trial.from_step) if alike else since[:LATEST], since[-LATEST:]
         )
         if run.refusals or run.status == "failed":
             trial.message = run.refusals[0].text if run.refusals else run.message
@@ -379,7 +249,7 @@ class Trials(threading.Thread):
         else:
             state = run.rule_watch.diagnosis.progress.at(run.history)
             trial.broke_at = None
-            trial.useless = _no_better_than_guessing(trial.accuracy, run.history, state)
+            trial.useless = is_useless(trial.accuracy, run.history, state)
             return "held"
         unchanged = self.trials[0].broke_at
         return (
@@ -419,38 +289,6 @@ class _Borrowed(Snapshots):
             if kept is not None and self.wanted
         ]
         return max(found, key=lambda kept: kept.step, default=None)
-
-
-def _no_better_than_guessing(accuracy: float | None, history: History, state: Progress) -> bool:
-    """Return whether a trial that held has learned nothing: it stands still, and its accuracy on the test set is that
-    of guessing or of the model before its first update."""
-    if not _known(accuracy):
-        return state.stuck
-    above = state.above_guessing(accuracy, history.value("test_accuracy", 0))
-    return above <= MOVED or (above <= RISEN and state.stuck)
-
-
-def _told_by_accuracy(run: Run) -> bool:
-    """Return whether the accuracy tells how the run does, and not its loss."""
-    return bool(why_it_need_not_fall(run.experiment))
-
-
-def _scores(run: Run, start: int, stop: int) -> np.ndarray:
-    """Return how well the steps start to stop did, the lower the better, as far as that is finite."""
-    if _told_by_accuracy(run):
-        scores = -run.history.column("accuracy", start, stop)
-    else:
-        scores = run.history.column("loss", start, stop) / (run.in_force.loss.weight or 1.0)
-    return scores[np.isfinite(scores)]
-
-
-def _rises(first: np.ndarray, last: np.ndarray) -> bool:
-    """Return whether the last scores lie above the first by more than their scatter explains. A single outlier counts
-    for nothing."""
-    if min(len(first), len(last)) < LAST:
-        return False
-    (low, middle, high), (_, end, _) = (np.percentile(scores, (25, 50, 75)) for scores in (first, last))
-    return bool(end - middle > high - low)
 
 
 def headline(trials: Trials) -> str:

@@ -97,7 +97,7 @@ def _show_trials(trials: Trials, signals: Interrupts) -> None:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-    from gradstudio.session.running.fix_trials import in_words
+    from gradstudio.session.running.remedy_trial import in_words
 
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:

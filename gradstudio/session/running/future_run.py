@@ -11,7 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from gradstudio.session.record.run import Run
-from gradstudio.session.running.fix_trials import Trial, Trials, acts_live, values
+from gradstudio.session.running.fix_trials import Trials
+from gradstudio.session.running.remedy_trial import Trial, acts_live, values
 from gradstudio.session.running.run_driver import RunDriver
 
 LONGEST_REST = 0.05  # seconds of sleep after which a request to stop is heard

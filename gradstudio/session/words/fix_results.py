@@ -6,7 +6,7 @@ import math
 
 from gradstudio.core.task_measures import measure, why_it_need_not_fall
 from gradstudio.core.text import number, percent
-from gradstudio.session.running.fix_trials import Trial
+from gradstudio.session.running.remedy_trial import Trial
 from gradstudio.session.words.outcome_words import LEARNS_NOTHING, UNHEALTHY
 
 

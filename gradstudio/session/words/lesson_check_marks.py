@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 from gradstudio.core.experiment import Experiment, parse_assignment
 from gradstudio.core.presets import LessonStep
 from gradstudio.session.record.run import Run, recent_mean
+from gradstudio.session.record.run_outcome import fires
 
 LEAST_ROWS = 50  # rows before the accuracy counts
 
@@ -37,7 +38,7 @@ def is_done(
         (not step.branch or bool(run.parent))
         and (step.outcome != "nonfinite" or run.first_nonfinite_step is not None)
         and (step.outcome not in ("finished", "failed") or run.status == step.outcome)
-        and (step.rule is None or (step.rule in run.findings and run.findings[step.rule].severity != "info"))
+        and (step.rule is None or fires(run, step.rule))
         and (step.accuracy is None or mean >= step.accuracy)
         and all(run.in_force[name] == value for name, value in wanted)
     )

@@ -17,8 +17,8 @@ from gradstudio.session.files.report.overlay_figure import overlaid
 from gradstudio.session.files.report.palette import LETTERS
 from gradstudio.session.record.ranked_findings import ranked
 from gradstudio.session.record.run import Run
-from gradstudio.session.running.fix_trials import Trial, in_words
 from gradstudio.session.running.investigation import sentence
+from gradstudio.session.running.remedy_trial import Trial, in_words
 from gradstudio.session.words.fix_results import reached
 from gradstudio.session.words.story import headline, tone
 
