@@ -219,7 +219,7 @@ def _report_fault(fault: Exception) -> int:
     from gradstudio.core.presets import PresetError
     from gradstudio.session.files.comparison import ComparisonError
     from gradstudio.session.files.output import OutputError
-    from gradstudio.session.library.store import LibraryError
+    from gradstudio.session.library.library_faults import LibraryError
     from gradstudio.session.map.journal import JournalError
 
     from_typer = getattr(fault, "format_message", None)  # a mistake in the command line itself

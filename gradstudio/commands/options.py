@@ -110,7 +110,8 @@ def _check_library(asked: Path) -> None:
 def opened(asked: Path | None, *, room: int = SPARE) -> Iterator[Library]:
     """Open the library while the command reads it; LibraryError where there is none. `room`: bytes that the command
     would write beside it."""
-    from gradstudio.session.library.store import Library, LibraryError, is_there
+    from gradstudio.session.library.library_faults import LibraryError
+    from gradstudio.session.library.store import Library, is_there
 
     path = library_file(asked)
     if not is_there(path):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gradstudio.core.events import Change
     from gradstudio.core.files import Content
     from gradstudio.session.files.comparison import Comparison, Member
-    from gradstudio.session.library.store import Entry
+    from gradstudio.session.library.run_entries import Entry
     from gradstudio.session.record.run import Run
 
 app = typer.Typer(

@@ -17,7 +17,8 @@ from gradstudio.gui.services import recent
 from gradstudio.gui.services.context import Context
 from gradstudio.gui.shell.command_palette import Choice, CommandPalette
 from gradstudio.gui.shell.gestures import GESTURES
-from gradstudio.session.library.store import Entry, Library, searched
+from gradstudio.session.library.run_entries import Entry, searched
+from gradstudio.session.library.store import Library
 from gradstudio.session.words import run_texts
 
 OWN = "palette"  # id of the command that opens the palette, which it does not offer

@@ -21,12 +21,15 @@ from waiting import ENDLESS, LONG
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.knobs import value_text
 from gradstudio.core.presets import Preset
+from gradstudio.core.text import LONGEST_TITLE
 from gradstudio.gui.branches.branch_list import BranchList, Member
 from gradstudio.gui.drawing.overlay import MOST, Overlays
 from gradstudio.gui.runs.runs_controller import FAMILY, relatives
 from gradstudio.gui.services.library_reader import QUEUE
 from gradstudio.gui.window import Window
-from gradstudio.session.library.store import LONGEST_TITLE, Entry, Library, LibraryError
+from gradstudio.session.library.library_faults import LibraryError
+from gradstudio.session.library.run_entries import Entry
+from gradstudio.session.library.store import Library
 from gradstudio.session.record.branches import Family, fork
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_writer import RunWriter

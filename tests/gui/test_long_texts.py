@@ -22,7 +22,7 @@ from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.popups import file_dialog
 from gradstudio.gui.widgets.search_line import SearchLine
 from gradstudio.gui.window import Window
-from gradstudio.session.library.store import LONGEST_NOTE, LONGEST_TAG, MOST_TAGS
+from gradstudio.session.library.run_entries import LONGEST_NOTE, LONGEST_TAG, MOST_TAGS
 
 VERY_LONG = "x" * 100_000
 HOSTILE = "\x1b[31m<b>red</b>\r\n"

@@ -38,7 +38,8 @@ from gradstudio.gui.theme import theme
 from gradstudio.gui.window import Window
 from gradstudio.session.library import schema
 from gradstudio.session.library.requests import Request
-from gradstudio.session.library.store import Entry, Library
+from gradstudio.session.library.run_entries import Entry
+from gradstudio.session.library.store import Library
 from gradstudio.session.library.writer import LibraryWriter
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_writer import RunWriter

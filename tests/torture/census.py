@@ -23,7 +23,7 @@ from gradstudio.session.footprint.budget import ASKED
 
 ROOM = {  # how many more there may be, and why
     "descriptor runs.sqlite3": (4, "SQLite keeps that of a closed connection for the next one, while others are open"),
-    "own session.library.store.Entry": (10**6, "the page Runs lists each run of the library"),
+    "own session.library.run_entries.Entry": (10**6, "the page Runs lists each run of the library"),
     "own session.words.run_texts.RowTexts": (10**6, "the texts of these rows"),
     "object QPanGesture": (10**6, "Qt makes some for each area that scrolls, and keeps them when that is gone"),
     "plot item QGraphicsPathItem": (200, "a curve keeps its parts for the next run, as many as the longest run had"),

@@ -32,7 +32,8 @@ from gradstudio.engine import models
 from gradstudio.engine.snapshot import Snapshot
 from gradstudio.engine.trainer import Trainer
 from gradstudio.session.library import schema, writer
-from gradstudio.session.library.store import Library, LibraryError
+from gradstudio.session.library.library_faults import LibraryError
+from gradstudio.session.library.store import Library
 from gradstudio.session.record import run_writer
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_writer import RunWriter

@@ -31,7 +31,9 @@ from gradstudio.program import script
 from gradstudio.session.files import curve_import
 from gradstudio.session.files.summary import summarize, to_json
 from gradstudio.session.files.tensorboard import export
-from gradstudio.session.library.store import DAMAGED, Entry, Library, LibraryError
+from gradstudio.session.library.library_faults import LibraryError
+from gradstudio.session.library.run_entries import DAMAGED, Entry
+from gradstudio.session.library.store import Library
 from gradstudio.session.library.writer import LibraryWriter
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_writer import RunWriter

@@ -10,7 +10,8 @@ from gradstudio.core.text import one_line, shorten
 from gradstudio.gui import user_settings
 from gradstudio.gui.gallery.gallery_page import GalleryPage
 from gradstudio.gui.services.context import Context
-from gradstudio.session.library.store import Entry, Library
+from gradstudio.session.library.run_entries import Entry
+from gradstudio.session.library.store import Library
 from gradstudio.session.words import run_texts
 
 LOOK_EVERY = 2000  # ms between two looks for the latest run

@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QLineEdit, QPlainTextEdit, QVBoxLayout, QWidget
 from gradstudio.core.text import storable
 from gradstudio.gui.runs.note_view import NoteView
 from gradstudio.gui.theme import theme
-from gradstudio.session.library.store import LONGEST_NOTE, LONGEST_TAG, MOST_TAGS, Entry
+from gradstudio.session.library.run_entries import LONGEST_NOTE, LONGEST_TAG, MOST_TAGS, Entry
 
 STAYING = (Qt.FocusReason.PopupFocusReason, Qt.FocusReason.ActiveWindowFocusReason)  # of a person who goes on there
 LINES = 3  # lines of a note in sight

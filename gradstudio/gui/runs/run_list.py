@@ -9,7 +9,7 @@ from PySide6.QtCore import Signal
 
 from gradstudio.gui.runs.row_list import Look, RowList, same
 from gradstudio.gui.runs.run_search import RunSearch
-from gradstudio.session.library.store import Entry, searched
+from gradstudio.session.library.run_entries import Entry, searched
 from gradstudio.session.words import run_texts
 
 

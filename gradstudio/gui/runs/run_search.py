@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gradstudio.session.library.store import Entry
+from gradstudio.session.library.run_entries import Entry
 from gradstudio.session.words import run_texts
 
 SORTS: dict[str, tuple[str, Callable[[Entry], Any]]] = {

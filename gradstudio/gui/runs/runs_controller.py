@@ -22,7 +22,9 @@ from gradstudio.gui.services.context import Context
 from gradstudio.gui.services.jobs import Task
 from gradstudio.session.files import comparison
 from gradstudio.session.files.run_files import as_preset
-from gradstudio.session.library.store import Entry, Library, LibraryError
+from gradstudio.session.library.library_faults import LibraryError
+from gradstudio.session.library.run_entries import Entry
+from gradstudio.session.library.store import Library
 from gradstudio.session.record.run import OVER, Run
 
 RETRY = 250  # ms

@@ -24,7 +24,7 @@ from gradstudio.gui.widgets import popups
 from gradstudio.gui.widgets.list_keys import key
 from gradstudio.gui.widgets.menu_arrow import add_arrow
 from gradstudio.gui.widgets.search_line import SearchLine
-from gradstudio.session.library.store import Entry
+from gradstudio.session.library.run_entries import Entry
 from gradstudio.session.words import run_texts
 
 LOOK_EVERY = 2000  # ms between two looks at the library

@@ -16,7 +16,9 @@ from gradstudio.gui.services.context import Context
 from gradstudio.gui.services.file_jobs import draw_file, telling
 from gradstudio.gui.services.jobs import JobError, Task
 from gradstudio.gui.widgets import popups
-from gradstudio.session.library.store import Entry, Library, LibraryError
+from gradstudio.session.library.library_faults import LibraryError
+from gradstudio.session.library.run_entries import Entry
+from gradstudio.session.library.store import Library
 from gradstudio.session.record.run import Run
 
 MOST_REPORTS = 100  # that are written at once

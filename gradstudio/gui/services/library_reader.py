@@ -11,7 +11,8 @@ from typing import TypeVar
 
 from gradstudio.gui.services.jobs import JobError, Jobs, Task
 from gradstudio.gui.services.message_bar import MessageBar
-from gradstudio.session.library.store import Library, LibraryError
+from gradstudio.session.library.library_faults import LibraryError
+from gradstudio.session.library.store import Library
 
 QUEUE = "reading the run library"
 

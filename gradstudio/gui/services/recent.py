@@ -14,7 +14,8 @@ from PySide6.QtWidgets import QMenu
 from gradstudio.core.text import brief, one_line, plural, shorten
 from gradstudio.gui.services.context import Context
 from gradstudio.gui.user_settings import RECENT_FILES, RECENT_RUNS, Setting
-from gradstudio.session.library.store import Entry, Library
+from gradstudio.session.library.run_entries import Entry
+from gradstudio.session.library.store import Library
 from gradstudio.session.record.run import Run
 
 MOST = 10

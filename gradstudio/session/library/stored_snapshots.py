@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from contextlib import closing, suppress
 from pathlib import Path
 
-from gradstudio.session.library.store import Library, LibraryError, is_there
+from gradstudio.session.library.library_faults import LibraryError
+from gradstudio.session.library.store import Library, is_there
 from gradstudio.session.record.branches import last_healthy_step
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.snapshots import Kept, Snapshots, Stored

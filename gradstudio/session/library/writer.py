@@ -16,11 +16,12 @@ import numpy as np
 from gradstudio.core.history import BLOCK, COLUMNS, LAYER_METRICS, History
 from gradstudio.core.text import first_line
 from gradstudio.session.library import checksums, interrupted_runs, stored_snapshots
+from gradstudio.session.library.library_faults import LibraryError, NoLibraryError, is_damage, is_lock
 from gradstudio.session.library.open_files import other_name
 from gradstudio.session.library.packing import pack
 from gradstudio.session.library.requests import Hearing, Request
 from gradstudio.session.library.run_values import GROWING, WHOLE, changing, dumps, fixed
-from gradstudio.session.library.store import Library, LibraryError, NoLibraryError, is_damage, is_lock
+from gradstudio.session.library.store import Library
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.snapshots import Snapshots
 

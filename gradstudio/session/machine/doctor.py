@@ -250,7 +250,8 @@ def _folder() -> list[Check]:
 
 
 def _library() -> list[Check]:
-    from gradstudio.session.library.store import Library, LibraryError, is_there
+    from gradstudio.session.library.library_faults import LibraryError
+    from gradstudio.session.library.store import Library, is_there
 
     path = files.user_library()
     try:

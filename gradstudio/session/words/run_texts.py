@@ -7,7 +7,7 @@ from html import escape
 from typing import NamedTuple
 
 from gradstudio.core.text import number, plural, strong
-from gradstudio.session.library.store import Entry
+from gradstudio.session.library.run_entries import Entry
 from gradstudio.session.words.outcome_words import Outcome, judged, outcome_of
 
 

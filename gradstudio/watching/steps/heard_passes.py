@@ -17,7 +17,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from gradstudio.core.history import LOOK_EVERY, Layer, loss_broke
 from gradstudio.core.provenance import Provenance
-from gradstudio.session.library.store import MOST_LAYERS
+from gradstudio.session.library.stored_runs import MOST_LAYERS
 from gradstudio.watching.births.passed_over import PassedOver
 from gradstudio.watching.hearing.guard import say
 from gradstudio.watching.hearing.heard_loop import HeardLoop

@@ -16,7 +16,8 @@ from gradstudio.core.events import Change
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import COLUMNS, LAYER_METRICS
 from gradstudio.core.presets import Preset
-from gradstudio.session.library.store import Library, LibraryError
+from gradstudio.session.library.library_faults import LibraryError
+from gradstudio.session.library.store import Library
 from gradstudio.session.library.writer import LibraryWriter
 from gradstudio.session.record.branches import fork
 from gradstudio.session.record.run import Run

@@ -14,8 +14,9 @@ from waiting import PATIENCE
 from gradstudio.core import presets
 from gradstudio.core.history import COLUMNS, LAYER_METRICS, Layer, Row
 from gradstudio.session.library.checksums import sealed
+from gradstudio.session.library.library_faults import LibraryError
 from gradstudio.session.library.requests import Request
-from gradstudio.session.library.store import Library, LibraryError
+from gradstudio.session.library.store import Library
 from gradstudio.session.library.writer import LibraryWriter, _Followed
 from gradstudio.session.record.run import Run, Status
 from gradstudio.session.record.run_writer import RunWriter

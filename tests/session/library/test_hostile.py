@@ -17,7 +17,9 @@ import pytest
 from gradstudio.core import presets
 from gradstudio.core.history import COLUMNS, LAYER_METRICS, Layer, Row
 from gradstudio.core.text import LONGEST_TITLE
-from gradstudio.session.library.store import DAMAGED, Library, LibraryError
+from gradstudio.session.library.library_faults import LibraryError
+from gradstudio.session.library.run_entries import DAMAGED
+from gradstudio.session.library.store import Library
 from gradstudio.session.library.writer import LibraryWriter
 from gradstudio.session.record.branches import fork
 from gradstudio.session.record.run import Run
@@ -248,8 +250,8 @@ def test_a_run_of_too_many_layers_is_refused(path: Path) -> None:
 
 
 def test_rows_that_unpack_to_more_than_any_run_are_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gradstudio.session.library.store.PLENTY", 1000)
-    monkeypatch.setattr("gradstudio.session.library.store.DENSEST", 1)
+    monkeypatch.setattr("gradstudio.session.library.stored_runs.PLENTY", 1000)
+    monkeypatch.setattr("gradstudio.session.library.stored_runs.DENSEST", 1)
     with contextlib.closing(Library(path)) as library, pytest.raises(LibraryError, match="which no run does"):
         library.load("bad")
 

@@ -27,8 +27,9 @@ from gradstudio.core.history import BLOCK, COLUMNS, LAYER_METRICS, OLDER, Histor
 from gradstudio.core.unknown import known_mask
 from gradstudio.session.files.summary import summarize
 from gradstudio.session.library import checksums, interrupted_runs, packing, salvage, schema, store, writer
+from gradstudio.session.library.library_faults import LibraryError
 from gradstudio.session.library.requests import Request
-from gradstudio.session.library.store import Library, LibraryError
+from gradstudio.session.library.store import Library
 from gradstudio.session.library.writer import PIECE, LibraryWriter
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_writer import RunWriter

@@ -16,7 +16,8 @@ from gradstudio.core.rank_figures import RANK_COLUMNS
 from gradstudio.session.files import report
 from gradstudio.session.files.run_files import has_ranks, ranks_npz
 from gradstudio.session.library import writer
-from gradstudio.session.library.store import Library, LibraryError
+from gradstudio.session.library.library_faults import LibraryError
+from gradstudio.session.library.store import Library
 from gradstudio.session.library.writer import PIECE, LibraryWriter
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_writer import RunWriter

@@ -14,9 +14,10 @@ import pytest
 
 from gradstudio.core import presets
 from gradstudio.core.history import COLUMNS, LAYER_METRICS, Layer, Row
-from gradstudio.session.library import salvage, schema, store
+from gradstudio.session.library import library_faults, salvage, schema
+from gradstudio.session.library.library_faults import LibraryError
 from gradstudio.session.library.open_files import identity
-from gradstudio.session.library.store import Library, LibraryError
+from gradstudio.session.library.store import Library
 from gradstudio.session.library.writer import LibraryWriter
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_writer import RunWriter
@@ -277,6 +278,6 @@ def test_nothing_is_written_into_a_file_that_was_set_aside(path: Path) -> None:
     second.entries()
     with pytest.raises(LibraryError, match="somebody has replaced the file") as told:
         first.annotate("run-00", note="mine")
-    assert store.is_lock(told.value), "the writer tries it again, to the end"
+    assert library_faults.is_lock(told.value), "the writer tries it again, to the end"
     first.close()
     second.close()

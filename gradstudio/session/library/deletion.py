@@ -1,0 +1,92 @@
+"""Deleting runs: out of the list first, and for good later. A run that some program writes stays."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterable, Sized
+
+from gradstudio.core.knobs import quote
+from gradstudio.session.library import interrupted_runs
+from gradstudio.session.library.checksums import sealed
+from gradstudio.session.library.library_faults import LibraryError
+from gradstudio.session.library.run_entries import DAMAGED, LOST, outcome_of
+from gradstudio.session.record.run import OVER
+
+
+def delete(connection: sqlite3.Connection, runs: Iterable[str]) -> None:
+    """Take runs out of the list. LibraryError for a run that is being written."""
+    for run in runs:
+        row = connection.execute("SELECT * FROM runs WHERE id = ?", (run,)).fetchone()
+        if row is not None and outcome_of(row) not in (*OVER, DAMAGED):
+            _check_ended(connection, run, row["process"])
+        with sealed(connection, run):
+            connection.execute("UPDATE runs SET deleted = ? WHERE id = ?", (time.time(), run))
+
+
+def restore(connection: sqlite3.Connection, runs: Iterable[str]) -> None:
+    """Put deleted runs back into the list."""
+    for run in runs:
+        with sealed(connection, run):
+            connection.execute("UPDATE runs SET deleted = NULL WHERE id = ?", (run,))
+
+
+def remove(connection: sqlite3.Connection, before: float, runs: Iterable[str] | None) -> int:
+    """Remove for good the runs that were deleted before a time, or only these of them. Return how many they were."""
+    staying = _deleted_and_written(connection)
+    query = f"DELETE FROM runs WHERE deleted <= ? AND CAST(id AS BLOB) NOT IN ({_marks(staying)})"
+    if runs is None:
+        return connection.execute(query, (before, *staying)).rowcount
+    return sum(
+        connection.execute(f"{query} AND id = ?", (before, *staying, run)).rowcount + _remove_lost(connection, run)
+        for run in runs
+    )
+
+
+def _deleted_and_written(connection: sqlite3.Connection) -> list[bytes]:
+    """Return the ids of deleted runs that some program writes. They are read as bytes: a damaged text is none."""
+    found = connection.execute(
+        "SELECT CAST(id AS BLOB), CAST(process AS BLOB) FROM runs WHERE deleted IS NOT NULL "
+        f"AND status NOT IN ({_marks(OVER)})",
+        tuple(OVER),
+    ).fetchall()
+    return [run for run, process in found if _is_written(connection, *(_text(value) for value in (run, process)))]
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "replace")
+
+
+def _check_ended(connection: sqlite3.Connection, run: str, process: str) -> None:
+    """Raise LibraryError where a process may still write a run that is not over."""
+    if not _is_written(connection, run, process):
+        return
+    if host := interrupted_runs.other_host(process):
+        raise LibraryError(
+            f"{run} was not ended by its program on the machine {quote(host)}, which cannot be looked at from here. "
+            "If that program is gone, open the run, press Stop, and delete it then"
+        )
+    raise LibraryError(f"{run} is still running; stop it first")
+
+
+def _is_written(connection: sqlite3.Connection, run: str, process: str) -> bool:
+    """Return whether a process may still write a run that is not over. One on another host cannot be asked, but one
+    that lives ends the run when it is told to stop."""
+    if interrupted_runs.other_host(process):
+        query = "SELECT count(*) FROM requests WHERE run = ? AND word = 'stop'"
+        return not connection.execute(query, (run,)).fetchone()[0]
+    return interrupted_runs.lives(process)
+
+
+def _marks(values: Sized) -> str:
+    """Return a question mark for each value, for a list in SQL."""
+    return ", ".join("?" * len(values))
+
+
+def _remove_lost(connection: sqlite3.Connection, run: str) -> bool:
+    """Remove what is left of a run whose line is lost, and return whether there was something."""
+    lost = run in [found[0] for found in connection.execute(LOST)]
+    if lost:
+        for table in ("rows", "rank_rows", "entries", "snapshots", "checksums"):
+            connection.execute(f"DELETE FROM {table} WHERE run = ?", (run,))
+    return lost
