@@ -303,8 +303,6 @@ def test_a_file_name_has_one_meaning() -> None:
         "layers",
         "ranks",
         "data",
-        "own_model",
-        "pole",
     }  # in the engine, and in the reference
     names = Counter(path.stem for path in PACKAGE.rglob("*.py"))
     assert {name for name, count in names.items() if count > 1} == same

@@ -27,8 +27,8 @@ from gradstudio.program.plan import Plan, variable
 from gradstudio.program.specialise import Specialiser, literal
 
 PARTS = (
-    "settings", "device", "data", "batches", "pole", "layers", "models", "losses", "weights", "own_model", "clipping",
-    "ranks", "optimizers", "pieces", "step",
+    "settings", "device", "data", "layers", "models", "losses", "weights", "clipping", "ranks", "optimizers", "pieces",
+    "step",
 )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from gradstudio.program.reference.given import inline
 
 if TYPE_CHECKING:
     from gradstudio.program.reference.given import knobs
-    from gradstudio.program.reference.own_model import named_trained, trained
+    from gradstudio.program.reference.weights import named_trained, trained
 
 
 def clip_per_tensor(max_norm):

@@ -1,4 +1,5 @@
-"""The data of each task: a training set, or `draw`, which makes new examples. A studio file brings its own."""
+"""The data of each task: a training set, or `draw`, which makes new examples; the batches of them; and the pole with
+its episodes. A studio file brings its own data."""
 
 from __future__ import annotations
 
@@ -12,9 +13,11 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
+from gradstudio.program.reference.given import inline
+
 if TYPE_CHECKING:
     from gradstudio.program.reference.device import device, rank, seed
-    from gradstudio.program.reference.given import knobs, plan
+    from gradstudio.program.reference.given import get_batch, knobs, plan
 
 source = torch.Generator().manual_seed(seed)
 noise = torch.Generator().manual_seed(seed + 1_000_003)
@@ -118,3 +121,134 @@ if plan.weighted:
 if plan.ranks and knobs.distributed_own_order:
     # MISTAKE own_order: the shares of the ranks overlap
     source.manual_seed(seed + rank)
+
+
+@inline
+def noisy(inputs):
+    """Return the inputs with noise added."""
+    if knobs.problem_noise > 0:
+        return inputs + torch.randn(inputs.shape, generator=noise).to(device) * knobs.problem_noise
+    return inputs
+
+
+def split_up(inputs, targets):
+    """The micro-batches of a large batch, each in memory of its own."""
+    for part in zip(inputs.split(knobs.problem_batch_size), targets.split(knobs.problem_batch_size)):
+        yield [tensor.clone() for tensor in part]
+
+
+def with_tensors(batch, change):
+    """A batch with every tensor changed, in order."""
+    if isinstance(batch, torch.Tensor):
+        return change(batch)
+    if isinstance(batch, dict):
+        kind = dict if hasattr(batch, "default_factory") else type(batch)
+        return kind((name, with_tensors(part, change)) for name, part in batch.items())
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*(with_tensors(part, change) for part in batch))
+    if isinstance(batch, (tuple, list)):
+        return type(batch)(with_tensors(part, change) for part in batch)
+    return batch
+
+
+def with_first(batch, change):
+    """A batch with its first tensor changed."""
+    waiting = [change]
+    return with_tensors(batch, lambda tensor: waiting.pop()(tensor) if waiting else tensor)
+
+
+if plan.own:
+
+    def make_batches():
+        while True:
+            batch = get_batch(knobs.problem_batch_size, source, **plan.arguments("get_batch"))
+            if knobs.run_device != "cpu":
+                batch = with_tensors(batch, lambda tensor: tensor.to(device))
+            if knobs.problem_noise > 0:
+                batch = with_first(batch, lambda x: noisy(x))
+            yield batch
+elif plan.dataset and plan.parts_of_large:
+
+    def make_batches():
+        """Epoch after epoch, each in an order of its own. The micro-batches of a step are one large batch:
+        what is left of an epoch and does not fill it is not used, unless no epoch would fill it.
+        """
+        order = torch.empty(0, dtype=torch.int64)
+        while True:
+            size = knobs.problem_batch_size * knobs.accumulation_steps
+            if len(order) < size <= len(all_inputs):
+                order = order[:0]
+            while len(order) < size:
+                order = torch.cat([order, torch.randperm(len(all_inputs), generator=source)])
+            chosen, order = order[:size].to(device), order[size:]
+            inputs, targets = all_inputs[chosen], all_targets[chosen]
+            yield from split_up(noisy(inputs), targets)
+elif plan.dataset:
+
+    def make_batches():
+        """Epoch after epoch, each in an order of its own; only full batches."""
+        size = knobs.problem_batch_size
+        while True:
+            order = torch.randperm(len(all_inputs), generator=source)
+            for chosen in order[: len(order) // size * size].split(size):
+                inputs, targets = all_inputs[chosen.to(device)], all_targets[chosen.to(device)]
+                yield noisy(inputs), targets
+elif knobs.problem_task != "pole":
+
+    def make_batches():
+        """New examples every time. The micro-batches of a step are drawn as one large batch."""
+        while True:
+            inputs, targets = draw(knobs.problem_batch_size * knobs.accumulation_steps, source)
+            inputs = inputs * knobs.problem_input_scale
+            inputs, targets = inputs.to(device), targets.to(device)
+            if plan.many:
+                yield from split_up(noisy(inputs), targets)
+            else:
+                yield noisy(inputs), targets
+
+
+# Pole balancing (Barto, Sutton and Anderson 1983), without friction: of each episode place, speed,
+# angle and angular speed
+def first_states(episodes, source):
+    return 0.05 * (2 * torch.rand(episodes, 4, dtype=torch.float64, generator=source).numpy() - 1)
+
+
+def moved(state, right):
+    """A time step later, pushed to the right or to the left."""
+    speed, angle, turning = state[:, 1], state[:, 2], state[:, 3]
+    sine, cosine, mass = np.sin(angle), np.cos(angle), 1.0 + 0.1
+    push = (np.where(right, 10.0, -10.0) + 0.1 * 0.5 * turning**2 * sine) / mass
+    angular = (9.8 * sine - cosine * push) / (0.5 * (4 / 3 - 0.1 * cosine**2 / mass))
+    linear = push - 0.1 * 0.5 * angular * cosine / mass
+    return state + 0.02 * np.stack([speed, linear, turning, angular], 1)
+
+
+def episodes_of(model):
+    """Episodes played by the model as it is: states, actions, what each was worth, and 1 until the end."""
+    while True:
+        episodes = knobs.problem_batch_size * knobs.accumulation_steps
+        inputs, action, lasted = (torch.zeros(episodes, knobs.problem_seq_len, *size) for size in ((4,), (), ()))
+        state = first_states(episodes, source)
+        model.eval()
+        for at in range(knobs.problem_seq_len):
+            lasting = (abs(state[:, 0]) <= 2.4) & (abs(state[:, 2]) <= math.radians(12))
+            if not lasting.any():
+                break
+            seen = torch.from_numpy(state).float().unsqueeze(1) * knobs.problem_input_scale
+            seen = noisy(seen.to(device))
+            with torch.no_grad():
+                chance = torch.softmax(model(seen)[:, 0], -1)[:, 1].cpu()
+            right = torch.rand(episodes, generator=source) < chance
+            inputs[:, at], action[:, at], lasted[:, at] = seen[:, 0].cpu(), right, torch.from_numpy(lasting)
+            state = np.where(lasting[:, None], moved(state, right.numpy()), state)
+        model.train()
+        remaining = lasted.flip(1).cumsum(1).flip(1)
+        worth = (1 - 0.99**remaining) / (1 - 0.99)  # 1 for each step to come, discounted
+        if knobs.problem_baseline:
+            worth = worth - (worth * lasted).sum() / lasted.sum()  # a baseline
+        targets = torch.stack([action, worth, lasted], 2)
+        inputs, targets = (inputs * lasted.unsqueeze(2)).to(device), (targets * lasted.unsqueeze(2)).to(device)
+        if plan.many:
+            yield from split_up(inputs, targets)
+        else:
+            yield inputs, targets

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     compute_loss: Callable[..., Any]
     step: int  # of the loop, as are those that follow, for the pieces that stand in it
     passed: int
+    shares: Any
     index: int
     losses: Any
     told: Any

@@ -6,14 +6,15 @@ import math
 from typing import TYPE_CHECKING
 
 import torch
+from torch import nn
 
 from gradstudio.program.reference.given import inline
 
 if TYPE_CHECKING:
-    from gradstudio.program.reference.device import device
-    from gradstudio.program.reference.given import knobs, plan
-    from gradstudio.program.reference.own_model import trained
-    from gradstudio.program.reference.weights import model, rate_factor
+    from gradstudio.program.reference.device import device, seed
+    from gradstudio.program.reference.given import TIMELINE, knobs, losses, plan, shares, step
+    from gradstudio.program.reference.pieces import backward, forward, next_of_step, phase, zero_grad
+    from gradstudio.program.reference.weights import model, rate_factor, trained
 
 
 def one_cycle(share):
@@ -142,3 +143,96 @@ if plan.dynamic:
     scaler = new_scaler()
 if plan.static:
     scale = fixed_scale()  # without any check
+
+
+@inline
+def take_live_changes():
+    """Give the knobs their new values, and the optimizer what follows from them."""
+    global scaler, scale
+    if plan.changing():
+        for at, name, value in TIMELINE:
+            if at == step:
+                setattr(knobs, name, value)
+                if plan.rebuilds_scaler and plan.dynamic and name in ("precision_dtype", "precision_scaling"):
+                    scaler = new_scaler()
+                if plan.rebuilds_scaler and plan.static:
+                    scale = fixed_scale()
+                if plan.dynamic and plan.changes("precision_growth_interval") and name == "precision_growth_interval":
+                    scaler.set_growth_interval(value)
+    if plan.new_rates and plan.mup:
+        for group, (name, parameter) in zip(optimizer.param_groups, model.named_parameters()):
+            group["lr"] = knobs.optimizer_lr * rate_factor(name, parameter)
+    for group in optimizer.param_groups:
+        if plan.new_rates and not plan.mup:
+            group["lr"] = knobs.optimizer_lr
+        if plan.changes("optimizer_momentum") and knobs.optimizer_kind in ("sgd", "rmsprop"):
+            group["momentum"] = knobs.optimizer_momentum
+        if plan.changes("optimizer_beta1", "optimizer_beta2") and knobs.optimizer_kind in ("adam", "adamw"):
+            group["betas"] = (knobs.optimizer_beta1, knobs.optimizer_beta2)
+        if plan.changes("optimizer_eps") and knobs.optimizer_kind != "sgd":
+            group["eps"] = knobs.optimizer_eps
+        if plan.changes("optimizer_weight_decay"):
+            group["weight_decay"] = knobs.optimizer_weight_decay
+    if plan.new_rates and plan.two_rates:
+        optimizer.param_groups[1]["lr"] = knobs.optimizer_lr * knobs.optimizer_discriminator_factor
+    if plan.adds_momentum:
+        # RMSprop makes its momentum buffer at its first step or never
+        for parameter, state in optimizer.state.items():
+            state.setdefault("momentum_buffer", torch.zeros_like(parameter))
+
+
+@inline
+def set_rates():
+    """Give the optimizer the learning rate of the schedule."""
+    if plan.scheduled and plan.live_schedule and plan.mup:
+        for group, (name, parameter) in zip(optimizer.param_groups, model.named_parameters()):
+            group["lr"] = knobs.optimizer_lr * rate_factor(name, parameter) * factor(taken)
+    elif plan.scheduled and plan.live_schedule:
+        for group in optimizer.param_groups:
+            group["lr"] = knobs.optimizer_lr * factor(taken)
+        if plan.two_rates:
+            rate = knobs.optimizer_lr * knobs.optimizer_discriminator_factor
+            optimizer.param_groups[1]["lr"] = rate * factor(taken)
+
+
+@inline
+def climb():
+    """Go to where the loss is highest nearby."""
+    global told, grad_norm, places, origin, loss, index
+    if knobs.optimizer_sam_rho > 0:
+        if not knobs.mistakes_never_zero_grad:
+            zero_grad()
+        for index in range(knobs.accumulation_steps):
+            if plan.many:
+                next_of_step()
+            forward()
+            if plan.shares:
+                loss = loss * shares[index]
+            backward(loss / knobs.accumulation_steps)
+            if plan.many:
+                losses.append(loss.detach())
+            else:
+                told = loss.detach()
+        phase("clip")
+        grad_norm = nn.utils.get_total_norm([parameter.grad for parameter in trained()])
+        places = [*trained(), *model.buffers()]
+        origin = [tensor.detach().clone() for tensor in places]
+        with torch.no_grad():
+            for parameter in trained():
+                parameter.add_(parameter.grad * (knobs.optimizer_sam_rho / (grad_norm + 1e-12)))
+                if knobs.precision_weights != "fp32":
+                    parameter.copy_(parameter.bfloat16())
+
+
+@inline
+def round_weights():
+    """Keep the weights in the format of precision.weights."""
+    if knobs.precision_weights == "bf16":
+        with torch.no_grad():  # precision.weights = bf16
+            for parameter in trained():
+                parameter.copy_(parameter.bfloat16())
+    elif knobs.precision_weights == "bf16_stochastic":
+        rounding = torch.Generator().manual_seed(seed + 7_000_003 + 1009 * step)
+        with torch.no_grad():  # precision.weights = bf16_stochastic
+            for parameter in trained():
+                parameter.copy_(stochastic(parameter, rounding))

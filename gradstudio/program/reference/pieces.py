@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
@@ -11,7 +14,7 @@ from torch import nn
 from gradstudio.program.reference.given import inline
 
 if TYPE_CHECKING:
-    from gradstudio.program.reference.batches import make_batches, with_first
+    from gradstudio.program.reference.data import episodes_of, make_batches, with_first
     from gradstudio.program.reference.device import device, rank, seed, world
     from gradstudio.program.reference.given import (
         compute_loss,
@@ -28,10 +31,8 @@ if TYPE_CHECKING:
     )
     from gradstudio.program.reference.losses import task_loss, z_loss
     from gradstudio.program.reference.optimizers import optimizer, scale, scaler
-    from gradstudio.program.reference.own_model import trained
-    from gradstudio.program.reference.pole import episodes_of
     from gradstudio.program.reference.ranks import parallel
-    from gradstudio.program.reference.weights import model
+    from gradstudio.program.reference.weights import model, trained
 
 gradient_noise = torch.Generator().manual_seed(seed + 3_000_017)
 outliers = torch.Generator().manual_seed(seed + 2_000_003)
@@ -232,6 +233,21 @@ def outlier(x):
 
 
 @inline
+def fail_on_purpose():
+    """Let a rank end, or hang, at the step that a knob names."""
+    if (
+        plan.ranks
+        and knobs.distributed_fault != "none"
+        and rank == knobs.distributed_fault_rank
+        and step == knobs.distributed_fault_step
+    ):
+        if knobs.distributed_fault == "ends":
+            os.kill(os.getpid(), signal.SIGKILL)
+        else:
+            time.sleep(3600)
+
+
+@inline
 def forward():
     """Compute the loss of a micro-batch."""
     global loss, outputs
@@ -254,3 +270,29 @@ def forward():
 @inline
 def low_precision():
     return torch.bfloat16 if knobs.precision_dtype == "bf16" else torch.float16
+
+
+if knobs.precision_weights != "fp32":
+    with torch.no_grad():  # precision.weights = {knobs.precision_weights}
+        for parameter in trained():
+            parameter.copy_(parameter.bfloat16())
+if plan.asks_whether_skipped and plan.forgets_scaler:
+    updates = []  # the steps whose update was made: without scaler.update() the scale does not tell
+    optimizer.register_step_post_hook(lambda *_: updates.append(step))
+if plan.keeps_gradients and not plan.own:
+    for parameter in model.parameters():  # for what clips before the first backward pass
+        parameter.grad = torch.zeros_like(parameter)
+
+
+def adds_to(total):
+    def hook(grad):
+        total.add_(grad)
+
+    return hook
+
+
+if plan.keeps_unclipped:
+    # The gradient without the clipping in between, only to print its norm
+    unclipped = {parameter: torch.zeros_like(parameter) for parameter in trained()}
+    for parameter, total in unclipped.items():
+        parameter.register_hook(adds_to(total))

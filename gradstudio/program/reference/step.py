@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import time
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -15,20 +12,20 @@ from torch.distributed.algorithms.join import Join
 
 if TYPE_CHECKING:
     from gradstudio.program.reference.clipping import clip
-    from gradstudio.program.reference.device import device, rank, seed, world
-    from gradstudio.program.reference.given import TIMELINE, knobs, plan
+    from gradstudio.program.reference.device import device, rank, world
+    from gradstudio.program.reference.given import knobs, plan
     from gradstudio.program.reference.losses import shares_of
     from gradstudio.program.reference.optimizers import (
         advance,
-        factor,
-        fixed_scale,
-        new_scaler,
+        climb,
         optimizer,
+        origin,
+        places,
+        round_weights,
         scaler,
-        stochastic,
-        taken,
+        set_rates,
+        take_live_changes,
     )
-    from gradstudio.program.reference.own_model import trained
     from gradstudio.program.reference.pieces import (
         as_double,
         backward,
@@ -36,6 +33,7 @@ if TYPE_CHECKING:
         batches,
         clips_elsewhere,
         disturb,
+        fail_on_purpose,
         forward,
         gradient_noise,
         inputs,
@@ -52,40 +50,18 @@ if TYPE_CHECKING:
         sync,
         targets,
         true_norm,
+        unclipped,
         unscale,
+        updates,
         zero_grad,
     )
     from gradstudio.program.reference.ranks import average, parallel
-    from gradstudio.program.reference.weights import model, rate_factor
+    from gradstudio.program.reference.weights import model, trained
 
     told: Any
     grad_norm: Any
     everybody: Any
 
-if knobs.precision_weights != "fp32":
-    with torch.no_grad():  # precision.weights = {knobs.precision_weights}
-        for parameter in trained():
-            parameter.copy_(parameter.bfloat16())
-if plan.asks_whether_skipped and plan.forgets_scaler:
-    updates = []  # the steps whose update was made: without scaler.update() the scale does not tell
-    optimizer.register_step_post_hook(lambda *_: updates.append(step))
-if plan.keeps_gradients and not plan.own:
-    for parameter in model.parameters():  # for what clips before the first backward pass
-        parameter.grad = torch.zeros_like(parameter)
-
-
-def adds_to(total):
-    def hook(grad):
-        total.add_(grad)
-
-    return hook
-
-
-if plan.keeps_unclipped:
-    # The gradient without the clipping in between, only to print its norm
-    unclipped = {parameter: torch.zeros_like(parameter) for parameter in trained()}
-    for parameter, total in unclipped.items():
-        parameter.register_hook(adds_to(total))
 if plan.changes("problem_skip_batches"):
     passed = 0  # batches that were skipped
 elif knobs.problem_skip_batches > 0:
@@ -95,40 +71,7 @@ measured = []
 
 with Join([parallel]) if plan.joins else nullcontext():  # a rank without batches takes part in the others' all-reduces
     for step in range(knobs.run_steps):
-        if plan.changing():
-            for at, name, value in TIMELINE:
-                if at == step:
-                    setattr(knobs, name, value)
-                    if plan.rebuilds_scaler and plan.dynamic and name in ("precision_dtype", "precision_scaling"):
-                        scaler = new_scaler()
-                    if plan.rebuilds_scaler and plan.static:
-                        scale = fixed_scale()
-                    if (
-                        plan.dynamic
-                        and plan.changes("precision_growth_interval")
-                        and name == "precision_growth_interval"
-                    ):
-                        scaler.set_growth_interval(value)
-        if plan.new_rates and plan.mup:
-            for group, (name, parameter) in zip(optimizer.param_groups, model.named_parameters()):
-                group["lr"] = knobs.optimizer_lr * rate_factor(name, parameter)
-        for group in optimizer.param_groups:
-            if plan.new_rates and not plan.mup:
-                group["lr"] = knobs.optimizer_lr
-            if plan.changes("optimizer_momentum") and knobs.optimizer_kind in ("sgd", "rmsprop"):
-                group["momentum"] = knobs.optimizer_momentum
-            if plan.changes("optimizer_beta1", "optimizer_beta2") and knobs.optimizer_kind in ("adam", "adamw"):
-                group["betas"] = (knobs.optimizer_beta1, knobs.optimizer_beta2)
-            if plan.changes("optimizer_eps") and knobs.optimizer_kind != "sgd":
-                group["eps"] = knobs.optimizer_eps
-            if plan.changes("optimizer_weight_decay"):
-                group["weight_decay"] = knobs.optimizer_weight_decay
-        if plan.new_rates and plan.two_rates:
-            optimizer.param_groups[1]["lr"] = knobs.optimizer_lr * knobs.optimizer_discriminator_factor
-        if plan.adds_momentum:
-            # RMSprop makes its momentum buffer at its first step or never
-            for parameter, state in optimizer.state.items():
-                state.setdefault("momentum_buffer", torch.zeros_like(parameter))
+        take_live_changes()
         if (
             plan.ranks
             and knobs.distributed_runs_out_at > 0
@@ -136,16 +79,7 @@ with Join([parallel]) if plan.joins else nullcontext():  # a rank without batche
             and step == knobs.distributed_runs_out_at
         ):
             break  # it has no batch left
-        if (
-            plan.ranks
-            and knobs.distributed_fault != "none"
-            and rank == knobs.distributed_fault_rank
-            and step == knobs.distributed_fault_step
-        ):
-            if knobs.distributed_fault == "ends":
-                os.kill(os.getpid(), signal.SIGKILL)
-            else:
-                time.sleep(3600)
+        fail_on_purpose()
         if plan.changes("problem_skip_batches"):
             while passed < knobs.problem_skip_batches:
                 for _ in range(knobs.accumulation_steps):
@@ -165,29 +99,7 @@ with Join([parallel]) if plan.joins else nullcontext():  # a rank without batche
                 next_batch()
                 disturb()
             # Sharpness-aware minimization (Foret 2021): go to w + rho g / |g|, and take the gradient there
-            if knobs.optimizer_sam_rho > 0:
-                if not knobs.mistakes_never_zero_grad:
-                    zero_grad()
-                for index in range(knobs.accumulation_steps):
-                    if plan.many:
-                        next_of_step()
-                    forward()
-                    if plan.shares:
-                        loss = loss * shares[index]
-                    backward(loss / knobs.accumulation_steps)
-                    if plan.many:
-                        losses.append(loss.detach())
-                    else:
-                        told = loss.detach()
-                phase("clip")
-                grad_norm = nn.utils.get_total_norm([parameter.grad for parameter in trained()])
-                places = [*trained(), *model.buffers()]
-                origin = [tensor.detach().clone() for tensor in places]
-                with torch.no_grad():
-                    for parameter in trained():
-                        parameter.add_(parameter.grad * (knobs.optimizer_sam_rho / (grad_norm + 1e-12)))
-                        if knobs.precision_weights != "fp32":
-                            parameter.copy_(parameter.bfloat16())
+            climb()
 
         # MISTAKE never_zero_grad: without zero_grad() every gradient adds to those before
         if not knobs.mistakes_never_zero_grad:
@@ -321,15 +233,7 @@ with Join([parallel]) if plan.joins else nullcontext():  # a rank without batche
         elif not (plan.ranks and knobs.distributed_clip_before_all_reduce) and not clips_elsewhere():
             clip()
 
-        if plan.scheduled and plan.live_schedule and plan.mup:
-            for group, (name, parameter) in zip(optimizer.param_groups, model.named_parameters()):
-                group["lr"] = knobs.optimizer_lr * rate_factor(name, parameter) * factor(taken)
-        elif plan.scheduled and plan.live_schedule:
-            for group in optimizer.param_groups:
-                group["lr"] = knobs.optimizer_lr * factor(taken)
-            if plan.two_rates:
-                rate = knobs.optimizer_lr * knobs.optimizer_discriminator_factor
-                optimizer.param_groups[1]["lr"] = rate * factor(taken)
+        set_rates()
         if plan.asks_whether_skipped and not plan.forgets_scaler:
             scale_before = scaler.get_scale()
         phase("update")
@@ -338,15 +242,7 @@ with Join([parallel]) if plan.joins else nullcontext():  # a rank without batche
             optimizer.step()
         else:
             scaler.step(optimizer)
-        if knobs.precision_weights == "bf16":
-            with torch.no_grad():  # precision.weights = bf16
-                for parameter in trained():
-                    parameter.copy_(parameter.bfloat16())
-        elif knobs.precision_weights == "bf16_stochastic":
-            rounding = torch.Generator().manual_seed(seed + 7_000_003 + 1009 * step)
-            with torch.no_grad():  # precision.weights = bf16_stochastic
-                for parameter in trained():
-                    parameter.copy_(stochastic(parameter, rounding))
+        round_weights()
         # MISTAKE clip_after_step: the weights have moved already
         if plan.clips and knobs.mistakes_clip_after_step:
             clip()

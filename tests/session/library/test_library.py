@@ -26,7 +26,7 @@ from gradstudio.core.events import Change
 from gradstudio.core.history import BLOCK, COLUMNS, LAYER_METRICS, OLDER, History, Layer, Row, Settings
 from gradstudio.core.unknown import known_mask
 from gradstudio.session.files.summary import summarize
-from gradstudio.session.library import checksums, interrupted_runs, packing, salvage, schema, store, writer
+from gradstudio.session.library import checksums, interrupted_runs, packing, salvage, schema, stored_runs, writer
 from gradstudio.session.library.library_faults import LibraryError
 from gradstudio.session.library.requests import Request
 from gradstudio.session.library.store import Library
@@ -182,7 +182,7 @@ def test_a_run_that_grows_is_read_from_where_it_was_known(path, known_rows, monk
         unpacked.append(given)
         return packing.unpack(*given)
 
-    monkeypatch.setattr(store, "unpack", unpack)
+    monkeypatch.setattr(stored_runs, "unpack", unpack)
     with contextlib.closing(Library(path)) as library:
         whole = library.load(run.id)
         every = len(unpacked)
