@@ -303,6 +303,7 @@ def test_a_file_name_has_one_meaning() -> None:
         "layers",
         "ranks",
         "data",
+        "sharpness_aware",
     }  # in the engine, and in the reference
     names = Counter(path.stem for path in PACKAGE.rglob("*.py"))
     assert {name for name, count in names.items() if count > 1} == same

@@ -22,13 +22,14 @@ from gradstudio.core.experiment import Experiment
 from gradstudio.core.files import RESOURCES
 from gradstudio.core.text import one_line
 from gradstudio.program import own_file, tidy
+from gradstudio.program.expressions import literal
 from gradstudio.program.parsed_source import Source
 from gradstudio.program.plan import Plan, variable
-from gradstudio.program.specialise import Specialiser, literal
+from gradstudio.program.specialise import Specialiser
 
 PARTS = (
     "settings", "device", "data", "layers", "models", "losses", "weights", "clipping", "ranks", "optimizers", "pieces",
-    "step",
+    "sharpness_aware", "step",
 )  # fmt: skip
 
 

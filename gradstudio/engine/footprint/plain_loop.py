@@ -18,7 +18,7 @@ from gradstudio.program import run_until_step
 from gradstudio.program.plan import Plan
 
 SEEN = 2  # micro-batches that are computed; all later ones take what the second takes
-_PARTS = ("layers", "models", "losses", "weights", "clipping", "optimizers", "pieces", "step")
+_PARTS = ("layers", "models", "losses", "weights", "clipping", "optimizers", "pieces", "sharpness_aware", "step")
 # What asks for numbers, or for other processes, and takes no memory of its own.
 _LEFT_OUT: dict[str, Value] = {
     "run.steps": 2, "model.init": "default", "model.init_gain": 1.0, "model.initial_bias": 0.0,

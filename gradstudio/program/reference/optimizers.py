@@ -6,14 +6,12 @@ import math
 from typing import TYPE_CHECKING
 
 import torch
-from torch import nn
 
 from gradstudio.program.reference.given import inline
 
 if TYPE_CHECKING:
     from gradstudio.program.reference.device import device, seed
-    from gradstudio.program.reference.given import TIMELINE, knobs, losses, plan, shares, step
-    from gradstudio.program.reference.pieces import backward, forward, next_of_step, phase, zero_grad
+    from gradstudio.program.reference.given import TIMELINE, knobs, plan, step
     from gradstudio.program.reference.weights import model, rate_factor, trained
 
 
@@ -193,35 +191,6 @@ def set_rates():
         if plan.two_rates:
             rate = knobs.optimizer_lr * knobs.optimizer_discriminator_factor
             optimizer.param_groups[1]["lr"] = rate * factor(taken)
-
-
-@inline
-def climb():
-    """Go to where the loss is highest nearby."""
-    global told, grad_norm, places, origin, loss, index
-    if knobs.optimizer_sam_rho > 0:
-        if not knobs.mistakes_never_zero_grad:
-            zero_grad()
-        for index in range(knobs.accumulation_steps):
-            if plan.many:
-                next_of_step()
-            forward()
-            if plan.shares:
-                loss = loss * shares[index]
-            backward(loss / knobs.accumulation_steps)
-            if plan.many:
-                losses.append(loss.detach())
-            else:
-                told = loss.detach()
-        phase("clip")
-        grad_norm = nn.utils.get_total_norm([parameter.grad for parameter in trained()])
-        places = [*trained(), *model.buffers()]
-        origin = [tensor.detach().clone() for tensor in places]
-        with torch.no_grad():
-            for parameter in trained():
-                parameter.add_(parameter.grad * (knobs.optimizer_sam_rho / (grad_norm + 1e-12)))
-                if knobs.precision_weights != "fp32":
-                    parameter.copy_(parameter.bfloat16())
 
 
 @inline

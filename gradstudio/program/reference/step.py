@@ -17,10 +17,7 @@ if TYPE_CHECKING:
     from gradstudio.program.reference.losses import shares_of
     from gradstudio.program.reference.optimizers import (
         advance,
-        climb,
         optimizer,
-        origin,
-        places,
         round_weights,
         scaler,
         set_rates,
@@ -56,6 +53,7 @@ if TYPE_CHECKING:
         zero_grad,
     )
     from gradstudio.program.reference.ranks import average, parallel
+    from gradstudio.program.reference.sharpness_aware import climb, origin, places
     from gradstudio.program.reference.weights import model, trained
 
     told: Any

@@ -1,0 +1,44 @@
+"""Sharpness-aware minimization: the step to where the loss is highest nearby."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from gradstudio.program.reference.given import inline
+
+if TYPE_CHECKING:
+    from gradstudio.program.reference.given import knobs, losses, plan, shares
+    from gradstudio.program.reference.pieces import backward, forward, next_of_step, phase, zero_grad
+    from gradstudio.program.reference.weights import model, trained
+
+
+@inline
+def climb():
+    """Go to where the loss is highest nearby."""
+    global told, grad_norm, places, origin, loss, index
+    if knobs.optimizer_sam_rho > 0:
+        if not knobs.mistakes_never_zero_grad:
+            zero_grad()
+        for index in range(knobs.accumulation_steps):
+            if plan.many:
+                next_of_step()
+            forward()
+            if plan.shares:
+                loss = loss * shares[index]
+            backward(loss / knobs.accumulation_steps)
+            if plan.many:
+                losses.append(loss.detach())
+            else:
+                told = loss.detach()
+        phase("clip")
+        grad_norm = nn.utils.get_total_norm([parameter.grad for parameter in trained()])
+        places = [*trained(), *model.buffers()]
+        origin = [tensor.detach().clone() for tensor in places]
+        with torch.no_grad():
+            for parameter in trained():
+                parameter.add_(parameter.grad * (knobs.optimizer_sam_rho / (grad_norm + 1e-12)))
+                if knobs.precision_weights != "fp32":
+                    parameter.copy_(parameter.bfloat16())
