@@ -252,6 +252,18 @@ def test_a_new_run_is_fitted_though_the_overlay_of_the_run_before_was_there_firs
     assert high - low < 1.5
 
 
+def test_a_run_with_nothing_to_draw_does_not_keep_the_axes_of_the_run_before(
+    shown: tuple[PlotStack, Simulator],
+) -> None:
+    stack, simulator = shown
+    for norm in (1e20, 0.0):
+        simulator.run = run_of([{"loss": norm, "grad_norm": norm, "clipped_norm": norm}] * 9)
+        stack.refresh(simulator)
+    for plot in (stack.loss, stack.gradient_norm):
+        low, high = plot.widget.held_y
+        assert low > -2 and high < 3, plot.title
+
+
 def test_of_a_parent_of_which_only_the_explosion_is_drawn_no_more_is_seen_than_of_a_spike(
     shown: tuple[PlotStack, Simulator],
 ) -> None:

@@ -103,8 +103,9 @@ class LossPlot(StepPlot):
         first, last, straight = self.steps.first, self.steps.last, self._axis.linear
         cut = Cut(0.0 if straight else LEAST, REACH) if self.steps.following else None
         own = self.raw.range(first, last, cut=cut)
-        if found := joined(own, self._overlaid.range(first, last, self.y_scale, cut=cut, beside=self.raw.highs)):
-            self.widget.set_y(*found, least=max(0.05 * abs(found[0]), 1e-6) if straight else LEAST)
+        over = self._overlaid.range(first, last, self.y_scale, cut=cut, beside=self.raw.highs)
+        found = joined(own, over) or (0.0, 1.0)  # not as the run before, where nothing can be drawn
+        self.widget.set_y(*found, least=max(0.05 * abs(found[0]), 1e-6) if straight else LEAST)
 
     def draw(self, run: Run) -> None:
         first, last = self.steps.first, self.steps.last
