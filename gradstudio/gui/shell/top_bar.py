@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QSize, Qt
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QMenu, QPushButton, QWidget
 
@@ -24,6 +24,7 @@ from gradstudio.session.simulator import MORE_STEPS, Simulator
 REWIND, REWIND_TO, REWIND_WITHOUT = "Rewind…", "Rewind to {:,}", "Rewind without {}"
 ROOMY = 1360  # px of the bar from which on there is room for the word "speed"
 CRAMPED = 900  # px of the bar below which the speed and the menus give way too
+ICON = 16  # px at normal text
 TIGHT = 1200  # px of the bar below which the name of the preset gives way to the state of the run
 LONGEST_TITLE = 26  # characters of a preset's title
 MARK = " •"  # behind the name of a preset from which knobs differ
@@ -215,6 +216,9 @@ class TopBar(QWidget):
         def role(button: QPushButton) -> str:
             return "on_accent" if button.property("role") == "primary" else "text"
 
+        size = round(ICON * theme.zoom)
+        for button in (self.play, self.step, self.restart, self.rewind):
+            button.setIconSize(QSize(size, size))
         self.play.setIcon(theme.icon("pause" if self._playing else "play", role(self.play)))
         self.step.setIcon(theme.icon("step"))
         self.restart.setIcon(theme.icon("restart", role(self.restart)))
