@@ -15,6 +15,7 @@ import pytest
 from gradstudio.core.unknown import is_known
 from gradstudio.session.files.log_reading import column_names, log_run, missing_columns
 from gradstudio.session.files.tensorboard import messages, records
+from gradstudio.session.record.own_steps import in_own_steps
 
 Command = Callable[..., Any]
 STEPS = [*range(10, 1210, 10)]
@@ -196,3 +197,11 @@ def test_names_of_a_test_set_are_not_taken_for_those_of_training() -> None:
         "grad_norm": "grad_2.0_norm_total",
     }  # fmt: skip
     assert not {rule for rules, _ in missing_columns.NEEDED.values() for rule in rules} & {*missing_columns.OF_A_WATCH}
+
+
+def test_numbers_of_rows_in_a_text_become_those_of_the_log(tmp_path: Path) -> None:
+    run = log_run.read(trainer_state(tmp_path), {}).run
+    said = "At step 9, 1.73 in the 50 steps up to step 99; steps 4–9, 1,200 steps, one step before, steps 1 and 2."
+    assert in_own_steps(run, said) == (
+        "At step 100, 1.73 in the 50 rows up to step 1,000; steps 50–100, 1,200 rows, one row before, steps 20 and 30."
+    )

@@ -10,9 +10,10 @@ from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.history import History
 from gradstudio.session.record.run import Run
 
+_N = r"\d(?:[\d,]*\d)?"  # a number; a comma behind it is none of it
 _STEP = re.compile(
-    r"\b(?P<word>step) (?P<first>\d[\d,]*)|\b(?P<words>steps) (?P<from>\d[\d,]*)(?P<to>–| to | and )(?P<last>\d[\d,]*)"
-    r"|\b(?P<count>\d[\d,]*|one) (?P<kind>(?:latest |training )?)steps?\b",
+    rf"\b(?P<word>step) (?P<first>{_N})|\b(?P<words>steps) (?P<from>{_N})(?P<to>–| to | and )(?P<last>{_N})"
+    rf"|\b(?P<count>{_N}|one) (?P<kind>(?:latest |training )?)steps?\b",
     re.IGNORECASE,
 )
 
