@@ -14,6 +14,7 @@ import pytest
 
 from gradstudio.core.unknown import is_known
 from gradstudio.session.files.log_reading import column_names, log_run, missing_columns
+from gradstudio.session.files.summary import summarize
 from gradstudio.session.files.tensorboard import messages, records
 from gradstudio.session.record.own_steps import in_own_steps
 
@@ -146,6 +147,8 @@ def test_a_log_of_each_kind_gives_the_run_and_its_first_nan_in_its_own_steps(
 def test_a_loss_of_0_beside_a_norm_of_nan_is_unknown_and_the_gradient_is_blamed(tmp_path: Path) -> None:
     run = log_run.read(trainer_state(tmp_path, hidden=True), {}).run
     assert list(run.findings) == ["nonfinite_gradient"] and run.first_nonfinite_step == STEPS.index(1000)
+    told = summarize(run)
+    assert told["first_nonfinite_step"] == told["findings"][0]["first_step"] == 1000
     assert not is_known(run.history.value("loss", STEPS.index(1000)))
 
 

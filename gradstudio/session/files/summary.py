@@ -7,6 +7,7 @@ from typing import Any
 
 from gradstudio.core.strict_json import encode_floats
 from gradstudio.core.unknown import is_known
+from gradstudio.session.record.own_steps import own_step
 from gradstudio.session.record.ranked_findings import in_order
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_figures import figures, skipped_batches
@@ -19,10 +20,10 @@ def summarize(run: Run) -> dict[str, Any]:
         {
             "rule": finding.rule,
             "severity": finding.severity,
-            "first_step": finding.first_step,
+            "first_step": (finding.own_steps or (finding.first_step,))[0],
             "layers": list(finding.layers),
             "title": finding.title,
-            "last_step": finding.last_step,
+            "last_step": (finding.own_steps or (finding.last_step,))[-1],
             "evidence": finding.evidence,
             "meaning": finding.meaning,
             "remedies": list(finding.remedies),
@@ -66,7 +67,9 @@ def _tests(run: Run) -> list[dict[str, Any]]:
     for step in map(int, history.measurements("test_accuracy")[0]):
         alike = history.value("head_cosine", step)
         accuracy = history.value("test_accuracy", step)
-        measured.append({"step": step, "accuracy": accuracy, "head_cosine": alike if is_known(alike) else None})
+        measured.append(
+            {"step": own_step(history, step), "accuracy": accuracy, "head_cosine": alike if is_known(alike) else None}
+        )
     return measured
 
 

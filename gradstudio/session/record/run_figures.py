@@ -9,6 +9,7 @@ import numpy as np
 
 from gradstudio.core.events import Event
 from gradstudio.core.unknown import is_known, known_mask
+from gradstudio.session.record.own_steps import own_step
 from gradstudio.session.record.run import Run
 
 
@@ -35,12 +36,13 @@ def figures(run: Run) -> Figures:
     values, up to the step at which the run diverged."""
     history, count = run.history, len(run.history)  # a run that still trains grows between two columns
     loss, norm = history.column("loss", 0, count), history.column("grad_norm", 0, count)
-    broke = count if run.first_nonfinite_step is None else run.first_nonfinite_step + 1  # a watched script may go on
+    broke_at = run.first_nonfinite_step
+    broke = count if broke_at is None else broke_at + 1  # a watched script may go on
     clip_coef, scale = history.column("clip_coef", 0, count), history.column("scale", 0, count)
     return Figures(
         outcome=run.status if run.over else "stopped",
         steps=len(loss),
-        first_nonfinite_step=run.first_nonfinite_step,
+        first_nonfinite_step=broke_at if broke_at is None else own_step(history, broke_at),
         initial_loss=_seen(loss[:1]),
         final_loss=_seen(loss[-1:]),
         best_loss=_extreme(np.min, loss[:broke]),
