@@ -31,7 +31,7 @@ from gradstudio.core.spill import SpillFile
 from gradstudio.engine import models
 from gradstudio.engine.snapshot import Snapshot
 from gradstudio.engine.trainer import Trainer
-from gradstudio.session.library import schema, writer
+from gradstudio.session.library import followed_run, schema, writer
 from gradstudio.session.library.library_faults import LibraryError
 from gradstudio.session.library.store import Library
 from gradstudio.session.record import run_writer
@@ -113,7 +113,7 @@ def refusing_changes(told: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str
         raise sqlite3.OperationalError(told)
 
     with monkeypatch.context() as patches:
-        patches.setattr(writer, "_change", change)
+        patches.setattr(followed_run, "change_run", change)
         yield told
 
 

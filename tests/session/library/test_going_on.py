@@ -14,10 +14,11 @@ from waiting import PATIENCE
 from gradstudio.core import presets
 from gradstudio.core.history import COLUMNS, LAYER_METRICS, Layer, Row
 from gradstudio.session.library.checksums import sealed
+from gradstudio.session.library.followed_run import FollowedRun
 from gradstudio.session.library.library_faults import LibraryError
 from gradstudio.session.library.requests import Request
 from gradstudio.session.library.store import Library
-from gradstudio.session.library.writer import LibraryWriter, _Followed
+from gradstudio.session.library.writer import LibraryWriter
 from gradstudio.session.record.run import Run, Status
 from gradstudio.session.record.run_writer import RunWriter
 from gradstudio.session.record.snapshots import Kept, Snapshots
@@ -48,8 +49,8 @@ def more(run: Run) -> None:
         run.history.append(Row(**values | {"step": step}, layers=np.zeros((len(LAYER_METRICS), 1), np.float32)))
 
 
-def followed(run: Run) -> _Followed:
-    return _Followed(run, None, None, None)
+def followed(run: Run) -> FollowedRun:
+    return FollowedRun(run, None, None, None)
 
 
 def write_as(process: str, library: Library) -> None:
@@ -123,7 +124,7 @@ def test_a_run_that_was_removed_is_written_anew(library: Library, tmp_path: Path
 
 def test_requests_are_heard_in_the_library_that_took_the_place_of_another(tmp_path: Path) -> None:
     heard: list[Request] = []
-    writing = _Followed(made(), None, heard.append, None)
+    writing = FollowedRun(made(), None, heard.append, None)
     place = tmp_path / "other.sqlite3"
     for words in (["pause", "resume"], ["pause"], ["stop"]):  # numbers begin anew in each library
         with closing(Library(place)) as opened, closing(Library(place)) as asking:

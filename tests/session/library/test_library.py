@@ -26,11 +26,21 @@ from gradstudio.core.events import Change
 from gradstudio.core.history import BLOCK, COLUMNS, LAYER_METRICS, OLDER, History, Layer, Row, Settings
 from gradstudio.core.unknown import known_mask
 from gradstudio.session.files.summary import summarize
-from gradstudio.session.library import checksums, interrupted_runs, packing, salvage, schema, stored_runs, writer
+from gradstudio.session.library import (
+    checksums,
+    followed_run,
+    interrupted_runs,
+    packing,
+    salvage,
+    schema,
+    stored_runs,
+    writer,
+)
+from gradstudio.session.library.followed_run import PIECE
 from gradstudio.session.library.library_faults import LibraryError
 from gradstudio.session.library.requests import Request
 from gradstudio.session.library.store import Library
-from gradstudio.session.library.writer import PIECE, LibraryWriter
+from gradstudio.session.library.writer import LibraryWriter
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_writer import RunWriter
 from gradstudio.session.running import foreground
@@ -173,7 +183,7 @@ def test_a_run_that_grows_is_read_from_where_it_was_known(path, known_rows, monk
         library.execute("DELETE FROM rows")
         library.execute("DELETE FROM checksums WHERE part = 'rows'")
         for start, stop in zip(pieces, [*pieces[1:], 2 * BLOCK + 7], strict=True):
-            content = (start, stop - start, *writer._packed(run.history, start, stop))
+            content = (start, stop - start, *followed_run.packed(run.history, start, stop))
             library.execute("INSERT INTO rows VALUES (?, ?, ?, ?, ?)", (run.id, *content))
             checksums.put(library, run.id, checksums.ROWS, start, checksums.of_values(content))
     unpacked: list[object] = []
@@ -442,9 +452,9 @@ def test_setting_aside_that_fails_is_tried_again(path, monkeypatch):
             raise sqlite3.DatabaseError("database disk image is malformed")
         return put(*given)
 
-    put = writer._change
+    put = followed_run.change_run
     monkeypatch.setattr(salvage, "set_aside", failing)
-    monkeypatch.setattr(writer, "_change", damaged)
+    monkeypatch.setattr(followed_run, "change_run", damaged)
     RunWriter(run).rename("something new")
     until(lambda: len(tries) == 1)
     RunWriter(run).set_status("finished")
@@ -454,7 +464,7 @@ def test_setting_aside_that_fails_is_tried_again(path, monkeypatch):
 
 def test_a_run_that_was_over_is_in_the_library_after_a_damaged_one_too(path, monkeypatch):
     first, second, writes = made(20, id="first"), made(30, seed=1, id="second"), []
-    put = writer._put
+    put = followed_run.put_run
 
     def damaged(*given):
         writes.append(1)
@@ -462,7 +472,7 @@ def test_a_run_that_was_over_is_in_the_library_after_a_damaged_one_too(path, mon
             raise sqlite3.DatabaseError("database disk image is malformed")
         put(*given)
 
-    monkeypatch.setattr(writer, "_put", damaged)
+    monkeypatch.setattr(followed_run, "put_run", damaged)
     write(path, first, second)
     library = Library(path)
     assert same(library.load("first").history, first.history) and same(library.load("second").history, second.history)
@@ -539,14 +549,14 @@ def test_a_full_disk_is_said_and_later_made_good(path, monkeypatch):
     run = made(5, status="running")
     monkeypatch.setattr(writer, "INTERVAL", 0.01)
     full = [True]
-    real = writer._put
+    real = followed_run.put_run
 
     def put(*given):
         if full[0]:
             raise sqlite3.OperationalError("database or disk is full")
         real(*given)
 
-    monkeypatch.setattr(writer, "_put", put)
+    monkeypatch.setattr(followed_run, "put_run", put)
     writing = LibraryWriter(path)
     writing.follow(run)
     until(lambda: "disk is full" in writing.problem)

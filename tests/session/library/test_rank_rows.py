@@ -15,10 +15,11 @@ from gradstudio.core.history import BLOCK, COLUMNS, LAYER_METRICS, Layer, Row
 from gradstudio.core.rank_figures import RANK_COLUMNS
 from gradstudio.session.files import report
 from gradstudio.session.files.run_files import has_ranks, ranks_npz
-from gradstudio.session.library import writer
+from gradstudio.session.library import followed_run, packing
+from gradstudio.session.library.followed_run import PIECE
 from gradstudio.session.library.library_faults import LibraryError
 from gradstudio.session.library.store import Library
-from gradstudio.session.library.writer import PIECE, LibraryWriter
+from gradstudio.session.library.writer import LibraryWriter
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_writer import RunWriter
 
@@ -68,7 +69,7 @@ def sql(path: Path, *statements: str) -> None:
 
 def test_they_come_back_bit_for_bit_however_they_were_written(path: Path) -> None:
     run, seen = made(PIECE - 3), None
-    followed = writer._Followed(run, None, None, None)
+    followed = followed_run.FollowedRun(run, None, None, None)
     with contextlib.closing(Library(path)) as library:
         for steps in (0, 5, 1, PIECE, BLOCK, 7):
             add(run, steps)
@@ -120,7 +121,7 @@ def test_pieces_of_other_numbers_of_ranks_are_no_run(rows: int, path: Path) -> N
         connection.execute("DELETE FROM checksums")
         connection.execute("DELETE FROM rank_rows")
         for start, count, ranks in pieces:
-            figures = writer.pack(np.ones((count, ranks, len(RANK_COLUMNS)), np.float32))
+            figures = packing.pack(np.ones((count, ranks, len(RANK_COLUMNS)), np.float32))
             connection.execute("INSERT INTO rank_rows VALUES ('ranks', ?, ?, ?, ?)", (start, count, ranks, figures))
     with pytest.raises(LibraryError, match="a piece of 2 ranks behind one of 3"):
         read(path)
@@ -128,7 +129,7 @@ def test_pieces_of_other_numbers_of_ranks_are_no_run(rows: int, path: Path) -> N
 
 def test_pieces_beyond_the_rows_are_not_unpacked(path: Path) -> None:
     written(path, made(BLOCK))
-    figures = writer.pack(np.ones((BLOCK, RANKS, len(RANK_COLUMNS)), np.float32))
+    figures = packing.pack(np.ones((BLOCK, RANKS, len(RANK_COLUMNS)), np.float32))
     with contextlib.closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("DELETE FROM checksums")
         for number in range(1, 4):

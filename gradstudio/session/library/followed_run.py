@@ -1,0 +1,211 @@
+"""What is new of one run, written into the library in one transaction."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gradstudio.core.history import BLOCK, LAYER_METRICS, History
+from gradstudio.core.text import first_line
+from gradstudio.session.library import checksums, interrupted_runs, stored_snapshots
+from gradstudio.session.library.packing import pack
+from gradstudio.session.library.requests import Hearing, Request
+from gradstudio.session.library.run_values import GROWING, WHOLE, changing, dumps, fixed
+from gradstudio.session.library.store import Library
+from gradstudio.session.record.run import Run
+from gradstudio.session.record.snapshots import Snapshots
+
+LONGEST_REASON = 150  # characters of a fault in a notice
+PIECE = 128  # rows; a shorter piece is written again together with the next rows, as many short ones take more room
+
+
+class _Written(NamedTuple):
+    """What is known to be in the library of a run."""
+
+    history: History | None = None
+    rows: int = 0
+    piece: int = 0  # first row of the piece that is written again with the next rows
+    columns: Mapping[str, Any] = {}
+    lists: Mapping[str, tuple[int, int]] = dict.fromkeys(GROWING, (0, 0))  # length and checksum of each growing list
+    whole: Mapping[str, list[str]] = {}
+
+
+class _Grown(NamedTuple):
+    """The entries of a growing list that are to be written, from number `start` on; length and checksum of all."""
+
+    start: int
+    entries: list[str]
+    length: int
+    checksum: int
+
+
+class FollowedRun:
+    """A run that is written as it trains, and how much of it is written."""
+
+    def __init__(
+        self,
+        run: Run,
+        snapshots: Snapshots | None,
+        hear: Callable[[Request], object] | None,
+        gather: Callable[[], object] | None,
+    ) -> None:
+        self.run, self._snapshots = run, snapshots
+        self._hear, self._gather = hear, gather
+        self._fixed = fixed(run) | {"process": interrupted_runs.this()}
+        self._id = self._fixed["id"]
+        self._written = _Written()
+        self._hearing = Hearing(self._id)
+        self.notice = ""  # why its snapshots are not kept
+
+    def gather(self) -> None:
+        """Let rows that wait be added to the run."""
+        if self._gather is not None:
+            self._gather()
+
+    def listen(self, library: Library) -> None:
+        """Pass on what other programs have asked of the run since it was put into the library."""
+        if self._hear is not None and self._written.columns:
+            for request in self._hearing.news(library):
+                self._hear(request)
+
+    def forget(self) -> None:
+        """Take it that nothing of the run is written, and nothing asked of it."""
+        self._written, self._hearing = _Written(), Hearing(self._id)
+
+    def write(self, library: Library, over: bool) -> bool:
+        """Write everything that is new, in one transaction. Return whether there was anything."""
+        run, history = self.run, self.run.history
+        rows, before = len(history), self._written
+        if (not rows and (run.refused or run.status in ("ready", "starting"))) or (run.parent and not run.own):
+            return False  # it may never begin
+        grown = {
+            kind: _grown(list(entries(run)), encode, *before.lists[kind]) for kind, (entries, encode) in GROWING.items()
+        }
+        now = before._replace(
+            rows=rows,
+            columns=changing(run, history, rows),
+            lists={kind: (each.length, each.checksum) for kind, each in grown.items()},
+            whole={kind: [dumps(entry) for entry in entries(run)] for kind, entries in WHOLE.items()},
+        )
+        if now == before:
+            return False
+        states = self._states() if over else None
+        with library.transaction() as connection:
+            self._write_columns(connection, now.columns)
+            for kind, each in grown.items():
+                if each.length != before.lists[kind][0]:
+                    _enter(connection, self._id, kind, each.start, each.entries, each.checksum)
+            self._write_whole(connection, now.whole)
+            piece = self._write_rows(connection, history, rows)
+            if states is not None:
+                stored_snapshots.write(connection, self._id, states)
+        self._written = now._replace(history=history, piece=piece)
+        return True
+
+    def _states(self) -> list[tuple[int, bytes]] | None:
+        """Return the snapshots to write once the run is over. None where they cannot be read, as after a fault of the
+        GPU: the end of the run is written all the same."""
+        try:
+            return stored_snapshots.packed(self.run, self._snapshots) if self._snapshots else []
+        except Exception as fault:
+            why = first_line(fault, LONGEST_REASON) or type(fault).__name__
+            self.notice = f"No snapshots of “{self.run.title}” are kept, so a rewind makes its steps again: {why}"
+            return None
+
+    def _write_columns(self, connection: sqlite3.Connection, columns: Mapping[str, Any]) -> None:
+        """Write the run's line in the table `runs`."""
+        if columns == self._written.columns:
+            return
+        with checksums.sealed(connection, self._id):
+            if not self._written.columns:
+                put_run(connection, {**self._fixed, **columns})
+            else:
+                change_run(connection, self._id, self._written.columns, columns)
+
+    def _write_whole(self, connection: sqlite3.Connection, whole: Mapping[str, list[str]]) -> None:
+        """Write the lists whose entries may have changed."""
+        for kind, entries in whole.items():
+            if entries != self._written.whole.get(kind, []):
+                _enter(connection, self._id, kind, 0, entries, checksums.of_values(entries))
+
+    def _write_rows(self, connection: sqlite3.Connection, history: History, rows: int) -> int:
+        """Write the rows that are new. Return where the piece begins that is written again with the next rows."""
+        before = self._written
+        written, piece = (before.rows, before.piece) if history is before.history else (0, 0)
+        if rows > written:
+            connection.execute("DELETE FROM rows WHERE run = ? AND start >= ?", (self._id, piece))
+            connection.execute("DELETE FROM rank_rows WHERE run = ? AND start >= ?", (self._id, piece))
+            connection.execute(
+                "DELETE FROM checksums WHERE run = ? AND part IN (?, ?) AND number >= ?",
+                (self._id, checksums.ROWS, checksums.RANKS, piece),
+            )
+            for start in range(piece, rows, BLOCK):
+                piece, stop = start, min(start + BLOCK, rows)
+                content = (start, stop - start, *packed(history, start, stop))
+                connection.execute("INSERT INTO rows VALUES (?, ?, ?, ?, ?)", (self._id, *content))
+                checksums.put(connection, self._id, checksums.ROWS, start, checksums.of_values(content))
+                self._write_rank_rows(connection, history, start, stop)
+        return piece if rows - piece < PIECE else rows
+
+    def _write_rank_rows(self, connection: sqlite3.Connection, history: History, start: int, stop: int) -> None:
+        """Write what each rank measured in rows start to stop, where there are ranks."""
+        figures = history.ranks.rows(start, stop)
+        if len(figures):
+            content = (start, len(figures), figures.shape[1], pack(figures))
+            connection.execute("INSERT INTO rank_rows VALUES (?, ?, ?, ?, ?)", (self._id, *content))
+            checksums.put(connection, self._id, checksums.RANKS, start, checksums.of_values(content))
+
+
+def _grown(entries: list[Any], encode: Callable[[Any], list[Any]], length: int, checksum: int) -> _Grown:
+    """Return what is new of a list that had this length and checksum; of one that has become shorter, everything."""
+    start, checksum = (length, checksum) if len(entries) >= length else (0, 0)
+    new = [dumps(encode(entry)) for entry in entries[start:]]
+    return _Grown(start, new, len(entries), checksums.of_values(new, checksum))
+
+
+def packed(history: History, start: int, stop: int) -> tuple[bytes, bytes]:
+    """Return the columns and the layers of rows start to stop, as bytes."""
+    layers = np.stack([history.layer_metric(name, start, stop) for name in LAYER_METRICS], 1)
+    return pack(history.table(start, stop)), pack(layers)
+
+
+def _enter(connection: sqlite3.Connection, run: str, kind: str, start: int, entries: list[str], checksum: int) -> None:
+    """Write entries of a list from a number on in place of those that are there, and the checksum of the whole
+    list."""
+    connection.execute("DELETE FROM entries WHERE run = ? AND kind = ? AND number >= ?", (run, kind, start))
+    lines = [(run, kind, number, entry) for number, entry in enumerate(entries, start)]
+    connection.executemany("INSERT INTO entries VALUES (?, ?, ?, ?)", lines)
+    checksums.put(connection, run, kind, 0, checksum)
+
+
+def put_run(connection: sqlite3.Connection, columns: Mapping[str, Any]) -> None:
+    """Write the whole line of a run, and remove what was asked of it at another time. A deleted run that goes on is in
+    the list again."""
+    names = list(columns)
+    updates = ", ".join([*(f"{name} = excluded.{name}" for name in names if name != "id"), "deleted = NULL"])
+    connection.execute(
+        f"INSERT INTO runs ({', '.join(names)}) VALUES ({', '.join('?' * len(names))}) ON CONFLICT (id) DO UPDATE "
+        f"SET {updates}",
+        [columns[name] for name in names],
+    )
+    connection.execute("DELETE FROM requests WHERE run = ?", (columns["id"],))
+
+
+def change_run(connection: sqlite3.Connection, run: str, before: Mapping[str, Any], columns: Mapping[str, Any]) -> None:
+    """Write the columns that have changed. A title that somebody has given the run meanwhile stays. A run that was
+    taken for interrupted, was deleted and has made another step is in the list again. sqlite3.IntegrityError where the
+    run is not in the library any more."""
+    new = {name: value for name, value in columns.items() if value != before[name]}
+    if title := new.pop("title", None):
+        connection.execute("UPDATE runs SET title = ? WHERE id = ? AND title = ?", (title, run, before["title"]))
+    if "steps" in new:
+        new["deleted"] = None
+    if new:
+        changed = connection.execute(
+            f"UPDATE runs SET {', '.join(f'{name} = ?' for name in new)} WHERE id = ?", [*new.values(), run]
+        )
+        if not changed.rowcount:
+            raise sqlite3.IntegrityError(f"the run {run} is not in the library")
