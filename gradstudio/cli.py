@@ -16,6 +16,7 @@ from gradstudio.commands import (
     branch,
     check_presets,
     course,
+    crash,
     desktop,
     diagnose,
     exam,
@@ -68,6 +69,8 @@ app.add_typer(runs.app, name="runs")
 app.add_typer(course.app, name="course")
 app.add_typer(exam.app, name="exam")
 app.command("grade")(grade.grade)
+app.add_typer(crash.app, name="crash")
+app.command("record", help="Ask a watched run for a crash file now.")(crash.record)
 app.add_typer(desktop.app, name="desktop")
 
 

@@ -1,5 +1,5 @@
-"""Who may import what: gui -> session -> engine -> program -> core, Qt only in gui/, torch only in engine/, in watching/,
-which stands beside commands/, and in the reference of program/, which is read as text and never imported.
+"""Who may import what: gui -> session -> engine -> program -> core, Qt only in gui/, torch only in engine/, in crash/ and
+watching/, which stands beside commands/, and in the reference of program/, which is read as text and never imported.
 
 Within a layer, rooms import one way too, and no two modules import each other, not even inside functions or for
 types. What the docstring of a folder says that it may use is true."""
@@ -29,12 +29,14 @@ MAY_IMPORT = {
     "engine": {"engine", "program", "core"},
     "session": {"session", "engine", "program", "core"},
     "gui": {"gui", "session", "core"},
-    "watching": {"watching", "session", "engine", "core"},
-    "commands": {"commands", "session", "program", "core"},
+    "crash": {"crash", "session", "engine", "core"},
+    "watching": {"watching", "crash", "session", "engine", "core"},
+    "commands": {"commands", "crash", "session", "program", "core"},
     TOP: {TOP, "commands", "watching", "gui", "session", "core"},
 }
 ONLY_IN_FUNCTIONS = {
     ("session", "engine"),
+    ("commands", "crash"),
     (TOP, "gui"),
     (TOP, "watching"),
 }  # so that the start is fast; for annotations, TYPE_CHECKING will do
@@ -77,6 +79,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("script",),
         ("measuring",),
         ("births",),
+        ("recorder",),
         ("steps",),
         ("ranks",),
         ("recording",),
@@ -109,7 +112,7 @@ HOMES_OF = {
     "PySide6": ("gui",),
     "shiboken6": ("gui",),
     "pyqtgraph": ("gui",),
-    "torch": ("engine", "watching", "program"),
+    "torch": ("engine", "crash", "watching", "program"),
 }
 CORE_USES = {"gradstudio", "numpy", "numba", "pydantic", "tomli_w", "platformdirs", *sys.stdlib_module_names}
 

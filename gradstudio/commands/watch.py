@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -21,6 +22,7 @@ STARTUP = Path(__file__).parents[1] / "watching" / "startup"
 LAUNCHERS = ("torch.distributed.run", "torch.distributed.launch")  # they start the processes that train
 BARS = ("diverged", "critical", "warning")  # of files/gate.py
 POLICIES = ("explain", "raise", "skip", "ignore")
+RECORD = 8  # as in watching/steps/watch_options.py, which imports torch
 HELP = """Run a training script unchanged and watch it: gradstudio watch [options] SCRIPT [ARGS ...].
 
 Every optimizer that it makes is a run in the library. Options come before the script; what follows is its own."""
@@ -56,6 +58,13 @@ def watch(
         str, typer.Option(metavar="diverged|critical|warning", help="End the script there, with that exit code.")
     ] = "",
     junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the runs as test cases.")] = None,
+    record: Annotated[
+        int,
+        typer.Option(metavar="K", min=0, max=1000, help="Steps back to which a crash file goes; 0: none is written."),
+    ] = RECORD,
+    record_budget: Annotated[
+        str, typer.Option("--record-budget", metavar="SIZE", help="What may be kept for it, such as 2GB.")
+    ] = "",
     as_json: Annotated[
         bool, typer.Option("--json", help="Write one JSON object for each run at the end, into the file --out.")
     ] = False,
@@ -80,11 +89,20 @@ def watch(
     order = {
         "target": module or os.path.abspath(arguments[0]), "arguments": arguments if module else arguments[1:],
         "as_module": bool(module), "name": name, "library": os.path.abspath(library_file(library)),
-        "on_nonfinite": on_nonfinite, "every": every, "updates": updates, "quiet": quiet,
-        "out": os.path.abspath(out) if out else "", "fail_on": fail_on, "stop_on": stop_on,
+        "on_nonfinite": on_nonfinite, "every": every, "updates": updates, "quiet": quiet, "record": record,
+        "record_budget": _bytes_of(record_budget), "out": os.path.abspath(out) if out else "",
+        "fail_on": fail_on, "stop_on": stop_on,
         "junit": os.path.abspath(junit) if junit else "",
     }  # fmt: skip
     _become([sys.executable, *(["-m", module] if module else []), *arguments], json.dumps(order), own)
+
+
+def _bytes_of(size: str) -> int | None:
+    """Return how many bytes a size is, such as '2GB'; None for ""."""
+    found = re.fullmatch(r"(\d{1,6}(?:\.\d+)?) ?([KMGT]?)B?", size.strip(), re.IGNORECASE)
+    if found is None and size:
+        raise WrongRequest(f"--record-budget {size[:40]} is not allowed; allowed: a size such as 500MB or 2GB")
+    return int(float(found[1]) * 1000 ** " KMGT".index(found[2].upper() or " ")) if found else None
 
 
 def _through_torchrun(arguments: list[str]) -> str:

@@ -44,6 +44,8 @@ class Order:
     fail_on: str
     stop_on: str
     junit: str
+    record: int
+    record_budget: int | None
 
     @classmethod
     def read(cls, text: str) -> Order:
@@ -58,7 +60,10 @@ def begin(text: str) -> Callable[[], None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the script may have made errors of them
         script = Script(_path(order), order.arguments, order.name)
-        options = Options(order.on_nonfinite, order.every, order.updates, order.stop_on)
+        options = Options(
+            order.on_nonfinite, order.every, order.updates, order.stop_on, record=order.record,
+            record_budget=order.record_budget,
+        )  # fmt: skip
         watcher = begin_watching(Path(order.library), script, True, options)
     tracebacks.keep_clean()
     return partial(_end, watcher, order)

@@ -120,6 +120,7 @@ class Observers:
         self._claim_reached(roots)
         for observer in self._of_this_thread():
             observer.before_backward(roots)
+            observer.recorder.before_backward(roots)
 
     def after_backward(self, roots: Roots) -> None:
         self._in_pass = False
@@ -128,6 +129,7 @@ class Observers:
         self._passes += 1
         self._unclaimed = True not in trained
         for observer, trains in zip(present, trained, strict=True):
+            observer.recorder.after_backward(trains=trains)
             if trains:
                 observer.latest = self._passes
                 if not observer.claimed:
@@ -216,6 +218,8 @@ class Observers:
         self._tried.append(weakref.ref(observer))
 
     def before_step(self, optimizer: Optimizer, arguments: Any, named: Any) -> Any:
+        for each in self.all:
+            each.recorder.take_off()
         if (observer := self._observer_of(optimizer)) is None:
             if (observer := self._adopted(optimizer)) is None:
                 return None

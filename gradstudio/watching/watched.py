@@ -18,7 +18,7 @@ from gradstudio.watching.notebook import end_runs_with_their_cells
 from gradstudio.watching.recording.messenger import check
 from gradstudio.watching.recording.run_facts import Script, running_script
 from gradstudio.watching.recording.watched_run import WatchedRun
-from gradstudio.watching.steps.watch_options import OnNonfinite, Options
+from gradstudio.watching.steps.watch_options import RECORD, OnNonfinite, OnSpike, Options
 from gradstudio.watching.watcher import Watcher
 
 if TYPE_CHECKING:
@@ -112,6 +112,9 @@ def watch(
     resume: str | None = None,
     to: Any = None,
     on_finding: Any = None,
+    record: int = RECORD,
+    record_budget: int | None = None,
+    on_spike: OnSpike = None,
 ) -> Watched:
     """Watch the training of a model from here on; write it into the run library as it goes. Without `optimizer`, every
     optimizer that trains the model is watched, and updates by hand. Loss scalers are heard by themselves: `scaler` is
@@ -119,13 +122,18 @@ def watch(
     raise FloatingPointError before the update, skip the update, or ignore it. One of `every` steps becomes a row.
     Without `updates` their size is not measured, and no copy of the weights is kept for that. `resume`: the run that
     goes on. Findings are told `to` "wandb", "tensorboard" or "mlflow", where the script uses it, and to `on_finding`: a
-    function, a command that gets JSON on its standard input, or a URL of Apprise. A stall is told there too."""
+    function, a command that gets JSON on its standard input, or a URL of Apprise. A stall is told there too. A crash
+    file goes `record` steps back, 0: none is written; `record_budget`: bytes that may be kept for it. `on_spike`:
+    "skip" leaves out an update whose gradient norm is far above its median, "rewind" puts older weights back too."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"gradstudio.watch wants a torch.nn.Module first, not {type(model).__name__}")
     if optimizer is not None and not isinstance(optimizer, Optimizer):
         raise TypeError(f"optimizer must be a torch.optim.Optimizer, not {type(optimizer).__name__}")
     check(on_finding, to)
-    options = Options(on_nonfinite, every, updates, on_finding=on_finding, to=to, resume=resume)
+    options = Options(
+        on_nonfinite, every, updates, on_finding=on_finding, to=to, resume=resume, record=record,
+        record_budget=record_budget, on_spike=on_spike,
+    )  # fmt: skip
     try:
         watcher = the_watcher(Path(library) if library is not None else None)
         end_runs_with_their_cells(lambda: _watcher)

@@ -32,6 +32,7 @@ from gradstudio.watching.measuring.parameters import prepare
 from gradstudio.watching.observers import Observers
 from gradstudio.watching.ranks.joined_run import Sender
 from gradstudio.watching.ranks.party import Party
+from gradstudio.watching.recorder.crash_writer import CrashWriter
 from gradstudio.watching.recording.birth_lines import (
     NO_UPDATE,
     act,
@@ -44,6 +45,7 @@ from gradstudio.watching.recording.birth_lines import (
 from gradstudio.watching.recording.closing_lines import tell
 from gradstudio.watching.recording.run_facts import Script
 from gradstudio.watching.recording.watched_run import Outcome, WatchedRun
+from gradstudio.watching.script.model_layers import names_of
 from gradstudio.watching.steps.heard_steps import Observer
 from gradstudio.watching.steps.measured_step import MeasuredStep
 from gradstudio.watching.steps.watch_options import Options
@@ -51,6 +53,7 @@ from gradstudio.watching.steps.watch_options import Options
 TOLD = ("accuracy", "test_accuracy", "val_loss", "reward", "kl")  # quantities that rules know by these names
 INTERVAL = 0.8  # seconds between two writings, so that at most a second is lost
 LONGEST_NAME = 60  # characters of a run's title before a line
+ASKED = "asked for"  # why a crash file is written that another program wants
 FRUITLESS = 8  # searches for trained weights that came to nothing, after which no more are made
 PATIENCE_FOR_RANKS = 2.0  # seconds that a step which is to raise may wait for what other ranks know of it
 PATIENCE = 20.0  # seconds that the end of the script may wait for another program that holds the library
@@ -162,6 +165,9 @@ class Watcher:
         if (found := self._running.get(observer)) is not None and found.remote.has_asked:
             observer.deliver()
             found.remote.after_step(optimizer)
+            if found.remote.record_is_due:
+                found.remote.record_is_due = False
+                self.record(found)
 
     def take(self, observer: Observer, made: MeasuredStep) -> bool:
         """Record a step, and tell what is to be told of it. Return whether the run has diverged."""
@@ -171,7 +177,34 @@ class Watcher:
             self._tell(found, outcome)
         except FloatingPointError as fault:
             raise Stop(fault) from None
+        if not found.crash_kinds and (title := found.new_critical) and self._crash(found, title, "critical"):
+            say(self._named(found, f"critical: {title}"))
+            say(found.crash_line)
         return outcome.has_diverged
+
+    def _crash(self, found: WatchedRun, reason: str, kind: str) -> bool:
+        """Write a crash file of a run: one of each kind, and any that is `ASKED` for. Return whether it was written."""
+        observer, recorder = found.observer, found.observer.recorder
+        if kind in found.crash_kinds or not recorder.states or observer.options.on_nonfinite == "ignore":
+            return False
+        models = observer.called or observer.models
+        names = [""] if len(models) == 1 else names_of(models)
+        writer = CrashWriter(recorder, dict(zip(models, names, strict=True)))
+        path = self.library.parent / "crashes" / f"{found.id}-{recorder.states[0].steps[-1].number}.crash"
+        try:
+            written = writer.write(path, reason, found.recorded_id, self._script.path)
+        except Exception as fault:  # of somebody's objects, or of the disk
+            say(f"no crash file was written: {' '.join(str(fault).split())[:200] or type(fault).__name__}")
+            return False
+        found.crash, found.crash_unknown = path, written.unknown
+        found.crash_kinds |= {kind} - {ASKED}
+        return True
+
+    def record(self, found: WatchedRun) -> None:
+        """Write a crash file because another program has asked for it."""
+        if self._crash(found, ASKED, ASKED):
+            found.note(f"a crash file was written: {found.crash.name if found.crash else ''}")
+            say(found.crash_line)
 
     def stop_before(self, observer: Observer, made: MeasuredStep) -> None:
         """Raise in the script, before the update, what this step tells: the gradient or the loss is not finite."""
@@ -179,7 +212,8 @@ class Watcher:
         self._record(found, made)
         if found.joined is not None:
             found.joined.settle(PATIENCE_FOR_RANKS)
-        raise Stop(FloatingPointError("\n".join([*self._lines(found, made), NO_UPDATE])))
+        lines = [*self._lines(found, made), NO_UPDATE]
+        raise Stop(FloatingPointError("\n".join([*lines, *self._crash_lines(found, lines[0])])))
 
     def stop_short(self, observer: Observer, made: MeasuredStep, *, is_row: bool) -> None:
         """Hear that the script ended after a pass that is not finite. It cannot be stopped any more."""
@@ -194,7 +228,8 @@ class Watcher:
             and before in (None, found.row_of(made.step))
             and observer.options.on_nonfinite != "ignore"
         ):
-            act(self._lines(found, made), "explain", say)
+            lines = self._lines(found, made)
+            act([*lines, *self._crash_lines(found, lines[0])], "explain", say)
 
     def pass_over(self, observer: Observer, skipped: PassedOver) -> None:
         """Hear that the script has passed over a batch that was not finite. The first one is told in full."""
@@ -258,7 +293,12 @@ class Watcher:
             say(self._named(found, outcome.said))
         if (made := outcome.broken) is not None:
             lines = self._lines(found, made)
-            act([*lines, NO_UPDATE] if made.left_out and not outcome.has_diverged else lines, policy, say)
+            lines += [NO_UPDATE] if made.left_out and not outcome.has_diverged else []
+            act([*lines, *self._crash_lines(found, lines[0])], policy, say)
+
+    def _crash_lines(self, found: WatchedRun, reason: str) -> list[str]:
+        """Write a crash file, and return the line that says where it is."""
+        return [found.crash_line] if self._crash(found, reason, "not finite") else []
 
     def _tell_of_several(self, found: WatchedRun, outcome: Outcome) -> None:
         """Say what came of a step of all ranks."""
@@ -337,7 +377,11 @@ class Watcher:
                 found.joined.close()
             outcome = found.end(status, message)
             if outcome.broken is not None and observer.options.on_nonfinite != "ignore":
-                act(self._lines(found, outcome.broken), "explain", say)
+                lines = self._lines(found, outcome.broken)
+                act([*lines, *self._crash_lines(found, lines[0])], "explain", say)
+            elif status == "failed" and observer.recorder.raised() and self._crash(found, message, "raised"):
+                say(found.crash_line)
+            observer.recorder.close()
         self.observers.all = [other for other in self.observers.all if other is not observer]
 
 

@@ -6,6 +6,7 @@ from gradstudio.engine.torch_internals import (
     autograd_nodes,
     compiled_frames,
     device_kernels,
+    function_modes,
     function_transforms,
     heard_clipping,
     memory_and_work,
@@ -27,6 +28,7 @@ _FILES = (
     heard_clipping,
     compiled_frames,
     device_kernels,
+    function_modes,
     function_transforms,
     process_groups,
 )
@@ -38,6 +40,7 @@ PARTS_OF_A_WATCH = (
     autograd_nodes.HOOK_DICT,
     heard_clipping.ANY_AUTOCAST,
     plain_floats.FLOAT_TYPE,
+    function_modes.STACK,
     function_transforms.STACK,
     seen_operations.SEEING,
     seen_operations.SCHEMA,

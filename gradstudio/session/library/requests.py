@@ -1,4 +1,5 @@
-"""What one program asks of a run that another one trains: to pause, to go on, to stop, to learn faster or slower.
+"""What one program asks of a run that another one trains: to pause, to go on, to stop, to learn faster or slower, to
+write a crash file.
 
 The requests stand in the library, beside the run. Whoever writes the run looks for them each time that it writes."""
 
@@ -8,7 +9,7 @@ from typing import Literal, NamedTuple, get_args
 
 from gradstudio.session.library.store import Library
 
-Word = Literal["pause", "resume", "stop", "rate"]
+Word = Literal["pause", "resume", "stop", "rate", "record"]
 LARGEST = 1000.0  # factor on the learning rate
 
 

@@ -3,6 +3,7 @@ no worker has. A reader never needs it."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -334,7 +335,9 @@ class RunWriter:
             self._values["not_compared"] = ""
             text = f"accumulated gradient and large batch differ by {number(row.joined_difference, 2)} (relative norm)"
             self.note("compared", text, step)
-        if row.skipped == 1:
+        if row.skipped == 1 and row.scale == 1 and math.isfinite(row.loss) and not row.nonfinite:
+            self.note("step_skipped", "update left out", step)  # by a person's wish; the notice says why
+        elif row.skipped == 1:
             overflow = f"overflow at scale {row.scale:g}" if row.scale != 1 else "the gradient is not finite"
             why = f"loss is {number(row.loss)}" if loss_broke(row.loss) else overflow
             self.note("step_skipped", f"{why}: update skipped", step)

@@ -38,15 +38,15 @@ class Replayed(NamedTuple):
 
 def replay(model: nn.Module, kept: KeptPass) -> Replayed:
     """Make a pass again. ProvenanceUnknown where it cannot be told to be the same pass."""
-    if _needs_other_ranks(model):
+    if needs_other_ranks(model):
         raise ProvenanceUnknown("a pass of the model takes all ranks, so one of them cannot make it again")
     if kept.inputs_changed:
         raise ProvenanceUnknown("an input of the model was changed in place after the forward pass")
     if kept.training != model.training:
         raise ProvenanceUnknown("the model was set to another mode after the forward pass")
-    inputs, named_inputs, leaves = _without_graph(kept)
+    inputs, named_inputs, leaves = without_graph(kept)
     watcher = Watcher(model, _names(model, kept), where=_place)
-    with _nothing_left(model), _as_it_was(kept), watcher.track_modules(), watcher:
+    with nothing_left(model), as_it_was(kept), watcher.track_modules(), watcher:
         given = [tensor for tensor in tensors_of(model(*inputs, **named_inputs)) if tensor.requires_grad]
         _check_same(kept, given)
         watcher.phase = "backward"
@@ -62,7 +62,7 @@ def replay(model: nn.Module, kept: KeptPass) -> Replayed:
 _OF_SEVERAL_RANKS = {"FSDP", "FSDPModule", "FullyShardedDataParallel", "SyncBatchNorm"}
 
 
-def _needs_other_ranks(model: nn.Module) -> bool:
+def needs_other_ranks(model: nn.Module) -> bool:
     """Return whether a forward pass makes calls that every rank has to make, or may."""
     if not (distributed.is_available() and distributed.is_initialized()):
         return False
@@ -82,7 +82,7 @@ def _names(model: nn.Module, kept: KeptPass) -> dict[int, str]:
     return named | {storage_of(tensor): f"weight {name}" for name, tensor in model.named_parameters()}
 
 
-def _without_graph(kept: KeptPass) -> tuple[Any, Any, list[Tensor]]:
+def without_graph(kept: KeptPass) -> tuple[Any, Any, list[Tensor]]:
     """Return the inputs without what was computed before them, and those of them that take a gradient."""
     leaves: list[Tensor] = []
     if not any(tensor.requires_grad for tensor, _ in kept.taken):
@@ -171,7 +171,7 @@ def _inner(given: list[Tensor], places: list[int]) -> set[int]:
 
 
 @contextmanager
-def _as_it_was(kept: KeptPass) -> Iterator[None]:
+def as_it_was(kept: Any) -> Iterator[None]:
     """Set random numbers, what the model counts, autocast and autograd to what they were at the pass; torch notes the
     line of each node."""
     kept.state.put_back()
@@ -187,7 +187,7 @@ def _as_it_was(kept: KeptPass) -> Iterator[None]:
 
 
 @contextmanager
-def _nothing_left(model: nn.Module) -> Iterator[None]:
+def nothing_left(model: nn.Module) -> Iterator[None]:
     """Put back attributes and buffers of the modules that are changed in here, and random numbers; show nothing that is
     printed. What else hooks and functions of the script write down stays."""
     modules = list(model.modules())

@@ -55,6 +55,7 @@ class Births:
         """Each model is a module, or several of which one is called: the first that is seen to be, with what it calls
         in turn. `guard` wraps a function that torch calls."""
         self.unknown = ""
+        self.recorder: Any = None  # is told of each pass that is not within another
         self.mark = f"gradstudio {id(self)}"  # of a node of autograd's graph that gives an output of a model
         self._begun: list[KeptPass] = []  # of forward passes within forward passes
         self._back: dict[KeptPass, None] = {}  # in the order in which gradients came back
@@ -381,6 +382,8 @@ class Births:
             if not self._begun and not self._is_given(kept, self._latest[0]):
                 self._look_back()
             self._latest = None
+        if self.recorder is not None and not self._begun:
+            self.recorder.before_pass(kept)
         self._begun.append(kept)
 
     def _end(self, of: HookedModule, module: nn.Module, inputs: Any, outputs: Any) -> None:
@@ -407,6 +410,8 @@ class Births:
                 self._hear_gradient(tensor, keep)
                 node.metadata[self.mark] = kept
         self._latest = kept, module
+        if self.recorder is not None and not self._begun:
+            self.recorder.after_pass(kept, given)  # last, as it hears each call from here on
 
     def _choose(self, called: HookedModule) -> None:
         """Hear the passes of this module alone, of those of which one is called as the whole."""

@@ -104,6 +104,11 @@ def leave_uncompiled_from_now_on() -> None:
     _load()
 
 
+def may_be_compiled() -> bool:
+    """Return whether the script may have compiled something."""
+    return _compiles or not (len(_backends) == 1 and _NONE in _backends)
+
+
 def _load() -> None:
     global _compiler
     if _compiler is None:

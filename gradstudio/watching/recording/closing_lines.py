@@ -59,7 +59,11 @@ def _tell_of(found: WatchedRun) -> None:
         say(f"  {plural(found.spared, 'batch', 'batches')} not finite, skipped by the loss scaler without an update")
     if found.left_out:
         say(f"  {plural(found.left_out, 'update', 'updates')} left out, as the gradient was not finite")
+    if found.spikes:
+        say(f"  {plural(found.spikes, 'update', 'updates')} left out, as the gradient norm was a spike")
     for finding in ranked(found.run)[:1]:
         say(f"  {finding.severity}: {finding.title}, {finding.when}. {finding.evidence}")
         if finding.remedies and OF_ANOTHER not in found.unknown:  # whose run says what heals that one
             say(f"  try: {finding.remedies[0]}")
+    if found.crash is not None and not found.crash_unknown:
+        say(f"  `gradstudio crash fixes {shlex.quote(str(found.crash))}` tries fixes from before it on")

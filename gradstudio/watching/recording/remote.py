@@ -23,6 +23,7 @@ class Remote:
         self.has_asked = False  # whether there was any request
         self.paused = self.stopped = False
         self.stop_is_due = False  # whether the next step is to be interrupted
+        self.record_is_due = False  # whether a crash file is to be written behind the next step
         self.factor = 1.0  # on the learning rate
         self.exit_code = 0  # with which the script is to end before its next step
         self._rates: list[Any] = []  # of the script itself, while a step has others
@@ -34,6 +35,8 @@ class Remote:
                 self.paused = True
             case "resume":
                 self.paused = False
+            case "record":
+                self.record_is_due = True
             case "rate":
                 self.factor = request.factor
             case "stop":

@@ -8,6 +8,7 @@ import threading
 import time
 from collections import Counter, deque
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -80,6 +81,7 @@ class WatchedRun:
         self.remote = Remote()
         self.passed_over = 0  # batches that were not finite and that the script went on without
         self.left_out = 0  # updates that the watch kept from the weights, as it was asked to
+        self.spikes = 0  # updates that were left out for their gradient norm
         self.harmless = 0  # steps whose loss alone was not finite
         self.spared = 0  # steps whose loss was not finite, and from which a loss scaler kept the weights
         self.offset = self._first = 0  # the script's own number of the first step, and the observer's
@@ -92,6 +94,10 @@ class WatchedRun:
         self._waiting: list[PassedOver] = []  # those before the first row
         self.early_findings: dict[str, Finding] = {}  # by rule, those before the first row
         self.has_begun = False
+        self.crash: Path | None = None  # the crash file that was written of it
+        self.crash_unknown = ""  # why that cannot be made again, a clause
+        self.crash_kinds: set[str] = set()  # of those that were written
+        self._criticals = 0  # findings of that kind
         self._steps = 0
         self._steps_before_stop = 0  # until another program asked to stop
         self._at_once = False  # whether the next row is recorded without the ones behind it
@@ -114,6 +120,20 @@ class WatchedRun:
         """The run with every row so far; None before the first."""
         self.gather()
         return self._run
+
+    @property
+    def crash_line(self) -> str:
+        """Where its crash file is, in a line."""
+        what = "fixes` tries fixes on it" if not self.crash_unknown else "show` says what is in it"
+        return f"  file     {self.crash}; `gradstudio crash {what}"
+
+    @property
+    def new_critical(self) -> str:
+        """The title of a critical finding that the rules have made since this was asked last; "" without one."""
+        findings = () if self._run is None else self._run.findings.values()
+        titles = [each.title for each in findings if each.severity == "critical"]
+        is_new, self._criticals = len(titles) > self._criticals, len(titles)
+        return titles[-1] if is_new else ""
 
     @property
     def has_diverged(self) -> bool:
@@ -205,6 +225,9 @@ class WatchedRun:
         late = None if broke or self._suspect is None else self._diverge_in_weights(self._suspect)
         self._suspect = None
         self.left_out += made.left_out
+        if made.spike:
+            self.spikes += 1
+            self.note(made.spike)
         if broke and not self.has_diverged and _may_be_harmless(made):
             return self._hold(made)
         said = self._let_pass() if self._held else ""

@@ -27,6 +27,7 @@ from gradstudio.watching.hearing.rank_place import here
 from gradstudio.watching.measuring.after_step import AfterStep
 from gradstudio.watching.measuring.device_parameters import parameters_of
 from gradstudio.watching.measuring.parameters import NotMeasurable, Parameters
+from gradstudio.watching.recorder.recorder import Recorder
 from gradstudio.watching.script import model_layers
 from gradstudio.watching.script.module_layers import ModuleLayers
 from gradstudio.watching.script.source_lines import is_own
@@ -34,6 +35,7 @@ from gradstudio.watching.steps.measured_step import MeasuredStep
 from gradstudio.watching.steps.open_step import OpenStep
 from gradstudio.watching.steps.script_facts import SettingsReader, loss_later, loss_of
 from gradstudio.watching.steps.sink import Sink
+from gradstudio.watching.steps.spikes import Spikes
 from gradstudio.watching.steps.told_figures import ToldFigures
 from gradstudio.watching.steps.trained import Trained
 from gradstudio.watching.steps.training_look import TrainingLook
@@ -60,6 +62,7 @@ class HeardPasses(Trained):
         self.options = options
         super().__init__(optimizer, model, tensors, guard)
         self._sink, self.name, self.told = sink, name, ToldFigures()
+        self.recorder = self.births.recorder = Recorder(options.record, options.record_budget)
         self._guarded_ready, self._guarded_last = guard(self.make_ready), guard(self._last)
         self.thread = threading.get_ident()  # the one that trains it, and alone may look at its gradients
         self.claimed = False  # whether it has trained; until then it may come to train in another thread
@@ -87,6 +90,7 @@ class HeardPasses(Trained):
         self._roots: Roots | None = None  # of the backward pass that is at work
         self._marks: list[int] | None = None  # of the gradients before the backward pass that is at work
         self._step = OpenStep()
+        self._spikes = Spikes() if options.on_spike else None
         self._after_step: AfterStep | None = None  # of a training of several processes
         self._training = TrainingLook(self, partial(sink.find, self))
 
@@ -270,6 +274,7 @@ class HeardPasses(Trained):
             if self._step.micro_batches or self._step.clip[0] != "none":  # else nothing was heard since the step before
                 broke_weights = self._throw_away()
                 self._anew()
+                self.recorder.begin_anew()
                 self._step.birth = broke_weights
             self.parameters.let_go()
             self._step.scale = 1.0
@@ -313,6 +318,8 @@ class HeardPasses(Trained):
         """Hear that the optimizer of another observer makes a step: the gradients here may be no more than what its
         backward pass left."""
         self._step.used = by
+        if not self.recorder.states:
+            self.recorder.begin_anew()
 
     def after_backward(self, roots: Roots) -> bool:
         """Measure what a backward pass gave. Return whether it was one of these parameters."""

@@ -20,8 +20,9 @@ from gradstudio.watching.hearing.guard import say_once
 from gradstudio.watching.hearing.heard_loop import NEAR
 from gradstudio.watching.measuring.parameters import NOT_MEASURED, Change, Gradient
 from gradstudio.watching.measuring.parted_parameters import share_of
+from gradstudio.watching.recorder.kept_state import KeptStep
 from gradstudio.watching.steps.heard_passes import HeardPasses
-from gradstudio.watching.steps.joined import main_of
+from gradstudio.watching.steps.joined import main_of, members_of
 from gradstudio.watching.steps.measured_step import MeasuredStep
 from gradstudio.watching.steps.open_step import OpenStep
 from gradstudio.watching.steps.script_facts import loss_of, rate_of
@@ -81,10 +82,16 @@ class Observer(HeardPasses):
             if not heard[1]:
                 self.autocast.stepped_alone(self._device)
         if step.is_passed_by:
+            self._record_step(healthy=True)
             return
         step.clipped_norm = self.parameters.keep_weights_and_norm_later(keep=self.options.updates)
         self._step.read()
         assert step.gradient is not None
+        healthy = not step.gradient.nonfinite and not loss_broke(step.losses)
+        told = self._spikes.look(step.gradient.norm) if self._spikes is not None and healthy else ""
+        self._record_step(healthy=healthy and not told)
+        if told:
+            self._spare_from_spike(told)
         factor = getattr(optimizer, "grad_scale", None)  # a fused optimizer divides the scale out by itself
         step.factor = 1.0 if factor is None else float(factor)
         if step.gradient.nonfinite and step.were_finite:
@@ -95,6 +102,25 @@ class Observer(HeardPasses):
                 step.explain(self.births.explain(), self.births.unknown)
         if self.options.spares_weights and optimizer is not None and not self._step.is_scaled:
             self._spare_weights()
+
+    def _record_step(self, *, healthy: bool) -> None:
+        """Let the recorder keep the step, and the state before its update."""
+        step, optimizer = self._step, self._optimizer()
+        if self.recorder.is_off or optimizer is None or step.gradient is None:
+            return
+        kept = KeptStep(self._rows, [], [], step.clip, step.losses, step.gradient.norm)
+        self.recorder.before_update(kept, self.parameters.given, members_of(optimizer), healthy=healthy)
+
+    def _spare_from_spike(self, told: str) -> None:
+        """Leave out an update whose gradient norm is a spike, and go back where that was asked for."""
+        step = self._step
+        if self._after_step is not None:
+            say_once("an update is not skipped where several ranks train, as the others may make it")
+            return
+        back = self.recorder.rewind() if self.options.on_spike == "rewind" else None
+        went = f"; weights and optimizer are those before step {back:,} again" if back is not None else ""
+        step.spike = f"an update was left out: {told}{went}"
+        step.leave_out(self.parameters.tensors)
 
     def _spare_weights(self) -> None:
         """Stop the script, or leave its update out, as it was asked for, before what is not finite reaches the weights
@@ -256,8 +282,9 @@ class Observer(HeardPasses):
             step.rate, step.scale, skipped, seconds, optimizer is None, loop,
             self._settings.read(main_of(optimizer), self.clipping, self.autocast.dtype, self.parameters.tensors),
             None if step.unused is None else self._named(step.unused),
-            bool(step.left_out),
+            bool(step.left_out) and not step.spike,
             after,
+            step.spike,
             birth=step.explained,
         )  # fmt: skip
         if step.passed_over or self.births.suspects:

@@ -38,6 +38,7 @@ class MeasuredStep(NamedTuple):
     unused: tuple[str, ...] | None = None  # parameters that got no gradient; None: nobody looked
     left_out: bool = False  # whether the watch kept the update from the weights, as it was asked to
     after: Gradient | None = None  # as the optimizer's step has left it, where somebody looked
+    spike: str = ""  # what is said of a spike for which the update was left out
     spread: float = UNKNOWN  # between the losses of several ranks
     birth: Birth = NO_BIRTH  # of what is not finite in it
     blame: Finding | None = None  # of the ranks that brought it

@@ -57,6 +57,7 @@ class OpenStep:
     clipped_norm: Callable[[], float] = unknown_norm
     factor: float = 1.0  # by which a fused optimizer divides
     left_out: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # weights without their gradients, with them
+    spike: str = ""  # what is said of an update that is left out for its gradient norm
     is_put_back: bool = False  # whether they have them again
 
     @property

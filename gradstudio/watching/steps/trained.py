@@ -32,6 +32,7 @@ class Trained:
         self._tensors, self._model_is_given, self._guard = list(tensors), model is not None, guard
         self._optimizer: Callable[[], Any] = _nobody if optimizer is None else weakref.ref(optimizer, self._on_gone)
         self._models = [weakref.ref(model, self._on_gone)] if model is not None else []
+        self.recorder: Any = None
         self.births = Births(*self.models, guard=guard)
         self._trained: tuple[int, ...] | None = None  # ids of the parameters that the rows describe
         self._seen: list[Tensor] = []  # all that were held by then
@@ -90,6 +91,7 @@ class Trained:
             self.births.remove()
             self._models = [weakref.ref(either[0], self._on_gone) for either in found]
             self.births = Births(*found, guard=self._guard)
+            self.births.recorder = self.recorder
 
     def adopt(self, optimizer: Optimizer) -> None:
         """Take this optimizer for the one that trains the model."""

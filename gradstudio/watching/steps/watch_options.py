@@ -6,14 +6,19 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 OnNonfinite = Literal["explain", "raise", "skip", "ignore"]
+OnSpike = Literal["skip", "rewind"] | None
 POLICIES: tuple[str, ...] = get_args(OnNonfinite)
+MOST_RECORD = 1000
+RECORD = 8  # steps back to which a crash file goes
 
 
 @dataclass(frozen=True)
 class Options:
     """What a person asked for. `every`: steps from one row to the next; `updates`: whether the size of each update is
     measured, for which the weights are kept once more; `stop_on`: how severe a finding ends the script, or
-    "diverged"."""
+    "diverged"; `record`: steps back to which a crash file goes, 0 for none, and
+    `record_budget` the bytes that may be kept for it, None for a share of the free memory; `on_spike`: whether an
+    update whose gradient norm is a spike is left out, and the weights of some steps ago are put back too."""
 
     on_nonfinite: OnNonfinite = "explain"
     every: int = 1
@@ -22,12 +27,21 @@ class Options:
     on_finding: Any = None  # whom else a finding is told, and `to` which tracker: see recording/messenger.py
     to: Any = None
     resume: str | None = None  # the run that goes on in this one
+    record: int = RECORD
+    record_budget: int | None = None
+    on_spike: OnSpike = None
 
     def __post_init__(self) -> None:
         if self.on_nonfinite not in POLICIES:
             raise ValueError(f"on_nonfinite = {self.on_nonfinite!r} is not allowed; allowed: {', '.join(POLICIES)}")
         if type(self.every) is not int or self.every < 1:
             raise ValueError(f"every = {self.every!r} is not allowed; allowed: a whole number, 1 or more")
+        if self.on_spike not in (None, "skip", "rewind"):
+            raise ValueError(f"on_spike = {self.on_spike!r} is not allowed; allowed: skip, rewind")
+        if self.on_spike == "rewind" and not self.record:
+            raise ValueError("on_spike = 'rewind' goes back to what record keeps, and record is 0")
+        if type(self.record) is not int or not 0 <= self.record <= MOST_RECORD:
+            raise ValueError(f"record = {self.record!r} is not allowed; allowed: a whole number, 0 to {MOST_RECORD}")
 
     @property
     def spares_weights(self) -> bool:

@@ -1,0 +1,172 @@
+"""`gradstudio crash`: what is in a crash file, the step made again, made smaller, and tried with fixes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gradstudio.commands.options import HELP, Json, LibraryFile, RunName, opened
+from gradstudio.commands.terminal import WrongRequest, complain, say, say_file, say_json, table
+
+if TYPE_CHECKING:
+    from gradstudio.session.files.crash_file import CrashFile, Structure
+
+app = typer.Typer(
+    help="Look into a crash file, make its step again, make it smaller, try fixes. Code of a model is never run.",
+    context_settings=HELP, rich_markup_mode=None,
+)  # fmt: skip
+File = Annotated[Path, typer.Argument(metavar="FILE", help="A crash file that the watch has written.")]
+Trust = Annotated[bool, typer.Option("--trust", help="Make the calls though their memory cannot be told beforehand.")]
+Device = Annotated[str, typer.Option("--device", metavar="cpu|cuda", help="Where the step is made again.")]
+
+
+@app.command(help="List what a crash file holds, before it is sent to anybody.")
+def show(file: File, as_json: Json = False) -> None:
+    crash = _read(file)
+    found = crash.structure
+    if as_json:
+        say_json(found.model_dump())
+        return
+    script = f"{found.script}, SHA-256 {found.script_sha256[:16]}" if found.script else "not known"
+    weights = [crash.tensors[name] for name in found.weights.values()]
+    batch = {name for step in found.steps for each in step.passes for name in each.tensors.values()}
+    rows = [
+        ("reason", found.reason.replace("\n", " ")),
+        ("step", f"{found.step:,} of {found.run or 'a run'}"),
+        ("script", script),
+        ("code", ", ".join(f"{name} ({digest[:8]})" for name, digest in found.code.items()) or "torch's own modules"),
+        ("made with", ", ".join(f"{name} {version}" for name, version in found.versions.items())),
+        ("device", found.device),
+        ("weights", f"{len(weights)} tensors, {sum(each.size for each in weights):,} bytes"),
+        ("optimizer", ", ".join(f"{each.kind}, {len(each.state)} weights" for each in found.optimizers)),
+        ("steps", ", ".join(f"{step.number:,}" for step in found.steps) or "none can be made again"),
+        ("batches", f"{len(batch)} tensors, {sum(crash.tensors[name].size for name in batch):,} bytes"),
+        ("calls", f"{sum(map(len, found.programs)):,} in {len(found.programs)} programs, all of torch"),
+        ("born", found.born.words if found.born else f"not made again: {found.unknown}"),
+    ]  # fmt: skip
+    table(("", ""), rows)
+
+
+@app.command(help="Make the recorded steps again, and compare with what they gave. Exit code 1: something differs.")
+def replay(file: File, device: Device = "", trust: Trust = False, as_json: Json = False) -> None:
+    from gradstudio.crash import recorded_training
+
+    crash = _able(file)
+    place = _device(crash, device)
+    with _one_line(crash):
+        found = recorded_training.made_again(recorded_training.Training(_recorded(crash, trust), place))
+    same = _alike(crash.structure, found.model_dump())
+    if as_json:
+        say_json({"same": same, "born": found.model_dump(), "recorded": _born(crash.structure)})
+    else:
+        say(f"{'the same' if same else 'differs'}: {found.words}")
+        if not same and crash.structure.born is not None:
+            say(f"recorded: {crash.structure.born.words}")
+            made_with = f"torch {crash.structure.versions.get('torch', '?')} on {crash.structure.device}"
+            say(f"recorded with {made_with}; here torch {recorded_training.TORCH} on {place}")
+    raise typer.Exit(0 if same else 1)
+
+
+@app.command(help="Find the fewest calls and examples that still give it, as a plain script.")
+def shrink(
+    file: File,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Where to write it.")] = None,
+    trust: Trust = False,
+) -> None:
+    from gradstudio.core import files
+    from gradstudio.crash.shrinking import shrunk
+
+    crash = _able(file)
+    with _one_line(crash):
+        found = shrunk(_recorded(crash, trust))
+    if out is None:
+        say_file(found.script)
+    else:
+        files.write_whole(out, found.script)
+    complain(found.words)
+
+
+@app.command(help="Try fixes from the recorded state on; say the lines of code of those that hold.")
+def fixes(file: File, device: Device = "", trust: Trust = False, as_json: Json = False) -> None:
+    from gradstudio.crash.crash_fixes import tried
+
+    crash = _able(file)
+    with _one_line(crash):
+        found = tried(_recorded(crash, trust), _device(crash, device))
+    if as_json:
+        say_json([each.as_json() for each in found.trials])
+        return
+    say(found.words)
+    for each in found.trials:
+        say(f"  {each.words}")
+        for line in each.change.lines if each.held else ():
+            say(f"      {line}")
+
+
+def record(run: RunName, library: LibraryFile = None) -> None:
+    with opened(library) as kept:
+        kept.request(found := kept.find(run), "record", 1.0)
+    say(f"asked {found}; the script says where the file is, once it has made its next step")
+
+
+def _read(file: Path) -> CrashFile:
+    from gradstudio.session.files import crash_file
+
+    try:
+        return crash_file.read(file)
+    except crash_file.CrashFileError as fault:
+        raise WrongRequest(str(fault)) from None
+
+
+def _able(file: Path) -> CrashFile:
+    """Return a crash file whose steps can be made again."""
+    crash = _read(file)
+    if crash.structure.unknown or not crash.structure.steps:
+        raise WrongRequest(f"{file.name}: its steps cannot be made again: {crash.structure.unknown or 'it has none'}")
+    return crash
+
+
+def _recorded(crash: CrashFile, trust: bool) -> Any:
+    from gradstudio.crash import recorded_training
+
+    return recorded_training.recorded(crash, trusted=trust)
+
+
+class _one_line:
+    """Makes one line of any fault in here: what a file asks for is somebody else's."""
+
+    def __init__(self, crash: CrashFile) -> None:
+        self._name = crash.path.name
+
+    def __enter__(self) -> None:
+        import warnings
+
+        warnings.simplefilter("ignore")
+
+    def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, _: object) -> None:
+        if isinstance(fault, Exception) and not isinstance(fault, (WrongRequest, typer.Exit)):
+            told = " ".join(str(fault).split())[:160]
+            raise WrongRequest(f"{self._name}: {told or type(fault).__name__}") from None
+
+
+def _device(crash: CrashFile, wanted: str) -> str:
+    from gradstudio.crash import recorded_training
+
+    if wanted not in ("", "cpu", "cuda"):
+        raise WrongRequest(f"--device {wanted[:40]} is not allowed; allowed: cpu, cuda")
+    found = recorded_training.device_here(wanted or crash.structure.device)
+    if wanted == "cuda" and found == "cpu":
+        raise WrongRequest("--device cuda: there is none here")
+    return found
+
+
+def _born(structure: Structure) -> dict[str, Any] | None:
+    return structure.born.model_dump() if structure.born else None
+
+
+def _alike(structure: Structure, found: dict[str, Any]) -> bool:
+    """Return whether it was born in the same call of the same step."""
+    before = _born(structure)
+    return before is not None and all(before[name] == found[name] for name in ("step", "phase", "call", "do", "module"))

@@ -1,0 +1,191 @@
+"""Calls of torch as they are heard: which function, with which tensors, giving which."""
+
+from __future__ import annotations
+
+import os
+import sys
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+import gradstudio
+from gradstudio.engine.torch_internals.autograd_nodes import version_of
+
+MOST_CALLS = 20_000
+_GRADIENT: Any = Tensor.grad  # is looked at by what clears it
+_FILES = [os.path.abspath(str(each.__file__)) for each in (torch, gradstudio)]
+_NOT_OWN = tuple([os.path.join(os.path.dirname(file), "") for file in _FILES])
+_WRITES = {"__setitem__", "__iadd__", "__isub__", "__imul__", "__itruediv__", "__ipow__"}
+
+
+class Ref(NamedTuple):
+    """A tensor among the arguments of a call: what an earlier call gave, or else the place among those from outside."""
+
+    is_given: bool
+    place: int
+
+
+class HeardCall(NamedTuple):
+    """A call. `given` and `named` have a `Ref` for each tensor. `gives` are the numbers of the tensors in its result,
+    None for one that raised."""
+
+    function: Callable[..., Any]
+    given: Any
+    named: Any
+    gives: tuple[int, ...] | None
+    module: str
+    line: str
+    autocast: tuple[tuple[str, torch.dtype], ...]
+    grad: bool
+    random: Tensor | None = None  # the state of the random numbers before it, where no call before has left that one
+
+
+class Outside(NamedTuple):
+    """A tensor that no call has given, or a copy of it, and its version then. `of` is what it is, or was copied of."""
+
+    tensor: Tensor
+    version: int
+    of: Tensor
+
+    @property
+    def is_unchanged(self) -> bool:
+        return version_of(self.tensor) == self.version
+
+
+class CallLog(TorchFunctionMode):
+    """Keeps what is called while it is on. What calls gave is held weakly, so that memory is freed as without it,
+    unless it `holds` that; `events` are the calls, and whatever else is put between them."""
+
+    def __init__(
+        self, *, holds: bool = False, most: int = MOST_CALLS, copies: bool = False, device: str = "cpu"
+    ) -> None:
+        super().__init__()
+        self.events: list[Any] = []
+        self.outside: list[Outside] = []
+        self.is_full = False
+        self.copies = copies  # whether tensors from outside are copied, as the script writes into them
+        self.module: Callable[[], str] = str
+        self.most, self._holds = most, holds
+        self._given: dict[int, tuple[Any, int]] = {}
+        self._places: dict[int, int] = {}
+        self._count = 0
+        self.device = device  # whose random numbers are looked at
+        self._random: Tensor | None = None  # their state after the latest call that drew some
+        self._held: list[Tensor] = []
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        named = kwargs or {}
+        if self.is_full or not (self._holds or torch.is_grad_enabled()) or getattr(func, "__self__", None) is _GRADIENT:
+            return func(*args, **named)
+        before = random_state(self.device) if self._holds else None
+        try:
+            result = func(*args, **named)
+        except Exception:
+            self._note(func, args, named, None, None)
+            self.is_full = True
+            raise
+        name = getattr(func, "__name__", "")
+        if isinstance(result, Tensor | tuple | list) and (given := list(tensors_in(result))):
+            if name.startswith("new_") or not (_has_tensor(args) or _has_tensor(tuple(named.values()))):
+                for each in given:  # its values are kept, so that nothing has to make it again
+                    self.ref(each, copy=True)
+            else:
+                self._note(func, args, named, given, before)
+        elif name in _WRITES:
+            self._note(func, args, named, (), before)
+        return result
+
+    def _note(self, func: Any, args: Any, named: Any, result: Any, before: Tensor | None) -> None:
+        if len(self.events) >= self.most:
+            self.is_full = True
+            return
+        given, by_name = self._swapped(args), self._swapped(named) if named else {}
+        gives = None if result is None else tuple([self.give(each) for each in result])
+        random = None
+        if before is not None and not torch.equal(before, after := random_state(self.device)):
+            random = None if self._random is not None and torch.equal(before, self._random) else before
+            self._random = after
+        self.events.append(
+            HeardCall(
+                func, given, by_name, gives, self.module(), _line(), autocast_now(), torch.is_grad_enabled(), random
+            )
+        )  # fmt: skip
+
+    def give(self, tensor: Tensor) -> int:
+        """Return the number of a tensor that a call has given; a new one where it has none."""
+        if (place := self.place_of(tensor)) is not None:
+            return place
+        if id(tensor) in self._places:  # written to in place: it stays what it is
+            return -1 - self._places[id(tensor)]
+        place, self._count = self._count, self._count + 1
+        self._given[id(tensor)] = weakref.ref(tensor), place
+        if self._holds:
+            self._held.append(tensor)
+        return place
+
+    def place_of(self, tensor: Tensor) -> int | None:
+        """Return the number of a tensor that a call has given; None for any other."""
+        found = self._given.get(id(tensor))
+        return found[1] if found is not None and found[0]() is tensor else None
+
+    def ref(self, tensor: Tensor, *, copy: bool = False) -> Ref:
+        """Return what stands for a tensor among arguments. One from outside is held from here on, or a `copy` of it."""
+        if (place := self.place_of(tensor)) is not None:
+            return Ref(True, place)
+        place = self._places.get(id(tensor))
+        if place is None:
+            place = self._places[id(tensor)] = len(self.outside)
+            copied = (copy or self.copies or tensor.numel() == 1) and not tensor.requires_grad
+            kept = tensor.detach().clone() if copied else tensor
+            self.outside.append(Outside(kept, version_of(kept), tensor))  # held, so that its id stays its own
+        return Ref(False, place)
+
+    def _swapped(self, value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return self.ref(value)
+        if type(value) in (tuple, list):
+            return type(value)([self._swapped(each) for each in value])
+        if type(value) is dict:
+            return {name: self._swapped(each) for name, each in value.items()}
+        return value
+
+
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """Yield the tensors of a result, in order."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, tuple | list):
+        for each in value:
+            yield from tensors_in(each)
+
+
+def random_state(device: str) -> Tensor:
+    """Return the state of torch's random numbers on a kind of device."""
+    return torch.cuda.get_rng_state() if device == "cuda" else torch.get_rng_state()
+
+
+def _has_tensor(values: Any) -> bool:
+    return any([isinstance(each, Tensor) or (isinstance(each, tuple | list) and _has_tensor(each)) for each in values])
+
+
+def autocast_now() -> tuple[tuple[str, torch.dtype], ...]:
+    """Return what autocast is set to, for each kind of device where it is on."""
+    return tuple(
+        [(kind, torch.get_autocast_dtype(kind)) for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind)]
+    )
+
+
+def _line() -> str:
+    """Return 'train.py:41', the innermost line at work that is not torch's or ours."""
+    frame = sys._getframe(2)
+    while frame is not None and frame.f_code.co_filename.startswith(_NOT_OWN):
+        frame = frame.f_back
+    if frame is None:
+        return ""
+    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"

@@ -1,0 +1,131 @@
+"""What a call of torch takes, as JSON and back: numbers, texts, tensors by name, number formats, devices, slices. A
+file can name no function but those of torch that compute with tensors."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.overrides import get_overridable_functions, resolve_name
+
+from gradstudio.crash.call_log import Ref
+
+MOST_ENTRIES = 1 << 31  # of a tensor that a call may make by its numbers alone
+DEEPEST = 12
+# What reads or writes files, shares memory, calls Python, or hands out raw memory.
+_REFUSED = re.compile(
+    r"numpy|reduce|backward|register|share|pin_memory|storage|data_ptr|file|apply|map_|dlpack|array|set_$|copy__$|"
+    r"__set__|subclass|hook|cuda_array|untyped|save|load|import|printoptions|string|repr|format|module_load|rename|"
+    r"names|autograd|custom|cudnn_|miopen|mkldnn|sparse|nested|symeig|_fused|resize"
+)
+_ALLOWED = re.compile(
+    r"torch\.(Tensor\.|nn\.functional\.|functional\.|special\.|linalg\.|fft\.)?[A-Za-z0-9_]+(\.__get__)?$"
+)
+
+
+class CannotTell(ValueError):
+    """Something that a crash file has no way to hold. The text says what."""
+
+
+class CannotCall(ValueError):
+    """A call that a crash file may not ask for. The text says which."""
+
+
+@cache
+def _functions() -> dict[str, Callable[..., Any]]:
+    """Return every function that a crash file may name."""
+    found: dict[str, Callable[..., Any]] = {}
+    for functions in get_overridable_functions().values():
+        for function in functions:
+            name = resolve_name(function) or ""
+            if _ALLOWED.match(name) and not _REFUSED.search(name.removeprefix("torch.")):
+                found[name] = function
+    return found
+
+
+def function_of(name: str) -> Callable[..., Any]:
+    """Return the function of torch of this name."""
+    try:
+        return _functions()[name]
+    except KeyError:
+        raise CannotCall(f"{name[:80]} is no function that a crash file may call") from None
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """Return the name of a function of torch."""
+    name = resolve_name(function)
+    if name is None or name not in _functions():
+        raise CannotTell(f"{name or getattr(function, '__name__', 'a function')} is called, which no crash file holds")
+    return name
+
+
+def to_json(value: Any, name_of_ref: Callable[[Ref], str | int], device: str = "") -> Any:
+    """Return an argument as JSON has it. `device` is the kind that the training is on."""
+    if value is None or isinstance(value, bool | str) or type(value) is int:
+        return value
+    if isinstance(value, Ref):
+        return {"t": name_of_ref(value)}
+    if isinstance(value, float | np.floating):
+        return float(value) if math.isfinite(value) else {"float": str(float(value))}
+    if isinstance(value, int | np.integer):
+        return int(value)
+    if isinstance(value, torch.dtype):
+        return {"dtype": str(value).removeprefix("torch.")}
+    if isinstance(value, torch.device):
+        return {"device": "main" if value.type == device else value.type}
+    if isinstance(value, torch.memory_format | torch.layout):
+        return {type(value).__name__: str(value).removeprefix("torch.")}
+    if value is Ellipsis:
+        return {"ellipsis": True}
+    if isinstance(value, slice):
+        return {"slice": [to_json(each, name_of_ref, device) for each in (value.start, value.stop, value.step)]}
+    if isinstance(value, tuple):
+        return {"tuple": [to_json(each, name_of_ref, device) for each in value]}
+    if isinstance(value, list):
+        return [to_json(each, name_of_ref, device) for each in value]
+    if isinstance(value, dict) and all(isinstance(name, str) for name in value):
+        return {"dict": {name: to_json(each, name_of_ref, device) for name, each in value.items()}}
+    raise CannotTell(f"an argument is of {type(value).__name__}, which no crash file holds")
+
+
+def from_json(value: Any, tensor_of: Callable[[str | int], Tensor], device: str, deep: int = 0) -> Any:
+    """Return an argument that a file holds. `device` stands for that of the recorded step."""
+    if deep > DEEPEST:
+        raise CannotCall("an argument is nested too deeply")
+    if value is None or isinstance(value, bool | str | int | float):
+        if type(value) is int and abs(value) >= 1 << 62:
+            raise CannotCall("a number is too large")
+        return value
+    if isinstance(value, list):
+        return [from_json(each, tensor_of, device, deep + 1) for each in value]
+    if not isinstance(value, dict) or len(value) != 1:
+        raise CannotCall("an argument is nothing that is known")
+    ((kind, held),) = value.items()
+    match kind:
+        case "t" if isinstance(held, str | int):
+            return tensor_of(held)
+        case "float" if held in ("nan", "inf", "-inf"):
+            return float(held)
+        case "dtype" | "memory_format" | "layout" if isinstance(held, str):
+            found = getattr(torch, held, None)
+            if isinstance(found, torch.dtype | torch.memory_format | torch.layout):
+                return found
+        case "device" if isinstance(held, str):
+            return torch.device("cpu" if held == "cpu" and device != "meta" else device)
+        case "ellipsis":
+            return Ellipsis
+        case "slice" if isinstance(held, list) and len(held) == 3:
+            return slice(*[from_json(each, tensor_of, device, deep + 1) for each in held])
+        case "tuple" if isinstance(held, list):
+            return tuple([from_json(each, tensor_of, device, deep + 1) for each in held])
+        case "dict" if isinstance(held, dict):
+            return {name: from_json(each, tensor_of, device, deep + 1) for name, each in held.items()}
+        case _:
+            pass
+    raise CannotCall("an argument is nothing that is known")

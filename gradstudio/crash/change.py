@@ -1,0 +1,34 @@
+"""What is done otherwise when recorded steps are made again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Change:
+    """`rate` is a factor; `clip` a kind and a limit; `values` are put into every group of parameters; `exact` is the
+    part of the model that computes in fp32, "*" for all of it, and `dtype` what autocast computes in otherwise; `guard`
+    says what is put around the first argument of a call, by the name and the line of that; `scale` is the loss scale;
+    `skipped` are the numbers of steps that are left out."""
+
+    name: str = ""
+    lines: tuple[str, ...] = ()  # of code, to be changed in the script
+    rate: float = 1.0
+    clip: tuple[str, float] | None = None
+    values: dict[str, Any] = field(default_factory=dict)
+    exact: str | None = None
+    dtype: str = ""
+    guard: tuple[str, str, str, float] | None = None  # name and line of the call, what is done, by which number
+    scale: float | None = None
+    skipped: frozenset[int] = frozenset()
+
+    def computes_exactly(self, module: str) -> bool:
+        """Return whether a part of the model computes in fp32."""
+        if self.exact is None:
+            return False
+        return self.exact == "*" or module == self.exact or module.startswith(f"{self.exact}.")
+
+
+NO_CHANGE = Change()

@@ -1,0 +1,206 @@
+"""Fixes tried on a recorded training: from its state on, over its batches, each with one thing done otherwise."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from gradstudio.core.text import number, plural
+from gradstudio.crash.change import NO_CHANGE, Change
+from gradstudio.crash.recorded_pass import Raised
+from gradstudio.crash.recorded_training import Made, Recorded, Training, made_again, random_numbers_kept
+from gradstudio.session.files.crash_file import RecordedBirth, Structure
+
+ROUNDS = 3  # times that the recorded batches are gone through
+LEAST = 12  # updates of a trial
+MOST_LOSS = 2.0  # a fix whose loss is so many times the best one comes after the others
+
+# What is done to the dangerous argument of a call, by which number, and how that is written.
+_GUARDS: dict[str, tuple[str, float, str]] = {
+    "exp": ("most", 40.0, "torch.exp(x.clamp(max=40))"),
+    "exp_": ("most", 40.0, "x.clamp_(max=40).exp_()"),
+    **dict.fromkeys(("log", "log2", "log10"), ("least", 1e-8, "torch.log(x.clamp_min(1e-8))")),
+    **dict.fromkeys(("sqrt", "rsqrt", "reciprocal"), ("plus", 1e-8, "(x + 1e-8)")),
+    **dict.fromkeys(("div", "true_divide", "__truediv__", "div_"), ("divisor", 1e-8, "a / (b + 1e-8)")),
+    "__rtruediv__": ("plus", 1e-8, "a / (b + 1e-8)"),
+    **dict.fromkeys(("norm", "vector_norm"), ("plus", 1e-8, "(x + 1e-8).norm()")),
+    **dict.fromkeys(("softmax", "log_softmax"), ("least", -1e4, "torch.softmax(x.clamp_min(-1e4), …)")),
+    "pow": ("least", 1e-8, "x.clamp_min(1e-8) ** y"),
+    "atanh": ("most", 1 - 1e-6, "torch.atanh(x.clamp(max=1 - 1e-6))"),
+}
+
+
+@dataclass
+class Trial:
+    """What came of one fix. `broke_at` counts its updates; None where all was finite."""
+
+    change: Change
+    updates: int = 0
+    broke_at: int | None = None
+    loss: float = math.nan
+    update: float = math.nan
+    fault: str = ""
+
+    @property
+    def held(self) -> bool:
+        return self.broke_at is None and not self.fault
+
+    @property
+    def words(self) -> str:
+        name = self.change.name or "no change"
+        if self.fault:
+            return f"{name}: failed, {self.fault}"
+        if self.broke_at is not None:
+            return f"{name}: not finite at update {self.broke_at + 1:,}"
+        size = f", updates of {number(self.update)} of the weights" if math.isfinite(self.update) else ""
+        return f"{name}: holds for {plural(self.updates, 'update', 'updates')}, loss {number(self.loss)}{size}"
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "fix": self.change.name, "held": self.held, "updates": self.updates, "broke_at": self.broke_at,
+            "loss": _known(self.loss), "update": _known(self.update), "lines": list(self.change.lines),
+            "fault": self.fault,
+        }  # fmt: skip
+
+
+class Tried(NamedTuple):
+    """All trials, the best first, and the one without a change."""
+
+    trials: list[Trial]
+    unchanged: Trial
+
+    @property
+    def words(self) -> str:
+        held = sum(each.held for each in self.trials)
+        told = f"{held} of {plural(len(self.trials), 'fix', 'fixes')} hold"
+        if self.unchanged.held:
+            return f"{told}; without a change it is finite here too"
+        return told + ("" if held else ": the harm was done before the recorded steps, or in the data")
+
+
+def tried(recorded: Recorded, device: str = "cpu") -> Tried:
+    """Try every fix that fits."""
+    training = Training(recorded, device)
+    born = made_again(training)
+    unchanged = _trial(recorded, device, NO_CHANGE)
+    trials = [_trial(recorded, device, each) for each in candidates(recorded.structure, born)]
+    best = min((each.loss for each in trials if each.held), default=math.nan)
+
+    def place(item: tuple[int, Trial]) -> tuple[Any, ...]:
+        at, each = item
+        worse = not each.loss <= best + (MOST_LOSS - 1) * abs(best)
+        return (not each.held, worse, at if each.held else -(each.broke_at or 0))
+
+    return Tried([each for _, each in sorted(enumerate(trials), key=place)], unchanged)
+
+
+def _trial(recorded: Recorded, device: str, change: Change) -> Trial:
+    """Go through the recorded batches, from the recorded state on."""
+    found, steps = Trial(change), recorded.structure.steps
+    made: list[Made] = []
+    try:
+        with random_numbers_kept():
+            training = Training(recorded, device, change)
+            for place in range(max(ROUNDS * len(steps), LEAST)):
+                step = steps[place % len(steps)]
+                one = training.step(step)
+                if step.number in change.skipped:
+                    continue
+                scaled = any(each.scale != 1 for each in step.passes)
+                if not (math.isfinite(one.loss) and (scaled or math.isfinite(one.norm)) and math.isfinite(one.update)):
+                    found.broke_at = len(made)
+                    break
+                made.append(one)
+    except Raised as fault:
+        found.fault = str(fault)[:100]
+    except Exception as fault:  # of torch, at what does not go together
+        found.fault = f"{type(fault).__name__}: {' '.join(str(fault).split())[:100]}"
+    found.updates = len(made)
+    if made:
+        latest = made[-len(steps) :]
+        found.loss = statistics.fmean(each.loss for each in latest)
+        found.update = statistics.median(each.update for each in made)
+    return found
+
+
+def candidates(structure: Structure, born: RecordedBirth) -> list[Change]:
+    """Return the fixes that fit, those first that the mechanism points to."""
+    last = structure.steps[-1]
+    skip = Change(
+        "skip the batch", ("if not torch.isfinite(loss): optimizer.zero_grad(); continue",),
+        skipped=frozenset((born.step,)),
+    )  # fmt: skip
+    losses = [each.loss for each in structure.steps[:-1] if isinstance(each.loss, float)]
+    is_rising = len(losses) > 1 and losses[-1] > 10 * abs(statistics.median(losses[: max(1, len(losses) // 2)]))
+    rates = list(_of_the_rate(structure))
+    groups: list[list[Change]] = [
+        [skip] if born.phase == "given" else [],
+        rates if is_rising or born.phase == "update" else [],
+        list(_precision(structure, born)),
+        list(_guards(born)),
+        [skip],
+        rates,
+        list(_of_the_optimizer(last.groups)),
+    ]
+    return list({each.name: each for group in reversed(groups) for each in reversed(group)}.values())[::-1]
+
+
+def _guards(born: RecordedBirth) -> Iterator[Change]:
+    kind = born.do.rpartition(".")[2]
+    if (found := _GUARDS.get(kind)) is not None:
+        how, by, text = found
+        line = f"{born.line or 'module ' + born.module}: {text} in place of {kind}"
+        yield Change(f"keep {kind} in bounds", (line,), guard=(born.do, born.line, how, by))
+
+
+def _precision(structure: Structure, born: RecordedBirth) -> Iterator[Change]:
+    formats = {dtype for calls in structure.programs for call in calls for dtype in call.autocast.values()}
+    if not formats:
+        return
+    if born.module:
+        line = (
+            f"with torch.autocast({structure.device!r}, enabled=False): around module {born.module}, its input .float()"
+        )
+        yield Change(f"fp32 for module {born.module}", (line,), exact=born.module)
+    if "float16" in formats:
+        line = f"torch.autocast({structure.device!r}, torch.bfloat16), without a GradScaler"
+        yield Change("bf16 in place of fp16", (line,), dtype="bfloat16", scale=1.0)
+    yield Change("fp32 for all", (f"torch.autocast({structure.device!r}, enabled=False)",), exact="*", scale=1.0)
+    scale = max((each.scale for step in structure.steps for each in step.passes), default=1.0)
+    if scale > 1:
+        yield Change(
+            "a loss scale of 1/16", (f"GradScaler(init_scale={scale / 16:g})  # was {scale:g}",), scale=scale / 16
+        )
+
+
+def _of_the_rate(structure: Structure) -> Iterator[Change]:
+    last = structure.steps[-1]
+    kind = structure.optimizers[0].kind.rpartition(".")[2] if structure.optimizers else "Optimizer"
+    rates = [group["lr"] for groups in last.groups for group in groups if isinstance(group.get("lr"), float)]
+    for factor in (0.1, 0.01) if rates else ():
+        line = f"{kind}(…, lr={rates[-1] * factor:g})  # was {rates[-1]:g}"
+        yield Change(f"learning rate × {factor:g}", (line,), rate=factor)
+    norms = [each.norm for each in structure.steps if isinstance(each.norm, float) and each.norm > 0]
+    if norms:
+        limit = float(f"{statistics.median(norms[: max(1, len(norms) // 2)]):.2g}")
+        line = f"torch.nn.utils.clip_grad_norm_(model.parameters(), {limit:g})  # before optimizer.step()"
+        yield Change(f"clip the norm at {limit:g}", (line,), clip=("norm", limit))
+        line = f"torch.nn.utils.clip_grad_value_(model.parameters(), {limit / 10:g})  # before optimizer.step()"
+        yield Change(f"clip values at {limit / 10:g}", (line,), clip=("value", limit / 10))
+
+
+def _of_the_optimizer(groups: list[list[dict[str, Any]]]) -> Iterator[Change]:
+    first = groups[0][0] if groups and groups[0] else {}
+    if isinstance(eps := first.get("eps"), float):
+        yield Change(f"eps {eps * 1000:g}", (f"eps={eps * 1000:g}  # was {eps:g}",), values={"eps": eps * 1000})
+    betas = first.get("betas")
+    if isinstance(betas, dict) and len(pair := betas.get("tuple", ())) == 2 and pair[1] != 0.95:
+        line = f"betas=({pair[0]:g}, 0.95)  # was ({pair[0]:g}, {pair[1]:g})"
+        yield Change("second beta 0.95", (line,), values={"betas": (pair[0], 0.95)})
+
+
+def _known(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,191 @@
+"""The calls of a recorded pass, made again one by one; where the first value was born that is not finite."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gradstudio.crash.call_log import tensors_in
+from gradstudio.crash.call_values import CannotCall, from_json, function_of
+from gradstudio.crash.change import NO_CHANGE, Change
+from gradstudio.engine.operation_watcher import FILLS
+from gradstudio.session.files.crash_file import RecordedCall
+
+Key = str | int  # the name of a tensor from outside, or the number of one that a call has given
+HALVES = (torch.float16, torch.bfloat16)
+
+
+class Raised(Exception):
+    """A call has raised, as it did when it was recorded or not. `place` is that of the call."""
+
+    def __init__(self, place: int, fault: Exception) -> None:
+        super().__init__(f"{type(fault).__name__}: {' '.join(str(fault).split())[:200]}")
+        self.place = place
+
+
+class Pass:
+    """One pass that is made again. `born` is the place of the call in which the first value was born that is not
+    finite, -1 without one; `given` names what the pass was given that was not finite."""
+
+    def __init__(
+        self,
+        calls: Sequence[RecordedCall],
+        outside: Callable[[str], Tensor],
+        device: str,
+        change: Change = NO_CHANGE,
+        *,
+        looks: bool = False,
+    ) -> None:
+        """`outside` gives the tensors that no call gives. Without `looks` nothing is looked at."""
+        self.calls, self._outside, self._device, self._change = calls, outside, device, change
+        self.tensors: dict[Key, Tensor] = {}
+        self.born, self.given, self.broken_gradient = -1, "", -1
+        self._looks = looks
+        self.gradients: dict[Key, Tensor] = {}  # of the results, where they are kept
+        self._broken: set[Key] = set()
+        self._put_in: set[Key] = set()  # Inf on purpose, as in a mask
+
+    def run(self, calls: Sequence[int] | None = None) -> None:
+        """Make all calls, or those at these places."""
+        for place in range(len(self.calls)) if calls is None else calls:
+            self._make(place, self.calls[place])
+
+    def tensor(self, key: Key) -> Tensor:
+        """Return a tensor by its name or number."""
+        if key not in self.tensors:
+            if isinstance(key, int):
+                raise CannotCall(f"call {key} has given nothing")
+            found = self.tensors[key] = self._outside(key)
+            if self._looks:
+                self._look_at_given(key, found)
+        return self.tensors[key]
+
+    def _make(self, place: int, call: RecordedCall) -> None:
+        exact = self._change.computes_exactly(call.module)
+
+        def tensor_of(key: Key) -> Tensor:
+            found = self.tensor(key)
+            return found.float() if exact and found.dtype in HALVES else found
+
+        function = function_of(call.do)
+        given = [from_json(each, tensor_of, self._device) for each in call.given]
+        named = {name: from_json(each, tensor_of, self._device) for name, each in call.named.items()}
+        if (guard := self._change.guard) is not None and guard[:2] == (call.do, call.line):
+            given = _guarded(given, guard[2], guard[3])
+        if call.random and (state := self._outside(call.random)).device.type == "cpu":
+            _set_random(state, self._device)
+        try:
+            with self._as_recorded(call, exact=exact):
+                result = function(*given, **named)
+        except Exception as fault:
+            raise Raised(place, fault) from None
+        for number, tensor in zip(call.gives or (), tensors_in(result), strict=False):
+            if number >= 0:
+                self.tensors[number] = tensor
+        if self._looks:
+            self._look(place, call)
+
+    def _as_recorded(self, call: RecordedCall, *, exact: bool) -> ExitStack:
+        block = ExitStack()
+        for kind in ("cpu", "cuda"):
+            dtype = "" if exact else call.autocast.get("cuda" if "cuda" in call.autocast else "cpu", "")
+            is_here = bool(dtype) and kind == self._device
+            if is_here or torch.is_autocast_enabled(kind):
+                wanted = getattr(torch, self._change.dtype or dtype) if is_here else None
+                block.enter_context(torch.autocast(kind, wanted, enabled=is_here, cache_enabled=False))
+        block.enter_context(torch.set_grad_enabled(call.grad))
+        return block
+
+    # ---- what is not finite
+
+    def _look_at_given(self, key: str, tensor: Tensor) -> None:
+        nan, inf = _broken(tensor)
+        if nan or (inf and bool((tensor == torch.inf).any())):
+            self._broken.add(key)
+            self.given = self.given or key
+        elif inf:
+            self._put_in.add(key)
+
+    def _look(self, place: int, call: RecordedCall) -> None:
+        taken = set(keys_of(call.given)) | set(keys_of(call.named))
+        for number in [each for each in call.gives or () if each >= 0] or sorted(taken, key=str)[:1]:
+            tensor = self.tensors[number]
+            nan, inf = _broken(tensor)
+            if not (nan or inf):
+                continue
+            if not nan and (call.do.rpartition(".")[2] in FILLS or taken & self._put_in):
+                self._put_in.add(number)
+                continue
+            if self.born < 0 and not taken & self._broken:
+                self.born = place
+            self._broken.add(number)
+
+    def hook_gradients(self, *, keeps: bool = False) -> None:
+        """Let the backward pass say where the first gradient comes that is not finite: `broken_gradient` becomes the
+        place of the call whose derivative gave it."""
+
+        def heard(key: Key) -> Callable[[Tensor], None]:
+            def hear(gradient: Tensor) -> None:
+                if keeps:
+                    self.gradients[key] = gradient.detach()
+                if self.broken_gradient < 0 and any(_broken(gradient)):
+                    self.broken_gradient = self._consumer(key)
+
+            return hear
+
+        for key, tensor in self.tensors.items():
+            if tensor.requires_grad:
+                tensor.register_hook(heard(key))
+
+    def _consumer(self, key: Key) -> int:
+        for place in reversed(range(len(self.calls))):
+            call = self.calls[place]
+            if key in keys_of(call.given) or key in keys_of(call.named):
+                return place
+        return -1
+
+
+def keys_of(value: Any) -> Iterator[Key]:
+    """Yield the tensors that an argument, as a file has it, names."""
+    if isinstance(value, dict):
+        if len(value) == 1 and isinstance(value.get("t"), str | int):
+            yield value["t"]
+        for each in value.values():
+            yield from keys_of(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from keys_of(each)
+
+
+def is_broken(tensor: Tensor) -> bool:
+    """Return whether an entry is not finite."""
+    return any(_broken(tensor))
+
+
+def _broken(tensor: Tensor) -> tuple[bool, bool]:
+    """Return whether it holds NaN, and Inf."""
+    tensor = tensor.detach()
+    if not (tensor.is_floating_point() or tensor.is_complex()) or bool(torch.isfinite(tensor).all()):
+        return False, False
+    nan = bool(torch.isnan(tensor).any())
+    return nan, not nan or bool(torch.isinf(tensor).any())
+
+
+def _guarded(given: list[Any], how: str, by: float) -> list[Any]:
+    """Return the arguments of a call with its dangerous one kept in bounds."""
+    place = 1 if how == "divisor" and len(given) > 1 else 0
+    value = given[place]
+    if not isinstance(value, Tensor):
+        return given
+    kept = value.clamp(max=by) if how == "most" else value.clamp_min(by) if how == "least" else value + by
+    return [*given[:place], kept, *given[place + 1 :]]
+
+
+def _set_random(state: Tensor, device: str) -> None:
+    """Let the next call draw the numbers that it drew, where it is on the same kind of device."""
+    if (state.numel() == 16) == (device == "cuda"):
+        torch.cuda.set_rng_state(state) if device == "cuda" else torch.set_rng_state(state)

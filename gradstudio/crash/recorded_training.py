@@ -1,0 +1,292 @@
+"""The training of a crash file, from the recorded state on: its steps are made again, as they were or with a change."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from gradstudio.crash.call_values import CannotCall, from_json
+from gradstudio.crash.change import NO_CHANGE, Change
+from gradstudio.crash.recorded_pass import Pass, Raised, is_broken
+from gradstudio.session.files.crash_file import (
+    CrashFile,
+    CrashFileError,
+    RecordedBirth,
+    RecordedOptimizer,
+    RecordedPass,
+    RecordedStep,
+    Structure,
+    number,
+)
+
+DTYPES = {
+    "BOOL": torch.bool, "U8": torch.uint8, "I8": torch.int8, "I16": torch.int16, "I32": torch.int32,
+    "I64": torch.int64, "F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32, "F64": torch.float64,
+    "F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2, "C64": torch.complex64,
+}  # fmt: skip
+
+
+TORCH = torch.__version__
+
+
+def device_here(wanted: str) -> str:
+    """Return the kind of device on which steps that were recorded on another can be made again."""
+    return "cuda" if wanted == "cuda" and torch.cuda.is_available() else "cpu"
+
+
+class Recorded(NamedTuple):
+    """A crash file whose tensors are read: from the file, or as they are at hand."""
+
+    structure: Structure
+    tensor: Callable[[str], Tensor]
+
+
+def recorded(crash: CrashFile, *, trusted: bool = False) -> Recorded:
+    """Return what a file holds. Each tensor is read when it is first asked for. CannotCall where its calls would take
+    more memory than there is, or it cannot be told beforehand and the file is not trusted."""
+
+    def read(name: str) -> Tensor:
+        found = crash.tensors[name]
+        if not math.prod(found.shape):
+            return torch.empty(found.shape, dtype=DTYPES[found.dtype])
+        return torch.frombuffer(crash.read(name), dtype=DTYPES[found.dtype]).reshape(found.shape)
+
+    found = Recorded(crash.structure, read)
+    if not trusted:
+        _check_memory(found)
+    return found
+
+
+def _check_memory(recorded: Recorded) -> None:
+    """Make the calls of each program without values, of which only the sizes are worked out."""
+    seen: set[int] = set()
+    for each in [each for step in recorded.structure.steps for each in step.passes]:
+        if each.program in seen:
+            continue
+        seen.add(each.program)
+        calls, total = recorded.structure.programs[each.program], 0
+
+        def outside(name: str, given: RecordedPass = each) -> Tensor:
+            stored = recorded.structure.weights.get(name[2:]) if name.startswith("w:") else given.tensors.get(name)
+            if stored is None:
+                raise CannotCall(f"there is no tensor {name[:60]}")
+            return recorded.tensor(stored).to("meta")
+
+        made = Pass(calls, outside, "meta")
+        for place, call in enumerate(calls):
+            if call.gives is None:
+                break
+            try:
+                made.run([place])
+            except Raised as fault:
+                told = "how much memory its calls take cannot be told beforehand"
+                raise CannotCall(f"{told}: {call.do}, {fault}; add --trust to make them all the same") from None
+            total += sum(made.tensors[number].nbytes for number in call.gives if number >= 0)
+            if total > _free_memory():
+                raise CannotCall(f"its calls would take more memory than there is: {total / 1e9:,.1f} GB")
+
+
+def _free_memory() -> int:
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return 8 << 30
+
+
+class Made(NamedTuple):
+    """A step that was made again. `update` is the size of the update relative to the weights."""
+
+    loss: float
+    norm: float
+    update: float
+
+
+class Training:
+    """Weights and optimizers of a crash file, which its steps change."""
+
+    def __init__(self, recorded: Recorded, device: str = "cpu", change: Change = NO_CHANGE) -> None:
+        self.structure, self._tensor = recorded.structure, recorded.tensor
+        self.device, self._change = device, change
+        trained = set(self.structure.trained)
+        self.weights: dict[str, Tensor] = {}
+        for name, stored in self.structure.weights.items():
+            value = self._tensor(stored).detach().to(device, copy=True)
+            if change.exact == "*" and value.is_floating_point():
+                value = value.float()
+            self.weights[name] = value.requires_grad_(name in trained)
+        self.optimizers = [self._optimizer(each, place) for place, each in enumerate(self.structure.optimizers)]
+        self.born: RecordedBirth | None = None  # the first of what is not finite
+        self.at: Pass | None = None  # the pass in which that is
+        self.keeps_gradients = False  # whether that keeps the gradients of its results
+
+    def step(self, step: RecordedStep, *, looks: bool = False) -> Made:
+        """Make a recorded step again. With `looks`, `born` is found where something is not finite in it."""
+        trained = [self.weights[name] for name in self.structure.trained]
+        for each in trained:
+            each.grad = None
+        loss, scale = 0.0, 1.0
+        for given in step.passes:
+            scale = given.scale if self._change.scale is None or given.scale == 1 else self._change.scale
+            loss += self._pass(step, given, scale, looks=looks)
+            if looks and self.born is not None and self.born.phase == "raised":
+                return Made(loss, math.nan, math.nan)
+        if step.number in self._change.skipped:
+            return Made(loss, 0.0, 0.0)
+        gradients = [each.grad for each in trained if each.grad is not None]
+        if scale != 1:
+            for gradient in gradients:
+                gradient /= scale
+        norm = _norm(gradients)
+        kind, limit = self._change.clip or (step.clip, step.limit)
+        if kind == "norm" and gradients:
+            nn.utils.clip_grad_norm_(trained, limit)
+        elif kind == "value" and gradients:
+            nn.utils.clip_grad_value_(trained, limit)
+        if scale != 1 and not math.isfinite(norm):
+            return Made(loss, norm, 0.0)  # as a scaler skips it
+        if looks and self.born is None and not (math.isfinite(norm) and math.isfinite(loss)):
+            self.born = RecordedBirth(step=step.number, phase="backward", do="a gradient", loss=number(loss))
+        before = [each.detach().clone() for each in trained]
+        self._update(step)
+        change = _norm([each.detach() - old for each, old in zip(trained, before, strict=True)])
+        if looks and self.born is None and not math.isfinite(change):
+            name = next(name for name in self.structure.trained if is_broken(self.weights[name]))
+            self.born = RecordedBirth(step=step.number, phase="update", do=name, loss=number(loss))
+        return Made(loss, norm, change / (_norm(before) or 1.0))
+
+    def _pass(self, step: RecordedStep, given: RecordedPass, scale: float, *, looks: bool) -> float:
+        calls = self.structure.programs[given.program]
+        made = Pass(calls, lambda name: self._outside(given, name), self.device, self._change, looks=looks)
+        try:
+            made.run()
+            if given.root < 0:
+                return math.nan
+            root = made.tensor(given.root)
+            if root.numel() != 1 or not root.requires_grad:
+                raise CannotCall("the backward pass began from something that is no loss")
+            loss = float(root.detach())
+            if looks:
+                made.hook_gradients(keeps=self.keeps_gradients)
+            (root * scale if scale != 1 else root).reshape(()).backward()
+        except Raised as fault:
+            if not looks:
+                raise
+            call = calls[fault.place]
+            self._born(step, "raised", fault.place, call.do, made, math.nan)
+            return math.nan
+        if looks and self.born is None:
+            self._look(step, made, loss)
+        return loss
+
+    def _look(self, step: RecordedStep, made: Pass, loss: float) -> None:
+        """Find where a pass is not finite. What is not, and reaches neither the loss nor a gradient, does no harm."""
+        is_loss = not math.isfinite(loss)
+        gradients = [each.grad for each in self.weights.values() if each.grad is not None]
+        scaled = step.passes[0].scale != 1
+        if not is_loss and (scaled or not any(map(is_broken, gradients))):
+            return
+        if made.given:
+            what = f"weight {made.given[2:]}" if made.given.startswith("w:") else f"batch tensor {made.given[2:]}"
+            self.born, self.at = RecordedBirth(step=step.number, phase="given", do=what, loss=number(loss)), made
+        elif made.born >= 0 and is_loss:
+            self._born(step, "forward", made.born, made.calls[made.born].do, made, loss)
+        elif made.broken_gradient >= 0:
+            place = made.broken_gradient
+            self._born(step, "backward", place, made.calls[place].do, made, loss)
+
+    def _born(self, step: RecordedStep, phase: Any, place: int, do: str, made: Pass, loss: float) -> None:
+        call = made.calls[place]
+        self.born = RecordedBirth(
+            step=step.number, phase=phase, call=place, do=do, module=call.module, line=call.line, loss=number(loss)
+        )
+        self.at = made
+
+    def _outside(self, given: RecordedPass, name: str) -> Tensor:
+        """Return a weight, or a tensor of the batch."""
+        if name.startswith("w:"):
+            if (found := self.weights.get(name[2:])) is None:
+                raise CannotCall(f"there is no weight {name[2:60]}")
+            return found
+        if name not in given.tensors:
+            raise CannotCall(f"there is no tensor {name[:60]}")
+        found = self._tensor(given.tensors[name])
+        return found if name.startswith("r:") else found.detach().to(self.device, copy=True)
+
+    # ---- optimizers
+
+    def _optimizer(self, each: RecordedOptimizer, place: int) -> Optimizer:
+        kind = getattr(torch.optim, each.kind.removeprefix("torch.optim."), None)
+        if not (isinstance(kind, type) and issubclass(kind, Optimizer) and each.kind.startswith("torch.optim.")):
+            raise CrashFileError(f"its optimizer {each.kind[:80]} is none of torch's, so no update can be made again")
+        values = self.structure.steps[0].groups[place] if self.structure.steps else []
+        groups = [
+            {"params": [self._weight(name) for name in names], **self._values(value)}
+            for names, value in zip(each.groups, values, strict=False)
+        ]
+        taken = set(kind.__init__.__code__.co_varnames)
+        made: Any = kind
+        optimizer = made([{k: v for k, v in group.items() if k == "params" or k in taken} for group in groups])
+        for name, kept in each.state.items():
+            weight = self._weight(name)
+            optimizer.state[weight] = {key: self._kept(key, value, groups) for key, value in kept.items()}
+        return optimizer
+
+    def _weight(self, name: str) -> Tensor:
+        if (found := self.weights.get(name)) is None:
+            raise CrashFileError(f"it has no weight {name[:80]}")
+        return found
+
+    def _values(self, values: dict[str, Any]) -> dict[str, Any]:
+        return {name: from_json(value, self._none, self.device) for name, value in values.items()}
+
+    def _kept(self, key: str, value: Any, groups: list[dict[str, Any]]) -> Any:
+        if not isinstance(value, str):
+            return from_json(value, self._none, self.device)
+        stays = key == "step" and not any(group.get("fused") or group.get("capturable") for group in groups)
+        return self._tensor(value).detach().to("cpu" if stays else self.device, copy=True)
+
+    @staticmethod
+    def _none(key: object) -> Tensor:
+        raise CannotCall("a group of parameters holds a tensor")
+
+    def _update(self, step: RecordedStep) -> None:
+        change = self._change
+        for optimizer, groups in zip(self.optimizers, step.groups, strict=False):
+            for group, values in zip(optimizer.param_groups, groups, strict=False):
+                group.update(self._values(values))
+                group.update({name: value for name, value in change.values.items() if name in group})
+                if "lr" in group:
+                    group["lr"] = group["lr"] * change.rate
+            optimizer.step()
+
+
+def _norm(tensors: list[Tensor]) -> float:
+    if not tensors:
+        return 0.0
+    return float(torch.stack([torch.linalg.vector_norm(each.detach().float()) for each in tensors]).norm())
+
+
+@contextmanager
+def random_numbers_kept():
+    """Put torch's random numbers back after this."""
+    with torch.random.fork_rng():
+        yield
+
+
+def made_again(training: Training) -> RecordedBirth:
+    """Make every recorded step again, up to the first that is not finite; return where that was born."""
+    loss = math.nan
+    steps = training.structure.steps
+    with random_numbers_kept():
+        for step in steps:
+            loss = training.step(step, looks=True).loss
+            if training.born is not None:
+                return training.born
+    return RecordedBirth(step=steps[-1].number if steps else 0, phase="none", loss=number(loss))

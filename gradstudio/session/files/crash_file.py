@@ -1,0 +1,301 @@
+"""Crash files: the state of a watched training before its fatal step, and the steps from there, in one file. It is a
+file of safetensors: tensors as they are, and the structure as JSON in its header. It needs no torch to be looked at,
+and nothing in it is run by reading it."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import struct
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO, Literal, NamedTuple, NoReturn
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from gradstudio.core import files
+
+VERSION = 1
+LARGEST_HEADER = 64 << 20  # bytes
+_KEY = "gradstudio_crash"  # of the structure among the texts of the header
+_BYTES = {
+    "BOOL": 1, "U8": 1, "I8": 1, "I16": 2, "I32": 4, "I64": 8, "F16": 2, "BF16": 2, "F32": 4, "F64": 8,
+    "F8_E4M3": 1, "F8_E5M2": 1, "C64": 8,
+}  # fmt: skip
+
+Name = Annotated[str, Field(max_length=300)]
+Text = Annotated[str, Field(max_length=1000)]
+Number = float | Literal["nan", "inf", "-inf"]  # JSON has no others
+
+
+class CrashFileError(ValueError):
+    """A file that is no crash file, or a damaged one. One line for the user."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class RecordedCall(_Part):
+    """One call of a function of torch. Of arguments, {"t": 3} is the tensor that a call before gave, {"t": "w:fc.bias"}
+    a weight and {"t": "i:0"} a tensor of the batch. `gives` are the numbers of the tensors in its result, -1 for one
+    that was there before; None for a call that raised. `module` is the part of the model at work, `line` the line of
+    code, `autocast` what autocast is set to, `random` the tensor of the batch with the state of the random numbers."""
+
+    do: Annotated[str, Field(max_length=120, pattern=r"^torch\.[A-Za-z0-9_.]+$")]
+    given: list[Any]
+    named: dict[Name, Any] = {}
+    gives: list[Annotated[int, Field(ge=-1)]] | None = []
+    module: Name = ""
+    line: Name = ""
+    autocast: dict[Literal["cpu", "cuda"], Name] = {}
+    grad: bool = True
+    random: Name = ""
+
+
+class RecordedPass(_Part):
+    """One backward pass with what was computed for it. `tensors` are the names in the file of the tensors of its batch;
+    `root` is what the backward pass began from, -1 where it came to none, and `scale` the loss scale on it."""
+
+    program: Annotated[int, Field(ge=0)]
+    tensors: dict[Name, Name]
+    root: int
+    scale: float = 1.0
+
+
+class RecordedStep(_Part):
+    """One step of the optimizers: its passes, the values of each group of parameters, and what was heard of it."""
+
+    number: Annotated[int, Field(ge=0)]
+    passes: list[RecordedPass]
+    groups: list[list[dict[Name, Any]]]  # of each optimizer
+    clip: Literal["none", "norm", "value"] = "none"
+    limit: float = 0.0
+    loss: Number = "nan"
+    norm: Number = "nan"
+
+
+class RecordedOptimizer(_Part):
+    """An optimizer: its class, the weights of each group, and what it keeps of each weight; text is a tensor's name."""
+
+    kind: Name
+    groups: list[list[Name]]
+    state: dict[Name, dict[Name, Any]]
+
+
+class RecordedBirth(_Part):
+    """Where the step made again was first not finite. `call` is its place in the program, -1 where it is no call."""
+
+    step: int
+    phase: Literal["forward", "backward", "update", "given", "raised", "none"]
+    call: int = -1
+    do: Name = ""
+    module: Name = ""
+    line: Name = ""
+    loss: Number = "nan"
+
+    @property
+    def words(self) -> str:
+        """Where it was born, in one clause."""
+        place = f" in module {self.module}" * bool(self.module) + f" ({self.line})" * bool(self.line)
+        match self.phase:
+            case "none":
+                return f"all was finite; the loss of step {self.step:,} was {shown(self.loss)}"
+            case "given":
+                return f"step {self.step:,} was given it: {self.do}"
+            case "update":
+                return f"the update of step {self.step:,} made it in {self.do}"
+        return f"step {self.step:,}, {self.phase} pass, {self.do.removeprefix('torch.')}{place}"
+
+
+class Structure(_Part):
+    """All of a crash file but its tensors. `weights` are the names in the file of weights and buffers, `trained` which
+    of them take a gradient. Without a program, `unknown` says why. `born` is what the step gave when it was made again
+    right then."""
+
+    version: Literal[1] = 1
+    reason: Text
+    step: Annotated[int, Field(ge=0)]
+    run: Name = ""
+    script: Name = ""
+    script_sha256: Name = ""
+    code: dict[Name, Name] = {}  # each class of the model, and the sha256 of its file
+    versions: dict[Name, Name] = {}
+    device: Name = "cpu"
+    weights: dict[Name, Name] = {}
+    trained: list[Name] = []
+    optimizers: list[RecordedOptimizer] = []
+    programs: list[list[RecordedCall]] = []
+    steps: list[RecordedStep] = []
+    unknown: Text = ""
+    born: RecordedBirth | None = None
+
+
+class StoredTensor(NamedTuple):
+    """Where a tensor lies in the file. `begin` counts from the first byte of the file."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    begin: int
+    size: int
+
+
+class Given(NamedTuple):
+    """A tensor to be written: `write` puts its bytes into a file."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    write: Callable[[BinaryIO], object]
+
+    @property
+    def size(self) -> int:
+        return _BYTES[self.dtype] * math.prod(self.shape)
+
+
+class CrashFile(NamedTuple):
+    """A crash file that has been checked. Its tensors stay in the file until they are read."""
+
+    path: Path
+    structure: Structure
+    tensors: dict[str, StoredTensor]
+
+    @property
+    def size(self) -> int:
+        return sum(each.size for each in self.tensors.values())
+
+    def read(self, name: str) -> bytearray:
+        """Return the bytes of a tensor."""
+        found = self.tensors[name]
+        with self.path.open("rb") as file:
+            file.seek(found.begin)
+            data = bytearray(file.read(found.size))
+        if len(data) != found.size:
+            raise CrashFileError(f"{self.path.name}: cut short while it was read")
+        return data
+
+
+def write(path: Path, structure: Structure, tensors: Iterable[Given]) -> None:
+    """Write a crash file, whole or not at all."""
+    tensors = list(tensors)
+    header: dict[str, Any] = {"__metadata__": {_KEY: json.dumps(structure.model_dump(), allow_nan=False)}}
+    at = 0
+    for each in tensors:
+        header[each.name] = {"dtype": each.dtype, "shape": list(each.shape), "data_offsets": [at, at + each.size]}
+        at += each.size
+    text = json.dumps(header, allow_nan=False).encode()
+    text += b" " * (-len(text) % 8)
+
+    def put(file: BinaryIO) -> None:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for each in tensors:
+            each.write(file)
+
+    files.write_whole(path, put)
+
+
+def read(path: Path) -> CrashFile:
+    """Return a crash file. CrashFileError for what is none, is damaged, or is of another version."""
+    try:
+        files.check_kind(path)
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            (length,) = struct.unpack("<Q", file.read(8).ljust(8, b"\xff"))
+            if size < 8 or not 2 <= length <= min(LARGEST_HEADER, size - 8):
+                raise CrashFileError(f"{path.name} is no crash file, or is cut short")
+            header = _parsed(file.read(length).decode())
+    except OSError as fault:
+        raise CrashFileError(f"{path.name}: {files.reason(fault)}") from None
+    except (UnicodeDecodeError, RecursionError, ValueError) as fault:
+        raise CrashFileError(f"{path.name} is no crash file: {_brief(fault)}") from None
+    return _checked(path, header, 8 + length, size)
+
+
+def _checked(path: Path, header: Any, begin: int, size: int) -> CrashFile:
+    try:
+        text = header.pop("__metadata__")[_KEY]
+        content = _parsed(text)
+        if (version := content.get("version")) != VERSION:
+            raise CrashFileError(
+                f"{path.name} is a crash file of version {_brief(version)}; this program reads {VERSION}"
+            )
+        structure = Structure.model_validate(content)
+    except CrashFileError:
+        raise
+    except ValidationError as fault:
+        first = fault.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise CrashFileError(f"{path.name} is damaged: {_brief(where)}: {_brief(first['msg'])}") from None
+    except Exception as fault:  # of what another program wrote
+        raise CrashFileError(f"{path.name} is no crash file: {_brief(fault) or type(fault).__name__}") from None
+    tensors: dict[str, StoredTensor] = {}
+    at = 0
+    for name, entry in header.items():
+        found = _stored(entry, begin)
+        if found is None or found.begin - begin != at:
+            raise CrashFileError(f"{path.name} is damaged: the tensor {_brief(name)} is not where it should be")
+        tensors[name], at = found, at + found.size
+    if begin + at != size:
+        raise CrashFileError(f"{path.name} is cut short or damaged: {size:,} bytes, {begin + at:,} expected")
+    if missing := next((name for name in _named(structure) if name not in tensors), None):
+        raise CrashFileError(f"{path.name} is damaged: it has no tensor {_brief(missing)}")
+    if any(each.program >= len(structure.programs) for step in structure.steps for each in step.passes):
+        raise CrashFileError(f"{path.name} is damaged: it has no such program")
+    return CrashFile(path, structure, tensors)
+
+
+def _stored(entry: Any, begin: int) -> StoredTensor | None:
+    """Return where a tensor lies; None for an entry that is none."""
+    if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
+        return None
+    dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
+    if not (isinstance(dtype, str) and dtype in _BYTES and _are_counts(shape) and _are_counts(offsets)):
+        return None
+    if len(offsets) != 2 or len(shape) > 16 or offsets[1] - offsets[0] != _BYTES[dtype] * math.prod(shape):
+        return None
+    return StoredTensor(dtype, tuple(shape), begin + offsets[0], offsets[1] - offsets[0])
+
+
+def _are_counts(value: Any) -> bool:
+    return isinstance(value, list) and all(type(each) is int and 0 <= each < 1 << 48 for each in value)
+
+
+def _named(structure: Structure) -> Iterable[str]:
+    """Yield the names of the tensors that the structure speaks of."""
+    yield from structure.weights.values()
+    for optimizer in structure.optimizers:
+        yield from (value for kept in optimizer.state.values() for value in kept.values() if isinstance(value, str))
+    for step in structure.steps:
+        for each in step.passes:
+            yield from each.tensors.values()
+
+
+def _parsed(text: str) -> Any:
+    """Return strict JSON; ValueError for any other, and for a name that comes twice."""
+
+    def refuse(constant: str) -> NoReturn:
+        raise ValueError(f"{constant} is no JSON")
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(dict(pairs)) != len(pairs):
+            raise ValueError("a name comes twice")
+        return dict(pairs)
+
+    return json.loads(text, parse_constant=refuse, object_pairs_hook=once)
+
+
+def number(value: float) -> Number:
+    """Return a number as JSON has it."""
+    if math.isfinite(value):
+        return float(value)
+    return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+
+
+def shown(value: Number) -> str:
+    """Return a number as a person reads it."""
+    return f"{value:.6g}" if isinstance(value, float | int) else value.replace("nan", "NaN").replace("inf", "Inf")
+
+
+def _brief(what: object) -> str:
+    return "".join(letter if letter.isprintable() else "?" for letter in " ".join(str(what).split()))[:100]

@@ -1,0 +1,218 @@
+"""A crash file of what a recorder holds. No path, no argument, no variable of the environment goes into it."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import os
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+import gradstudio
+from gradstudio.core.provenance import ProvenanceUnknown
+from gradstudio.crash import recorded_training as training
+from gradstudio.crash.call_values import CannotTell, to_json
+from gradstudio.session.files import crash_file
+from gradstudio.session.files.crash_file import (
+    Given,
+    RecordedBirth,
+    RecordedOptimizer,
+    RecordedPass,
+    RecordedStep,
+    Structure,
+)
+from gradstudio.watching.births.replay import needs_other_ranks
+from gradstudio.watching.hearing.guard import may_be_compiled, replaying
+from gradstudio.watching.recorder.kept_state import KeptState, KeptStep
+from gradstudio.watching.recorder.program_maker import ProgramMaker, unheard, weights_put_back
+from gradstudio.watching.recorder.recorder import Recorder
+
+_DTYPES = {dtype: name for name, dtype in training.DTYPES.items()}
+_PLAIN = (int, float, bool, str, type(None))
+
+
+class CrashWriter:
+    """Writes one crash file of a training."""
+
+    def __init__(self, recorder: Recorder, models: dict[nn.Module, str]) -> None:
+        """`models` are those that are trained, each with its name; "" for a single one."""
+        self._recorder, self._models = recorder, models
+        self._tensors: dict[str, Tensor] = {}
+        self._of_id: dict[int, str] = {}
+        self._names: dict[int, str] = {}  # of weights and buffers, by the id of each
+
+    def write(self, path: Path, reason: str, run: str, script: Path | None) -> Structure:
+        """Write the file. OSError where that cannot be."""
+        state = self._recorder.states[0]
+        structure = self._structure(state, reason, run, script)
+        tensors = [_given(name, tensor) for name, tensor in self._tensors.items()]
+        crash_file.write(path, structure, tensors)
+        return structure
+
+    def _structure(self, state: KeptState, reason: str, run: str, script: Path | None) -> Structure:
+        weights = self._weights(state)
+        device = state.weights[0].device.type
+        structure = Structure(
+            reason=reason, step=state.steps[-1].number, run=run, script=script.name if script else "",
+            script_sha256=_digest(script), code=_code(self._models), device=device, weights=weights,
+            trained=[self._names[id(each)] for each in state.weights],
+            optimizers=[self._optimizer(each, plan) for each, plan in state.optimizers],
+            versions={
+                "gradstudio": gradstudio.__version__, "torch": torch.__version__, "python": platform.python_version(),
+                "numpy": np.__version__,
+            },
+        )  # fmt: skip
+        try:
+            structure.unknown = self._why_not()
+            if not structure.unknown:
+                with (
+                    replaying(),
+                    weights_put_back(state.weights, state.copies_of_weights),
+                    training.random_numbers_kept(),
+                ):
+                    for step in state.steps:
+                        structure.steps.append(self._step(step, structure))
+        except (CannotTell, ProvenanceUnknown, torch.OutOfMemoryError, RuntimeError, ValueError) as fault:
+            structure.unknown = unheard(fault)[:1000]
+        if not structure.unknown:
+            structure.born = self._made_again(structure)
+        return structure
+
+    def _why_not(self) -> str:
+        """Return why no program can be made; "" where one can."""
+        if may_be_compiled():
+            return "the script compiles code, in which no call is heard"
+        if any(needs_other_ranks(each) for each in self._models):
+            return "a forward pass takes all ranks"
+        return ""
+
+    def _made_again(self, structure: Structure) -> RecordedBirth | None:
+        """Make the steps again as whoever reads the file will."""
+        try:
+            with replaying():
+                return training.made_again(training.Training(self._recorded(structure), structure.device))
+        except Exception as fault:  # of torch, which may lack memory, or of an optimizer
+            structure.unknown = f"the step could not be made again: {unheard(fault)}"[:1000]
+            return None
+
+    def _recorded(self, structure: Structure) -> training.Recorded:
+        return training.Recorded(structure, self._tensors.__getitem__)
+
+    # ---- what is in it
+
+    def _weights(self, state: KeptState) -> dict[str, str]:
+        """Name every weight and buffer, and return where each is in the file."""
+        copies = {id(each): copy for each, copy in zip(state.weights, state.copies_of_weights, strict=True)}
+        found: dict[str, str] = {}
+        for model, before in self._models.items():
+            for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+                own = ".".join(filter(None, (before, name)))
+                if id(tensor) not in self._names:
+                    self._names[id(tensor)] = own
+                    found[own] = self._put(f"weight {own}", copies.get(id(tensor), tensor))
+        for place, tensor in enumerate(state.weights):
+            if id(tensor) not in self._names:
+                own = self._names[id(tensor)] = f"parameter{place}"
+                found[own] = self._put(f"weight {own}", copies[id(tensor)])
+        return found
+
+    def _optimizer(self, optimizer: Optimizer, plan: list[tuple[Tensor, str, Any]]) -> RecordedOptimizer:
+        state: dict[str, dict[str, Any]] = {}
+        held = self._recorder.states[0]
+        for weight, key, value in plan:
+            name, kept = self._names.get(id(weight)), held.value(value)
+            if name is None or not isinstance(kept, (Tensor, *_PLAIN)):
+                continue
+            is_tensor = isinstance(kept, Tensor)
+            state.setdefault(name, {})[key] = self._put(f"optimizer {name} {key}", kept) if is_tensor else kept
+        kind = type(optimizer)
+        module = "torch.optim" if kind.__module__.startswith("torch.optim.") else kind.__module__
+        groups = [
+            [self._names[id(each)] for each in group["params"] if id(each) in self._names]
+            for group in optimizer.param_groups
+        ]
+        return RecordedOptimizer(kind=f"{module}.{kind.__qualname__}", groups=groups, state=state)
+
+    def _step(self, step: KeptStep, structure: Structure) -> RecordedStep:
+        passes: list[RecordedPass] = []
+        for kept in step.passes:
+            maker = ProgramMaker(self._names, self._models, structure.device)
+            if kept.log.is_full and len(kept.log.events) >= kept.log.most:
+                raise CannotTell("the loss code makes too many calls")
+            maker.make(kept)
+            if maker.calls not in structure.programs:
+                structure.programs.append(maker.calls)
+            at = f"step {step.number} pass {len(passes)}"
+            tensors = {name: self._put(f"{at} {name}", tensor) for name, tensor in maker.tensors.items()}
+            passes.append(
+                RecordedPass(
+                    program=structure.programs.index(maker.calls), tensors=tensors, root=maker.root, scale=kept.scale
+                )
+            )
+        if not passes:
+            raise CannotTell("no backward pass of a step was heard")
+        kind, limit = step.clip
+        groups = [[_values(group) for group in each] for each in step.groups]
+        return RecordedStep(
+            number=step.number, passes=passes, groups=groups, clip=kind if kind in ("norm", "value") else "none",
+            limit=float(limit), loss=crash_file.number(step.loss), norm=crash_file.number(step.norm),
+        )  # fmt: skip
+
+    def _put(self, name: str, tensor: Tensor) -> str:
+        """Keep a tensor for the file, once, and return its name there."""
+        known = self._of_id.get(id(tensor))
+        if known is None:
+            if tensor.layout is not torch.strided or tensor.dtype not in _DTYPES:
+                raise CannotTell(f"{name} is a tensor of a kind that no crash file holds")
+            known = self._of_id[id(tensor)] = name
+            self._tensors[name] = tensor.detach()
+        return known
+
+
+def _given(name: str, tensor: Tensor) -> Given:
+    def write(file: BinaryIO) -> None:
+        data = tensor.detach().cpu().contiguous().reshape(-1)
+        file.write(data.view(torch.uint8).numpy().data if data.numel() else b"")
+
+    return Given(name, _DTYPES[tensor.dtype], tuple(tensor.shape), write)
+
+
+def _values(group: dict[str, Any]) -> dict[str, Any]:
+    """Return what a group of parameters is set to, as far as it is plain."""
+    found: dict[str, Any] = {}
+    for name, value in group.items():
+        if isinstance(value, _PLAIN) or (
+            isinstance(value, Sequence) and all(isinstance(each, _PLAIN) for each in value)
+        ):
+            found[name] = to_json(value, str)
+    return found
+
+
+def _code(models: dict[nn.Module, str]) -> dict[str, str]:
+    """Return the classes of the models that are not torch's, each with the sha256 of its file."""
+    kinds = dict.fromkeys(type(module) for model in models for module in model.modules())
+    found: dict[str, str] = {}
+    for kind in kinds:
+        if kind.__module__.startswith("torch."):
+            continue
+        try:
+            path: Path | None = Path(inspect.getfile(kind))
+        except (TypeError, OSError):
+            path = None
+        module = os.path.basename(path) if path and kind.__module__ == "__main__" else kind.__module__
+        found[f"{module}:{kind.__qualname__}"[:300]] = _digest(path)
+    return found
+
+
+def _digest(path: Path | None) -> str:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest() if path else ""
+    except OSError:
+        return ""

@@ -1,0 +1,202 @@
+"""The calls of a kept backward pass as a crash file has them: the loss code as it was heard, and each forward pass made
+again to hear what the model calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+
+from gradstudio.crash.call_log import CallLog, HeardCall, Outside, Ref
+from gradstudio.crash.call_values import CannotTell, name_of, to_json
+from gradstudio.session.files.crash_file import RecordedCall
+from gradstudio.watching.births.replay import as_it_was, nothing_left
+from gradstudio.watching.hearing.trees import tensors_of, with_tensors
+from gradstudio.watching.recorder.kept_state import KeptBackward, PassEvent
+
+Key = str | int
+
+
+class ProgramMaker:
+    """Makes the program of one backward pass. `tensors` are those of its batch, `root` is what the pass began from; -1
+    where a call has raised before that."""
+
+    def __init__(self, names: Mapping[int, str], models: Mapping[nn.Module, str], device: str) -> None:
+        """`names` are those of weights and buffers by the id of each; `models` those of the models, "" for one."""
+        self._names, self._models, self._device = names, models, device
+        self.calls: list[RecordedCall] = []
+        self.tensors: dict[str, Tensor] = {}
+        self.root = -1
+        self._count = 0
+        self._outsides: dict[int, str] = {}
+
+    def make(self, kept: KeptBackward) -> None:
+        """Put the calls down. CannotTell where a crash file has no way to hold one."""
+        log, numbers = kept.log, dict[int, Key]()
+        for event in log.events:
+            if isinstance(event, PassEvent):
+                self._pass(event, log, numbers)
+            else:
+                self._call(event, log, numbers, {})
+            if self.calls and self.calls[-1].gives is None:
+                return
+        root = numbers.get(kept.root)
+        if not isinstance(root, int):
+            raise CannotTell("it is not known what the backward pass began from")
+        self.root = root if kept.scale == 1 else self._unscaled(root, kept.scale)
+
+    def _unscaled(self, root: int, scale: float) -> int:
+        """Return the loss before a scaler has multiplied it, and leave that call out."""
+        for place in reversed(range(len(self.calls))):
+            call = self.calls[place]
+            if call.gives == [root] and call.do.rpartition(".")[2] in ("mul", "__mul__", "__rmul__", "multiply"):
+                del self.calls[place:]
+                loss = call.given[0].get("t") if isinstance(call.given[0], dict) else None
+                if isinstance(loss, int) and scale == scale:
+                    return loss
+                break
+        raise CannotTell("the loss scale of the step is not known")
+
+    def _call(self, call: HeardCall, log: CallLog, numbers: dict[int, Key], known: Mapping[int, Key]) -> None:
+        def name_of_ref(ref: Ref) -> Key:
+            return numbers[ref.place] if ref.is_given else self._outside(log.outside[ref.place], known)
+
+        given = [to_json(each, name_of_ref, self._device) for each in call.given]
+        named = {name: to_json(each, name_of_ref, self._device) for name, each in call.named.items()}
+        gives = None if call.gives is None else [self._number(each, numbers) for each in call.gives]
+        random = ""
+        if call.random is not None:
+            random = f"r:{sum(name.startswith('r:') for name in self.tensors)}"
+            self.tensors[random] = call.random
+        autocast: Any = {kind: str(dtype).removeprefix("torch.") for kind, dtype in call.autocast}
+        self.calls.append(
+            RecordedCall(
+                do=name_of(call.function), given=given, named=named, gives=gives, module=call.module, line=call.line,
+                autocast=autocast, grad=call.grad, random=random,
+            )
+        )  # fmt: skip
+
+    def _number(self, place: int, numbers: dict[int, Key]) -> int:
+        if place < 0:
+            return -1
+        if place not in numbers:
+            numbers[place], self._count = self._count, self._count + 1
+        found = numbers[place]
+        return found if isinstance(found, int) else -1
+
+    def _outside(self, outside: Outside, known: Mapping[int, Key]) -> Key:
+        """Return the name of a tensor that no call has given."""
+        tensor = outside.of
+        if (name := self._names.get(id(tensor))) is not None:
+            return f"w:{name}"
+        if (key := known.get(id(tensor), self._outsides.get(id(tensor)))) is not None:
+            return key
+        if tensor.grad_fn is not None:
+            raise CannotTell("something was computed for the step before the forward pass, or where it is not heard")
+        if tensor.requires_grad:
+            raise CannotTell("the loss takes a weight that belongs to no model")
+        if not outside.is_unchanged:
+            raise CannotTell("the script has written into a tensor of the batch since; from now on it is copied")
+        name = self._outsides[id(tensor)] = f"i:{len(self._outsides)}"
+        self.tensors[name] = outside.tensor
+        return name
+
+    def _pass(self, event: PassEvent, log: CallLog, numbers: dict[int, Key]) -> None:
+        """Make a forward pass again, and put down what it calls."""
+        kept, model = event.kept, event.kept.of.inner
+        keys = [
+            numbers[ref.place] if ref.is_given else self._outside(log.outside[ref.place], {}) for ref in event.taken
+        ]
+        known: dict[int, Key] = {}
+        waiting = iter(
+            [
+                (key, None if ref.is_given else log.outside[ref.place].tensor)
+                for key, ref in zip(keys, event.taken, strict=True)
+            ]
+        )
+
+        def put_in(tensor: Tensor) -> Tensor:
+            key, held = next(waiting)
+            found = tensor if held is None else held
+            if found.grad_fn is not None or id(found) in known:
+                found = found.detach()
+            if tensor.requires_grad:
+                found = found.detach().requires_grad_()
+            holds.append(found)
+            known[id(found)] = key
+            return found
+
+        holds: list[Tensor] = []  # so that each keeps its id
+        try:
+            inputs, named = with_tensors(kept.inputs, put_in), with_tensors(kept.named_inputs, put_in)
+        except TypeError as fault:
+            raise CannotTell(f"the inputs of the model cannot be given again: {fault}") from None
+        inner = CallLog(holds=True, device=self._device)
+        raised: Exception | None = None
+        outputs: list[Tensor] = []
+        with nothing_left(model), as_it_was(kept), self._named(model, inner), inner:
+            try:
+                outputs = tensors_of(model(*inputs, **named))
+            except Exception as fault:  # the step's own
+                raised = fault
+        own: dict[int, Key] = {}
+        for call in inner.events:
+            self._call(call, inner, own, known)
+        if raised is not None:
+            if self.calls and self.calls[-1].gives is None:
+                return
+            raise CannotTell(f"making the forward pass again ended with {type(raised).__name__}")
+        if event.gave is None or len(outputs) != len(event.gave):
+            raise CannotTell("the model gave something else when the forward pass was made again")
+        for tensor, number in zip(outputs, event.gave, strict=True):
+            ref = inner.ref(tensor)
+            key = own[ref.place] if ref.is_given else self._outside(inner.outside[ref.place], known)
+            if number >= 0:
+                numbers[number] = key
+
+    @contextmanager
+    def _named(self, model: nn.Module, log: CallLog) -> Iterator[None]:
+        """Let a log know the module at work."""
+        before = self._models.get(model, "")
+        names = {each: ".".join(filter(None, (before, name))) for name, each in model.named_modules()}
+        at_work: list[str] = []
+
+        def begin(module: nn.Module, _inputs: Any) -> None:
+            at_work.append(names.get(module, ""))
+
+        def end(_module: nn.Module, _inputs: Any, _outputs: Any) -> None:
+            if at_work:
+                at_work.pop()
+
+        find: Callable[[], str] = lambda: at_work[-1] if at_work else before  # noqa: E731
+        log.module = find
+        handles = register_module_forward_pre_hook(begin), register_module_forward_hook(end, always_call=True)
+        try:
+            yield
+        finally:
+            for each in handles:
+                each.remove()
+
+
+@contextmanager
+def weights_put_back(weights: list[Tensor], values: list[Tensor]) -> Iterator[None]:
+    """Let weights have other values in here. Nothing is copied."""
+    own = [each.data for each in weights]
+    try:
+        for each, value in zip(weights, values, strict=True):
+            each.data = value
+        yield
+    finally:
+        for each, value in zip(weights, own, strict=True):
+            each.data = value
+
+
+def unheard(fault: Exception) -> str:
+    """Return why there is no program, in a clause."""
+    if isinstance(fault, torch.OutOfMemoryError):
+        return "there is no memory to make the step again"
+    return str(fault) if isinstance(fault, CannotTell) else f"{type(fault).__name__}: {str(fault)[:200]}"

@@ -1,0 +1,202 @@
+"""The recorder of one training: which passes its steps were made of, and the state of some steps ago."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from gradstudio.core.text import number
+from gradstudio.crash.call_log import CallLog
+from gradstudio.engine.torch_internals import function_modes
+from gradstudio.watching.hearing.guard import may_be_compiled, say_once
+from gradstudio.watching.hearing.hooks import Roots
+from gradstudio.watching.recorder.kept_state import (
+    CalledModel,
+    KeptBackward,
+    KeptState,
+    KeptStep,
+    PassEvent,
+    state_bytes,
+)
+
+MOST_LOSS_CALLS = 400  # between a forward pass and the backward pass
+MOST_BACKWARD = 1000  # backward passes of a step
+MOST_PASSES = 16  # forward passes without a backward pass
+SHARE = 0.1  # of the free memory that is taken at most, where nobody says how much
+MOST_BYTES = 2 << 30  # likewise
+
+
+class Recorder:
+    """Keeps the state of up to `steps` steps ago. Of two states the older one is at least half as old."""
+
+    def __init__(self, steps: int, budget: int | None) -> None:
+        self._every, self._most = max(1, steps // 2), 1 if steps == 1 else 2
+        self._budget = budget
+        self.states: list[KeptState] = []
+        self.is_off = not steps
+        self.why_off = "" if steps else "record = 0"
+        self._passes: list[KeptBackward] = []
+        self._log: CallLog | None = None
+        self._on: CallLog | None = None  # the log that is on torch's stack
+        self._taken: dict[int, tuple[Any, Any]] = {}
+        self._copies = False  # whether batches are copied, as the script writes into them
+
+    # ---- passes
+
+    def before_pass(self, kept: Any) -> None:
+        """Hear that a pass of a model begins, which is not within another."""
+        if self.is_off:
+            return
+        self.take_off()
+        if self._log is None or sum(isinstance(each, PassEvent) for each in self._log.events) >= MOST_PASSES:
+            self._log = CallLog(most=MOST_LOSS_CALLS, copies=self._copies)
+        self._taken = {id(kept): (kept, tuple([self._log.ref(tensor) for tensor, _ in kept.taken]))}
+
+    def after_pass(self, kept: Any, outputs: Sequence[Tensor]) -> None:
+        """Hear that it has ended: what is called from here on is the loss code."""
+        _, taken = self._taken.pop(id(kept), (None, None))
+        if self.is_off or self._log is None or taken is None:
+            return
+        self._log.events.append(PassEvent(_called(kept), taken, tuple([self._log.give(each) for each in outputs])))
+        stack = None if may_be_compiled() else function_modes.stack()
+        if stack is not None:
+            stack.put(self._log)
+            self._on = self._log
+
+    def before_backward(self, roots: Roots) -> None:
+        """Hear what a backward pass begins from."""
+        if self._log is None:
+            return
+        self._log.is_full = True  # nothing more is kept of it
+        if len(self._passes) >= MOST_BACKWARD:
+            self._passes = []  # of a model that gets gradients, but no step
+        if len(roots.tensors) == 1 and roots.gradients[0] is None:
+            found = self._log.place_of(roots.tensors[0])
+            self._passes.append(KeptBackward(self._log, -1 if found is None else found, roots.scale))
+        else:
+            self._passes.append(KeptBackward(self._log, -1, roots.scale))
+
+    def after_backward(self, *, trains: bool) -> None:
+        """Hear that it has ended, and whether it was one of what is trained here."""
+        if self._passes and not trains:
+            self._passes.pop()
+        self._log = None  # still on the stack: this is within the call of `backward`, which it hears
+
+    def begin_anew(self) -> None:
+        """Hear that the script has thrown the gradients away."""
+        self._passes = []
+
+    def take_off(self) -> None:
+        """Hear no calls any more, until the next forward pass."""
+        if self._on is not None and (stack := function_modes.stack()) is not None and stack.take_away(self._on):
+            self._on = None
+
+    # ---- steps
+
+    def before_update(
+        self,
+        step: KeptStep,
+        weights: Sequence[Tensor],
+        optimizers: Sequence[Optimizer],
+        *,
+        healthy: bool,
+    ) -> None:
+        """Hear that an update is about to be made, of gradients that are finite where it is `healthy`."""
+        self.take_off()
+        if self.is_off:
+            return
+        step.passes, self._passes = self._passes, []
+        step.groups = [[_plain(group) for group in each.param_groups] for each in optimizers]
+        if not self._copies and self.states and self.states[-1].steps:
+            self._copies = self.states[-1].steps[-1].is_written_to
+        latest = self.states[-1] if self.states else None
+        if latest is None or (healthy and step.number - latest.number >= self._every):
+            self._take(step.number, weights, optimizers)
+        for each in self.states:
+            each.steps.append(step)
+
+    def _take(self, number: int, weights: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> None:
+        device = weights[0].device
+        budget = free_memory(device) if self._budget is None else self._budget
+        size = state_bytes(weights, optimizers) + sum(each.nbytes for state in self.states[-1:] for each in state.steps)
+        most = self._most if size * self._most <= budget else 1
+        if size > budget:
+            self.turn_off(f"the state takes {_size(size)}, more than the {_size(budget)} that record may take")
+            return
+        while len(self.states) > most:
+            self.states.pop(0)
+        state = self.states.pop(0) if len(self.states) >= most else KeptState()
+        state.take(number, weights, optimizers)
+        self.states.append(state)
+
+    def rewind(self) -> int | None:
+        """Put the oldest kept weights and state of the optimizers back. Return before which step they were; None
+        without any."""
+        if not self.states:
+            return None
+        state = self.states[0]
+        state.put_back()
+        state.steps, self.states = state.steps[:1], [state]
+        return state.number
+
+    def turn_off(self, why: str) -> None:
+        """Record no more."""
+        self.take_off()
+        self.is_off, self.why_off, self.states, self._log, self._passes = True, why, [], None, []
+        say_once(f"no crash file can be written: {why}")
+
+    def close(self) -> None:
+        """Let go of everything."""
+        self.take_off()
+        self.is_off, self.states, self._log, self._passes = True, [], None, []
+
+    def raised(self) -> bool:
+        """Hear that the script has ended with an exception. Return whether a call of torch has raised it; what was
+        called for it becomes the last step then."""
+        log, latest = self._log, self.states[-1].steps[-1] if self.states else None
+        if log is None or latest is None or self.is_off:
+            return False
+        for kept, taken in self._taken.values():
+            log.events.append(PassEvent(_called(kept), taken, None))
+        last = log.events[-1] if log.events else None
+        if last is None or (last.gave if isinstance(last, PassEvent) else last.gives) is not None:
+            return False
+        step = KeptStep(latest.number + 1, [*self._passes, KeptBackward(log, -1, 1.0)], latest.groups)
+        for each in self.states:
+            each.steps.append(step)
+        return True
+
+
+def _plain(group: dict[str, Any]) -> dict[str, Any]:
+    values = {name: value for name, value in group.items() if name != "params"}
+    return {name: float(value) if isinstance(value, Tensor) else value for name, value in values.items()}
+
+
+def _called(kept: Any) -> CalledModel:
+    return CalledModel(kept.of, kept.inputs, kept.named_inputs, kept.state, kept.autocast)
+
+
+_known: dict[torch.device, int] = {}
+
+
+def free_memory(device: torch.device) -> int:
+    """Return how much a recorder may take on a device by itself. It is looked up once."""
+    if device not in _known:
+        if device.type == "cuda":
+            free, _ = torch.cuda.mem_get_info(device)
+        else:
+            try:
+                free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+            except (AttributeError, ValueError, OSError):
+                free = MOST_BYTES
+        _known[device] = min(MOST_BYTES, int(SHARE * free))
+    return _known[device]
+
+
+def _size(count: int) -> str:
+    return f"{number(count / 1e9)} GB" if count >= 1e9 else f"{number(count / 1e6)} MB"

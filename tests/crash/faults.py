@@ -1,0 +1,179 @@
+"""Trainings with a planted fault each, as people write them, and the fix that heals each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+import gradstudio
+
+STEPS = 40
+
+
+def _loop(model: nn.Module, optimizer: Any, loss_of: Callable[[int], Tensor], clip: float = 0, **watch: Any) -> Any:
+    one = gradstudio.watch(model, optimizer, **watch)
+    for number in range(STEPS):
+        optimizer.zero_grad()
+        loss = loss_of(number)
+        loss.backward()
+        if clip:
+            nn.utils.clip_grad_norm_(model.parameters(), clip)
+        optimizer.step()
+        if not torch.isfinite(loss):
+            break
+    return one
+
+
+def overflow_in_exp(**watch: Any) -> Any:
+    """A softmax by hand, without its maximum taken off."""
+    model = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 3))
+
+    def loss_of(number: int) -> Tensor:
+        inputs, labels = torch.randn(32, 6), torch.randint(0, 3, (32,))
+        scores = torch.exp(model(inputs * (3000 if number == 20 else 1)))
+        return functional.nll_loss(torch.log(scores / scores.sum(1, keepdim=True) + 1e-9), labels)
+
+    return _loop(model, torch.optim.AdamW(model.parameters(), lr=1e-3), loss_of, **watch)
+
+
+def log_of_zero(**watch: Any) -> Any:
+    model = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 1))
+
+    def loss_of(number: int) -> Tensor:
+        inputs = torch.randn(32, 6)
+        kept = torch.relu(model(inputs) + (1 if number < 20 else -2))
+        return -torch.log(kept).mean()
+
+    return _loop(model, torch.optim.SGD(model.parameters(), lr=1e-3), loss_of, **watch)
+
+
+class Normed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 8, bias=False), nn.Linear(8, 1)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        hidden = self.first(inputs)
+        return self.last(hidden / hidden.norm(dim=1, keepdim=True))
+
+
+def zero_by_zero_in_a_norm(**watch: Any) -> Any:
+    model = Normed()
+
+    def loss_of(number: int) -> Tensor:
+        inputs = torch.randn(16, 6)
+        inputs[3] *= number < 20  # padding
+        return (model(inputs) ** 2).mean()
+
+    return _loop(model, torch.optim.Adam(model.parameters(), lr=1e-3), loss_of, **watch)
+
+
+def overflow_in_fp16(**watch: Any) -> Any:
+    model = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    one = gradstudio.watch(model, optimizer, **watch)
+    for number in range(STEPS):
+        inputs = torch.randn(16, 6) * (1e5 if number == 20 else 1)
+        optimizer.zero_grad()
+        with torch.autocast("cpu", torch.float16):
+            given = model(inputs)
+            loss = functional.mse_loss(given.float() / 1e3, inputs.sum(1, keepdim=True) / 1e5)
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+        if not torch.isfinite(loss):
+            break
+    return one
+
+
+def bad_batch(**watch: Any) -> Any:
+    model = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 1))
+
+    def loss_of(number: int) -> Tensor:
+        inputs = torch.randn(16, 6)
+        if number == 20:
+            inputs[5, 2] = float("nan")
+        return functional.mse_loss(model(inputs), torch.zeros(16, 1))
+
+    return _loop(model, torch.optim.RMSprop(model.parameters(), lr=1e-3), loss_of, clip=1.0, **watch)
+
+
+def rate_too_high(**watch: Any) -> Any:
+    model = nn.Sequential(nn.Linear(6, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+
+    def loss_of(number: int) -> Tensor:
+        if number == 20:
+            optimizer.param_groups[0]["lr"] = 3.0
+        inputs = torch.randn(64, 6)
+        return functional.mse_loss(model(inputs), inputs.sum(1, keepdim=True) * 3)
+
+    return _loop(model, optimizer, loss_of, **watch)
+
+
+def accumulation(**watch: Any) -> Any:
+    """The variance of a micro-batch with a single example is NaN."""
+    model = nn.Sequential(nn.Linear(6, 8), nn.GELU(), nn.Linear(8, 1))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    one = gradstudio.watch(model, optimizer, **watch)
+    for number in range(STEPS):
+        optimizer.zero_grad()
+        for part in range(4):
+            given = model(torch.randn(1 if (number, part) == (20, 2) else 8, 6))
+            loss = ((given - 1) ** 2).mean() + given.std()
+            (loss / 4).backward()
+        optimizer.step()
+        if not torch.isfinite(loss):
+            break
+    return one
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(11, 16), nn.Linear(16, 11)
+        self.block = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.1, batch_first=True)
+
+    def forward(self, tokens: Tensor, padding: Tensor) -> Tensor:
+        scores = self.block.self_attn
+        hidden = self.embedding(tokens)
+        query = functional.linear(hidden, scores.in_proj_weight[:16])
+        weights = (query @ hidden.transpose(1, 2)).masked_fill(padding[:, None], float("-inf"))
+        return self.head(self.block(hidden + torch.softmax(weights, -1) @ hidden))
+
+
+def transformer(**watch: Any) -> Any:
+    """A row of padding alone leaves the softmax nothing to choose from."""
+    model = Attention()
+
+    def loss_of(number: int) -> Tensor:
+        tokens, padding = torch.randint(0, 11, (4, 7)), torch.zeros(4, 7, dtype=torch.bool)
+        padding[1, 4:] = True
+        padding[2] = number >= 20
+        logits = model(tokens, padding)
+        return functional.cross_entropy(logits.flatten(0, 1), tokens.flatten())
+
+    return _loop(model, torch.optim.AdamW(model.parameters(), lr=1e-3), loss_of, clip=1.0, **watch)
+
+
+# What a fix that heals it has in its name.
+FAULTS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
+    each.__name__: (each, heals)
+    for each, *heals in [
+        (overflow_in_exp, "exp", "batch"),
+        (log_of_zero, "log"),
+        (zero_by_zero_in_a_norm, "div", "norm"),
+        (overflow_in_fp16, "fp32", "bf16"),
+        (bad_batch, "batch"),
+        (rate_too_high, "learning rate"),
+        (accumulation, "batch"),
+        (transformer, "mask", "batch"),
+    ]
+}

@@ -1,0 +1,342 @@
+"""Crash files of trainings with a planted fault: written, made again, made smaller, and tried with fixes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import struct
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+import gradstudio
+from crash.faults import FAULTS
+from gradstudio.crash import crash_fixes, recorded_training, shrinking
+from gradstudio.crash.call_values import CannotCall, function_of
+from gradstudio.session.files import crash_file
+from gradstudio.session.files.crash_file import CrashFile, CrashFileError
+from gradstudio.session.library.requests import Request
+from gradstudio.watching import watched
+
+WRONG_CALLS = RuntimeError, TypeError, ValueError, KeyError, IndexError, AttributeError  # what torch raises
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Path]]:
+    """The crash file of a training with a fault; made once."""
+    made: dict[str, Path] = {}
+
+    def path_of(name: str) -> Path:
+        if name not in made:
+            folder = tmp_path_factory.mktemp(name)
+            torch.manual_seed(0)
+            FAULTS[name][0](library=folder / "runs.db").close()
+            (made[name],) = folder.glob("crashes/*.crash")
+        return made[name]
+
+    yield path_of
+
+
+@pytest.fixture(autouse=True)
+def one_watcher_a_test() -> Iterator[None]:
+    yield
+    if (watcher := watched.current()) is not None:
+        watcher.close("finished", "")
+
+
+def read(path: Path) -> CrashFile:
+    return crash_file.read(path)
+
+
+def again(crash: CrashFile) -> crash_file.RecordedBirth:
+    return recorded_training.made_again(recorded_training.Training(recorded_training.recorded(crash)))
+
+
+@pytest.mark.filterwarnings("ignore:std")
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_is_recorded_made_again_and_healed(recorded: Callable[[str], Path], name: str) -> None:
+    crash = read(recorded(name))
+    assert crash.structure.unknown == "" and crash.structure.born is not None
+    found = again(crash)
+    assert found == crash.structure.born and found.phase in ("forward", "given")
+    tried = crash_fixes.tried(recorded_training.recorded(crash))
+    assert not tried.unchanged.held
+    healed = [each for each in tried.trials[:2] if each.held and each.change.lines]
+    assert any(word in each.change.name for each in healed for word in FAULTS[name][1])
+
+
+@pytest.mark.parametrize("name", ["overflow_in_exp", "zero_by_zero_in_a_norm", "overflow_in_fp16", "transformer"])
+def test_a_shrunk_fault_is_a_script_of_a_few_lines(recorded: Callable[[str], Path], name: str) -> None:
+    found = shrinking.shrunk(recorded_training.recorded(read(recorded(name))))
+    assert len(found.script) < 1000
+    names: dict[str, Any] = {}
+    exec(found.script, names)
+    assert not torch.isfinite(names["result"]).all()
+
+
+def test_the_recorded_steps_have_the_losses_that_the_script_had(recorded: Callable[[str], Path]) -> None:
+    crash = read(recorded("transformer"))
+    training = recorded_training.Training(recorded_training.recorded(crash))
+    for step in crash.structure.steps[:-1]:
+        # Adam makes a step of a gradient that is rounding alone, so that the steps behind differ a little more
+        assert training.step(step).loss == pytest.approx(step.loss, rel=0.02)
+    assert len(crash.structure.steps) > 4
+
+
+def test_another_process_makes_the_same_step_again(recorded: Callable[[str], Path], tmp_path: Path) -> None:
+    path = recorded("zero_by_zero_in_a_norm")
+    command = [sys.executable, "-m", "gradstudio", "crash", "replay", str(path), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["same"] and told["born"]["line"].startswith("faults.py:")
+
+
+def test_a_gradient_that_breaks_is_found_in_the_derivative(tmp_path: Path) -> None:
+    model = nn.Linear(4, 4, bias=False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    one = gradstudio.watch(model, optimizer, library=tmp_path / "runs.db", record=1)
+    for number in range(4):
+        optimizer.zero_grad()
+        batch = torch.ones(3, 4) * (number < 3)
+        torch.sqrt(model(batch).pow(2).sum(1)).sum().backward()  # its derivative at 0 is 0 / 0
+        optimizer.step()
+    one.close()
+    (path,) = tmp_path.glob("crashes/*.crash")
+    crash = read(path)
+    assert crash.structure.born is not None and crash.structure.born.phase == "backward"
+    assert again(crash) == crash.structure.born and crash.structure.born.do.endswith("sqrt")
+    assert [step.number for step in crash.structure.steps] == [2, 3]
+    assert ".backward(" in shrinking.shrunk(recorded_training.recorded(crash)).script
+
+
+def test_a_batch_that_the_script_writes_into_is_copied(tmp_path: Path) -> None:
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    one = gradstudio.watch(model, optimizer, library=tmp_path / "runs.db")
+    batch = torch.zeros(8, 4)  # the same memory for each batch
+    for number in range(12):
+        batch.copy_(torch.randn(8, 4) if number < 11 else torch.full((8, 4), float("inf")))
+        optimizer.zero_grad()
+        (model(batch) ** 2).mean().backward()
+        optimizer.step()
+    one.close()
+    (path,) = tmp_path.glob("crashes/*.crash")
+    crash = read(path)
+    assert crash.structure.unknown == "" and again(crash).phase == "given"
+
+
+def test_raise_names_the_file_and_zero_records_nothing(tmp_path: Path) -> None:
+    for record in (1, 0):
+        model = nn.Linear(4, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        library = tmp_path / str(record) / "runs.db"
+        one = gradstudio.watch(model, optimizer, library=library, on_nonfinite="raise", record=record)
+        with pytest.raises(FloatingPointError) as raised:
+            for number in range(3):
+                optimizer.zero_grad()
+                (model(torch.ones(2, 4)) / (number != 2)).sum().backward()
+                optimizer.step()
+        one.close()
+        assert (".crash" in str(raised.value)) == bool(record)
+        assert len(list(library.parent.glob("crashes/*"))) == record
+
+
+def test_no_secret_and_no_path_is_in_the_file(
+    recorded: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_API_KEY", "SECRET-TOKEN")
+    monkeypatch.setattr(sys, "argv", ["train.py", "--password", "SECRET-TOKEN"])
+    torch.manual_seed(0)
+    FAULTS["log_of_zero"][0](library=tmp_path / "runs.db").close()
+    (path,) = tmp_path.glob("crashes/*.crash")
+    data = path.read_bytes()
+    for secret in ("SECRET-TOKEN", str(Path.home()), str(tmp_path), os.getcwd(), str(Path(__file__).parent)):
+        assert secret.encode() not in data
+
+
+def test_it_is_a_file_of_safetensors(recorded: Callable[[str], Path]) -> None:
+    data = recorded("bad_batch").read_bytes()
+    (length,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8 : 8 + length])
+    assert all(isinstance(each, str) for each in header.pop("__metadata__").values())
+    assert max(each["data_offsets"][1] for each in header.values()) == len(data) - 8 - length
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_process_that_is_killed_while_it_writes_leaves_no_file(tmp_path: Path) -> None:
+    path = tmp_path / "half.crash"
+    structure = crash_file.Structure(reason="test", step=0)
+    end = crash_file.Given("x", "U8", (9,), lambda file: (file.write(b"half"), file.flush(), os._exit(9)))
+    if (child := os.fork()) == 0:
+        crash_file.write(path, structure, [end])
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 9 and not path.exists()
+
+
+# ---- files of somebody else
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_a_changed_file_is_refused_or_makes_no_harm(
+    recorded: Callable[[str], Path], tmp_path: Path, data: st.DataObject
+) -> None:
+    whole = recorded("log_of_zero").read_bytes()
+    kind = data.draw(st.sampled_from(["cut", "byte", "header"]))
+    changed = bytearray(whole)
+    if kind == "cut":
+        changed = changed[: data.draw(st.integers(0, len(whole) - 1))]
+    elif kind == "byte":
+        changed[data.draw(st.integers(0, min(4000, len(whole) - 1)))] ^= data.draw(st.integers(1, 255))
+    else:
+        changed[0:8] = struct.pack("<Q", data.draw(st.integers(0, 2**63)))
+    path = tmp_path / "changed.crash"
+    path.write_bytes(changed)
+    try:
+        crash = read(path)
+    except CrashFileError as fault:
+        assert "\n" not in str(fault) and len(str(fault)) < 400
+        return
+    assert len(changed) == len(whole)
+    with contextlib.suppress(CannotCall, CrashFileError, *WRONG_CALLS):  # of which the command makes one line
+        again(crash)
+
+
+def written(path: Path, change: Callable[[dict[str, Any], dict[str, Any]], None], whole: Path) -> Path:
+    """A crash file whose structure and header are other ones."""
+    data = whole.read_bytes()
+    (length,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8 : 8 + length])
+    content = json.loads(header["__metadata__"]["gradstudio_crash"])
+    change(content, header)
+    header["__metadata__"] = {"gradstudio_crash": json.dumps(content)}
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + length :])
+    return path
+
+
+def of_another_version(content: dict[str, Any], header: dict[str, Any]) -> None:
+    content["version"] = 99
+
+
+def of_ten_gigabytes(content: dict[str, Any], header: dict[str, Any]) -> None:
+    entry = header["weight 0.weight"]
+    entry["shape"], entry["data_offsets"] = [50_000, 50_000], [0, 10_000_000_000]
+
+
+def of_a_negative_shape(content: dict[str, Any], header: dict[str, Any]) -> None:
+    header["weight 0.weight"]["shape"] = [-1, -96]
+
+
+def of_another_function(content: dict[str, Any], header: dict[str, Any]) -> None:
+    content["programs"][0][0]["do"] = "os.system"
+
+
+def of_a_lost_tensor(content: dict[str, Any], header: dict[str, Any]) -> None:
+    content["weights"]["0.weight"] = "../../etc/passwd"
+
+
+@pytest.mark.parametrize(
+    "change", [of_another_version, of_ten_gigabytes, of_a_negative_shape, of_another_function, of_a_lost_tensor]
+)
+def test_a_hostile_file_is_one_line(recorded: Callable[[str], Path], tmp_path: Path, change: Any) -> None:
+    with pytest.raises(CrashFileError) as raised:
+        read(written(tmp_path / "hostile.crash", change, recorded("log_of_zero")))
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "name", ["torch.load", "torch.save", "torch.from_file", "torch.Tensor.numpy", "torch.Tensor.apply_", "torch.ops"]
+)
+def test_a_file_can_call_nothing_but_what_computes(name: str) -> None:
+    with pytest.raises(CannotCall):
+        function_of(name)
+
+
+def test_a_call_that_makes_too_much_is_refused(recorded: Callable[[str], Path], tmp_path: Path) -> None:
+    def repeat(content: dict[str, Any], header: dict[str, Any]) -> None:
+        for calls in content["programs"]:
+            calls[-1].update(do="torch.Tensor.repeat", given=[{"t": 0}, 1 << 20, 1 << 20], named={})
+
+    crash = read(written(tmp_path / "large.crash", repeat, recorded("log_of_zero")))
+    with pytest.raises(CannotCall, match="memory"):
+        again(crash)
+
+
+# ---- what makes a file, and what is done about spikes
+
+
+def test_an_exception_in_the_step_is_raised_again(tmp_path: Path) -> None:
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    gradstudio.watch(model, optimizer, library=tmp_path / "runs.db")
+    watcher = watched.current()
+    assert watcher is not None
+    with pytest.raises(IndexError):
+        for number in range(4):
+            labels = torch.tensor([0, 1 if number < 3 else 7])
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(torch.ones(2, 4)), labels).backward()
+            optimizer.step()
+    watcher.close("failed", "the script ended with IndexError")
+    (path,) = tmp_path.glob("crashes/*.crash")
+    found = again(read(path))
+    assert found == read(path).structure.born and found.phase == "raised" and found.do.endswith("cross_entropy")
+
+
+def test_another_program_asks_for_a_file(tmp_path: Path) -> None:
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    one = gradstudio.watch(model, optimizer, library=tmp_path / "runs.db", record=1)
+    for number in range(5):
+        if number == 3:
+            one.watched_runs[0].hear(Request("record"))
+        optimizer.zero_grad()
+        (model(torch.ones(2, 4)) ** 2).sum().backward()
+        optimizer.step()
+    one.close()
+    (path,) = tmp_path.glob("crashes/*.crash")
+    crash = read(path)
+    assert crash.structure.reason == "asked for" and again(crash).phase == "none"
+
+
+@pytest.mark.parametrize("policy", ["skip", "rewind"])
+def test_an_update_of_a_spike_is_left_out(tmp_path: Path, policy: Any) -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    one = gradstudio.watch(model, optimizer, library=tmp_path / "runs.db", record=1, on_spike=policy)
+    weights: list[torch.Tensor] = []
+    for number in range(30):
+        optimizer.zero_grad()
+        (model(torch.randn(16, 4) * (100 if number == 25 else 1)) - 1).pow(2).mean().backward()
+        optimizer.step()
+        weights.append(model.weight.detach().clone())
+    assert torch.equal(weights[25], weights[24 if policy == "skip" else 23])
+    assert not torch.equal(weights[26], weights[25])
+    (found,) = one.watched_runs
+    assert found.run is not None and found.spikes == 1
+    told = [event.text for event in found.run.events if "deviations above its median" in event.text]
+    assert len(told) == 1 and ("before step 24 again" in told[0]) == (policy == "rewind")
+
+
+def test_the_example_of_the_page_leaves_a_file(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "crash.md").read_text(encoding="utf-8")
+    script = textwrap.dedent(page.split("\n\n", 1)[1].partition("\ndiverges")[0])
+    torch.manual_seed(0)
+    exec(script.replace("record=8", "record=8, library=library"), {"library": tmp_path / "runs.db"})
+    (path,) = tmp_path.glob("crashes/*.crash")
+    found = read(path).structure.born
+    assert found is not None and found.do == "torch.exp"
