@@ -10,7 +10,8 @@ heals   the cure, as the first remedy of the first finding
 module  the class or name of the module with the first NaN, for a tool that knows modules alone
 control a bug that nobody can name from a single run;  calm: a healthy script
 
-A remedy other than the cure that was tried on the script later, and heals it, stands in a line `# tried: REGEX`."""
+A remedy other than the cure that was tried on the script later, and heals it, stands in a line `# tried: REGEX`. A rule
+that was made later, and whose words hold what they have to hold, stands in a line `# newer: RULE`."""
 
 from __future__ import annotations
 
@@ -82,7 +83,8 @@ def case(path: Path) -> Case:
     want = dict((part.partition("=")[0].strip(), part.partition("=")[2]) for part in head["want"].split("; "))
     if unknown := set(want) - set(KEYS):
         raise ValueError(f"{path.name}: {unknown} is not known")
-    return Case(path, want | {"heals": f"{want['heals']}|{head['tried']}"} if "tried" in head else want)
+    want |= {"heals": f"{want['heals']}|{head['tried']}"} if "tried" in head else {}
+    return Case(path, want | {"named": f"{want['named']},{head['newer']}"} if "newer" in head else want)
 
 
 def cases() -> list[Case]:

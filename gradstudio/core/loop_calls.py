@@ -158,6 +158,13 @@ _FAULTS: tuple[tuple[Callable[[Loop], bool], Fault], ...] = (
         Fault("zero_grad is missing: every gradient adds to those of the steps before.", ("never_zero_grad",)),
     ),
     (
+        lambda loop: "zero_grad" in loop.calls[_last_backward(loop) + 1 : _step(loop)],
+        Fault(
+            "zero_grad comes between backward and step: the step finds no gradient, so nothing is trained.",
+            ("never_zero_grad",),  # the line for it says where the call belongs
+        ),
+    ),
+    (
         lambda loop: loop.calls.count("zero_grad") > 1 and loop.micro_batches == 1,
         Fault(
             "zero_grad is called twice: with one micro-batch that does nothing, with more it loses all but the last.",
@@ -212,6 +219,14 @@ _FAULTS: tuple[tuple[Callable[[Loop], bool], Fault], ...] = (
     (
         lambda loop: loop.calls.count("unscale") > 1,
         Fault("unscale is called twice: the gradients are divided by the loss scale twice.", ("unscale_twice",)),
+    ),
+    (
+        lambda loop: "step_without_scaler" in loop.calls and "step" in loop.calls,
+        Fault(
+            "step is called twice for one gradient, by the scaler and around it: each update is made twice, and one "
+            "also where the scaler skips it.",
+            ("step_without_scaler",),
+        ),
     ),
     (
         lambda loop: "step_without_scaler" in loop.calls,

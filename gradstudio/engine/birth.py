@@ -10,13 +10,20 @@ from typing import Any
 import torch
 
 from gradstudio.core.diagnosis.birth_remedies import GIVEN_NUMBER
-from gradstudio.core.diagnosis.cause_ranking import BEYOND, MEAN_OF_NONE, OF_NEGATIVE
+from gradstudio.core.diagnosis.cause_ranking import BEYOND, MEAN_OF_NONE, OF_NEGATIVE, ROOT_OF_NEGATIVE
 from gradstudio.core.provenance import Operation, Phase, Provenance, operation_of
 from gradstudio.core.text import number, plural
 from gradstudio.engine.operation_watcher import FILLS, NOTHING, Values, WatchedOperation, together
 
 LONGEST = 12  # operations of a chain that are kept
 NO_LABEL = "the mean over no label at all is 0 / 0: every label is the one that is left out, or has a weight of 0"
+SINGULAR = "the determinant of a matrix is 0 or negative, of which there is no logarithm"
+# What is NaN of a number that is none itself.
+NAN_OF_A_NUMBER = {
+    "sqrt": f"{ROOT_OF_NEGATIVE} is NaN",
+    **dict.fromkeys(("log", "log2", "log10"), "the logarithm of a negative number is NaN"),
+    **dict.fromkeys(("acos", "asin"), "it was given a number beyond 1 or -1, and is NaN there"),
+}
 _DIVIDES = ("log", "div", "sqrt", "pow", "reciprocal", "norm", "dist", "std")  # in names of those whose derivative does
 _ROUNDING = 1e-3  # beyond 1 or -1, of what would be a cosine
 _SOFTMAX = {"_softmax", "_log_softmax", "_safe_softmax"}
@@ -129,7 +136,7 @@ def cause_of(born: WatchedOperation) -> str:
         case "log" | "log2" | "log10":
             return "the logarithm of 0 is -Inf"
         case "sqrt" if first.low < 0:
-            return f"the root of a negative number, {number(first.low)}, is NaN"
+            return f"{ROOT_OF_NEGATIVE}, {number(first.low)}, is NaN"
         case "exp":
             return f"exp({number(first.high)}) is beyond {largest_of(born.dtype)}"
         case "div" if len(born.taken) > 1 and born.taken[1].zeros:

@@ -34,7 +34,7 @@ FILLS = {
 # Operations that hand on an Inf that somebody put in, as a mask that is added to scores.
 _HANDING_ON = {
     "add", "sub", "neg", "cat", "stack", "clone", "copy", "_to_copy", "expand", "repeat", "index", "index_put",
-    "index_select", "gather", "scatter", "max", "amax", "maximum", "min", "amin", "minimum",
+    "index_select", "gather", "scatter", "baddbmm", "max", "amax", "maximum", "min", "amin", "minimum",
 }  # fmt: skip
 # Operations whose other results hold -Inf wherever they are right, as the table of ctc_loss.
 _COUNTED_BY_THE_FIRST = ("aten._ctc_loss.", "aten._cudnn_ctc_loss.")

@@ -391,6 +391,19 @@ def test_data_of_infinity_are_no_mask() -> None:
         assert found.cause == "input 0 of the model holds 1 Inf before the pass"
 
 
+def test_a_row_that_an_attention_masks_whole_is_told_to_be_that() -> None:
+    class Attending(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attention = nn.MultiheadAttention(4, 1, batch_first=True)
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            mask = torch.tensor([[False, True], [True, True]])
+            return self.attention(inputs, inputs, inputs, attn_mask=mask)[0]
+
+    assert known(Attending(), torch.randn(3, 2, 4)).operation == "aten._softmax.default"
+
+
 def test_a_row_that_is_masked_whole_is_told_to_be_that() -> None:
     class Masked(nn.Linear):
         def forward(self, inputs: Tensor) -> Tensor:
@@ -495,6 +508,16 @@ def test_the_loss_code_is_named_with_its_line() -> None:
         (lambda given: given.square().sum() / (given > 1e9).sum(), "DivBackward0", "a division by 0 is Inf"),
         (lambda given: given.abs().add(100).exp().sum(), "ExpBackward0", "16 Inf"),
         (
+            lambda given: (1 - given.add(9).square()).sqrt().sum(),
+            "SqrtBackward0",
+            "the root of a negative number is NaN",
+        ),
+        (
+            lambda given: torch.logdet(given @ given.T * 0),
+            "LinalgSlogdetBackward0",
+            "the determinant of a matrix is 0 or negative",
+        ),
+        (
             lambda given: functional.mse_loss(given, torch.full((8, 2), math.nan)),
             "MseLossBackward0",
             "its target holds 16 NaN",
@@ -598,6 +621,24 @@ def test_what_the_script_has_tells_of_an_operand_that_autograd_does_not(
         assert found.source == "train.py:5: ratio = (halves - old).exp()"
     else:
         assert found.cause == "its second operand, `old`, holds 1 Inf, which the model did not compute"
+
+
+def test_a_result_that_the_script_still_has_tells_what_went_in() -> None:
+    def loss_of(given: Tensor) -> Tensor:
+        kept.append(given.square().sub(torch.full((8, 2), 9.0)))
+        return kept[0].sqrt().sum()
+
+    kept: list[Tensor] = []
+    found = known(nn.Linear(4, 2), torch.randn(8, 4), loss_of)
+    assert found.operation == "SqrtBackward0" and "the root of a negative number, -" in found.cause
+    assert "clamp_min" in (of_birth(found) or ("",))[0]
+
+
+def test_a_derivative_behind_a_parameter_of_the_loss_code_itself_is_named() -> None:
+    """As the spread of a policy, which no model has."""
+    spread = nn.Parameter(torch.zeros(1))
+    found = known(nn.Linear(4, 2), torch.randn(8, 4), lambda given: given.square().mean() + spread.sqrt().sum() * 0)
+    assert (found.phase, found.operation) == ("backward", "SqrtBackward0")
 
 
 @pytest.mark.parametrize(("loss_of", "operation", "cause"), [

@@ -100,6 +100,20 @@ def around(loop: Loop) -> None:
     loop.optimizer.step()
 
 
+def cleared_late(loop: Loop) -> None:
+    loop.loss().backward()
+    loop.optimizer.zero_grad()
+    loop.optimizer.step()
+
+
+def stepped_twice(loop: Loop) -> None:
+    loop.optimizer.zero_grad()
+    loop.scaler.scale(loop.loss()).backward()
+    loop.scaler.step(loop.optimizer)
+    loop.scaler.update()
+    loop.optimizer.step()
+
+
 def schedule_inside(loop: Loop) -> None:
     loop.optimizer.zero_grad()
     for _ in range(3):
@@ -155,6 +169,8 @@ of_clips = pytest.mark.wants("torch.nn.utils.clip_grad")
             "the call that clips after",
             marks=of_clips,
         ),
+        (cleared_late, "forward, backward, zero_grad, step", "before `loss.backward()`"),
+        (stepped_twice, "zero_grad, forward, backward, unscale, step, step_without_scaler", "`scaler.step(optimizer)`"),
         (around, "zero_grad, forward, backward, step_without_scaler", "`scaler.step(optimizer)`"),
         pytest.param(
             clip_inside,

@@ -38,8 +38,19 @@ def trained(watch: Watch, model: nn.Module, loss_of: Callable[[], Tensor], steps
     return told(one)
 
 
+THIRDS = torch.full((16, 3), 1 / 3)
+
+
 def x() -> Tensor:
     return torch.randn(16, 6)
+
+
+def three(z: Tensor) -> Tensor:
+    return z * torch.arange(3.0)
+
+
+def maps(z: Tensor) -> Tensor:
+    return z[:, :, None, None] * torch.ones(2, 2)
 
 
 @pytest.mark.parametrize(("spoiled", "mended", "rule", "said"), [
@@ -52,6 +63,16 @@ def x() -> Tensor:
     (lambda z: ((z - torch.zeros(16)) ** 2).mean(), lambda z: ((z.squeeze(-1) - torch.zeros(16)) ** 2).mean(), "shapes_broadcast", "(16, 1)"),
     (lambda z: functional.mse_loss(z, torch.zeros(16)), lambda z: functional.mse_loss(z.squeeze(-1), torch.zeros(16)),
      "shapes_broadcast", "(16, 16)"),
+    (lambda z: functional.smooth_l1_loss(maps(z), torch.zeros(16, 2, 2)),
+     lambda z: functional.smooth_l1_loss(maps(z), torch.zeros(16, 1, 2, 2)), "shapes_broadcast", "(16, 16, 2, 2)"),
+    (lambda z: functional.kl_div(three(z).softmax(-1), THIRDS, reduction="batchmean"),
+     lambda z: functional.kl_div(three(z).log_softmax(-1), THIRDS, reduction="batchmean"), "probabilities_for_logs", "kl_div"),
+    (lambda z: functional.binary_cross_entropy_with_logits(z, torch.full((16, 1), 255.0)),
+     lambda z: functional.binary_cross_entropy_with_logits(z, torch.ones(16, 1)), "targets_beyond", "255"),
+    (lambda z: -functional.softplus(z).mean(), lambda z: functional.softplus(-z).mean(), "saturating_loss", "softplus"),
+    (lambda z: (1 - z.sigmoid()).log().mean(), lambda z: -z.sigmoid().log().mean(), "saturating_loss", "log(1 - sigmoid"),
+    (lambda z: functional.mse_loss(z, torch.full((16, 1), 1e5)), lambda z: functional.mse_loss(z, torch.ones(16, 1)),
+     "large_targets", "root mean square of 1e5"),
 ])  # fmt: skip
 @pytest.mark.filterwarnings("ignore:Using a target size")
 def test_a_loss_that_gets_the_wrong_thing_is_named(
@@ -120,6 +141,35 @@ def test_an_optimizer_that_never_moves_anything_is_told_once(watch: Watch, capsy
         other(x()).square().mean().backward()
         optimizer.step()
     assert capsys.readouterr().err.count("The steps of this optimizer move nothing") == 1
+
+
+def test_a_loss_that_was_made_anew_is_named(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
+    model = small_net()
+    optimizer = Adam(model.parameters(), lr=0.01)
+    watch(model, optimizer)
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        torch.tensor(model(x()).square().mean().item(), requires_grad=True).backward()
+        optimizer.step()
+    said = capsys.readouterr().err
+    assert "begins at a tensor that has no graph" in said and "without `.item()`" in said
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_updates_that_bfloat16_rounds_away_are_named(watch: Watch, dtype: torch.dtype) -> None:
+    model = small_net()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.fill_(1.0)
+    model = model.to(dtype)
+    optimizer = SGD(model.parameters(), lr=1e-6)
+    one = watch(model, optimizer)
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        model(x().to(dtype)).float().square().mean().backward()
+        optimizer.step()
+    found = told(one)
+    assert set(found) == ({"rounded_updates"} if dtype is torch.bfloat16 else set())
 
 
 def test_a_few_steps_without_gradients_are_no_fault(watch: Watch) -> None:
@@ -253,6 +303,22 @@ def test_parameters_that_no_optimizer_holds_are_noted_where_all_optimizers_are_w
         optimizer.step()
     found = told(one)["without_optimizer"]
     assert found.severity == "info" and found.layers == ("model.0.weight", "model.0.bias")
+
+
+def test_layers_in_a_plain_list_are_noted_with_the_name_of_the_list(watch: Watch) -> None:
+    class Listed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.blocks, self.last = [nn.Linear(6, 6), nn.Linear(6, 6)], nn.Linear(6, 1)
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            for block in self.blocks:
+                inputs = block(inputs)
+            return self.last(inputs)
+
+    found = judged(watch, lambda _, net, step: net(x()).square().mean(), model=Listed(), steps=6)["without_optimizer"]
+    assert len(found.layers) == 4 and "`self.blocks`" in found.evidence
+    assert found.remedies[0].startswith("`self.blocks = nn.ModuleList")
 
 
 @pytest.mark.parametrize(("lasts", "outcome"), [(1, "finished"), (30, "nonfinite")])
@@ -414,6 +480,20 @@ def test_a_schedule_on_another_beat_is_named(watch: Watch, schedule: Any, each: 
     found = judged(watch, lambda _, net, step: net(x()).square().mean(), schedule=schedule, each=each, steps=240)
     assert ("schedule_off_beat" in found) is bool(said)
     assert not said or said in found["schedule_off_beat"].evidence
+
+
+def test_a_plateau_that_waits_for_less_of_what_rises_is_named(watch: Watch) -> None:
+    model = small_net()
+    optimizer = SGD(model.parameters(), lr=0.01)
+    one = watch(model, optimizer)
+    schedule = SCHEDULES.ReduceLROnPlateau(optimizer, patience=1)
+    for step in range(120):
+        optimizer.zero_grad()
+        model(x()).square().mean().backward()
+        optimizer.step()
+        if step % 10 == 9:
+            schedule.step(0.5 + step / 1000)
+    assert 'mode="max"' in told(one)["schedule_off_beat"].remedies[0]
 
 
 @pytest.mark.parametrize(("by", "rules"), [(2, {"loop_order"}), (1, set())])

@@ -2,6 +2,7 @@
 # mechanism: the generator minimizes log(1 - D), whose slope is 0 where the discriminator is sure
 # cure: maximize log D
 # want: named=vanishing_gradient,saturated_activation,update_ratio_low,gradient_of_zero; heals=log|softplus|saturat|-
+# newer: saturating_loss
 import sys
 
 import torch

@@ -2,6 +2,7 @@
 # mechanism: the pixels of a mask are 0 and 255 and not 0 and 1, so the cross entropy falls below 0 without an end
 # cure: divide the mask by 255
 # want: named=exploding_gradient,update_ratio_high,loss_not_decreasing,nothing_learned; says=negative|0 to 1|below 0|target; heals=255|target|0 to 1
+# newer: targets_beyond
 import sys
 
 import torch

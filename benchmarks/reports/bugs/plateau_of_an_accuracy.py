@@ -2,6 +2,7 @@
 # mechanism: ReduceLROnPlateau minimizes by default, but gets an accuracy: it cuts the rate while the model improves
 # cure: mode="max"
 # want: named=update_ratio_low,loss_not_decreasing,nothing_learned; says=rate|schedule; heals=mode|max|schedule
+# newer: schedule_off_beat
 import sys
 
 import torch

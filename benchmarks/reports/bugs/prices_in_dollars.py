@@ -2,6 +2,7 @@
 # mechanism: the targets are prices up to 755,000, and the square of the error explodes
 # cure: the logarithm of the price
 # want: named=exploding_gradient,update_ratio_high; says=target|loss|scale; heals=scale|normal|standard|log|lr=|clip
+# newer: large_targets
 import sys
 
 import torch

@@ -2,6 +2,7 @@
 # mechanism: a schedule in epochs is stepped after each batch: the rate is a billionth after one epoch
 # cure: step it once an epoch
 # want: named=update_ratio_low,loss_not_decreasing,nothing_learned; says=rate|schedule; heals=schedule|scheduler\.step|step_size
+# newer: schedule_off_beat
 import sys
 
 import torch

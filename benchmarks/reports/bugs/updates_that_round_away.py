@@ -2,6 +2,7 @@
 # mechanism: bfloat16 weights of 1 have steps of 0.004 to 0.008, so updates of 6e-4 round to nothing
 # cure: float32 weights, bfloat16 only in autocast
 # want: named=update_ratio_low,nothing_moves,loss_not_decreasing; says=bf16|bfloat16|round|format; heals=float32|fp32|master|autocast
+# newer: rounded_updates
 import sys
 
 import torch

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 
-from gradstudio.core.diagnosis.cause_ranking import MEAN_OF_NONE, OF_NEGATIVE, undefined_for
+from gradstudio.core.diagnosis.cause_ranking import MEAN_OF_NONE, OF_NEGATIVE, ROOT_OF_NEGATIVE, undefined_for
 from gradstudio.core.diagnosis.overflow_remedies import of_overflow
 from gradstudio.core.provenance import Operation, Provenance, operation_of
 from gradstudio.core.unknown import UNKNOWN, is_known
@@ -30,6 +30,8 @@ _DEFINED: dict[str, str] = {
         ("cdist", "cdist_forward", "euclidean_dist"),
         "`torch.sqrt(squares + 1e-8)` in place of `torch.cdist`: its derivative at 0 is not defined",
     ),
+    "linalg_slogdet": "`torch.logdet(x + 1e-3 * torch.eye(len(x)))` in place of `torch.logdet(x)`: the determinant of "
+    "a singular matrix is 0, and rounding may leave it below that",
     "acos": "`torch.acos(x.clamp(-1 + 1e-6, 1 - 1e-6))`",
     "asin": "`torch.asin(x.clamp(-1 + 1e-6, 1 - 1e-6))`",
     "atanh": "`torch.atanh(x.clamp(-1 + 1e-6, 1 - 1e-6))`",
@@ -73,6 +75,7 @@ _OF_THE_LOOP = (
 
 # Where a negative number was raised to a fractional power.
 _OF_POSITIVE = ("`x.clamp_min(1e-8) ** p` in place of `x ** p`",)
+_OF_POSITIVE_ROOT = ("`torch.sqrt(x.clamp_min(1e-8))` in place of `torch.sqrt(x)`",)
 # Operations whose derivative is finite, unless what they are given is too large.
 _OF_LARGE = ("mul", "exp", "prod", "cumprod")
 # Where one of several derivatives made a NaN, and of one of them nothing is known.
@@ -121,6 +124,8 @@ def of_birth(
         return _OF_NONE
     if OF_NEGATIVE in found.cause:
         return _OF_POSITIVE
+    if ROOT_OF_NEGATIVE in found.cause:
+        return _OF_POSITIVE_ROOT
     born, in_half = found.chain[0] if found.chain else None, _is_in_half(found)
     if lines := _of_operations(found):
         return tuple(line + _IN_HALF * (in_half and "1e-" in line) for line in lines)

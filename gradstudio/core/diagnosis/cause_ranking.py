@@ -18,9 +18,10 @@ from gradstudio.core.provenance import Provenance
 # became of the units, how large a step is, and only then what the loss does. A loss or gradient that is not finite is
 # the end of most of these; where it is born in the loss itself, none of the others has fired.
 ORDER = (
-    "activation_twice", "probabilities_for_logs", "shapes_broadcast", "evaluation_mode", "harmless_loss",
-    "nothing_moves", "schedule_off_beat", "statistics_of_validation", "large_inputs", "without_optimizer",
-    "frozen_parameters", "undivided_sum",
+    "activation_twice", "probabilities_for_logs", "shapes_broadcast", "targets_beyond", "evaluation_mode",
+    "harmless_loss", "nothing_moves", "schedule_off_beat", "statistics_of_validation", "large_inputs",
+    "large_targets", "saturating_loss", "rounded_updates",
+    "without_optimizer", "frozen_parameters", "undivided_sum",
     "ranks_alike", "uneven_shares", "reduced_too_often", "rank_ran_out", "nan_on_a_rank", "ranks_apart",
     "clip_before_reduction",
     "accumulation_mismatch", "clip_on_scaled_gradients", "clip_without_effect", "loop_order",
@@ -45,13 +46,14 @@ _EXACT = (
     "nonfinite_gradient", "nonfinite_weights", "loss_spike",
 )  # fmt: skip
 _UNDEFINED = (
-    "log", "div", "sqrt", "pow", "reciprocal", "norm", "cdist", "acos", "asin", "atanh", "erfinv",
+    "log", "div", "sqrt", "pow", "reciprocal", "norm", "cdist", "acos", "asin", "atanh", "erfinv", "slogdet",
 )  # fmt: skip
 # Names that have one of these in them, of operations that are defined wherever they do not overflow.
 NOT_UNDEFINED = re.compile("(layer|batch|group|instance|rms)_?norm|log_?softmax|with_?logits")
 # Those among them that are infinite only for what is too large, where they divide by no 0.
 _OF_LARGE = ("pow", "norm", "cdist")
 OF_NEGATIVE = "a fractional power of a negative number is NaN"  # how a cause says so
+ROOT_OF_NEGATIVE = "the root of a negative number"  # how a cause says so
 MEAN_OF_NONE = "the mean of no numbers at all is 0 / 0"  # how a cause says so
 BEYOND = "a result beyond"  # how a cause says that a value grew too large for its number format
 _OVERFLOWS = 1e15  # values whose powers and quotients may lie beyond 3.4e38, the largest float32
@@ -67,13 +69,25 @@ _ALONE = ("ranks_alike", "reduced_too_often", "uneven_shares", "rank_ran_out", "
 )  # fmt: skip
 # What a watch hears of the loss and the loop explains that a run learns little, and no NaN.
 _OF_THE_SCRIPT = (
-    "activation_twice", "probabilities_for_logs", "shapes_broadcast", "evaluation_mode", "nothing_moves",
-    "schedule_off_beat", "large_inputs",
+    "activation_twice", "probabilities_for_logs", "shapes_broadcast", "targets_beyond", "evaluation_mode",
+    "nothing_moves", "schedule_off_beat", "large_inputs", "rounded_updates",
 )  # fmt: skip
 _LEARNS_LITTLE = (
     "vanishing_gradient", "signal_lost", "dead_units", "gradient_of_zero", "update_ratio_low", "loss_oscillating",
     "loss_at_rest", "loss_not_decreasing", "unused_layers",
 )  # fmt: skip
+_TOO_LARGE = ("exploding_gradient", "update_ratio_high", "loss_oscillating", "loss_spike")
+# Notes that are the cause where what they lead to has come.
+_CAUSES_WHERE_GRAVE = {
+    **dict.fromkeys(("undivided_sum", "large_inputs", "large_targets"), _TOO_LARGE),
+    "saturating_loss": ("vanishing_gradient", "update_ratio_low"),
+}
+_EXPLAINED_BY_THE_SCRIPT = {
+    **dict.fromkeys(_OF_THE_SCRIPT, _LEARNS_LITTLE),
+    **dict.fromkeys(
+        ("targets_beyond", "large_inputs", "large_targets", "undivided_sum"), (*_LEARNS_LITTLE, *_TOO_LARGE)
+    ),
+}
 # How the model is written, and not what happened to it.
 _EXPLAINED_BY_NOTHING = ("unused_layers",)
 # They tell no mechanism, so they stand behind an explosion.
@@ -92,6 +106,9 @@ def rank_causes(findings: Iterable[Finding], provenance: Provenance | None = Non
     explains and with their names; then the explained findings, and notes last. `provenance` is where the first NaN or
     Inf was born, if that is known."""
     found = {finding.rule: finding for finding in findings if not _is_refuted(finding, provenance)}
+    for note, effects in _CAUSES_WHERE_GRAVE.items():
+        if note in found and any(rule in found and found[rule].severity != "info" for rule in effects):
+            found[note] = replace(found[note], severity="warning")
     place = _places(found, provenance)
     first = _first_steps(list(found.values()))
     grave = sorted(
@@ -100,7 +117,7 @@ def rank_causes(findings: Iterable[Finding], provenance: Provenance | None = Non
     )
     notes = sorted(
         (finding for finding in found.values() if finding.severity == "info"),
-        key=lambda finding: (finding.first_step, finding.rule),
+        key=lambda finding: (finding.first_step, place[finding.rule], finding.rule),
     )
     with_data = provenance is not None and _came_with_data(provenance)
     causes: list[Finding] = []
@@ -117,7 +134,7 @@ def rank_causes(findings: Iterable[Finding], provenance: Provenance | None = Non
             and other.rule not in explained
             and place[other.rule] > place[finding.rule]
             and finding.rule not in _ALONE
-            and (finding.rule not in _OF_THE_SCRIPT or other.rule in _LEARNS_LITTLE)
+            and other.rule in _EXPLAINED_BY_THE_SCRIPT.get(finding.rule, (other.rule,))
             and other.rule not in _EXPLAINED_BY_NOTHING
             and not _was_over(other, finding)
             and not (finding.rule == "exploding_gradient" and _was_before(other.rule, finding.rule, first))
@@ -182,6 +199,8 @@ def _places(found: dict[str, Finding], provenance: Provenance | None) -> dict[st
     _place_the_size_of_a_step(order, first, found)
     if _died_of_depth(first, found):
         _move(order, ["dead_units"], before="signal_lost")  # right behind the vanishing gradient
+    if _is_critical(found.get("nonfinite_loss")):  # the same, before it lasted
+        _move(order, ["harmless_loss"], before="spoiled_buffer")
     if provenance is not None and (born_in_loss(provenance) or _came_with_data(provenance)):
         made = [rule for rule in _NOT_FINITE if _is_critical(found.get(rule))]
         _move(order, made, before=order[0])
@@ -199,6 +218,8 @@ def _first_steps(findings: Sequence[Finding]) -> dict[str, int]:
     first = {finding.rule: finding.first_step for finding in findings}
     if "exploding_gradient" in first and any(finding.title == OF_A_SPIKE for finding in findings):
         first["exploding_gradient"] = min(first["exploding_gradient"], first["update_ratio_high"])
+    if "harmless_loss" in first and "nonfinite_loss" in first:  # it was so before it lasted
+        first["nonfinite_loss"] = min(first["nonfinite_loss"], first["harmless_loss"])
     return first
 
 

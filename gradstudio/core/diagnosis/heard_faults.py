@@ -25,24 +25,43 @@ _FAULTS: dict[str, _Fault] = {
     ),
     "probabilities_for_logs": _Fault(
         "warning", "The loss gets probabilities, not their logarithms",
-        "`nll_loss` takes no logarithm: it is minus the value that it is given for the right class, here from -1 to 0.",
-        ("`F.log_softmax(scores, dim)` in place of `{}` before `nll_loss`, or `F.cross_entropy(scores, target)`",),
+        "`nll_loss` and `kl_div` take no logarithm of what they are given: they weigh it as it is, and here it lies in "
+        "0 to 1.",
+        ("`F.log_softmax(scores, dim)` in place of `{}` before this loss, or `F.cross_entropy(scores, target)`",),
     ),
     "shapes_broadcast": _Fault(
         "warning", "Outputs and targets of two shapes",
         "Each output is compared with every target of the batch, so the model learns to give the mean of the targets.",
-        ("`output.squeeze(-1)`, or `target.unsqueeze(-1)`, so that both have one shape before they are compared",),
+        ("`{}`, so that both have one shape before they are compared",),
+    ),
+    "targets_beyond": _Fault(
+        "warning", "Targets beyond 0 to 1",
+        "This loss takes the probability of class 1 as its target. For any other number it has no least value: it "
+        "falls below 0 without an end, and the scores grow with it.",
+        ("`{}` as the target, so that each lies in 0 to 1",),
     ),
     "nothing_moves": _Fault(
         "warning", "The steps of this optimizer move nothing",
         "Its parameters are frozen, cut off from the loss, or no longer those of the model.",
-        ("`{} = torch.optim....(model.parameters(), ...)` again, after layers were replaced, frozen or thawed",),
+        ("{}",),
+    ),
+    "rounded_updates": _Fault(
+        "warning", "Updates that are rounded away",
+        "bfloat16 has 8 binary digits: from one number to the next it is about 0.4 to 0.8 % of it. An update below "
+        "half of that leaves the weight as it was, at every step.",
+        ("float32 weights (no `.bfloat16()`), with `torch.autocast(device, dtype=torch.bfloat16)` around the passes",),
+    ),
+    "saturating_loss": _Fault(
+        "info", "A loss that is flat where it is worst",
+        "The slope of log(1 - D) is 0 where the discriminator is sure of what was made, so the generator learns least "
+        "while it is worst. log D has the same aim, and a slope there (Goodfellow 2014).",
+        ("`{}` in place of it",),
     ),
     "without_optimizer": _Fault(
         "info", "Gradients for parameters that no optimizer holds",
         "No optimizer trains them. If they should be trained, the optimizer has to get them; if not, nothing is wrong, "
         "but their gradients cost time and memory.",
-        ("`{}.add_param_group({'params': ...})` with them, or `requires_grad_(False)` where they are not trained",),
+        ("{}", "`requires_grad_(False)` where they are not trained"),
     ),
     "frozen_parameters": _Fault(
         "info", "Frozen parameters in the optimizer",
@@ -77,6 +96,12 @@ _FAULTS: dict[str, _Fault] = {
         "as much larger: units die or saturate, and only small rates are stable.",
         ("`(x - mean) / std` before the model, with the mean and the standard deviation of the training data",),
     ),
+    "large_targets": _Fault(
+        "info", "Targets that nobody has scaled",
+        "A squared error and its gradient grow with the targets: usual initializations and rates are made for targets "
+        "with a spread of about 1.",
+        ("`(target - mean) / std` as the target, with the mean and the standard deviation of the training targets",),
+    ),
     "statistics_of_validation": _Fault(
         "warning", "Batches that nothing is trained with change the batch norms",
         "In training mode a batch norm takes each batch into its running statistics, and a dropout drops. A validation "
@@ -85,9 +110,9 @@ _FAULTS: dict[str, _Fault] = {
     ),
     "schedule_off_beat": _Fault(
         "warning", "A schedule on another beat than it was made for",
-        "A schedule counts the calls of its own `step()`, whatever they are: epochs or steps of the optimizer.",
-        ("`scheduler.step()` as often as the numbers of the schedule say: once an epoch, or after each "
-         "`optimizer.step()` with its numbers in such steps",),
+        "A schedule counts the calls of its own `step()`, whatever they are, and takes each number that it is given "
+        "for what it waits for.",
+        ("{}",),
     ),
     "spoiled_buffer": _Fault(
         "critical", "A buffer of the model is not finite",

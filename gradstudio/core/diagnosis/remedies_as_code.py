@@ -46,12 +46,24 @@ _CHOICES: dict[tuple[str, Value], str] = {
     ("clipping.kind", "value"): f"`torch.nn.utils.clip_grad_value_(model.parameters(), 0.5)`{_BEFORE_STEP}",
     ("clipping.kind", "per_tensor"): "`torch.nn.utils.clip_grad_norm_([parameter], 1.0)` for each parameter"
     + _BEFORE_STEP,
+    ("model.init", "he"): "`torch.nn.init.kaiming_normal_(layer.weight)` for a layer whose weights are all 0",
     ("precision.dtype", "fp32"): "no `torch.autocast`",
     ("precision.dtype", "bf16"): "`torch.autocast(device, dtype=torch.bfloat16)`",
     ("precision.scaling", "dynamic"): "`scaler = torch.amp.GradScaler(device)`, `scaler.scale(loss).backward()`, "
     "`scaler.step(optimizer)`, `scaler.update()`",
     ("precision.scaling", "none"): "no `GradScaler`",
     **{("optimizer.kind", kind): f"`torch.optim.{name}(...)`" for kind, name in _OPTIMIZERS.items()},
+}
+
+# By the title or rule of a finding that no knob heals.
+OF_GRADIENTS: dict[str, tuple[str, ...]] = {
+    "All gradients are exactly 0": (
+        "no activation such as `relu` behind the last layer of a model whose output has no bounds",
+    ),
+    "unused_layers": (
+        "`x` in place of `x.detach()`, and no `torch.no_grad()`, where what a layer gives is to train it; "
+        "`requires_grad_(False)` where it is not",
+    ),
 }
 
 
@@ -84,6 +96,7 @@ def _line(remedy: str, optimizer: str) -> str:
         _CHOICES.get((name, value)) or _LINES.get(name, "").replace("{}", format_value(value))
         for name, value in given.items()
         if not (name == "clipping.kind" and limited)  # the call with the limit says both
+        and (name, value) != ("model.init_gain", 1)  # as torch has it
     ]
     if {"optimizer.beta1", "optimizer.beta2"} <= given.keys():
         both = f"`betas=({format_value(given['optimizer.beta1'])}, {format_value(given['optimizer.beta2'])})`"

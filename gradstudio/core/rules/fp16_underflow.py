@@ -12,6 +12,7 @@ from gradstudio.core.diagnosis.unused import unused_layers
 from gradstudio.core.history import LOOK_EVERY, History
 from gradstudio.core.text import number, percent
 
+NORMAL = 2.0**-14  # the smallest number of fp16 with all its digits
 SMALLEST = 2.0**-24  # the smallest positive number of fp16
 
 
@@ -32,18 +33,19 @@ class Fp16Underflow(Looking):
             return
         learned = state.has_learned and not state.has_lost
         fine = learned and not (state.is_unfinished or state.struggling)
-        if fine and self._finding is None:
-            return
         start = max(len(history) - LOOK_EVERY, history.settings[-1][0])
         without = unused_layers(history)  # there is no gradient that could be rounded to 0
         weights = self._weights = tuple(
             index for index, layer in enumerate(history.layers) if layer.is_weight and index not in without
         )
         scaled = self._scaled_gradients(history, start, len(history))
+        zeros = history.layer_metric("zero_share", start)[:, weights]
         if not scaled.size or not bool((scaled < self.quanta * SMALLEST).all()):
+            self._tell_of_some(history, scaled, zeros)
             self.soften(not fine)
             return
-        zeros = history.layer_metric("zero_share", start)[:, weights]
+        if fine and self._finding is None:
+            return
         sizes = [history.layers[index].size for index in weights]
         lost = [history.layers[index].name for index, share in zip(weights, zeros.mean(0), strict=True) if share > 0.5]
         scale = history.value("scale", len(history) - 1)
@@ -63,6 +65,22 @@ class Fp16Underflow(Looking):
             () if fine else ("precision.scaling=dynamic", "precision.dtype=bf16", "precision.dtype=fp32"), tuple(lost),
             first=None if self._finding else self._since(history),
         )  # fmt: skip
+
+    def _tell_of_some(self, history: History, scaled: np.ndarray, zeros: np.ndarray) -> None:
+        """Note weights of whose gradient more than half is 0 without a loss scale, while the rest has lost digits."""
+        if self._finding is not None or history.value("scale", len(history) - 1) != 1:
+            return
+        lost = (scaled < NORMAL).all(0) & (zeros > 0.5).all(0) & (scaled > 0).all(0)
+        names = [history.layers[self._weights[place]].name for place in np.flatnonzero(lost)]
+        if names:
+            self.tell(
+                history, "info", "Small gradients in fp16",
+                f"At each of the {len(scaled)} steps up to step {len(history) - 1:,} more than half of the gradient of "
+                f"{' and '.join(names)} was exactly 0, and the rest below 6.1e-5, where fp16 has fewer digits.",
+                "An entry that is rounded to 0 moves no weight. A loss scale multiplies the loss, and so every "
+                "gradient, before the backward pass.",
+                ("precision.scaling=dynamic", "precision.dtype=bf16"), tuple(names),
+            )  # fmt: skip
 
     def _since(self, history: History) -> int:
         """Return the first of the latest steps in a row at which all of them were so small."""

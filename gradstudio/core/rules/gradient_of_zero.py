@@ -32,6 +32,15 @@ class GradientOfZero(Looking):
     _seen: int = 0  # rows
     _had: tuple[bool, ...] = ()  # which layers have had another gradient, or none at all
 
+    @staticmethod
+    def _of_zeros(history: History, names: tuple[str, ...]) -> str:
+        """Return which of these tensors are 0 themselves, as a sentence with a space before it: a product of two such
+        has no gradient in either."""
+        sizes = history.layer_metric("weight_norm", len(history) - 1)[0]
+        zero = [layer.name for layer, size in zip(history.layers, sizes, strict=True) if layer.is_weight and not size]
+        zero = [name for name in zero if name in names]
+        return f" All of {join_with_and(zero[:_NAMED])} {'is' if len(zero) == 1 else 'are'} 0." if zero else ""
+
     def look(self, history: History, state: Progress) -> None:
         if is_known(history.value("accuracy", len(history) - 1)) or state.broken:
             return  # of the studio's own models other rules know more
@@ -52,5 +61,6 @@ class GradientOfZero(Looking):
             history, "warning" if state.stuck or state.has_lost else "info",
             "Gradients that are exactly 0 at every step",
             f"The gradient of {told} was exactly 0 at each of the {len(history):,} steps {up_to(history)}, though a "
-            "backward pass reaches it.", _OF_SOME, layers=names, first=0,
+            f"backward pass reaches it.{self._of_zeros(history, names)}", _OF_SOME,
+            ("model.init=he",) if self._of_zeros(history, names) else (), layers=names, first=0,
         )  # fmt: skip

@@ -42,7 +42,7 @@ class VanishingGradient(Looking):
 
     def look(self, history: History, state: Progress) -> None:
         if self._are_all_zero(history) and not state.broken:
-            self._tell_of_all(history)
+            self._tell_of_all(history, state)
             return
         if state.all_zero or not (state.stuck or state.has_lost):
             self.soften(not state.well)
@@ -84,9 +84,10 @@ class VanishingGradient(Looking):
             first=since,
         )
 
-    def _tell_of_all(self, history: History) -> None:
+    def _tell_of_all(self, history: History, state: Progress) -> None:
+        rests = state.learned and not state.lost  # at a bound, maybe
         self.tell(
-            history, "critical", "All gradients are exactly 0",
+            history, "info" if rests else "warning" if state.by_accuracy else "critical", "All gradients are exactly 0",
             f"The gradient of every parameter was exactly 0 at each of the {LOOK_EVERY} steps {up_to(history)}; the "
             f"loss is {number(history.value('loss', len(history) - 1))}.", _OF_ALL, first=len(history) - LOOK_EVERY,
         )  # fmt: skip

@@ -12,7 +12,7 @@ from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.diagnosis.heard_faults import HEARD
 from gradstudio.core.diagnosis.median import median
 from gradstudio.core.diagnosis.offered_remedies import fitting
-from gradstudio.core.diagnosis.remedies_as_code import as_code
+from gradstudio.core.diagnosis.remedies_as_code import OF_GRADIENTS, as_code
 from gradstudio.core.provenance import PHASES
 from gradstudio.core.unknown import UNKNOWN
 from gradstudio.session.record.own_steps import with_own_steps
@@ -62,6 +62,8 @@ def _fitting(finding: Finding, run: Run) -> Finding:
         lines = lines if of_its_birth is None else of_its_birth
     elif finding.rule == "nonfinite_weights" and not lines:
         lines = of_update(called)
+    elif not finding.remedies:
+        lines = OF_GRADIENTS.get(finding.title, OF_GRADIENTS.get(finding.rule, lines))
     if run.watched.log:  # nobody knows what the script does already
         lines = tuple(line if line.startswith("`lr=") else f"{line}, unless it is there" for line in lines)
     return replace(found, remedies=lines)

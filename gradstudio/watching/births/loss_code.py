@@ -28,6 +28,7 @@ from gradstudio.watching.births.loss_values import (
     is_whole_power,
     nodes_behind,
     passes_of,
+    saved_of,
     weight_behind,
 )
 from gradstudio.watching.script.model_layers import ModelLike
@@ -52,6 +53,7 @@ _HANDING_ON = VIEWS | {
     "relu", "clamp", "clamp_min", "clamp_max", "clone", "index", "gather", "mse_loss", "l1_loss", "smooth_l1_loss",
     "huber_loss", "where", "masked_fill", "exp", "sigmoid", "tanh", "mm", "bmm", "mv", "dot", "addmm", "index_select",
 }  # fmt: skip
+MOST_BEFORE, _USUAL = 4, 1e9  # operations in a row, and numbers that overflow in none of so many
 _TARGETS = "it takes no gradient, as a target, an advantage or a mask"
 
 
@@ -169,6 +171,8 @@ class _Search:
             inputs, given = self.code.inputs(node), self.code.given(node)
             if getattr(node, "_saved_self_sym_numel", 1) == 0 and operation_of(node.name()) == "mean":
                 return self._told([node], [], given, cause=birth.MEAN_OF_NONE)
+            if (singular := _singular_behind(node)) is not None:
+                return self._told([singular], self.code.inputs(singular), given, cause=birth.SINGULAR)
             broken = next(
                 (each for each in inputs if each.tensor is not None and not values_of(each.tensor).finite), None
             )
@@ -186,6 +190,8 @@ class _Search:
             unknown = [each for each in inputs if each.tensor is None]
             if not unknown:
                 return self._told([node], inputs, given)
+            if (why := self._nan_by_itself(node, unknown, given)) is not None:
+                return self._told([node], [], given, cause=why)
             if len(unknown) > 1 or not _hands_on(node, inputs) or not (given is None or values_of(given).nan):
                 break
             (last,) = unknown  # the others are finite, so this one holds the NaN
@@ -198,6 +204,26 @@ class _Search:
         told = "is not finite" if given is None else f"holds {values_of(given).broken}"
         cause = f"its result {told}; what went in is not known, as autograd has not saved it"
         return self._told([node], [], given, is_birth=False, cause=cause)
+
+    def _nan_by_itself(self, node: Any, unknown: Sequence[Input], given: Tensor | None) -> str | None:
+        """Return why an operation gave NaN of a value that is not known, and of which is known that it is no NaN."""
+        why = birth.NAN_OF_A_NUMBER.get(operation_of(node.name()))
+        if why is None or given is None or not values_of(given).nan or len(unknown) > 1:
+            return None
+        return None if self._may_be_nan(unknown[0].maker, MOST_BEFORE) else why
+
+    def _may_be_nan(self, node: Any, before: int) -> bool:
+        """Return whether a result may be NaN: not where operations that make none lead to it from usual numbers."""
+        if node is None or not before or is_leaf(node):
+            return True
+        if operation_of(node.name()) not in _HANDING_ON and not is_whole_power(node):
+            return True
+        for each in self.code.inputs(node):
+            if each.tensor is None and self._may_be_nan(each.maker, before - 1):
+                return True
+            if each.tensor is not None and not float(each.tensor.abs().max()) < _USUAL:
+                return True
+        return False
 
     def _of_operand(self, node: Any, broken: Input, given: Tensor | None) -> Provenance:
         """Return what an operation was given that was not finite and that no operation of the graph made."""
@@ -252,10 +278,11 @@ class _Search:
 
 
 def born_behind(
-    roots: Sequence[Any], mark: str, model: ModelLike, heard: Sequence[Derivative], micro_batch: int, micro_batches: int
-) -> Provenance:
+    roots: Sequence[Any], mark: str, model: ModelLike, heard: Sequence[Derivative],
+    micro_batch: int, micro_batches: int, *, nodes_alone: bool = True,
+) -> Provenance:  # fmt: skip
     """Return the operation of the loss code in whose derivative a gradient became infinite or NaN, after a backward
-    pass, or those in which it may have. ProvenanceUnknown where there is none."""
+    pass, or, if `nodes_alone` may tell, those in which it may have. ProvenanceUnknown where there is none."""
     nodes = [node for node in nodes_behind(roots, mark) if mark not in node.metadata and not is_leaf(node)]
     if not nodes:
         raise ProvenanceUnknown("the gradient that came back to the model is not finite, and its graph is gone")
@@ -264,6 +291,8 @@ def born_behind(
     for each in heard:
         if id(each.node) in ours and _all_finite(each.came) and not _all_finite(each.gave):
             return replace(search.of_derivative(each), micro_batch=micro_batch, micro_batches=micro_batches)
+    if not nodes_alone:
+        raise ProvenanceUnknown("all was finite when the step was made again")
     heard_nodes = {id(each.node) for each in heard}
     steep = [node for node in nodes if _is_steep(node, mark) and id(node) not in heard_nodes]
     which = " or ".join(dict.fromkeys(operation_of(node.name()) for node in steep or nodes))
@@ -298,6 +327,16 @@ def _provenance(
         [made], [0], (), operation=names, cause=cause or birth.cause_of(made), source=source,
         chain=(told if given is not None else replace(told, dtype=""),), taken=birth.taken_by(taken),
     )  # fmt: skip
+
+
+def _singular_behind(node: Any) -> Any:
+    """Return the determinant whose logarithm a node gives, where that is not finite: of 0, or `logdet` of less."""
+    operation, of = operation_of(node.name()), node
+    if operation == "where":
+        of = next((each for each, _ in node.next_functions if each is not None), None)
+    if of is None or operation_of(of.name()) != "linalg_slogdet" or (sign := saved_of(of).get("sign")) is None:
+        return None
+    return of if bool((sign <= 0 if operation == "where" else sign == 0).any()) else None
 
 
 def _called(weight: Tensor, model: ModelLike) -> str:

@@ -1,5 +1,6 @@
 """Faults of a loss that show in autograd's graph right behind it: an activation that the loss has already, shapes that
-broadcast, and whether the loss is a mean that nobody divided. A finite loss shows none of them."""
+broadcast, targets beyond what a loss is made for, and whether the loss is a mean that nobody divided. A finite loss
+shows none of them."""
 
 from __future__ import annotations
 
@@ -10,14 +11,17 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from gradstudio.core.provenance import operation_of
-from gradstudio.core.text import join_with_and
-from gradstudio.watching.births.loss_values import LABELLED, MEAN, VIEWS, shape_of
+from gradstudio.core.text import join_with_and, number
+from gradstudio.watching.births.loss_values import LABELLED, MEAN, VIEWS, saved_of, shape_of, signed
 from gradstudio.watching.hearing.leaves import nodes_before
 
 MOST_NODES = 400  # that are looked at, nearest first
 _SQUEEZES = ("sigmoid", "softmax")
 _TAKES_SCORES = ("binary_cross_entropy_with_logits", "log_softmax")
-_COMPARES = ("mse_loss", "smooth_l1_loss", "huber_loss", "sub", "rsub")
+_OF_TARGETS = ("mse_loss", "smooth_l1_loss", "huber_loss")  # they save them as they were compared
+_COMPARES = (*_OF_TARGETS, "sub", "rsub")
+_OF_CHANCES = ("binary_cross_entropy_with_logits", "binary_cross_entropy")
+_NEAR = 1e-2  # by which the sum of a distribution may be off 1
 _VIEWS = VIEWS - {"expand"} | {"clone"}
 
 
@@ -34,8 +38,15 @@ class LossFault(NamedTuple):
 def faults_of(roots: Sequence[Tensor]) -> list[LossFault]:
     """Return what is wrong with these losses, each rule once."""
     found: dict[str, LossFault] = {}
+    is_below_0 = len(roots) == 1 and roots[0].numel() == 1 and roots[0].item() < 0
     for node in _nearest(roots):
-        for fault in (_twice(node), _spread(node)):
+        for fault in (
+            _twice(node),
+            _spread(node),
+            _beyond(node),
+            _saturating(node),
+            _divergence(node) if is_below_0 else None,
+        ):
             if fault is not None:
                 found.setdefault(fault.rule, fault)
     return list(found.values())
@@ -43,10 +54,14 @@ def faults_of(roots: Sequence[Tensor]) -> list[LossFault]:
 
 def is_undivided_mean(root: Tensor) -> bool:
     """Return whether a loss is a mean over a batch, with no factor on it."""
-    node = root.grad_fn
+    node: Any = root.grad_fn
     if node is None:
         return False
-    return operation_of(node.name()) == "mean" or getattr(node, "_saved_reduction", None) == MEAN
+    operation = operation_of(node.name())
+    if operation == "div" and (of := node.next_functions[0][0]) is not None and operation_of(of.name()) == "sum":
+        by, sizes = saved_of(node).get("other"), of._saved_self_sym_sizes
+        return by is not None and by.numel() == 1 and len(sizes) > 0 and float(by) == sizes[0]
+    return operation == "mean" or getattr(node, "_saved_reduction", None) == MEAN
 
 
 def _nearest(roots: Sequence[Tensor]) -> Iterator[Any]:
@@ -76,8 +91,59 @@ def _twice(node: Any) -> LossFault | None:
     return LossFault("activation_twice", f"`{loss}` is given the result of a {before}", loss, before)
 
 
+def _divergence(node: Any) -> LossFault | None:
+    """Return where `kl_div` was given probabilities: target * (log(target) - input), which is below 0 for no logarithm
+    of a distribution."""
+    inputs = [each for each, _ in node.next_functions]
+    if operation_of(node.name()) != "sub" or len(inputs) != 2 or inputs[0] is not None or inputs[1] is None:
+        return None
+    product, targets = inputs[1], list(saved_of(inputs[1]).values())
+    given = next((each for each, _ in product.next_functions if each is not None), None)
+    if operation_of(product.name()) != "mul" or given is None or operation_of(given.name()) != "softmax":
+        return None
+    if len(targets) != 1 or targets[0].shape != shape_of(given):
+        return None
+    whole = targets[0].sum(signed(given._saved_dim))
+    if bool((targets[0] < 0).any()) or float((whole - 1).abs().max()) > _NEAR:
+        return None
+    told = "`kl_div` is given the result of a softmax, not its logarithm, and the loss is below 0"
+    return LossFault("probabilities_for_logs", told, "kl_div", "softmax")
+
+
+def _saturating(node: Any) -> LossFault | None:
+    """Return where log(1 - D) is minimized, with D a sigmoid: the mean of -softplus, or of log(1 - sigmoid)."""
+    operation, of = operation_of(node.name()), _input(node)
+    if operation == "neg" and of is not None and operation_of(of.name()) == "mean":
+        of = _input(of)
+        if of is not None and operation_of(of.name()) == "softplus":
+            told = "The mean of `-softplus(score)`, which is log(1 - D), is minimized"
+            return LossFault("saturating_loss", told, "softplus", "F.softplus(-score).mean()")
+    if operation == "mean" and of is not None and operation_of(of.name()) == "log":
+        rest = _input(of)
+        of = _input(rest) if rest is not None and operation_of(rest.name()) == "rsub" else None
+        if of is not None and operation_of(of.name()) == "sigmoid":
+            told = "The mean of `log(1 - sigmoid(score))` is minimized"
+            return LossFault("saturating_loss", told, "log", "F.softplus(-score).mean()")
+    return None
+
+
+def _beyond(node: Any) -> LossFault | None:
+    """Return where targets of a loss that takes probabilities are none."""
+    operation = operation_of(node.name())
+    target = saved_of(node).get("target") if operation in _OF_CHANCES else None
+    if target is None or not target.numel():
+        return None
+    least, most = float(target.min()), float(target.max())
+    if least >= 0 and most <= 1:
+        return None
+    told = f"`{operation}` is given targets from {number(least)} to {number(most)}"
+    mend = f"target / {most:g}" if least >= 0 else f"(target - {least:g}) / {most - least:g}".replace("- -", "+ ")
+    return LossFault("targets_beyond", told, operation, mend)
+
+
 def _spread(node: Any) -> LossFault | None:
-    """Return where (B, 1) and (B,) were compared, which gives (B, B), and one of them needs no gradient."""
+    """Return where an output of (B, 1, ...) was compared with a target of (B, ...), or the other way round, each of
+    which is repeated for the other, so that every output meets every target."""
     operation, inputs = operation_of(node.name()), [each for each, _ in node.next_functions]
     known = [each for each in inputs if each is not None]
     if operation not in _COMPARES or len(inputs) != 2 or len(known) != 1:
@@ -87,13 +153,18 @@ def _spread(node: Any) -> LossFault | None:
         before, after = tuple(given._saved_self_sym_sizes), tuple(shape_of(given))
     else:
         before, after = tuple(shape_of(given)), tuple(shape_of(node))
-    if len(after) != 2 or after[0] != after[1] or after[0] < 2 or before not in ((after[0], 1), (after[0],)):
+    if len(after) < 2 or after[0] != after[1] or after[0] < 2:
         return None
-    if operation_of(given.name()) == "unsqueeze":  # as where all pairs are meant
+    other = {(after[0], 1, *after[2:]): after[1:], after[1:]: (after[0], 1, *after[2:])}.get(before)
+    if other is None or operation_of(given.name()) == "unsqueeze":  # as where all pairs are meant
         return None
-    other = (after[0],) if len(before) == 2 else (after[0], 1)
+    if operation in _OF_TARGETS and (target := saved_of(node).get("target")) is not None:
+        repeated = [not step for step in target.stride()[:2]]
+        if repeated != [len(before) == len(after), len(before) < len(after)]:
+            return None  # the target has this shape by itself
     told = f"`{operation}` compares an output of shape {before} with a target that makes it {after}, as {other} does"
-    return LossFault("shapes_broadcast", told, operation)
+    mend = ("squeeze", "unsqueeze") if len(before) == len(after) else ("unsqueeze", "squeeze")
+    return LossFault("shapes_broadcast", told, operation, "output.{}(1)`, or `target.{}(1)".format(*mend))
 
 
 def in_words(names: Sequence[str], most: int = 4) -> str:

@@ -3,7 +3,9 @@ its operations were not watched, so it is what autograd has saved of them, and w
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -27,7 +29,7 @@ _EXPONENT = "exponent"  # a number, where all else is a tensor
 _COUNTS = {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
 # Place of what autograd has saved among the inputs, counted from the last of them where it is negative.
 _PLACES = {
-    "self": 0, "input": 0, "x1": 0, "other": 1, "target": 1, "x2": 1, _EXPONENT: 1,
+    "self": 0, "input": 0, "x1": 0, "A": 0, "other": 1, "target": 1, "x2": 1, _EXPONENT: 1,
     "mat1": -2, "batch1": -2, "vec1": -2, "mat2": -1, "batch2": -1, "vec2": -1,
 }  # fmt: skip
 ROLES = {"target": "target", "other": "second operand", "self": "input", "weight": "weight"}
@@ -46,18 +48,18 @@ _AGAIN: dict[str, Callable[..., Tensor]] = {
     "rsub": lambda node, number, x, y: y - node._saved_alpha * x,
     "pow": lambda node, number, x, y: x**y,
     **dict.fromkeys(("mm", "bmm", "mv", "dot"), lambda node, number, x, y: x @ y),
-    "sum": lambda node, number, x: x.sum(list(map(_signed, getattr(node, "_saved_dim", ()))) or None),
-    "mean": lambda node, number, x: x.mean(list(map(_signed, getattr(node, "_saved_dim", ()))) or None),
+    "sum": lambda node, number, x: x.sum(list(map(signed, getattr(node, "_saved_dim", ()))) or None),
+    "mean": lambda node, number, x: x.mean(list(map(signed, getattr(node, "_saved_dim", ()))) or None),
     "clamp": lambda node, number, x: x.clamp(node._saved_min, node._saved_max),
     "clamp_min": lambda node, number, x: x.clamp_min(node._saved_min),
     "clamp_max": lambda node, number, x: x.clamp_max(node._saved_max),
-    "select": lambda node, number, x: x.select(_signed(node._saved_dim), _signed(node._saved_index)),
-    "slice": lambda node, number, x: x[(slice(None),) * (_signed(node._saved_dim) % x.dim()) + (_sliced(node),)],
-    "unbind": lambda node, number, x: x.unbind(_signed(node._saved_dim))[number],
-    "split": lambda node, number, x: x.split(node._saved_split_size, _signed(node._saved_dim))[number],
+    "select": lambda node, number, x: x.select(signed(node._saved_dim), signed(node._saved_index)),
+    "slice": lambda node, number, x: x[(slice(None),) * (signed(node._saved_dim) % x.dim()) + (_sliced(node),)],
+    "unbind": lambda node, number, x: x.unbind(signed(node._saved_dim))[number],
+    "split": lambda node, number, x: x.split(node._saved_split_size, signed(node._saved_dim))[number],
     "t": lambda node, number, x: x.t(),
-    "transpose": lambda node, number, x: x.transpose(_signed(node._saved_dim0), _signed(node._saved_dim1)),
-    "permute": lambda node, number, x: x.permute(list(map(_signed, node._saved_dims))),
+    "transpose": lambda node, number, x: x.transpose(signed(node._saved_dim0), signed(node._saved_dim1)),
+    "permute": lambda node, number, x: x.permute(list(map(signed, node._saved_dims))),
     "expand": lambda node, number, x: x.expand(node._input_metadata[0].shape),
     "to_copy": lambda node, number, x: x.to(node._input_metadata[0].dtype),
     **dict.fromkeys(
@@ -89,7 +91,7 @@ class LossCode:
         self.nodes = in_order(node for node in every if mark not in node.metadata and not is_leaf(node))
         self.lines = LossLines(self.nodes, model)
         self._results: dict[Any, dict[int, Tensor | None]] = {}  # of each node, by the number of the result
-        for (node, number), tensor in (known or {}).items():
+        for (node, number), tensor in {**_still_there(self.nodes), **(known or {})}.items():
             self._results.setdefault(node, {})[number] = tensor
         for node in self.nodes:
             for each, (maker, number) in zip(self._placed(node), node.next_functions, strict=True):
@@ -177,6 +179,18 @@ class LossCode:
         found = None if site is None else operand(site, place)
         fits = found is not None and (found.dim() == 0 or _fits(found.shape, shape_of(node, 0)))
         return found if fits else None
+
+
+def _still_there(nodes: Sequence[Any]) -> dict[tuple[Any, int], Tensor]:
+    """Return the results of these nodes that the script still has, as in a variable, and never changed in place."""
+    wanted = set(nodes)
+    found: dict[tuple[Any, int], Tensor] = {}
+    for each in gc.get_objects():
+        if issubclass(type(each), Tensor):
+            with suppress(RuntimeError):  # it is being let go of, or has no values
+                if each.grad_fn in wanted and not each._version:
+                    found[each.grad_fn, each.output_nr] = each.detach()
+    return found
 
 
 def _fits(shape: torch.Size, whole: torch.Size) -> bool:
@@ -287,10 +301,10 @@ def _place(saved: str, inputs: int) -> int | None:
 
 
 def _sliced(node: Any) -> slice:
-    return slice(_signed(node._saved_start), _signed(node._saved_end), node._saved_step)
+    return slice(signed(node._saved_start), signed(node._saved_end), node._saved_step)
 
 
-def _signed(saved: Any) -> Any:
+def signed(saved: Any) -> Any:
     """Return a number that autograd has saved: it takes a negative one for a large one."""
     return saved - (1 << 64) if saved is not None and saved >= 1 << 63 else saved
 

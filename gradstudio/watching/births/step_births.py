@@ -512,7 +512,8 @@ class Births:
                 roots = self._before_pass(kept, seen)
                 return loss_code.born_behind(roots, self.mark, self._all(), self._derivatives, place, of)
             seen.append(kept)
-        raise ProvenanceUnknown("all was finite when the step was made again")
+        # what the loss code has beside these models: parameters of its own, or gradients of gradients
+        return loss_code.born_behind(self._roots, self.mark, self._all(), self._derivatives, 0, 1, nodes_alone=False)
 
     def _before_pass(self, kept: KeptPass, seen: Sequence[KeptPass]) -> list[Any]:
         """Return the nodes from which a gradient came to a pass: the inputs of a pass that took what it gave, or the

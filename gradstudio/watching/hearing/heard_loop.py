@@ -22,6 +22,8 @@ class HeardLoop:
         # those after the step.
         self.wants_marks = False
         self._left: list[int] | None = None  # marks of the gradients after the step before
+        self._was_scaled = False  # whether the step before was made of a scaled loss
+        self._repeated = 0  # steps around the scaler with the gradient of its own step
         self._begin()
 
     def _begin(self) -> None:
@@ -64,16 +66,32 @@ class HeardLoop:
         self._scheduled.add(micro_batches)
 
     def stepped(
-        self, micro_batches: int, *, scale: float, around: bool, skipped: bool, left: list[int] | None, lost: int = 0
-    ) -> Loop | None:
+        self, micro_batches: int, *, scale: float, around: bool, skipped: bool, left: list[int] | None, lost: int = 0,
+        cleared: bool = False,
+    ) -> Loop | None:  # fmt: skip
         """Hear that the step is made: of the gradient of so many micro-batches, with a loss scale, `around` its scaler
         or not, with those marks of the gradients after it. `lost`: so many passes before them
-        were thrown away. Return the calls where they are to be judged."""
-        heard = lost or self._kept or self._clipped or self._clipped_late or self._clipped_early or self._scheduled
+        were thrown away; `cleared`: their gradients were. Return the calls where they are to be judged."""
+        is_second, self._was_scaled = self._was_scaled and not micro_batches, scale != 1
+        if is_second:
+            self.wants_marks, is_same = True, left is not None and left == self._left
+            self._repeated = self._repeated + 1 if is_same else 0
+            if self._repeated == 2:  # `left` after the first of them is known from the second on
+                loop = Loop((), 1, False, "static", False, heard=True)
+                return loop._replace(calls=(*right(loop), "step_without_scaler"))
+        heard = (
+            cleared
+            or lost
+            or self._kept
+            or self._clipped
+            or self._clipped_late
+            or self._clipped_early
+            or self._scheduled
+        )
         if micro_batches == 1 and not (around or heard or self._before or self._told):  # as of nearly every step
             self._left, self._first = left, True
             return None
-        wrong = self._wrong(micro_batches, around=around, lost=lost)
+        wrong = self._wrong(micro_batches, around=around, lost=lost, cleared=cleared)
         micro_batches += lost
         if not (wrong or self._before or self._told or self._clips or self._scheduled):
             self._left, self._first, self._kept = left, True, False
@@ -92,7 +110,7 @@ class HeardLoop:
         loop = Loop((), micro_batches, clips, "none" if scale == 1 else "static", False, heard=True)
         return loop._replace(calls=_calls(loop, again, after_forward))
 
-    def _wrong(self, micro_batches: int, *, around: bool, lost: int) -> frozenset[str]:
+    def _wrong(self, micro_batches: int, *, around: bool, lost: int, cleared: bool) -> frozenset[str]:
         """Return what is wrong with the step that is being made."""
         found: list[str] = []
         if self._kept:
@@ -103,6 +121,8 @@ class HeardLoop:
             found.append("around")
         if lost:
             found.append("zero inside")
+        if cleared:
+            found.append("zero late")
         if micro_batches > 1 and self._scheduled >= set(range(1, micro_batches)):
             found.append("schedule")
         if micro_batches > 1 and self._clips >= set(range(1, micro_batches + 1)):
@@ -130,6 +150,9 @@ def _calls(loop: Loop, wrong: frozenset[str], after_forward: bool | None) -> tup
         calls.insert(2 if after_forward else 1, "clip")
         if after_forward is None:
             calls = [call for call in calls if call != "forward"]
+    if "zero late" in wrong:
+        calls.remove("zero_grad")
+        calls.insert(last - 1, "zero_grad")
     if "zero inside" in wrong:
         first = "forward" if "forward" in calls else "backward"
         calls = [each for call in calls[1:] for each in (("zero_grad", call) if call == first else (call,))]

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from gradstudio.engine.torch_internals import autograd_nodes, heard_clipping, module_tables
@@ -93,7 +93,8 @@ class Hooks:
             leave_uncompiled_from_now_on()
         self._wrap(torch, "compile", leave_uncompiled, None)
         # not `step` of a scheduler, whose warnings name the line that calls it
-        self._wrap(LRScheduler, "__init__", None, self._after_making_schedule)
+        for kind in (LRScheduler, ReduceLROnPlateau):  # the latter does not call the former
+            self._wrap(kind, "__init__", None, self._after_making_schedule)
         # torch.jit would compile the hooks of a model, and fails on ours; a file that holds them is another file, which
         # torch.load refuses unless it is trusted
         self._wrap(torch, "save", self._before_copying, self._after_copying)

@@ -12,6 +12,7 @@ from gradstudio.core.diagnosis.heard_faults import script_fault
 from gradstudio.core.text import brief, number
 from gradstudio.engine.operation_watcher import values_of
 from gradstudio.watching.births.passed_over import LONGEST
+from gradstudio.watching.births.step_births import Birth
 from gradstudio.watching.recording.birth_lines import place_and_cause
 from gradstudio.watching.steps.measured_step import MeasuredStep
 
@@ -39,17 +40,19 @@ def event(held: Sequence[MeasuredStep], models: Iterable[nn.Module]) -> str:
     return brief(f"a batch was skipped by the {by}: {told}; no update was made{spoils}; {born}", LONGEST)
 
 
-def of_the_loss_alone(made: MeasuredStep, step: int) -> Finding:
-    """Return the finding of a loss that is not finite and does no harm."""
-    provenance, _ = made.birth
+def of_the_loss_alone(made: MeasuredStep, birth: Birth, first: int, step: int) -> Finding:
+    """Return the finding of a loss that is not finite and does no harm. `birth` and `first` are of the first such
+    loss, and `step` is that of this one."""
+    provenance, _ = birth
     told = (
         f"The loss of step {step:,} is {number(made.loss)}, while the norm of its gradient is "
         f"{number(made.gradient.norm)}; the weights are finite after it, and the training goes on."
     )
     if provenance is not None:
-        told += f" It was {place_and_cause(provenance)}."
+        earlier = "It" if birth is made.birth else "An earlier one"
+        told += f" {earlier} was {place_and_cause(provenance)}."
     lines = of_birth(provenance) if provenance is not None else None
-    return script_fault("harmless_loss", told, step, step, known=(lines or ("",))[0])
+    return script_fault("harmless_loss", told, first, step, known=(lines or ("",))[0])
 
 
 def _spoiled_buffer(models: Iterable[nn.Module]) -> str:

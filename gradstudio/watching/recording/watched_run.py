@@ -31,7 +31,7 @@ from gradstudio.session.record.run_writer import RunWriter
 from gradstudio.session.record.watched_script import WatchedScript
 from gradstudio.session.running.slow_step import TIMES, longest_step
 from gradstudio.watching.births.passed_over import PassedOver
-from gradstudio.watching.births.step_births import Birth
+from gradstudio.watching.births.step_births import NO_BIRTH, Birth
 from gradstudio.watching.hearing.rank_place import here
 from gradstudio.watching.measuring.waiting_rows import most_waiting
 from gradstudio.watching.recording import harmless_steps, run_facts
@@ -89,6 +89,8 @@ class WatchedRun:
         self._messenger: Messenger | None = None
         self._latest, self._has_stalled = time.monotonic(), False  # when the latest step was made
         self._held: list[MeasuredStep] = []
+        self._of_harmless = NO_BIRTH  # of the first loss that alone was not finite
+        self._first_harmless: int | None = None  # its step
         self._suspect: MeasuredStep | None = None  # the latest step, where its update broke weights and nothing else
         self._plays = False  # whether it was told that another training plays against it
         self._waiting: list[PassedOver] = []  # those before the first row
@@ -270,7 +272,7 @@ class WatchedRun:
     def _diverge(self) -> None:
         """Record the rows that are held as those of a run that has diverged at the first of them."""
         held, self._held = self._held, []
-        self.keep(held[0].birth)
+        self.keep(held[0].birth if held[0].birth[0] is not None else self._of_harmless)
         self._rows.extend(held)
         self.gather()
 
@@ -304,7 +306,10 @@ class WatchedRun:
             count = len(held) if len(held) > 1 and not first.is_of_loss_alone else None
             self._writer.note("nan_batch", harmless_steps.event(held, self.observer.models), step, count)
             if first.is_of_loss_alone:
-                self._writer.find(harmless_steps.of_the_loss_alone(first, step))
+                self._of_harmless = self._of_harmless if self._of_harmless[0] is not None else first.birth
+                self._first_harmless = step if self._first_harmless is None else self._first_harmless
+                found = harmless_steps.of_the_loss_alone(first, self._of_harmless, self._first_harmless, step)
+                self._writer.find(found)
         return said
 
     def own_step(self, step: int) -> int:

@@ -275,7 +275,7 @@ class Observer(HeardPasses):
             step.micro_batches, scale=step.scale, around=step.scale != 1 and self._around_the_scaler(gradient),
             skipped=skipped,
             lost=self._training.on_step(step.micro_batches, gradient.norm, is_clipped=step.clip[0] != "none"),
-            left=self.parameters.marks() if self._loop.wants_marks else None,
+            left=self.parameters.marks() if self._loop.wants_marks else None, cleared=self._was_cleared(step, gradient),
         )  # fmt: skip
         made = MeasuredStep(
             self._rows, step.losses, gradient, NOT_MEASURED, UNKNOWN, step.clip[0],
@@ -309,6 +309,12 @@ class Observer(HeardPasses):
         self.births.clear()
         step.put_back()
         self._step = OpenStep()
+
+    def _was_cleared(self, step: OpenStep, gradient: Gradient) -> bool:
+        """Return whether the gradients of the backward pass were set to None or 0 before the step."""
+        if not (step.micro_batches and gradient.norm > 0) or step.clip[0] != "none" or step.left_out:
+            return False
+        return self.parameters.have_no_gradients() if self.parameters.answers_later else not step.clipped_norm()
 
     def _named(self, places: set[int]) -> tuple[str, ...]:
         """Return the layers at these places."""

@@ -21,6 +21,12 @@ _LEAST = 100  # steps of a run that is judged
 _RARE = 5  # steps to each one before which there were passes without gradient: they are no part of the step
 
 
+_ON_ITS_BEAT = (
+    "`scheduler.step()` as often as the numbers of the schedule say: once an epoch, or after each `optimizer.step()` "
+    "with its numbers in such steps"
+)
+
+
 class _Beat(NamedTuple):
     """A schedule at one look: how often it was stepped, and the rate as a share of the one that was set."""
 
@@ -40,6 +46,7 @@ class LoopLook:
 
     def begin(self) -> None:
         self._beats: list[_Beat] = []  # at the latest look
+        self._plateaus: dict[int, list[tuple[float, float]]] = {}  # best number and rate of each such schedule, by look
         self._first: dict[str, float] = {}  # share of each schedule at the first look
         self._over: int | None = None  # the look since which the rate is next to nothing
         self._passes = self._bursts = 0  # without gradient in training mode, and steps before which there were such
@@ -57,6 +64,10 @@ class LoopLook:
         self._beats = [beat for beat in beats if beat is not None] or self._beats
         for beat in self._beats:
             self._first.setdefault(beat.schedule, beat.share)
+        for each in schedules:
+            if isinstance(plateau := each(), ReduceLROnPlateau) and plateau.mode == "min" and plateau.last_epoch:
+                seen = float(plateau.best), float(plateau.optimizer.param_groups[0]["lr"])
+                self._plateaus.setdefault(id(plateau), []).append(seen)
         over = any(beat.share < _OVER for beat in self._beats)
         self._over = (step if self._over is None else self._over) if over else None
 
@@ -71,11 +82,25 @@ class LoopLook:
                     f"statistics of their batches."
                 )
                 self._tell("statistics_of_validation", told, self._first_burst, known=model)
-        if steps >= _LEAST:
+        if steps >= _LEAST and (told := self._of_a_plateau()):
+            self._tell("schedule_off_beat", told, 0, known='`mode="max"` in `ReduceLROnPlateau(...)`')
+        elif steps >= _LEAST:
             for beat in self._beats:
                 if told := self._off_beat(beat, steps):
-                    self._tell("schedule_off_beat", *told)
+                    self._tell("schedule_off_beat", *told, known=_ON_ITS_BEAT)
                     return
+
+    def _of_a_plateau(self) -> str:
+        """Return that a schedule which waits for less has seen nothing below its first number, and cut the rate."""
+        for seen in self._plateaus.values():
+            rates = {rate for _, rate in seen}
+            if len({best for best, _ in seen}) == 1 and len(rates) > 2:
+                return (
+                    f"`ReduceLROnPlateau` has mode='min', and no number that it was given was below that of the first "
+                    f"look, {number(seen[0][0])}. It took the rate from {number(max(rates))} to {number(min(rates))}. "
+                    "An accuracy rises as a model learns."
+                )
+        return ""
 
     def _off_beat(self, beat: _Beat, steps: int) -> tuple[str, int] | None:
         """Return what is wrong with the beat of a schedule, and since which step."""

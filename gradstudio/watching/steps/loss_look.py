@@ -47,6 +47,7 @@ class LossLook:
 
     def begin(self) -> None:
         self._seen: deque[_Seen] = deque(maxlen=LOOKS)  # the latest
+        self._targets = ""  # what was seen of targets that are too large
         self._inputs = ""  # what was seen of an input that is too large
 
     def look(self, roots: Roots, step: int) -> None:
@@ -56,6 +57,7 @@ class LossLook:
             self._seen.append(seen)
         if not step:
             self._inputs = self._large_input(roots.tensors)
+            self._targets = _large_target(losses)
 
     def end(self, *, is_alone: bool) -> None:
         """Judge what was seen of a run. `is_alone`: nothing else is trained, as the other half of a GAN, of which the
@@ -63,6 +65,8 @@ class LossLook:
         told = self._at_rest() if is_alone else ""
         if told:
             self._tell("loss_at_rest", told, self._seen[0].step)
+        if self._targets:
+            self._tell("large_targets", self._targets, 0)
         if self._inputs:
             self._tell("large_inputs", self._inputs, 0, severity="warning" if told else "info")
 
@@ -127,6 +131,19 @@ class LossLook:
                     if saved is not None and (told := large.get(saved.data_ptr())):
                         return told
         return ""
+
+
+def _large_target(losses: Sequence[Tensor]) -> str:
+    """Return what the targets of a squared error are, where they are large."""
+    node: Any = losses[0].grad_fn if len(losses) == 1 else None
+    target = _saved(node, "target") if node is not None and operation_of(node.name()) == "mse_loss" else None
+    if target is None or not target.numel():
+        return ""
+    size, largest = float(target.float().square().mean().sqrt()), float(target.abs().max())
+    if not (_LARGE <= size < math.inf and largest >= _LARGEST):
+        return ""
+    values = f"{number(float(target.min()))} to {number(float(target.max()))}"
+    return f"`mse_loss` is given targets from {values}, with a root mean square of {number(size)}."
 
 
 def _seen(loss: Tensor, step: int) -> _Seen | None:

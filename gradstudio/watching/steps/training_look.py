@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.dropout import _DropoutNd
@@ -27,7 +28,7 @@ from gradstudio.watching.hearing.hooks import Roots
 from gradstudio.watching.hearing.leaves import leaves_before
 from gradstudio.watching.measuring.parameters import Parameters
 from gradstudio.watching.script import model_layers
-from gradstudio.watching.script.script_names import name_of
+from gradstudio.watching.script.script_names import name_of, variables
 from gradstudio.watching.steps.joined import main_of, members_of
 from gradstudio.watching.steps.loop_look import LoopLook
 from gradstudio.watching.steps.loss_look import LossLook
@@ -65,6 +66,7 @@ class TrainingLook:
         self._observer, self._find = observer, find
         self._empty = 0  # steps in a row that moved nothing
         self._passes = 0  # backward passes of the process since the first of them
+        self._begins_anew = False  # whether the latest backward pass began at tensors without a graph
         self._wants_leaves = False  # whether the next backward pass is asked for what it reaches
         self._unheld: tuple[str, ...] = ()
         self._loss_look, self._loop_look = LossLook(observer.births.mark, self._tell), LoopLook(self._tell_of_steps)
@@ -79,6 +81,8 @@ class TrainingLook:
         self._in_evaluation: set[int] = set()  # those at the latest look that were in training mode before
         self._modal: list[weakref.ref[nn.Module]] | None = None  # parts that compute something else in evaluation mode
         self._since_evaluation = 0
+        self._kept: list[tuple[Tensor, Tensor]] = []  # weights in bfloat16 with what they were before an update
+        self._rounded = 0  # looks in a row at which most of them were the same after it
         self._was_large = False  # whether the optimizer's state may not be finite
         self._means = 0  # backward passes of the step from a mean that nobody divided
         self._undivided = 0  # steps in a row with nothing else
@@ -114,6 +118,7 @@ class TrainingLook:
         """Look at what a backward pass begins from."""
         observer = self._observer
         self._passes += 1
+        self._begins_anew = all(root.grad_fn is None for root in roots.tensors)
         if self._wants_leaves:
             self._wants_leaves = False
             self._unheld = self._unheld_names(roots.tensors)
@@ -131,7 +136,13 @@ class TrainingLook:
             self._told.add("without_optimizer")
             if names := self._unheld_names(roots.tensors):
                 told = f"A backward pass brings gradients to {in_words(names)}, which no optimizer holds."
-                self._tell("without_optimizer", told, known=self._optimizer_name, layers=names)
+                mend = f"`{self._optimizer_name}.add_param_group({{'params': ...}})` with them"
+                if place := _plain_list():
+                    told += (
+                        f" Layers are kept in `{place}`, which is no module, so `parameters()` does not have theirs."
+                    )
+                    mend = f"`{place} = nn.ModuleList(...)`, or `nn.ModuleDict`, before the optimizer is made"
+                self._tell("without_optimizer", told, known=mend, layers=names)
 
     def _look_at_loss(self, roots: Roots) -> None:
         for fault in faults_of(roots.tensors):
@@ -141,17 +152,22 @@ class TrainingLook:
                 self._tell(fault.rule, f"{fault.evidence}{where}.", known=fault.known)
 
     def _unheld_names(self, roots: Sequence[Tensor]) -> tuple[str, ...]:
-        """Return the parameters that a backward pass reaches and that no optimizer of the process holds; while this one
-        moves something, those of a module that has its parameters too."""
+        """Return the parameters that a backward pass reaches and that no optimizer of the process holds, by the names
+        of the module that has them all and those of this one, else of the modules that have no others."""
         held = self._observer.held_by_all()
         if held is None:
             return ()
         found = [leaf for leaf in leaves_before(roots) if isinstance(leaf, nn.Parameter) and id(leaf) not in held]
-        beside = [] if self._empty else self._observer.held()
-        if not found or not (around := model_layers.modules_with([*found, *beside])):
+        if not found:
             return ()
-        variable, ids = name_of(around[0]), set(map(id, found))
-        return tuple(f"{variable}.{own}".strip(".") for own, leaf in around[0].named_parameters() if id(leaf) in ids)
+        beside = [] if self._empty else self._observer.held()
+        around = model_layers.modules_with([*found, *beside])[:1] or [each[0] for each in model_layers.models_of(found)]
+        ids, names = set(map(id, found)), model_layers.names_of(around)
+        return tuple(
+            f"{name_of(module) or name}.{own}".strip(".")
+            for module, name in zip(around, names, strict=True)
+            for own, leaf in module.named_parameters() if id(leaf) in ids
+        )  # fmt: skip
 
     # ---- gradients that are thrown away
 
@@ -171,6 +187,9 @@ class TrainingLook:
         parameters, step = self._observer.parameters, self._observer.next_step
         if step < AGAIN:
             self._given = parameters.marks()
+        if (step + 1) % LOOK_EVERY == 0:
+            halves = [each for each in parameters.tensors if each.dtype is torch.bfloat16]
+            self._kept = [(each, each.detach().clone()) for each in halves]
         if self._loses is not False and (self._loses or step < LOOK_EVERY):
             self._marks = parameters.weight_marks()
 
@@ -205,8 +224,24 @@ class TrainingLook:
         if observer.next_step == 0 or (observer.next_step + 1) % (observer.options.every * LOOK_EVERY) == 0:
             self._look_at_modes()
             self._loop_look.look(observer.schedules, observer.next_step)
+        if self._kept:
+            self._look_at_rounding()
         lost, halves, self._lost, self._halves = self._lost, self._halves, 0, 0
         return lost if self._loses and (lost + 1 >= _SEVERAL or lost + 1 == halves) else 0
+
+    def _look_at_rounding(self) -> None:
+        """See whether an update has left most of the weights in bfloat16 as they were, though they had a gradient."""
+        kept, self._kept, groups = self._kept, [], self._observer.optimizer.param_groups
+        had = [(now, before) for now, before in kept if now.grad is not None and bool(now.grad.any())]
+        same = sum(torch.equal(now, before) for now, before in had)
+        moves = all(float(group.get("lr") or 0) > 0 for group in groups)
+        self._rounded = self._rounded + 1 if moves and 2 * same > len(had) else 0
+        if self._rounded == AGAIN:
+            told = (
+                f"{same:,} of {plural(len(had), 'tensor', 'tensors')} in bfloat16 were the same before and after the "
+                f"update of step {self._step:,}, and so it was at {AGAIN} looks, though their gradients were not 0."
+            )
+            self._tell("rounded_updates", told)
 
     def on_empty_step(self) -> None:
         """Hear that the optimizer was called and none of its parameters had a gradient."""
@@ -223,7 +258,14 @@ class TrainingLook:
             told += f" {frozen:,} of them have `requires_grad=False`."
         if self._unheld:
             told += f" The gradients arrived in {in_words(self._unheld)}, which no optimizer holds."
-        self._tell("nothing_moves", told, self._step - 1, known=self._optimizer_name, layers=self._unheld)
+        mend = (
+            f"`{self._optimizer_name} = torch.optim....(model.parameters(), ...)` again, after layers were replaced, "
+        )
+        mend += "frozen or thawed"
+        if self._begins_anew:
+            told += " The backward pass begins at a tensor that has no graph: nothing leads from it to a parameter."
+            mend = "the loss as it was computed, without `.item()`, `.detach()` or `torch.tensor(...)` on it"
+        self._tell("nothing_moves", told, self._step - 1, known=mend, layers=self._unheld)
 
     def _look_at_modes(self) -> None:
         """See which parts are in evaluation mode that were in training mode before, at two looks one after the
@@ -298,6 +340,16 @@ class TrainingLook:
                     told = f"{what} of {name} holds {values.broken}, while the parameter itself is finite."
                     self._tell("spoiled_state", told, self._step - 1, known=self._optimizer_name)
                     return
+
+
+def _plain_list() -> str:
+    """Return where a module of the script keeps modules in a container that is none; "" where none does."""
+    for each in (part for _, value in variables() if isinstance(value, nn.Module) for part in value.modules()):
+        for name, value in vars(each).items():
+            inner = list(value.values()) if isinstance(value, dict) else value
+            if name[0] != "_" and isinstance(inner, (list, tuple)) and any(isinstance(one, nn.Module) for one in inner):
+                return f"self.{name}"
+    return ""
 
 
 def _is_half(root: Tensor) -> bool:
