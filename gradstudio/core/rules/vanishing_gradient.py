@@ -85,7 +85,7 @@ class VanishingGradient(Looking):
         )
 
     def _tell_of_all(self, history: History, state: Progress) -> None:
-        rests = state.learned and not state.lost  # at a bound, maybe
+        rests = state.has_learned and not state.has_lost  # at a bound, maybe
         self.tell(
             history, "info" if rests else "warning" if state.by_accuracy else "critical", "All gradients are exactly 0",
             f"The gradient of every parameter was exactly 0 at each of the {LOOK_EVERY} steps {up_to(history)}; the "
