@@ -8,15 +8,15 @@ import struct
 
 import numpy as np
 
-_BITS = 0x7FF8_0000_0000_0001  # no arithmetic on the values of a run makes a NaN with a payload
-UNKNOWN: float = struct.unpack("<d", struct.pack("<Q", _BITS))[0]
+BITS = 0x7FF8_0000_0000_0001  # of UNKNOWN: no arithmetic on the values of a run makes a NaN with a payload
+UNKNOWN: float = struct.unpack("<d", struct.pack("<Q", BITS))[0]
 
 
 def is_known(value: float) -> bool:
     """Return whether a number was measured; NaN counts, UNKNOWN does not."""
-    return not math.isnan(value) or struct.pack("<d", value) != struct.pack("<Q", _BITS)
+    return not math.isnan(value) or struct.pack("<d", value) != struct.pack("<Q", BITS)
 
 
 def known_mask(values: np.ndarray) -> np.ndarray:
     """Return for each of some values whether it was measured."""
-    return np.ascontiguousarray(values, np.float64).view(np.uint64) != _BITS
+    return np.ascontiguousarray(values, np.float64).view(np.uint64) != BITS

@@ -21,7 +21,7 @@ from gradstudio.core.adjusted_knobs import with_adjustments
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import LAYER_METRICS, Layer
 from gradstudio.core.presets import Preset
-from gradstudio.core.unknown import UNKNOWN
+from gradstudio.core.unknown import UNKNOWN, known_mask
 from gradstudio.gui.drawing import axes, heatmap_colors, pyqtgraph_internals
 from gradstudio.gui.drawing.envelope import INF, NAN, ZERO, Envelope
 from gradstudio.gui.drawing.heatmap_colors import NONFINITE, TOP, indices, lookup_table
@@ -53,7 +53,8 @@ def test_an_envelope_holds_what_came_however_it_came(parts: list[list[tuple[floa
         assert envelope.count == len(values)
         for start in range(0, len(values), envelope.width):
             inside = values[start : start + envelope.width]
-            for flag, is_one in ((NAN, np.isnan(inside)), (INF, np.isinf(inside)), (ZERO, inside == 0)):
+            is_nan = np.isnan(inside) & known_mask(inside)
+            for flag, is_one in ((NAN, is_nan), (INF, np.isinf(inside)), (ZERO, inside == 0)):
                 assert (start in envelope.flagged(flag, curve)) == is_one.any()
             assert (start in envelope.above_zero(curve)) == (inside[np.isfinite(inside)] > 0).any()
         finite = values[np.isfinite(values)]
@@ -62,6 +63,12 @@ def test_an_envelope_holds_what_came_however_it_came(parts: list[list[tuple[floa
         assert (envelope.least[curve], envelope.greatest[curve]) == (found or (np.inf, -np.inf))
         assert envelope.whole(curve, positive=False) == (len(finite) == len(values))
         assert envelope.whole(curve, positive=True) == bool(len(finite) == len(values) and (values > 0).all())
+
+
+def test_what_nobody_measured_is_a_gap_without_a_mark() -> None:
+    envelope = Envelope(1, capacity=16)
+    envelope.append(np.array([[1.0, UNKNOWN, 2.0, math.nan]]))
+    assert envelope.flagged(NAN, 0).tolist() == [3] and envelope.above_zero(0).tolist() == [0, 2]
 
 
 @given(st.lists(st.lists(VALUES, min_size=1, max_size=40), min_size=1, max_size=12), st.integers(1, 8))

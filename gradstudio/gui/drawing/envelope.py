@@ -9,6 +9,7 @@ import math
 import numpy as np
 
 from gradstudio.core.compiled import READ_ONLY, jit
+from gradstudio.core.unknown import BITS
 from gradstudio.gui.drawing.bins import Bins
 
 NAN, INF, ZERO = 1, 2, 4
@@ -32,13 +33,15 @@ def _take(
         least, greatest = ranges[curve]
         for step in range(steps):
             value, place = values[curve, step], (count + step) // width
-            if not math.isfinite(value):
-                flag = NAN if math.isnan(value) else INF
-            else:
+            if math.isfinite(value):
                 flag = ZERO if value == 0 else 0
+            elif math.isnan(value):
+                flag = 0 if np.float64(value).view(np.int64) == BITS else NAN  # what nobody measured is a gap
+            else:
+                flag = INF
             flags[curve, place] |= flag
             flagged[curve] |= flag
-            if flag & (NAN | INF):
+            if not math.isfinite(value):
                 continue
             least, greatest = min(least, value), max(greatest, value)
             if not points[curve, 2 * place] <= value:  # or nothing is there yet, which is NaN

@@ -90,9 +90,10 @@ class ScaleAndRatePlot(StepPlot):
         first, last = map(number, rates)
         rate = first if first == last else f"{first} → {last}"
         kind = f", {schedule.kind}" if run.watched is None and schedule.kind != "constant" else ""
-        return self.header.first_that_fits(
-            f"{precision.dtype}: no loss scale · learning rate {rate}{kind}", f"learning rate {rate}", ""
-        )
+        told = f"learning rate {rate}{kind}"
+        if run.watched is not None and run.watched.log:  # which need not have the loss scale
+            return self.header.first_that_fits(told, "")
+        return self.header.first_that_fits(f"{precision.dtype}: no loss scale · {told}", f"learning rate {rate}", "")
 
     def legend(self) -> str:
         c = theme.colors
