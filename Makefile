@@ -4,6 +4,7 @@
 # make torture  lets a monkey act on the window, opens and closes it, and fuzzes the commands, at length (docs/reliability.md)
 # make presets-check  trains what every preset promises, over five seeds, and prints a table of what holds; takes an hour
 # make release-check  builds wheel and sdist, installs each into a fresh environment, and opens the window there
+# make test-bare  does the same with the wheel alone, without any extra
 # make portable builds a folder that runs where no Python is, in build/portable/gradstudio, and uses it once
 # make docs     builds the documentation site into build/site; make pictures takes its pictures anew
 # make test-under-load  runs the tests ten times beside four busy loops, and says which run failed first; with WORKERS=16
@@ -22,7 +23,7 @@ PIP   := $(PY) -m pip install --quiet --disable-pip-version-check --constraint c
 # One more than there are processors, as tests wait now and then; each takes up to 2.4 GB.
 WORKERS := $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$(( n < 4 ? n + 1 : 4 )))
 
-.PHONY: run test docs pictures torture presets-check release-check portable test-under-load test-perturbed test-torch types qt
+.PHONY: run test docs pictures torture presets-check release-check portable test-under-load test-perturbed test-torch test-bare types qt
 
 run: $(RUN)
 	@$(MAKE) --no-print-directory qt || true
@@ -57,6 +58,9 @@ presets-check: $(TEST)
 
 release-check: $(TEST) qt
 	@$(PY) tests/release_check.py
+
+test-bare: $(TEST)
+	@$(PY) tests/release_check.py bare
 
 portable: $(TEST) qt
 	@$(PY) portable/build.py
@@ -98,7 +102,7 @@ types: $(TEST)
 $(RUN): $(PY)
 	@echo "Installing GradStudio into .venv (torch is large: minutes the first time)"
 	@$(PIP) hatchling editables
-	@$(PIP) --no-build-isolation torch==2.13.0 --editable .
+	@$(PIP) --no-build-isolation torch==2.13.0 --editable '.[gui]'
 	@rm -f .venv/.installed-run-* && touch $@
 
 $(TEST): $(PY)

@@ -22,6 +22,7 @@ from gradstudio.commands import (
     exam,
     exit_codes,
     grade,
+    json_schema,
     map,
     memory,
     new,
@@ -42,13 +43,12 @@ from gradstudio.commands.terminal import (
     stdout_fault,
     table,
 )
-from gradstudio.core.system_libraries import FOR_A_WINDOW
 from gradstudio.core.text import LONGEST_LINE, brief
 from gradstudio.session.running import interrupts
 
 app = typer.Typer(
     help="A flight simulator for training stability. Without a command it opens the app.",
-    context_settings=HELP, rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False,
+    context_settings=HELP, rich_markup_mode=None, pretty_exceptions_enable=False,
 )  # fmt: skip
 presets_app = typer.Typer(
     help="List the presets, print one, or check what they promise.", context_settings=HELP, rich_markup_mode=None
@@ -69,6 +69,7 @@ app.add_typer(runs.app, name="runs")
 app.add_typer(course.app, name="course")
 app.add_typer(exam.app, name="exam")
 app.command("grade")(grade.grade)
+app.command("schema")(json_schema.schema)
 app.add_typer(crash.app, name="crash")
 app.command("record", help="Ask a watched run for a crash file now.")(crash.record)
 app.add_typer(desktop.app, name="desktop")
@@ -133,15 +134,8 @@ def open_app(
         if preset:
             raise WrongRequest(f"--preset opens the app; for the command {context.invoked_subcommand} leave it out")
         return
-    try:
-        from gradstudio.gui.app import launch
-    except ModuleNotFoundError as fault:
-        if (fault.name or "").partition(".")[0] in ("PySide6", "shiboken6", "pyqtgraph"):
-            raise WrongRequest(
-                f"the window needs {fault.name}, which is not installed: pip install {FOR_A_WINDOW}; "
-                "`gradstudio run` trains without a window"
-            ) from None
-        raise
+    from gradstudio.gui.app import launch
+
     raise typer.Exit(launch(preset or None))
 
 
@@ -217,6 +211,7 @@ def examine(library: LibraryFile = None, as_json: Json = False) -> None:
 
 def _report_fault(fault: Exception) -> int:
     """Print one line on stderr for an exception, and return its exit code."""
+    from gradstudio.core import extras
     from gradstudio.core.assignment import AssignmentError
     from gradstudio.core.knobs import KnobError
     from gradstudio.core.presets import PresetError
@@ -229,6 +224,9 @@ def _report_fault(fault: Exception) -> int:
     message = " ".join((from_typer() if from_typer else str(fault)).split()) or type(fault).__name__
     if message.startswith("No such command"):
         message += " To open a preset or studio file: gradstudio --preset FILE; to train it: gradstudio run FILE"
+    if from_extra := extras.missing(fault):
+        complain(f"error: {from_extra}")
+        return exit_codes.WRONG_REQUEST
     if from_typer or isinstance(
         fault,
         (

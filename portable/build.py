@@ -42,7 +42,7 @@ def main() -> int:
         old.unlink()
     run([sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(BUILD), str(ROOT)])
     (wheel,) = BUILD.glob("gradstudio-*.whl")
-    run([*pip, TORCH, str(wheel), "pyinstaller"])
+    run([*pip, TORCH, f"{wheel}[gui]", "pyinstaller"])
     run(
         [
             python, "-m", "PyInstaller", "--noconfirm", "--log-level", "ERROR", "--name", "gradstudio", "--onedir",

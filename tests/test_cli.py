@@ -388,15 +388,6 @@ def test_without_torch_one_sentence_says_what_to_install(small: Path, tmp_path: 
     assert listed[0] == 0
 
 
-def test_without_numba_one_sentence_says_what_to_install(small: Path) -> None:
-    done = apart("run", small, before="sys.modules['numba'] = None")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert (
-        done.stderr
-        == "error: numba is not installed, and nothing trains without it; install it with: pip install numba\n"
-    )
-
-
 def test_without_pyqtgraph_one_sentence_says_what_to_install() -> None:  # without PySide6: test_headless.py
     done = apart(before="sys.modules['pyqtgraph'] = None")
     assert (done.returncode, done.stdout) == (2, "")

@@ -72,7 +72,26 @@ LibraryFile = Annotated[
         "--library", metavar="FILE", help="The run library. Without it $GRADSTUDIO_LIBRARY, or the user's own."
     ),
 ]
-RunName = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, the beginning of one, or last.")]
+
+
+def known_runs(begun: str) -> list[str]:
+    """Return the runs that a shell offers for what was typed."""
+    from contextlib import closing, suppress
+
+    from gradstudio.session.library.library_faults import LibraryError
+    from gradstudio.session.library.store import Library, is_there
+
+    with suppress(LibraryError):
+        if is_there(files.user_library()):
+            with closing(Library(files.user_library())) as library:
+                return [entry.id for entry in library.entries() if entry.id.startswith(begun)]
+    return []
+
+
+RunName = Annotated[
+    str,
+    typer.Argument(metavar="RUN", help="A run's id, the beginning of one, or last.", autocompletion=known_runs),
+]
 
 
 class Request(NamedTuple):
@@ -123,6 +142,8 @@ def opened(asked: Path | None, *, room: int = SPARE) -> Iterator[Library]:
     try:
         if told := library.notice:
             complain(told)
+        if library.lacks:
+            complain(library.lacks)
         yield library
     finally:
         if library.notice != told:  # the command itself met the damage

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -25,7 +25,8 @@ def report(
             metavar="FORMATS",
             help="html, pdf, json (run.json), csv (metrics.csv, events.csv), npz (layers.npz; of several ranks "
             "ranks.npz too), toml (experiment.toml, which repeats the run), "
-            "py (train.py and the data that it reads), tensorboard (event files); several with a comma between.",
+            "py (train.py and the data that it reads), parquet (metrics.parquet, layers.parquet), "
+            "tensorboard (event files); several with a comma between.",
         ),
     ] = "html",
     out: Annotated[
@@ -41,11 +42,13 @@ def report(
     library: LibraryFile = None,
 ) -> None:
     """Write a run of the library as files: all of them, or none."""
+    from gradstudio.core import plugins
     from gradstudio.core.files import file_name
     from gradstudio.session.files import output
     from gradstudio.session.files.tensorboard import export
 
-    allowed = (*output.EXPORTS, TENSORBOARD)
+    added = plugins.names("exporters")
+    allowed = (*output.EXPORTS, TENSORBOARD, *added)
     asked = formats("--format", wanted, allowed)
     if not asked:
         raise WrongRequest(f"--format names no format; allowed: {', '.join(allowed)}")
@@ -64,10 +67,33 @@ def report(
         _work_out_memory(found)
     folder = out or Path(file_name(found.id))
     more = export.event_file(found) if TENSORBOARD in asked else {}
+    more |= added_files(found, [name for name in asked if name in added])
     for path in output.export(
-        found, folder, [name for name in asked if name != TENSORBOARD], note, more, sections, line
+        found, folder, [name for name in asked if name in output.EXPORTS], note, more, sections, line
     ):
         say(str(path))
+
+
+def added_files(run: Run, exporters: list[str]) -> dict[str, bytes | str]:
+    """Return the files that exporters of plug-ins make of a run, by their names. WrongRequest where one fails."""
+    from gradstudio.core import plugins
+
+    found: dict[str, bytes | str] = {}
+    for name in exporters:
+        made = plugins.attempt("exporters", name, lambda name=name: _checked(plugins.get("exporters", name)(run)))
+        if made is None:
+            raise WrongRequest("; ".join(plugins.problems()))
+        found |= made
+    return found
+
+
+def _checked(made: Any) -> dict[str, bytes | str]:
+    """Return the files of an exporter. TypeError where they are not texts or bytes by names without a folder."""
+    if not all(isinstance(name, str) and Path(name).name == name for name in made):
+        raise TypeError("an exporter gives names of files without a folder")
+    if not all(isinstance(content, str | bytes) for content in made.values()):
+        raise TypeError("an exporter gives texts or bytes")
+    return dict(made)
 
 
 def _work_out_memory(run: Run) -> None:

@@ -1,4 +1,5 @@
-"""`gradstudio runs` lists the run library, shows and compares runs, and notes, tags and deletes them."""
+"""`gradstudio runs` lists the run library, shows and compares runs, notes, tags and deletes them, and carries them
+elsewhere."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from gradstudio.session.record.run import Run
 
 app = typer.Typer(
-    help="The run library, newest first: list, show, compare, delete, annotate.",
+    help="The run library, newest first: list, show, compare, delete, annotate, export, import.",
     context_settings=HELP,
     rich_markup_mode=None,
 )
@@ -140,6 +141,33 @@ def delete(
         kept.delete(ids)
         kept.purge(runs=ids)
     say(f"deleted {plural(len(ids), 'run', 'runs')}")
+
+
+@app.command("export", help="Write a run as one file (.gsrun), which `gradstudio runs import` takes in elsewhere.")
+def export(
+    run: RunName,
+    out: Annotated[Path, typer.Argument(metavar="FILE", help="The file; .gsrun is added to a name without an ending.")],
+    library: LibraryFile = None,
+) -> None:
+    from gradstudio.session.library import travelling
+
+    path = out if out.suffix else out.with_suffix(travelling.ENDING)
+    with opened(library) as kept:
+        travelling.export(kept, kept.find(run), path)
+    say(str(path))
+
+
+@app.command("import", help="Put the run of a file that `gradstudio runs export` wrote into the library.")
+def take_in(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A .gsrun file.")], library: LibraryFile = None
+) -> None:
+    from contextlib import closing
+
+    from gradstudio.session.library import travelling
+    from gradstudio.session.library.store import Library
+
+    with closing(Library(library_file(library))) as kept:
+        say(travelling.take_in(kept, file))
 
 
 @app.command("note", help="Write a note to a run; an empty one takes it away.")

@@ -15,6 +15,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from gradstudio.commands import other_python
 from gradstudio.commands.options import LibraryFile, library_file
 from gradstudio.commands.terminal import WrongRequest
 
@@ -43,6 +44,10 @@ def watch(
         ),
     ] = "explain",
     every: Annotated[int, typer.Option(metavar="N", min=1, help="Record one of every N steps.")] = 1,
+    python: Annotated[
+        str,
+        typer.Option(metavar="PATH", help="The Python, or the environment, in which the script runs: ~/proj/.venv."),
+    ] = "",
     updates: Annotated[
         bool,
         typer.Option("--updates/--no-updates", help="Measure updates, for which the weights are kept once more."),
@@ -85,6 +90,7 @@ def watch(
         raise WrongRequest("--json and --out FILE go together: stdout belongs to the script")
     if not module and not os.path.isfile(arguments[0]):  # also of a name that no file can have
         raise WrongRequest(f"no script {arguments[0][:200]}")
+    command = other_python.command_of(python) if python else sys.executable
     own = dict(os.environ)  # without what --library sets for this program
     order = {
         "target": module or os.path.abspath(arguments[0]), "arguments": arguments if module else arguments[1:],
@@ -94,7 +100,9 @@ def watch(
         "fail_on": fail_on, "stop_on": stop_on,
         "junit": os.path.abspath(junit) if junit else "",
     }  # fmt: skip
-    _become([sys.executable, *(["-m", module] if module else []), *arguments], json.dumps(order), own)
+    if python:
+        order["lent"] = other_python.lent()
+    _become([command, *(["-m", module] if module else []), *arguments], json.dumps(order), own)
 
 
 def _bytes_of(size: str) -> int | None:

@@ -1,13 +1,16 @@
 """Compile loops over numbers with numba: one call and one pass through memory, where numpy takes several of each.
 
-A function is compiled once on a machine, in a second, and kept for the next start. It gives the same bits each time."""
+A function is compiled once on a machine, in a second, and kept for the next start. It gives the same bits each time.
+Where numba is not installed, Python or numpy does the same in more time."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from typing import Any
 
 # Type of an array that is only read, with the type of its numbers and the number of its dimensions.
@@ -23,8 +26,10 @@ _all = threading.Lock()  # held while all functions are compiled
 class JitFunction:
     """A function that is compiled when it is first called."""
 
-    def __init__(self, function: Callable, signature: str, nogil: bool, any_order: bool) -> None:
-        self._function, self._signature = function, signature
+    def __init__(
+        self, function: Callable, signature: str, nogil: bool, any_order: bool, plain: Callable | None
+    ) -> None:
+        self._function, self._signature, self._plain = function, signature, plain or function
         # These leave NaN and Inf as they are. numba finds kept code by the function's file alone: delete __pycache__
         # after a change here.
         self._options = {
@@ -41,6 +46,9 @@ class JitFunction:
     def compile(self) -> Any:
         """Return the machine code, after compiling it if that was not done before."""
         if self._code is not None:  # not even the lock: the garbage collector may call this while something compiles
+            return self._code
+        if not available():
+            self._code = self._plain
             return self._code
         with _once, _own_places():
             if self._code is None:
@@ -82,15 +90,29 @@ def _own_places() -> Iterator[None]:
                 del os.environ[name]
 
 
-def jit(signature: str, *, nogil: bool = False, any_order: bool = False) -> Callable[[Callable], JitFunction]:
+@cache
+def available() -> bool:
+    """Return whether there is a compiler."""
+    try:
+        return importlib.util.find_spec("numba") is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def jit(
+    signature: str, *, nogil: bool = False, any_order: bool = False, plain: Callable | None = None
+) -> Callable[[Callable], JitFunction]:
     """Compile a function for arguments of these types, as numba names them: int64, float32[::1], and float64[:, :] for
     an array whose rows need not be contiguous. `nogil` lets other threads run Python meanwhile, which does not pay for
-    a few microseconds. `any_order` lets numba add up in a faster order, the same one each time."""
-    return lambda function: JitFunction(function, signature, nogil, any_order)
+    a few microseconds. `any_order` lets numba add up in a faster order, the same one each time. `plain` does the same
+    where there is no compiler; without it the function itself is called."""
+    return lambda function: JitFunction(function, signature, nogil, any_order, plain)
 
 
 def compile_all() -> None:
     """Compile every function that is imported by now, so that nobody waits for it later."""
+    if not available():
+        return
     import numpy.ma  # noqa: F401 (numba imports it at the first call of a function, which the window would wait for)
 
     with _all:

@@ -8,14 +8,14 @@ import difflib
 import os
 import re
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import tomli_w
 from pydantic import BaseModel, Field, ValidationError
 
-from gradstudio.core import files, strict_toml, studio_file
+from gradstudio.core import files, plugins, strict_toml, studio_file
 from gradstudio.core.events import MOST_CHANGES, Change
 from gradstudio.core.experiment import KNOBS, TITLES, Experiment, check_passed, experiment_from, find_knob, of_today
 from gradstudio.core.knobs import KnobError, quote
@@ -88,7 +88,7 @@ class MapProposal(_Part):
         return {text.partition("=")[0].strip() for text in (self.x, self.y, self.by)} | {"run.steps", "run.device"}
 
 
-class _File(_Part):
+class FileHead(_Part):
     """The part of the file that holds no knobs."""
 
     schema_: Literal[1, 2] = Field(1, alias="schema")
@@ -129,9 +129,25 @@ class Preset(_Part):
 
 def available() -> Iterator[Path]:
     """Yield the files of all presets: the bundled ones first, then the user's, as far as they can be seen."""
-    for folder in (files.PRESETS, files.user_presets()):
+    for folder in (files.PRESETS, files.user_presets(), *_added_folders()):
         with contextlib.suppress(OSError):
             yield from sorted(folder / name for name in os.listdir(folder) if name.endswith(".toml"))
+
+
+def _added_folders() -> list[Path]:
+    """Return the folders with the presets of plug-ins, each a path or a function that returns one."""
+    found: list[Path] = []
+    for name in plugins.names("presets"):
+
+        def folder(given: Any) -> Path:
+            found: Any = given() if callable(given) else given
+            path = Path(found)
+            os.listdir(path)
+            return path
+
+        added = plugins.attempt("presets", name, partial(folder, plugins.get("presets", name)))
+        found += [added] if added is not None else []
+    return found
 
 
 def read_ahead() -> None:
@@ -203,7 +219,8 @@ def parse(text: str, path: Path) -> Preset:
     except TomlError as fault:
         raise PresetError(f"{path}{fault}") from None
     try:
-        about = _File.model_validate({key: value for key, value in table.items() if key not in TITLES and key in _KEYS})
+        head = {key: value for key, value in table.items() if key not in TITLES and key in _KEYS}
+        about = FileHead.model_validate(head)
         experiment = experiment_from({key: value for key, value in table.items() if key not in _KEYS})
         timeline = read_timeline(about.timeline, experiment)
         _check_assignments(about, experiment)
@@ -227,7 +244,7 @@ def parse(text: str, path: Path) -> Preset:
 _known = lru_cache(maxsize=128)(parse)  # a menu reads every preset each time that it is opened
 
 
-def _check_assignments(about: _File, experiment: Experiment) -> None:
+def _check_assignments(about: FileHead, experiment: Experiment) -> None:
     """Raise KnobError where a lesson or the promise names an unknown knob or rule, or a value that is not allowed."""
     for index, step in enumerate(about.lesson):
         with _naming(f"lesson.{index}"):

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gradstudio.core import files, strict_toml
+from gradstudio.core.diagnosis import added_rules
 from gradstudio.core.diagnosis.finding import NAMES, OF_THE_STUDIO
 from gradstudio.core.diagnosis.rule import Rule
 from gradstudio.core.knobs import KnobError, quote
@@ -49,8 +50,8 @@ def check(table: Mapping[str, Any], where: str) -> Mapping[str, Thresholds]:
     """Return the table, checked; KnobError names what is not allowed."""
     checked: dict[str, dict[str, float | int]] = {}
     for rule, values in table.items():
-        if rule not in NAMES:
-            raise KnobError(f"{where}: no rule {quote(rule)}; there are: {', '.join(NAMES)}")
+        if rule not in NAMES and rule not in added_rules.makers():
+            raise KnobError(f"{where}: no rule {quote(rule)}; there are: {', '.join((*NAMES, *added_rules.makers()))}")
         if not isinstance(values, dict):
             raise KnobError(f"{where}: {rule} must be a section with thresholds in it: [{rule}]")
         allowed = thresholds(rule)
@@ -73,7 +74,7 @@ def check(table: Mapping[str, Any], where: str) -> Mapping[str, Thresholds]:
 
 def thresholds(rule: str) -> Thresholds:
     """Return the names of a rule's thresholds and their defaults."""
-    made = makers()[rule]()
+    made = (makers() | added_rules.makers())[rule]()
     if not dataclasses.is_dataclass(made):
         return {}
     fields = dataclasses.fields(made)
@@ -82,7 +83,7 @@ def thresholds(rule: str) -> Thresholds:
 
 def make(values: Mapping[str, Thresholds]) -> list[Rule]:
     """Return every rule anew, with these thresholds."""
-    return [maker(**values.get(name, {})) for name, maker in makers().items()]
+    return [*(maker(**values.get(name, {})) for name, maker in makers().items()), *added_rules.made(values)]
 
 
 def all_rules() -> list[Rule]:

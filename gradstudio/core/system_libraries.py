@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-FOR_A_WINDOW = "'PySide6-Essentials>=6.10.3,<6.12' pyqtgraph"  # as pyproject.toml has them
+FOR_A_WINDOW = "'gradstudio[gui]'"
 PACKAGES = {
     "libEGL.so.1": "libegl1",
     "libGL.so.1": "libgl1",

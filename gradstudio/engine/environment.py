@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import platform
+from importlib import metadata
 
-import numba
 import numpy
 import torch
 
 import gradstudio
+from gradstudio.core import compiled
 from gradstudio.engine import devices
 
 
@@ -20,7 +21,7 @@ def describe(device: str, deterministic: bool) -> dict[str, str]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": numpy.__version__,
-        "numba": numba.__version__,
+        "numba": metadata.version("numba") if compiled.available() else "not installed",
         "platform": platform.platform(),
         "processor": devices.processor(),
         "device": device,

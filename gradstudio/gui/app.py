@@ -40,8 +40,9 @@ def launch(source: str | None = None) -> int:
         from gradstudio.gui import user_settings
         from gradstudio.gui.window import Window
 
-        if find_spec("pyqtgraph") is None:  # the window imports it only behind its first paint
-            raise ModuleNotFoundError(name="pyqtgraph")
+        for name in ("pyqtgraph", "numba", "matplotlib"):  # the window imports them only behind its first paint
+            if find_spec(name) is None:
+                raise ModuleNotFoundError(name=name)
     except (presets.PresetError, NoWindow) as fault:
         return _refuse(str(fault))
     except ModuleNotFoundError as fault:

@@ -51,6 +51,7 @@ class Order:
     def read(cls, text: str) -> Order:
         """Return the order that the command wrote as JSON."""
         given = json.loads(text)
+        given.pop("lent", None)  # of which startup/sitecustomize.py knows
         return cls(**{**given, "arguments": tuple(given["arguments"])})
 
 

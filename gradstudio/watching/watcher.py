@@ -9,7 +9,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 
 from torch import nn
@@ -18,6 +18,7 @@ from torch.optim import Optimizer
 from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.history import Layer
 from gradstudio.core.text import one_line, shorten
+from gradstudio.engine.torch_internals import parts
 from gradstudio.session.files.log_reading.column_names import guessed
 from gradstudio.session.library.packing import compressor
 from gradstudio.session.library.store import Library, LibraryError
@@ -28,7 +29,6 @@ from gradstudio.watching.births.passed_over import PassedOver
 from gradstudio.watching.hearing.guard import Stop, guarded, say
 from gradstudio.watching.hearing.hooks import Hooks
 from gradstudio.watching.hearing.rank_place import here
-from gradstudio.watching.measuring.parameters import prepare
 from gradstudio.watching.observers import Observers
 from gradstudio.watching.ranks.joined_run import Sender
 from gradstudio.watching.ranks.party import Party
@@ -64,9 +64,8 @@ class Watcher:
 
     def __init__(self, library: Path, script: Script, *, every_optimizer: bool, options: Options | None = None) -> None:
         """`options` are those of what nobody names."""
-        prepare()
-        with suppress(ImportError):
-            compressor()  # not in the midst of the training, where the script may have a module of that name
+        parts.try_parts_of_a_watch()
+        compressor()  # not in the midst of the training, where the script may have a module of that name
         self._script, self.library = script, library
         self.runs: list[WatchedRun] = []
         self.refused: list[str] = []  # why parameters cannot be measured

@@ -1,4 +1,4 @@
-"""What the compiled loops measure of tensors that lie anywhere, against numpy in 64 bits."""
+"""What compiled and plain loops measure of tensors that lie anywhere, against numpy in 64 bits."""
 
 from __future__ import annotations
 
@@ -8,11 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gradstudio.engine.gauges import scattered
+from gradstudio.engine.gauges import kernels, plain_loops, scattered
 
 SIZES = (1, 3, 64, 1024, 1025, 5000)
 NEAR = 1e-12  # relative, of what is added up in 64 bits
 NARROW = 1e-7  # of what is kept in 32
+
+
+@pytest.fixture(autouse=True, params=[scattered, plain_loops], ids=["compiled", "plain"])
+def loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "scattered", request.param)
 
 
 def _tensors(scale: float, seed: int) -> list[np.ndarray]:
@@ -106,3 +111,21 @@ def test_what_does_not_move_has_no_direction_and_hides_no_nan() -> None:
     moved[5][10] = math.nan
     (before, moves, _), layers = _change(weights, moved, None)
     assert math.isfinite(before) and math.isnan(moves) and np.isnan(layers[2]).tolist() == [False] * 5 + [True]
+
+
+def test_flat_tensors_are_measured_alike_with_and_without_a_compiler() -> None:
+    one, other, along = (np.concatenate(_tensors(scale, seed)) for scale, seed in ((1e-3, 8), (1e-3, 9), (1e20, 10)))
+    one[7], one[5000:5003] = 0, (math.nan, -math.inf, 0)
+    starts = np.cumsum(SIZES) - SIZES
+    stops = starts + SIZES
+    found = []
+    for loops in (kernels, plain_loops):
+        norms, weights, moves, zeros, bad = np.full((5, len(SIZES)), -1.0)
+        largest = np.zeros(len(SIZES), np.float32)
+        whole = loops.norms(one, starts, stops, norms)
+        product = loops.product(other, along, starts, stops)
+        change = loops.norms_of_change(other, along, one, starts, stops, weights, moves)
+        loops.inspect(one.view(np.int32), starts, stops, largest.view(np.int32), zeros, bad)
+        found.append(np.concatenate([[whole, product, *change], norms, weights, moves, zeros, bad, largest]))
+    assert found[0].tolist() == pytest.approx(found[1].tolist(), rel=NEAR, nan_ok=True)
+    assert np.isnan(found[0]).any() and zeros.sum() == 2 and bad.sum() == 2

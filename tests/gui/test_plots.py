@@ -19,7 +19,7 @@ from waiting import settle
 
 from gradstudio.core.adjusted_knobs import with_adjustments
 from gradstudio.core.experiment import Experiment
-from gradstudio.core.history import LAYER_METRICS, Layer
+from gradstudio.core.history import LAYER_METRICS, Layer, Logged
 from gradstudio.core.presets import Preset
 from gradstudio.core.unknown import UNKNOWN, known_mask
 from gradstudio.gui.drawing import axes, heatmap_colors, pyqtgraph_internals
@@ -88,6 +88,31 @@ def test_parts_of_a_curve_join(parts: list[list[float]], bins: int) -> None:
             with np.errstate(divide="ignore", invalid="ignore"):
                 expected = np.log10(envelope.curve()[1])
             assert np.array_equal(values, np.where(np.isfinite(expected), expected, np.nan), equal_nan=True)
+
+
+def test_figures_of_a_script_and_of_plugins_have_a_plot_where_there_are_any(
+    shown: tuple[PlotStack, Simulator],
+) -> None:
+    stack, _ = shown
+    plot = stack.own_figures
+    assert not plot.isVisible() and plot in stack.every
+    rows = [{"logged": (Logged(step, "val_loss", 2.0 - step / 10),)} if step % 4 == 0 else {} for step in range(12)]
+    rows[4]["logged"] += (Logged(4, "kurtosis <b>", math.nan),)
+    run = run_of(rows)
+    plot.show_run(run)
+    plot.refresh(run, 1.0)
+    assert plot.isVisible() and [each.tolist() for each in plot.dots[0].getData()] == [[0, 4, 8], [2.0, 1.6, 1.2]]
+    assert plot._broken.steps.tolist() == [4] and "kurtosis &lt;b&gt;" in plot.legend()
+    low, high = plot.box.viewRange()[1]
+    assert low < 1.2 and high > 2
+    assert plot.reading(run, 4) == "val_loss 1.6 · kurtosis <b> NaN" and plot.reading(run, 5) == "not measured"
+    buffer = io.BytesIO()
+    data = plot_figure.data(plot, run)
+    assert callable(data)
+    data(buffer)
+    assert buffer.getvalue().decode().splitlines()[:2] == ["step,name,value", "0,val_loss,2.0"]
+    plot.show_run(run_of([{}]))
+    assert not plot.isVisible()
 
 
 def test_the_directions_are_shown_on_demand(shown: tuple[PlotStack, Simulator]) -> None:

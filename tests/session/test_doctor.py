@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -37,7 +36,7 @@ def test_hazards(python: tuple[int, int], qt: str, pyqtgraph: str, names: list[s
 
 def test_this_machine_is_well() -> None:
     found = {check.name: check for check in doctor.examine()}
-    assert {"Python", "torch", "PySide6", "pyqtgraph", "numpy", "numba", "isal"} <= set(found)
+    assert {"Python", "torch", "PySide6", "pyqtgraph", "numpy", "numba", "matplotlib", "pydantic"} <= set(found)
     assert {"Devices", "Display", "Drawing", "User folder", "Run library", "Presets"} <= set(found)
     assert all(check.ok for check in found.values()), [check for check in found.values() if not check.ok]
 
@@ -49,8 +48,6 @@ def test_a_server_without_qt_is_well_and_half_a_window_is_not(monkeypatch: pytes
     found = {check.name: check for check in doctor._packages() + doctor._display() + doctor._drawing()}
     assert all(check.ok for check in found.values())
     assert f"pip install {FOR_A_WINDOW}" in found["Qt"].text
-    needed = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]["dependencies"]
-    assert FOR_A_WINDOW.partition("'")[2].partition("'")[0] in needed
     away.remove("pyqtgraph")
     assert [check.name for check in doctor._packages() if not check.ok] == ["PySide6"]
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from gradstudio.core.events import Change
 from gradstudio.core.experiment import Experiment
-from gradstudio.core.history import SAMPLE_EVERY, Settings
+from gradstudio.core.history import COLUMNS, SAMPLE_EVERY, Settings
 from gradstudio.core.presets import Preset
+from gradstudio.engine.gauges import kernels, plain_loops
 from gradstudio.session.files.summary import summarize
 from gradstudio.session.library.store import Library
 from gradstudio.session.library.writer import LibraryWriter
@@ -121,3 +123,18 @@ def test_a_run_is_diagnosed_the_same_however_often_its_rules_are_asked(run: Run)
         asked = (rule.update(history, diagnosis.progress) for rule in diagnosis.rules)
         found |= {finding.rule: finding for finding in asked if finding}
     assert found == run.findings
+
+
+def test_without_a_compiler_a_run_trains_alike_and_its_figures_are_the_same_to_rounding(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = trained("run.steps=12")
+    for loop in ("norms", "product", "norms_of_change", "inspect"):
+        monkeypatch.setattr(getattr(kernels, loop), "_code", getattr(plain_loops, loop))
+    after = trained("run.steps=12")
+    for name in COLUMNS:
+        if name != "step_seconds":
+            one, other = (each.history.column(name) for each in (before, after))
+            np.testing.assert_allclose(one, other, rtol=1e-12)
+    assert before.history.column("loss").tolist() == after.history.column("loss").tolist()
+    np.testing.assert_allclose(*(each.history.layer_metric("update_ratio") for each in (before, after)), rtol=1e-6)

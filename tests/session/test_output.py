@@ -234,3 +234,17 @@ def test_a_report_of_an_earlier_run_does_not_stay(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     output.write(run, tmp_path)
     assert not (tmp_path / "report.html").exists() and (tmp_path / "notes.txt").exists()
+
+
+def test_parquet_has_the_rows_with_null_for_what_nobody_measured(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow", reason="the extra parquet is not installed")
+    from pyarrow import parquet
+
+    run = trained(Experiment().with_texts(SMALL))
+    output.export(run, tmp_path, ["parquet"])
+    table = parquet.read_table(tmp_path / "metrics.parquet").to_pydict()
+    assert table["step"] == list(range(len(run.history))) and list(table) == list(COLUMNS)
+    assert table["loss"] == run.history.column("loss").tolist() and table["rank_drift"] == [None] * len(run.history)
+    layers = parquet.read_table(tmp_path / "layers.parquet").to_pydict()
+    assert len(layers["layer"]) == len(run.history) * len(run.history.layers)
+    assert layers["grad_norm"] == run.history.layer_metric("grad_norm").ravel().tolist()

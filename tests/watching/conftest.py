@@ -13,8 +13,10 @@ import torch
 from torch import Tensor, nn
 
 import gradstudio
+from gradstudio.engine.torch_internals import parts
 from gradstudio.session.record.run import Run
 from gradstudio.watching import watched
+from gradstudio.watching.measuring import host_loops
 from gradstudio.watching.watched import Watched
 
 
@@ -47,6 +49,12 @@ def few_objects() -> Iterator[None]:
     gc.unfreeze()
 
 
+@pytest.fixture(autouse=True)
+def compiled_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measure by compiled loops from the first step on, as a long training does (test_host_loops.py)."""
+    monkeypatch.setattr(host_loops, "PAYS_AFTER", 0.0)
+
+
 @pytest.fixture
 def watch(tmp_path: Path) -> Iterator[Callable[..., Watched]]:
     """`gradstudio.watch` into a library of the test."""
@@ -68,3 +76,11 @@ def columns(one: Watched, *names: str) -> list[list[float]]:
 
 def near(wanted: list[float]) -> Any:
     return pytest.approx(wanted, rel=1e-6, nan_ok=True)
+
+
+@pytest.fixture(autouse=True)
+def parts_that_are_wanted(request: pytest.FixtureRequest) -> None:
+    """Skip a test that is about a private part which this version of torch does not have."""
+    for name in {name for mark in request.node.iter_markers("wants") for name in mark.args}:
+        if next(part for part in parts.INTERNALS if part.name == name).get() is None:
+            pytest.skip(f"torch {torch.__version__} has no {name}")

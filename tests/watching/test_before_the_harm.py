@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from watching.conftest import columns, near, runs_of, small_net, square_loss
+from watching.conftest import columns, gradient_norm, near, runs_of, small_net, square_loss
 
 from gradstudio.core.unknown import is_known
 from gradstudio.watching.measuring import device_parameters
@@ -152,7 +152,7 @@ def test_without_updates_no_weights_are_kept_and_a_birth_is_found(watch: Watch) 
         given = model(torch.ones(2, 4))
         loss = (given * 0 - 1).log().sum() if number == BROKEN else given.sum()
         loss.backward()
-        norms.append(torch.nn.utils.get_total_norm([each.grad for each in model.parameters()]).item())  # pyright: ignore
+        norms.append(gradient_norm(model))
         optimizer.step()
     (run,) = runs_of(one)
     assert run.provenance is not None and run.provenance.step == BROKEN

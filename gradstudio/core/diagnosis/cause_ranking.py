@@ -135,6 +135,7 @@ def rank_causes(findings: Iterable[Finding], provenance: Provenance | None = Non
             and place[other.rule] > place[finding.rule]
             and finding.rule not in _ALONE
             and other.rule in _EXPLAINED_BY_THE_SCRIPT.get(finding.rule, (other.rule,))
+            and other.rule in ORDER
             and other.rule not in _EXPLAINED_BY_NOTHING
             and not _was_over(other, finding)
             and not (finding.rule == "exploding_gradient" and _was_before(other.rule, finding.rule, first))

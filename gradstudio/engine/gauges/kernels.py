@@ -6,12 +6,13 @@ from __future__ import annotations
 import numpy as np
 
 from gradstudio.core.compiled import jit
+from gradstudio.engine.gauges import plain_loops
 
 _WHERE = "int64[::1], int64[::1]"  # starts, stops
 _BLOCK = 2048  # entries whose zeros are counted in 32 bits
 
 
-@jit(f"float64(float32[::1], {_WHERE}, float64[::1])", nogil=True, any_order=True)
+@jit(f"float64(float32[::1], {_WHERE}, float64[::1])", nogil=True, any_order=True, plain=plain_loops.norms)
 def norms(entries: np.ndarray, starts: np.ndarray, stops: np.ndarray, found: np.ndarray) -> float:
     """Write the L2 norm of each tensor, its squares summed in float64, and return the norm of all."""
     whole = 0.0
@@ -26,7 +27,7 @@ def norms(entries: np.ndarray, starts: np.ndarray, stops: np.ndarray, found: np.
     return np.sqrt(whole)
 
 
-@jit(f"float64(float32[::1], float32[::1], {_WHERE})", nogil=True, any_order=True)
+@jit(f"float64(float32[::1], float32[::1], {_WHERE})", nogil=True, any_order=True, plain=plain_loops.product)
 def product(one: np.ndarray, other: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> float:
     """Return the inner product of the entries of all tensors, summed in float64."""
     whole = 0.0
@@ -41,6 +42,7 @@ def product(one: np.ndarray, other: np.ndarray, starts: np.ndarray, stops: np.nd
     f"UniTuple(float64, 3)(float32[::1], float32[::1], float32[::1], {_WHERE}, float64[::1], float64[::1])",
     nogil=True,
     any_order=True,
+    plain=plain_loops.norms_of_change,
 )
 def norms_of_change(
     before: np.ndarray,
@@ -70,7 +72,7 @@ def norms_of_change(
     return np.sqrt(whole), np.sqrt(moved), product
 
 
-@jit(f"void(int32[::1], {_WHERE}, int32[::1], float64[::1], float64[::1])", nogil=True)
+@jit(f"void(int32[::1], {_WHERE}, int32[::1], float64[::1], float64[::1])", nogil=True, plain=plain_loops.inspect)
 def inspect(
     entries: np.ndarray,
     starts: np.ndarray,

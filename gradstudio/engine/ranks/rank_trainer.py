@@ -139,7 +139,7 @@ class RankTrainer(Trainer):
         if made.fault == "none" or (self.rank, self.step) != (made.fault_rank, made.fault_step):
             return
         if made.fault == "ends":
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), getattr(signal, "SIGKILL", signal.SIGTERM))  # on Windows any signal ends it so
         _wait_for_the_end()
 
     def _divide_up(self, number: int) -> None:

@@ -6,6 +6,7 @@ import inspect
 import sys
 from collections import OrderedDict
 from collections.abc import Callable
+from operator import attrgetter
 from types import FrameType
 from typing import Any
 
@@ -57,6 +58,13 @@ def _find_hook_dict() -> Callable[[Tensor, Callable[[Tensor], None]], None]:
     return add_hook
 
 
+def _find_told_results() -> Callable[[Any], Any]:
+    node: Any = (torch.ones(2, 3, requires_grad=True) * 2).grad_fn
+    (told,) = node._input_metadata
+    check(tuple(told.shape) == (2, 3) and told.dtype is torch.float32)
+    return attrgetter("_input_metadata")
+
+
 # What torch calls where a backward pass begins, and where it comes to a function of Python's.
 _OF_BACKWARD = {
     inspect.unwrap(each).__code__
@@ -75,6 +83,20 @@ HOOK_DICT = Internal(
     SAME_FIGURES,
     _find_hook_dict,
 )
+
+TOLD_RESULTS = Internal(
+    "autograd.Node._input_metadata",
+    "A NaN of loss code is named less exactly, and what reads the shapes of a loss is not found",
+    "training is as it was",
+    _find_told_results,
+)
+
+
+def results_told(node: Any) -> Any:
+    """Return what a node of autograd's graph tells of each of its results, with shape and dtype; () where it does
+    not."""
+    find = TOLD_RESULTS.get()
+    return () if find is None else find(node)
 
 
 def node_at_work() -> Callable[[], Any]:

@@ -38,6 +38,7 @@ INTERNALS = tuple(part for file in _FILES for part in vars(file).values() if isi
 PARTS_OF_A_WATCH = (
     autograd_nodes.NODE_AT_WORK,
     autograd_nodes.HOOK_DICT,
+    autograd_nodes.TOLD_RESULTS,
     heard_clipping.ANY_AUTOCAST,
     plain_floats.FLOAT_TYPE,
     function_modes.STACK,

@@ -21,6 +21,7 @@ from gradstudio.gui.plots.layer_page import LayerPage
 from gradstudio.gui.plots.layers import LayersPlot
 from gradstudio.gui.plots.loss import LossPlot
 from gradstudio.gui.plots.overlay_chips import Chips
+from gradstudio.gui.plots.own_figures import OwnFiguresPlot
 from gradstudio.gui.plots.plot_options import X_AXIS, Chosen
 from gradstudio.gui.plots.ranks import RanksPlot
 from gradstudio.gui.plots.rewind_button import RewindButton
@@ -76,6 +77,8 @@ class PlotStack(QWidget):
         yield self._put(self.difference, 20)
         self.directions = DirectionsPlot(steps, cursor)
         yield self._put(self.directions, 20)
+        self.own_figures = OwnFiguresPlot(steps, cursor)
+        yield self._put(self.own_figures, 20)
         self.layers = LayersPlot(steps, cursor)
         self.layer_card = LayerCard(self.layers)
         yield self._layout.addWidget(self.layer_card, 24)
@@ -112,8 +115,8 @@ class PlotStack(QWidget):
 
     @property
     def every(self) -> tuple[StepPlot, ...]:
-        shown = (self.loss, self.gradient_norm, self.difference, self.directions, self.layers, self.ranks)
-        return (*shown, self.scale_and_rate, *self.layer_page.plots, self.timeline)
+        shown = (self.loss, self.gradient_norm, self.difference, self.directions, self.own_figures, self.layers)
+        return (*shown, self.ranks, self.scale_and_rate, *self.layer_page.plots, self.timeline)
 
     @property
     def plots(self) -> tuple[StepPlot, ...]:
@@ -151,6 +154,7 @@ class PlotStack(QWidget):
             self.show_all()
         if not self._aside:
             self.ranks.show_ranks(run)
+            self.own_figures.show_run(run)
         scale, read = self.devicePixelRatioF(), False
         for plot in self.plots:
             if run is not simulator.run:

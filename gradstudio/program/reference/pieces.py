@@ -242,7 +242,7 @@ def fail_on_purpose():
         and step == knobs.distributed_fault_step
     ):
         if knobs.distributed_fault == "ends":
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), getattr(signal, "SIGKILL", signal.SIGTERM))
         else:
             time.sleep(3600)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from gradstudio.core import files
 from gradstudio.program import data_files
 from gradstudio.session.files import report
-from gradstudio.session.files.run_files import FILES, has_ranks, ranks_npz, train_py
+from gradstudio.session.files.run_files import FILES, ON_REQUEST, has_ranks, ranks_npz, train_py
 from gradstudio.session.record.run import Run
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ RANKS = "ranks.npz"  # written with layers.npz where there are ranks
 EXPORTS = {
     "html": ("report.html",), "pdf": ("report.pdf",), "json": ("run.json",), "csv": ("metrics.csv", "events.csv"),
     "npz": ("layers.npz",), "toml": ("experiment.toml",), "py": ("train.py",),
+    "parquet": ("metrics.parquet", "layers.parquet"),
 }  # fmt: skip
 
 
@@ -91,8 +92,9 @@ def export(
     where they cannot be written."""
     contents: dict[Path, files.Content] = {}
     for name in (name for chosen in formats for name in EXPORTS[chosen]):
+        found = (FILES | ON_REQUEST).get(name)
         contents[folder / name] = (
-            FILES[name](run) if name in FILES else report.content(run, Path(name).suffix[1:], note, sections, line)
+            found(run) if found else report.content(run, Path(name).suffix[1:], note, sections, line)
         )
     if "npz" in formats and has_ranks(run):
         contents[folder / RANKS] = partial(ranks_npz, run)

@@ -15,7 +15,7 @@ from gradstudio.core.presets import Preset
 from gradstudio.core.rank_figures import RANK_COLUMNS
 from gradstudio.core.text import LONGEST_TITLE, shorten
 from gradstudio.program import script
-from gradstudio.session.files import csv_table
+from gradstudio.session.files import csv_table, parquet
 from gradstudio.session.files.summary import summarize, to_json
 from gradstudio.session.record.run import Run
 
@@ -128,6 +128,12 @@ FILES: dict[str, Callable[[Run], files.Content]] = {
     "layers.npz": lambda run: partial(layers_npz, run),
     "events.csv": events_csv,
     "train.py": train_py,
+}
+
+# Those that are written only where they are asked for.
+ON_REQUEST: dict[str, Callable[[Run], files.Content]] = {
+    "metrics.parquet": lambda run: partial(parquet.metrics, run),
+    "layers.parquet": lambda run: partial(parquet.layers, run),
 }
 
 

@@ -21,9 +21,11 @@ class PackingError(ValueError):
 
 @cache
 def compressor() -> Any:
-    """Return the module that compresses in a tenth of the time of zlib."""
-    from isal import isal_zlib  # only here: reading works without it, and the doctor reports that it is missing
-
+    """Return the module that compresses in a tenth of the time of zlib; that itself where it is missing."""
+    try:
+        from isal import isal_zlib  # only here, as most commands write nothing
+    except ImportError:
+        return zlib
     return isal_zlib
 
 

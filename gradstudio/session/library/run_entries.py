@@ -6,6 +6,7 @@ import re
 import sqlite3
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from gradstudio.core.text import LONGEST_TITLE, shorten
@@ -148,3 +149,16 @@ def _within_limits(entry: Entry) -> Entry:
         entry, title=shorten(entry.title, LONGEST_TITLE), note=entry.note[:LONGEST_NOTE],
         tags=tuple(tag[:LONGEST_TAG] for tag in entry.tags[:MOST_TAGS]),
     )  # fmt: skip
+
+
+def lacking(connection: sqlite3.Connection, path: Path) -> str:
+    """Return what a library lacks that has no log beside it, where programs seem to write runs of it: it is a copy."""
+    with suppress(sqlite3.Error):
+        runs = connection.execute("SELECT * FROM runs").fetchall()
+        if written := [str(row["id"]) for row in runs if outcome_of(row) not in (*OVER, "interrupted", DAMAGED)]:
+            several = f", and {len(written) - 1:,} more" if len(written) > 1 else ""
+            return (
+                f"{path} was copied without {path.name}-wal: of {written[0][:80]}{several}, which was being written, "
+                "the latest rows may be missing. Copy both files"
+            )
+    return ""

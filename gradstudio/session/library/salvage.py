@@ -69,12 +69,12 @@ def _fill(new: Path, damaged: Path) -> str:
                 schema.check(old, damaged, old.execute("PRAGMA user_version").fetchone()[0])
                 found = _runs(old)
             for run in sorted(found):
-                if lines := _lines(old, run):
+                if found_lines := lines(old, run):
                     connection.execute("BEGIN IMMEDIATE")
-                    for table, line in lines:
-                        _put(connection, table, line)
+                    for table, line in found_lines:
+                        put(connection, table, line)
                     connection.execute("COMMIT")
-                    saved[run] = any(table == "checksums" for table, _ in lines)
+                    saved[run] = any(table == "checksums" for table, _ in found_lines)
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()  # closing would not tell that the disk is full
     lost, unchecked = len(found - {*saved}), [*saved.values()].count(False)
     told = f"{plural(len(saved), 'run', 'runs')} could be saved"
@@ -117,11 +117,11 @@ def _runs(old: sqlite3.Connection) -> set[str]:
     return found
 
 
-def _lines(old: sqlite3.Connection, run: str) -> list[tuple[str, Sequence[Any]]]:
+def lines(old: sqlite3.Connection, run: str) -> list[tuple[str, Sequence[Any]]]:
     """Return the lines of a run, each with its table; none where it cannot be read whole. Snapshots that cannot be read
     are left out: they are as large as all else together, and can be made again. So are the rows of ranks, without which
     all else is still a run, and checksums, as a run with a part of them would not be read."""
-    lines: list[tuple[str, Sequence[Any]]] = []
+    read: list[tuple[str, Sequence[Any]]] = []
     left_out: list[str] = []
     for table in ("runs", "rows", "entries", "rank_rows", "snapshots", "checksums"):
         query = f"SELECT * FROM {table} WHERE {'id' if table == 'runs' else 'run'} = ?"
@@ -134,9 +134,10 @@ def _lines(old: sqlite3.Connection, run: str) -> list[tuple[str, Sequence[Any]]]
             continue
         if table == "runs" and not found:
             return []
-        lines += [(table, line) for line in found if table != "checksums" or line[1] not in left_out]
-    return lines
+        read += [(table, line) for line in found if table != "checksums" or line[1] not in left_out]
+    return read
 
 
-def _put(new: sqlite3.Connection, table: str, line: Sequence[Any]) -> None:
+def put(new: sqlite3.Connection, table: str, line: Sequence[Any]) -> None:
+    """Write a line into a table."""
     new.execute(f"INSERT INTO {table} VALUES ({','.join('?' * len(line))})", line)

@@ -9,7 +9,7 @@ import sqlite3
 from contextlib import suppress
 from pathlib import Path
 
-from gradstudio.core import files
+from gradstudio.core import files, network_disk
 from gradstudio.core.knobs import quote
 
 VERSION = 6
@@ -106,7 +106,7 @@ def connect(path: Path, *, on_full_disk: bool = False) -> sqlite3.Connection:
         if on_full_disk:
             _do_without_log(connection, path)
         elif not _unchangeable(path):
-            connection.execute("PRAGMA journal_mode = WAL")
+            _keep_log(connection, path)
         connection.execute("PRAGMA synchronous = NORMAL")  # a power cut takes the last moment, never the file
         connection.execute("PRAGMA foreign_keys = ON")
     except BaseException:
@@ -116,23 +116,47 @@ def connect(path: Path, *, on_full_disk: bool = False) -> sqlite3.Connection:
 
 
 def _connection(path: Path) -> sqlite3.Connection:
-    """Open the file. On a file system that is read-only SQLite has to be told that nobody writes it: it would make
-    files beside it. sqlite3.OperationalError where a log lies there, without which the file is not whole."""
+    """Open the file. Where one may not write, SQLite has to be told that nobody does: it would make files beside it.
+    With a log beside it, it needs the index of that too: sqlite3.OperationalError without one, as the file is then not
+    whole."""
     if not _unchangeable(path):
         return sqlite3.connect(path, timeout=PATIENCE, isolation_level=None)
-    log = Path(f"{os.path.realpath(path)}-wal")
-    if log.exists() and log.stat().st_size:
-        raise sqlite3.OperationalError(f"the file system is read-only; copy it elsewhere together with {log.name}")
-    return sqlite3.connect(f"{path.as_uri()}?immutable=1", uri=True, timeout=PATIENCE, isolation_level=None)
+    place = os.path.realpath(path)
+    log = Path(f"{place}-wal")
+    has_log = log.exists() and log.stat().st_size > 0
+    if has_log and not os.path.exists(f"{place}-shm"):
+        raise sqlite3.OperationalError(f"it cannot be written to; copy it elsewhere together with {log.name}")
+    way = "mode=ro" if has_log else "immutable=1"
+    return sqlite3.connect(f"{path.as_uri()}?{way}", uri=True, timeout=PATIENCE, isolation_level=None)
 
 
 def _unchangeable(path: Path) -> bool:
-    """Return whether the file lies on a file system that is read-only."""
-    if not hasattr(os, "statvfs"):
-        return False
+    """Return whether one may not write to the file or into its folder, or its file system is read-only."""
+    effective = os.access in os.supports_effective_ids
     with suppress(OSError):
-        return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
+        if hasattr(os, "statvfs") and os.statvfs(path).f_flag & os.ST_RDONLY:
+            return True
+        os.stat(path)
+        places = (path, os.path.dirname(os.path.realpath(path)))
+        return not all(os.access(place, os.W_OK, effective_ids=effective) for place in places)
     return False
+
+
+def keeps_log(path: Path) -> bool:
+    """Return whether the file says that SQLite keeps a log beside it while a program has it open."""
+    with suppress(OSError), path.open("rb") as file:
+        return file.read(20)[18:] == b"\2\2"
+    return False
+
+
+def _keep_log(connection: sqlite3.Connection, path: Path) -> None:
+    """Let SQLite keep a log beside the file, so that others read while one writes. On a network disk that would damage
+    it, as machines do not share memory: then readers and writers wait for each other."""
+    if not network_disk.kind_of(path):
+        connection.execute("PRAGMA journal_mode = WAL")
+        return
+    with suppress(sqlite3.OperationalError):  # a program that has it open with its log
+        connection.execute("PRAGMA journal_mode = DELETE")
 
 
 def _do_without_log(connection: sqlite3.Connection, path: Path) -> None:

@@ -25,6 +25,7 @@ from gradstudio.session.library.run_entries import (
     LOST,
     MOST_TAGS,
     Entry,
+    lacking,
     lines,
     outcome_of,
     searched,
@@ -40,6 +41,8 @@ class Library:
     def __init__(self, path: Path, *, on_full_disk: bool = False) -> None:
         path = self.path = path.absolute()
         self.notice = ""  # what to tell of a file that was damaged, and what was saved
+        self.lacks = ""  # what to tell of a copy without the log that SQLite kept beside the file
+        without_log = not os.path.exists(f"{os.path.realpath(path)}-wal")
         make_way(path)
         file = identity(path)  # somebody may replace it while it is opened
         try:
@@ -55,6 +58,8 @@ class Library:
         except ValueError as fault:
             raise NoLibraryError(str(fault)) from None
         self._opened(connection, file)
+        if without_log and schema.keeps_log(path):
+            self.lacks = lacking(connection, path)
 
     def close(self) -> None:
         """Close the connection."""
@@ -159,6 +164,11 @@ class Library:
         rows are not read again."""
         with told(self.path):
             return stored_runs.load(self._connection, self.path, run, known)
+
+    def lines(self, run: str) -> list[tuple[str, Sequence[Any]]]:
+        """Return what the tables have of a run, each line with the name of its table."""
+        with told(self.path):
+            return salvage.lines(self._connection, run)
 
     def snapshots(self, runs: Iterable[str]) -> list[tuple[str, int, bytes]]:
         """Return run, step and bytes of every snapshot that is stored of these runs."""

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from gradstudio.core import network_disk
 from gradstudio.session.library.followed_run import FollowedRun
 from gradstudio.session.library.library_faults import LibraryError, NoLibraryError, is_damage, is_lock
 from gradstudio.session.library.open_files import other_name
@@ -154,6 +155,7 @@ class LibraryWriter:
             library, self.path = Library(instead), instead
             self.notice = f"The run library was replaced: {fault}. Runs are written into {instead}"
         self._known = True
+        self.notice = self.notice or network_disk.sentence(self.path)
         return library
 
     def _set_aside(self, library: Library, following: list[FollowedRun]) -> bool:

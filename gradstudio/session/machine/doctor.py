@@ -14,7 +14,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from gradstudio.core import files, presets, python_process, recording_switch, system_libraries
+from gradstudio.core import (
+    extras,
+    files,
+    network_disk,
+    plugins,
+    presets,
+    python_process,
+    recording_switch,
+    system_libraries,
+)
 from gradstudio.core.system_libraries import FOR_A_WINDOW
 from gradstudio.core.text import plural
 
@@ -23,9 +32,9 @@ _PACKAGES = {
     "PySide6": "PySide6-Essentials",
     "pyqtgraph": "pyqtgraph",
     "numpy": "numpy",
-    "numba": "numba",
-    "isal": "isal",
+    "pydantic": "pydantic",
 }
+_EXTRAS = {"numba": "makes measuring faster", "matplotlib": "reports need it", "pyarrow": "Parquet files need it"}
 _WINDOW = ("PySide6", "pyqtgraph")  # only the window needs them
 _FIRST_WINDOW = "from PySide6.QtGui import QGuiApplication; QGuiApplication(['gradstudio'])"
 _DRAWING = (
@@ -92,11 +101,14 @@ def _packages() -> list[Check]:
     if _headless():
         text = f"not installed, and only the window needs it; if you want one: pip install {FOR_A_WINDOW}"
         checks.append(Check("Qt", True, text))
+    for name, use in _EXTRAS.items():
+        text = _version(name) or f"not installed, and only {use}: {extras.to_install(name)}"
+        checks.append(Check(name, True, text))
     return checks
 
 
 def _headless() -> bool:
-    """Return whether this is an installation without the window, as headless.txt makes: all that it needs is away."""
+    """Return whether this is an installation without the window, with all it needs away."""
     return not any(_version(_PACKAGES[name]) for name in _WINDOW)
 
 
@@ -285,7 +297,10 @@ def _library() -> list[Check]:
         return [Check("Run library", False, f"{path} is damaged: {found}"[:400], "Save the runs that can still be "
             "read (`gradstudio report RUN "
                       "--format csv,toml`), then move the file away: a new one is begun.")]  # fmt: skip
-    return [Check("Run library", True, f"{path}: {plural(runs, 'run', 'runs')}, {_size(path) / 1e6:.3g} MB")]
+    checks = [Check("Run library", True, f"{path}: {plural(runs, 'run', 'runs')}, {_size(path) / 1e6:.3g} MB")]
+    if network := network_disk.sentence(path):
+        checks.append(Check("Network disk", False, network, "Keep the library on a disk of this machine if you can."))
+    return checks
 
 
 def _log() -> list[Check]:
@@ -322,6 +337,15 @@ def _presets() -> list[Check]:
     ]
 
 
+def _plugins() -> list[Check]:
+    for group in plugins.GROUPS:
+        plugins.names(group)  # loads them
+    found = plugins.in_words()
+    return [Check("Plug-ins", True, found)] * bool(found) + [
+        Check("Plug-in", False, problem, "Update it, or uninstall its package.") for problem in plugins.problems()
+    ]
+
+
 def _version(package: str) -> str:
     try:
         return importlib.metadata.version(package)
@@ -342,4 +366,5 @@ CHECKS: tuple[Callable[[], list[Check]], ...] = (
     _library,
     _log,
     _presets,
+    _plugins,
 )

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from gradstudio.core.diagnosis import cause_ranking
+from gradstudio.core.diagnosis import added_rules, cause_ranking
 from gradstudio.core.diagnosis.birth_remedies import of_birth, of_update
 from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.diagnosis.heard_faults import HEARD
@@ -41,6 +41,8 @@ def as_told(finding: Finding, run: Run) -> Finding:
 
 def _fitting(finding: Finding, run: Run) -> Finding:
     """Return the finding with the remedies that fit: knobs to set, or code to change in a script that was watched."""
+    of_plugin = added_rules.lines_of(finding) if added_rules.is_added(finding.rule) else ()
+    finding = added_rules.knobs_of(finding) if of_plugin else finding
     found = _with_birth(fitting(finding, run.in_force, run.provenance), run)
     if run.watched is None:
         return found
@@ -66,7 +68,7 @@ def _fitting(finding: Finding, run: Run) -> Finding:
         lines = OF_GRADIENTS.get(finding.title, OF_GRADIENTS.get(finding.rule, lines))
     if run.watched.log:  # nobody knows what the script does already
         lines = tuple(line if line.startswith("`lr=") else f"{line}, unless it is there" for line in lines)
-    return replace(found, remedies=lines)
+    return replace(found, remedies=(*lines, *of_plugin))
 
 
 def _with_birth(finding: Finding, run: Run) -> Finding:

@@ -23,6 +23,7 @@ from gradstudio.core.older_meanings import differences
 from gradstudio.core.provenance import Provenance
 from gradstudio.core.text import number
 from gradstudio.core.unknown import UNKNOWN
+from gradstudio.session.record.added_columns import with_columns
 from gradstudio.session.record.rule_watch import RuleWatch
 from gradstudio.session.record.run import MOST_ALIKE, JoinedBatch, Run, Status
 
@@ -49,6 +50,7 @@ class RunWriter:
     def __init__(self, run: Run) -> None:
         self.run = run
         self._values = vars(run)  # a run has no setters
+        self.gauges: dict[int, tuple[tuple[str, float], ...]] = {}  # of plug-ins, by step, until their rows come
         self.on_finding: Callable[[Finding], object] | None = None  # called where one is new, or has become worse
         self._counts: dict[Kind, int] = {}  # events of the kinds in _BY_STEPS; one that is not here was not counted yet
 
@@ -234,6 +236,7 @@ class RunWriter:
     def append(self, row: Row) -> None:
         """Add the row of a step, and leave its news for the next look."""
         run = self.run
+        row = with_columns(row, len(run.history), self.gauges.pop(row.step, ()))
         run.history.append(row)  # first: a reader of an event must find its row
         self._values["seconds"] += row.step_seconds
         told = row.skipped == 1 or run.history.broken or row.joined_difference is not None or row.joined_problem

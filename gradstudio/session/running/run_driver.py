@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, cast
 
-from gradstudio.core import compiled, ranks_allowed
+from gradstudio.core import compiled, plugins, ranks_allowed
 from gradstudio.core.events import MOST_CHANGES
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import BLOCK, SAMPLE_EVERY, Row
@@ -212,13 +212,24 @@ class RunDriver:
             self._within = True
         self.writer.step_begins(trainer.step)
         try:
-            return trainer.advance()
+            rows = trainer.advance()
+            self._measure_added(trainer)
+            return rows
         finally:
             with self._changing:
                 self._within = False
             if self.left:
                 raise LeftBehind
             self.writer.step_ends()
+
+    def _measure_added(self, trainer: Trainer) -> None:
+        """Measure the gauges of plug-ins on the model as the step has left it."""
+        if plugins.names("gauges"):
+            from gradstudio.engine.gauges import added_gauges
+
+            step = trainer.step - 1
+            if figures := added_gauges.measure(getattr(trainer, "model", None), step):
+                self.writer.gauges[step] = figures
 
     def show_waiting(self) -> None:
         """Show the rows that are held back while a step takes long, from another thread."""
@@ -448,7 +459,7 @@ def _way_of_accumulating(knobs: Experiment) -> tuple[object, ...]:
     return knobs.accumulation, knobs.mistakes, knobs.precision.dtype
 
 
-_NEEDED = {"torch": "PyTorch", "numba": "numba"}
+_NEEDED = {"torch": "PyTorch"}
 
 
 def _describe(fault: BaseException, in_force: Experiment) -> str:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from gradstudio.core.provenance import ProvenanceUnknown, operation_of
 from gradstudio.engine.operation_watcher import values_of
+from gradstudio.engine.torch_internals.autograd_nodes import results_told
 from gradstudio.watching.births.kept_pass import KeptPass
 from gradstudio.watching.births.operation_lines import LossLines, operand
 from gradstudio.watching.script.model_layers import ModelLike
@@ -60,11 +61,11 @@ _AGAIN: dict[str, Callable[..., Tensor]] = {
     "t": lambda node, number, x: x.t(),
     "transpose": lambda node, number, x: x.transpose(signed(node._saved_dim0), signed(node._saved_dim1)),
     "permute": lambda node, number, x: x.permute(list(map(signed, node._saved_dims))),
-    "expand": lambda node, number, x: x.expand(node._input_metadata[0].shape),
-    "to_copy": lambda node, number, x: x.to(node._input_metadata[0].dtype),
+    "expand": lambda node, number, x: x.expand(results_told(node)[0].shape),
+    "to_copy": lambda node, number, x: x.to(results_told(node)[0].dtype),
     **dict.fromkeys(
         ("view", "reshape", "unsafe_view", "squeeze", "unsqueeze", "clone", "alias"),
-        lambda node, number, x: x.reshape(node._input_metadata[0].shape),
+        lambda node, number, x: x.reshape(results_told(node)[0].shape),
     ),
 }  # fmt: skip
 
@@ -168,6 +169,8 @@ class LossCode:
                 found = _AGAIN[operation](node, number, *inputs)
         except (RuntimeError, TypeError, AttributeError, IndexError):
             return None
+        if not results_told(node):
+            return found
         shape = shape_of(node, number)
         return found.reshape(shape) if found.numel() == shape.numel() else None
 
@@ -202,7 +205,7 @@ def _fits(shape: torch.Size, whole: torch.Size) -> bool:
 
 def shape_of(node: Any, number: int = 0) -> torch.Size:
     """Return the shape of a result of a node; that of nothing where torch does not tell."""
-    told = getattr(node, "_input_metadata", None)
+    told = results_told(node)
     return torch.Size(told[number].shape) if told and number < len(told) else torch.Size([0])
 
 

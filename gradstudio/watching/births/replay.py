@@ -6,6 +6,7 @@ from __future__ import annotations
 import random
 import sys
 import warnings
+from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, NamedTuple
@@ -59,6 +60,7 @@ def replay(model: nn.Module, kept: KeptPass) -> Replayed:
     return Replayed(watcher, min((sink for sink in broken if sink >= 0), default=None))
 
 
+_CONTAINERS = (dict, OrderedDict, list, set)  # a module's buffers are in an OrderedDict up to torch 2.4
 _OF_SEVERAL_RANKS = {"FSDP", "FSDPModule", "FullyShardedDataParallel", "SyncBatchNorm"}
 
 
@@ -226,7 +228,7 @@ def _no_warnings() -> Iterator[None]:
 def _containers(module: nn.Module) -> list[Any]:
     """Return the table of a module's attributes, and those attributes that are containers themselves."""
     table = vars(module)
-    return [table, *(value for value in table.values() if type(value) in (dict, list, set))]
+    return [table, *(value for value in table.values() if type(value) in _CONTAINERS)]
 
 
 def _state_of(modules: list[nn.Module]) -> list[Tensor]:

@@ -15,13 +15,12 @@ from torch.nn.parameter import is_lazy
 
 from gradstudio.core.history import LAYER_METRICS
 from gradstudio.core.unknown import UNKNOWN
-from gradstudio.engine.gauges import scattered
 from gradstudio.engine.gauges.every_step import ratio
 from gradstudio.engine.passes.flat import Layout
-from gradstudio.engine.torch_internals import parts
 from gradstudio.engine.torch_internals.autograd_nodes import version_of
 from gradstudio.engine.torch_internals.plain_floats import are_plain_floats
 from gradstudio.watching.measuring.host_copies import HostCopies
+from gradstudio.watching.measuring.host_loops import HostLoops
 from gradstudio.watching.measuring.waiting_rows import Spare
 
 MOST_TENSORS = 100_000
@@ -29,13 +28,6 @@ MOST_TENSORS = 100_000
 
 class NotMeasurable(Exception):
     """These parameters cannot be measured. The text says why, as a sentence."""
-
-
-def prepare() -> None:
-    """Compile the loops that measure, so that no step waits for them, and try what they ask of torch."""
-    parts.try_parts_of_a_watch()
-    for loop in (scattered.measure, scattered.copy_and_norm, scattered.all_zero, scattered.copy, scattered.change):
-        loop.compile()
 
 
 class Gradient(NamedTuple):
@@ -91,6 +83,7 @@ class Parameters:
         self._nowhere = np.zeros(len(self.sizes), np.int64)
         self._no_marks = [-1] * len(self.tensors)
         self._layers = Spare(len(self.tensors))
+        self._loops = HostLoops(self.sizes)
         self._held: list[Tensor | None] = []  # the gradients that were measured last
         self._held_at: list[int] = []  # where they lie themselves, also those that are copied
         self._copies = {what: HostCopies(self._numels) for what in self._at}
@@ -132,13 +125,13 @@ class Parameters:
         """Return whether every gradient has been set to None or 0. `marks` are those of now, where they were read."""
         if (self.marks() if marks is None else marks) == self._no_marks:
             return True
-        return bool(scattered.all_zero(self._gradients(), self.sizes))
+        return bool(self._loops.now.all_zero(self._gradients(), self.sizes))
 
     def measure_gradient(self, scale: float = 1.0) -> Gradient:
         """Measure the gradients, which carry the factor `scale`, as if they did not. Where that is UNKNOWN, so are
         their norms."""
         layers = self._layers.take()
-        norm, broken = scattered.measure(self._gradients(), self.sizes, scale, layers)
+        norm, broken = self._loops.now.measure(self._gradients(), self.sizes, scale, layers)
         return Gradient(norm if scale == scale else UNKNOWN, broken, layers)
 
     def measure_gradient_later(self, scale: float = 1.0) -> Callable[[], Gradient]:
@@ -150,18 +143,18 @@ class Parameters:
     def glance_at_gradient(self) -> Gradient:
         """Return the norm of gradients that are finite, and nothing of their layers; others are measured in full."""
         gradients = self._gradients()
-        norm = scattered.copy_and_norm(self._nowhere, gradients, self._starts, self.sizes, self._before)
+        norm = self._loops.now.copy_and_norm(self._nowhere, gradients, self._starts, self.sizes, self._before)
         return Gradient(norm, 0, NO_LAYERS) if math.isfinite(norm) else self.measure_gradient()
 
     def keep_weights(self) -> None:
         """Copy the weights, before an update."""
-        scattered.copy(self._kept_weights(), self._starts, self.sizes, self._before)
+        self._loops.now.copy(self._kept_weights(), self._starts, self.sizes, self._before)
 
     def keep_weights_and_norm(self, *, keep: bool = True) -> float:
         """Copy the weights, before an update, where they are to be kept, and return the L2 norm of all gradients as
         they are now."""
         weights, gradients = self._kept_weights() if keep else self._nowhere, self._gradients()
-        return scattered.copy_and_norm(weights, gradients, self._starts, self.sizes, self._before)
+        return self._loops.now.copy_and_norm(weights, gradients, self._starts, self.sizes, self._before)
 
     def keep_weights_and_norm_later(self, *, keep: bool = True) -> Callable[[], float]:
         """Do what `keep_weights_and_norm` does. Return a function that returns the norm, and waits for it if need
@@ -183,7 +176,9 @@ class Parameters:
         return self._nowhere if weights is None else weights
 
     def let_go(self) -> None:
-        """Hold the gradients no longer."""
+        """Hold the gradients no longer: the step is over."""
+        if self._held:
+            self._loops.step_is_over()
         self._held = []
 
     def measure_change(self, layers: np.ndarray) -> Change:
@@ -194,12 +189,11 @@ class Parameters:
         if weights is None or not self._has_kept:
             layers[1:3] = UNKNOWN
             return NOT_MEASURED
-        if self.gradients_are_there:
-            found = Change(*scattered.change(self._before, weights, gradients, self._starts, self.sizes, layers))
-            if found.along_gradient or not found.norm or not scattered.all_zero(gradients, self.sizes):
-                return found  # else the script has set the gradients to 0 within the update
-        else:
-            found = Change(*scattered.change(self._before, weights, self._nowhere, self._starts, self.sizes, layers))
+        there = self.gradients_are_there
+        along = gradients if there else self._nowhere
+        found = Change(*self._loops.now.change(self._before, weights, along, self._starts, self.sizes, layers))
+        if there and (found.along_gradient or not found.norm or not self._loops.now.all_zero(gradients, self.sizes)):
+            return found  # else the script has set the gradients to 0 within the update
         return found._replace(along_gradient=UNKNOWN)
 
     def _weights(self) -> np.ndarray | None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from torch.optim import Optimizer
 
+from gradstudio.core import plugins
 from gradstudio.core.columns import COLUMNS
 from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.events import Kind
@@ -21,6 +22,7 @@ from gradstudio.core.history import Layer, Logged
 from gradstudio.core.presets import Preset
 from gradstudio.core.provenance import Provenance
 from gradstudio.core.text import clean, number
+from gradstudio.engine.gauges import added_gauges
 from gradstudio.session.files import gate
 from gradstudio.session.library.requests import Request
 from gradstudio.session.record.going_on import going_on
@@ -183,7 +185,7 @@ class WatchedRun:
         """Record the rows that wait, and those that another thread records by now. Any thread may call this."""
         with self._recording, np.errstate(all="ignore"):  # a script may have asked numpy to raise
             while self._rows:
-                if plain := self._without_news():
+                if not plugins.names("columns") and (plain := self._without_news()):
                     columns = np.array([made.figures() for made in plain])
                     if self._every > 1:
                         columns[:, 0] = len(self._writer.run.history) - self._rows_before + np.arange(len(plain))
@@ -237,7 +239,10 @@ class WatchedRun:
             return Outcome(self.has_diverged, late, said)
         if broke:
             self.keep(made.birth)
-        if figures := self.observer.told.take():
+        figures = self.observer.told.take()
+        if plugins.names("gauges") and len(models := self.observer.called) == 1:
+            figures += added_gauges.measure(models[0], made.step)
+        if figures:
             made = made._replace(told=figures)
         self._rows.append(made)
         if not (is_finite or broke) and made.broke_weights:

@@ -55,13 +55,23 @@ class _AtTorch:
         if os.getpid() != self._process:
             return  # forked off by the script, where nothing is watched
         try:
-            if "gradstudio" not in sys.modules:  # it need not be where the script can find it
-                _load("gradstudio", [_ROOT])
+            self._lend()
             from gradstudio.watching.launcher import begin
 
             self._end = begin(self._order)
         except Exception as fault:
             print(f"gradstudio: not watched: {type(fault).__name__}: {fault}", file=sys.stderr)
+
+    def _lend(self) -> None:
+        """Load this package, which need not be where the script can find it. To the Python of another environment lend
+        what it lacks."""
+        import json
+
+        if "gradstudio" not in sys.modules:
+            _load("gradstudio", [_ROOT])
+        for name, folder in json.loads(self._order).get("lent", {}).items():
+            if find_spec(name) is None:
+                _load(name, [folder])
 
     def end(self) -> None:
         """End the watch with the process, after all else that ends with it."""

@@ -1,0 +1,109 @@
+"""Rules of plug-ins: made and asked like our own, but a fault of one ends nothing, and is a finding."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from gradstudio.core import plugins
+from gradstudio.core.diagnosis.finding import NAMES, Finding
+from gradstudio.core.diagnosis.progress import Progress
+from gradstudio.core.diagnosis.rule import Rule
+from gradstudio.core.experiment import Experiment
+from gradstudio.core.history import History
+from gradstudio.core.knobs import KnobError
+
+SWITCHED_OFF = "plugin_off"  # rule of the finding that names the plug-ins which failed
+
+
+def makers() -> dict[str, Callable[..., Any]]:
+    """Return what makes the rules of plug-ins, by name."""
+    found: dict[str, Callable[..., Any]] = {}
+    for name in plugins.names("rules"):
+        maker = plugins.get("rules", name)
+        if name in NAMES or getattr(maker, "rule", None) != name:
+            plugins.switch_off("rules", name, "the entry point, and `rule` in its class, must be one new name")
+        else:
+            found[name] = maker
+    return found
+
+
+def made(values: Any) -> list[Rule]:
+    """Return the rules of plug-ins anew, with thresholds by rule, and the one that names those which failed; none
+    without plug-ins."""
+    rules: list[Any] = []
+    for name, maker in makers().items():
+        rule = plugins.attempt("rules", name, lambda maker=maker, name=name: maker(**values.get(name, {})))
+        if rule is not None:
+            rules.append(AddedRule(name, rule))
+    return [*rules, SwitchedOff()] if plugins.in_words() or plugins.problems() else []
+
+
+def is_added(rule: str) -> bool:
+    """Return whether a finding is that of a plug-in."""
+    return rule == SWITCHED_OFF or plugins.is_on("rules", rule)
+
+
+def knobs_of(finding: Finding) -> Finding:
+    """Return the finding with those remedies alone that are changes of knobs; the others are lines for a script."""
+    return dataclasses.replace(finding, remedies=tuple(filter(_is_assignment, finding.remedies)))
+
+
+def lines_of(finding: Finding) -> tuple[str, ...]:
+    """Return the remedies that are lines for a script."""
+    return tuple(remedy for remedy in finding.remedies if not _is_assignment(remedy))
+
+
+class AddedRule:
+    """A rule of a plug-in."""
+
+    def __init__(self, name: str, rule: Any) -> None:
+        self.rule, self._rule = name, rule
+        self.every_row = bool(getattr(rule, "every_row", False))
+
+    def __copy__(self) -> AddedRule:
+        return AddedRule(self.rule, copy.copy(self._rule))
+
+    def update(self, history: History, progress: Progress) -> Finding | None:
+        return self._asked(lambda: self._rule.update(history, progress))
+
+    def conclude(self, history: History, progress: Progress, accuracy: float) -> Finding | None:
+        if hasattr(self._rule, "conclude"):
+            return self._asked(lambda: self._rule.conclude(history, progress, accuracy))
+        return None
+
+    def _asked(self, ask: Callable[[], Any]) -> Finding | None:
+        def checked() -> Finding | None:
+            found = ask()
+            if found is not None and not (isinstance(found, Finding) and found.rule == self.rule):
+                raise TypeError(f"a rule gives None or its own Finding, not {type(found).__name__}")
+            return found
+
+        return plugins.attempt("rules", self.rule, checked)
+
+
+class SwitchedOff:
+    """Names the plug-ins that have failed."""
+
+    rule: ClassVar[str] = SWITCHED_OFF
+    every_row: ClassVar[bool] = False
+
+    def update(self, history: History, progress: Progress) -> Finding | None:
+        return self.conclude(history, progress, 0.0) if history.due else None
+
+    def conclude(self, history: History, progress: Progress, accuracy: float) -> Finding | None:
+        if not (problems := plugins.problems()):
+            return None
+        meaning = "The training and all other findings are as they are without it."
+        last = max(len(history) - 1, 0)
+        return Finding(self.rule, "info", "A plug-in is off", 0, last, (), ". ".join(problems) + ".", meaning, ())
+
+
+def _is_assignment(remedy: str) -> bool:
+    try:
+        Experiment().with_texts(remedy.split())
+    except KnobError:
+        return False
+    return True

@@ -1,0 +1,34 @@
+"""Gauges of plug-ins: numbers of the model, measured now and then and kept beside the rows."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import torch
+from torch import nn
+
+from gradstudio.core import plugins
+
+
+def measure(model: nn.Module | None, step: int) -> tuple[tuple[str, float], ...]:
+    """Return name and value of every gauge that is due once a step was made."""
+    if model is None or not plugins.names("gauges"):
+        return ()
+    found: list[tuple[str, float]] = []
+    with torch.no_grad():
+        for name in plugins.names("gauges"):
+            value = plugins.attempt("gauges", name, lambda name=name: _measured(_made(name), model, step))
+            if value is not None:
+                found.append((name, value))
+    return tuple(found)
+
+
+def _measured(gauge: Any, model: nn.Module, step: int) -> float | None:
+    every = int(getattr(gauge, "every", 1))
+    return float(gauge.measure(model)) if step % every == 0 else None
+
+
+@cache
+def _made(name: str) -> Any:
+    return plugins.get("gauges", name)()

@@ -1,0 +1,104 @@
+"""Figures that a script tells and that plug-ins measure. Why look: what one knows of one's own task, beside what every
+training has."""
+
+from __future__ import annotations
+
+import io
+from functools import partial
+from html import escape
+from itertools import zip_longest
+from typing import cast
+
+import numpy as np
+
+from gradstudio.core.files import Content
+from gradstudio.core.history import Logged
+from gradstudio.core.text import number
+from gradstudio.gui.drawing.axes import LinearAxis
+from gradstudio.gui.drawing.dots import Dots
+from gradstudio.gui.drawing.marks import Marks
+from gradstudio.gui.drawing.nan_marks import SIZE
+from gradstudio.gui.drawing.series import joined
+from gradstudio.gui.drawing.shared_cursor import Cursor, StepRange
+from gradstudio.gui.plots.step_plot import StepPlot
+from gradstudio.gui.theme import theme
+from gradstudio.session.files import csv_table
+from gradstudio.session.record.run import Run
+
+ROLES = ("accent", "good", "warning", "dim")  # colours of the first figures; the others are in the report
+
+
+class OwnFiguresPlot(StepPlot):
+    """A plot that is there only where there are such figures."""
+
+    title = "Own figures"
+    help = (
+        "What the script told by watched.log, and what columns and gauges of plug-ins measured: a dot at each step "
+        "that has one."
+    )
+
+    def __init__(self, steps: StepRange, cursor: Cursor) -> None:
+        super().__init__(steps, cursor, LinearAxis("left"))
+        self.dots = [Dots(self.canvas, 15) for _ in ROLES]
+        self._broken = Marks(self.canvas, "cross", SIZE, z=30, height=0.04)
+        self._forget()
+        self.restyle()
+        self.hide()
+
+    def show_run(self, run: Run) -> None:
+        """Be there for a run that has such figures."""
+        if bool(run.history.logged) == self.isHidden():
+            self.setVisible(bool(run.history.logged))
+
+    def _forget(self) -> None:
+        self.points: dict[str, list[Logged]] = {}
+        self._taken = 0
+
+    def clear(self) -> None:
+        super().clear()
+        self._forget()
+
+    def read(self, run: Run, start: int, stop: int) -> None:
+        notes = run.history.logged[self._taken :]
+        self._taken += len(notes)
+        for note in notes:
+            if note.name in self.points or len(self.points) < len(ROLES):
+                self.points.setdefault(note.name, []).append(note)
+
+    def draw(self, run: Run) -> None:
+        broken, spans = [np.empty(0)], []
+        for dots, notes in zip_longest(self.dots, self.points.values(), fillvalue=()):
+            steps, values = np.array([(note.step, note.value) for note in notes], float).reshape(-1, 2).T
+            cast("Dots", dots).show_at(steps, values)
+            broken.append(steps[~np.isfinite(values)])
+            seen = values[np.isfinite(values) & (steps >= self.steps.first) & (steps <= self.steps.last)]
+            spans.append((float(seen.min()), float(seen.max())) if len(seen) else None)
+        self._broken.show_at(np.unique(np.concatenate(broken)))
+        if span := joined(*spans):
+            room = 0.05 * (span[1] - span[0])
+            self.widget.set_y(span[0] - room, span[1] + room, least=1e-6)
+
+    def legend(self) -> str:
+        pairs = [(getattr(theme.colors, role), escape(name)) for role, name in zip(ROLES, self.points, strict=False)]
+        return " &nbsp; ".join(f"<span style='color:{color}'>• {name}</span>" for color, name in pairs)
+
+    def reading(self, run: Run, step: int) -> str:
+        told = {note.name: number(note.value) for each in self.points.values() for note in each if note.step == step}
+        return " · ".join(f"{name} {value}" for name, value in told.items()) or "not measured"
+
+    def own_data(self) -> Content | None:
+        notes = sorted((note for each in self.points.values() for note in each), key=lambda note: note.step)
+        return partial(_write, notes)
+
+    def restyle(self) -> None:
+        for dots, role in zip(self.dots, ROLES, strict=True):
+            dots.dress(theme.color(role), hollow=role == "dim")
+        self._broken.dress(None, theme.color("bad"))
+        super().restyle()
+
+
+def _write(notes: list[Logged], file: io.BytesIO) -> None:
+    """Write a line for each figure."""
+    file.write(csv_table.line(("step", "name", "value")))
+    for note in notes:
+        file.write(csv_table.line(note))

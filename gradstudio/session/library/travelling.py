@@ -1,0 +1,116 @@
+"""One run as one file (.gsrun), which is a library of that run alone.
+
+The file has what was measured and found of it, its note and tags. It has no snapshot, no process, no folder of the
+machine that it comes from, and nothing of the environment."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from gradstudio.core import files
+from gradstudio.core.knobs import quote
+from gradstudio.session.library import checksums, salvage, schema
+from gradstudio.session.library.library_faults import LibraryError, told
+from gradstudio.session.library.store import Library
+
+ENDING = ".gsrun"
+_TABLES = ("runs", "rows", "entries", "rank_rows")
+_OWN_TEXTS = ("id", "preset_id", "preset", "experiment")  # knobs, and the text of a studio file
+# The folders of a path from the root of a file system on; JSON doubles the backslashes.
+_FOLDERS = re.compile(r"""(?<![\w.~:/)\]])/(?:[^\s/"'\\,;:()\[\]<>|]+/)*(?=[\w.~])|\b[A-Za-z]:\\+(?:[^\s\\/"']+\\+)*""")
+
+Line = tuple[str, Sequence[Any]]  # of a table
+
+
+def export(library: Library, run: str, path: Path) -> None:
+    """Write a run of the library as a file, whole or not at all. LibraryError where that cannot be."""
+    library.load(run)  # whole, or a sentence that says what is damaged
+    lines = [(table, _without_folders(line)) for table, line in library.lines(run) if table in _TABLES]
+    try:
+        files.check_kind(path)
+        with files.temporary_folder(path.absolute().parent) as folder:
+            new = Path(folder, path.name)
+            with closing(schema.connect(new)) as connection:
+                connection.execute("BEGIN IMMEDIATE")
+                _put(connection, run, lines)
+                connection.execute("COMMIT")
+                connection.execute("PRAGMA journal_mode = DELETE")  # so that all of it is in the one file
+            os.replace(new, path)
+    except (OSError, sqlite3.Error) as fault:
+        raise LibraryError(f"{path} cannot be written: {files.reason(fault)}") from None
+
+
+def take_in(library: Library, path: Path) -> str:
+    """Put the run of a file into the library, and return its id. LibraryError where the file has none, or the library
+    has one of this id already."""
+    run, lines = _read(path)
+    with told(library.path), library.transaction() as connection:
+        if connection.execute("SELECT count(*) FROM runs WHERE id = ?", (run,)).fetchone()[0]:
+            raise LibraryError(f"the run {quote(run)} is in the library {library.path} already")
+        _put(connection, run, lines)
+    return run
+
+
+def _read(path: Path) -> tuple[str, list[Line]]:
+    """Return the id and the lines of the run in a file. A copy is read, as SQLite writes beside what it reads."""
+    why, copy = "it is no exported run", Path()
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            copy = Path(folder, f"run{ENDING}")
+            files.check_kind(path)
+            with path.open("rb") as file:
+                if file.read(16) != b"SQLite format 3\0":
+                    raise ValueError(why)
+            shutil.copyfile(path, copy)
+            with closing(sqlite3.connect(f"{copy.as_uri()}?immutable=1", uri=True)) as tried:
+                schema.distrust(tried)
+                schema.check(tried, path, tried.execute("PRAGMA user_version").fetchone()[0])
+                if tried.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok":
+                    raise ValueError("it is damaged")
+            with closing(Library(copy)) as given:
+                ids = [entry.id for entry in given.entries()]
+                if len(ids) != 1:
+                    raise ValueError(why if not ids else f"it has {len(ids)} runs; open it with --library instead")
+                given.load(ids[0])
+                return ids[0], [(table, line) for table, line in given.lines(ids[0]) if table in _TABLES]
+    except LibraryError as fault:
+        raise LibraryError(f"{path} is not taken in: {str(fault).replace(str(copy), 'it')}") from None
+    except (OSError, ValueError, sqlite3.Error) as fault:
+        reason = files.reason(fault) if isinstance(fault, OSError) else str(fault)
+        raise LibraryError(f"{path} is not taken in: {reason}") from None
+
+
+def _put(connection: sqlite3.Connection, run: str, lines: Sequence[Line]) -> None:
+    """Write a run, with checksums of it as it is now, and without the process that wrote it."""
+    texts: dict[str, list[str]] = {}
+    for table, line in lines:
+        if table == "runs":
+            names = [column[1] for column in connection.execute("PRAGMA table_info(runs)")]
+            values = {**dict(zip(names, line, strict=True)), "process": "exported", "deleted": None}
+            with checksums.sealed(connection, run):
+                salvage.put(connection, table, [values[name] for name in names])
+            continue
+        salvage.put(connection, table, line)
+        if table == "entries":
+            texts.setdefault(line[1], []).append(line[3])
+        else:
+            checksums.put(connection, run, table, line[1], checksums.of_values(line[1:]))
+    for kind, entries in texts.items():
+        checksums.put(connection, run, kind, 0, checksums.of_values(entries))
+
+
+def _without_folders(line: Any) -> list[Any]:
+    """Return a line without the folders of paths in it."""
+    names = line.keys()
+    return [
+        _FOLDERS.sub("", value) if isinstance(value, str) and name not in _OWN_TEXTS else value
+        for name, value in zip(names, line, strict=True)
+    ]

@@ -1,0 +1,19 @@
+"""Columns of plug-ins: numbers made of each row, and kept beside it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gradstudio.core import plugins
+from gradstudio.core.history import Logged, Row
+
+
+def with_columns(row: Row, place: int, gauges: tuple[tuple[str, float], ...] = ()) -> Row:
+    """Return a row that is the run's at this place, with what columns of plug-ins make of it, and these gauges."""
+    found = list(gauges)
+    for name in plugins.names("columns"):
+        value = plugins.attempt("columns", name, lambda name=name: float(plugins.get("columns", name)(row)))
+        if value is not None:
+            found.append((name, value))
+    logged = tuple(Logged(place, name, value) for name, value in found)
+    return replace(row, logged=(*row.logged, *logged)) if logged else row
