@@ -35,7 +35,7 @@ from gradstudio.gui.widgets.looked_step import LookedStep
 from gradstudio.session.record.run import Run
 from gradstudio.session.simulator import Simulator
 
-LOW = 330  # px of height at normal text, below which the curves take the room of the network
+LOW = 310  # px of height at normal text, below which the curves take the room of the network
 MANY = 30_000  # rows that take a plot so long to read that the others wait for the next frame
 
 
@@ -58,6 +58,7 @@ class PlotStack(QWidget):
         self.overlays.grown.connect(self._follow_twin)
         self.chips = Chips(self.overlays)
         self._run: Run | None = None
+        self._furnished = False
         self._aside: tuple[StepPlot | LayerCard, ...] = ()  # what is hidden while one plot is shown alone
         self._layout = QVBoxLayout(self)
         self._layout.setContentsMargins(12, 10, 12, 8)
@@ -102,11 +103,12 @@ class PlotStack(QWidget):
         for part in (self.chips, self.rewind):
             theme.dress(part)
         theme.changed.connect(self._fold_layers)
+        self._furnished = True
         yield
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        if self.findChild(LayerCard) is not None:
+        if self._furnished:
             self._fold_layers()
 
     def _fold_layers(self) -> None:
