@@ -288,4 +288,4 @@ def test_what_holds_no_scalars_is_said(tmp_path: Path, contents: list[bytes], pa
 
 
 def test_a_folder_without_a_log_is_said(tmp_path: Path) -> None:
-    assert "no event file" in refused(tmp_path)
+    assert "no log in this folder" in refused(tmp_path)

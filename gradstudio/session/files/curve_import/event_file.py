@@ -59,7 +59,9 @@ def _files(path: Path) -> list[tuple[Path, str]]:
             raise CurveError(path, f"more than {MOST_FILES} event files; allowed: the folder of one run, or of a few")
     if not found:
         raise CurveError(
-            path, "no event file in this folder; allowed: one with files that have tfevents in their names"
+            path,
+            "no log in this folder; allowed: one with TensorBoard's files (tfevents), trainer_state.json, metrics.csv, "
+            "run-*.wandb, mlflow.db or mlruns",
         )
     runs = [(file, file.parent.relative_to(path).as_posix()) for file in sorted(found, key=lambda file: file.name)]
     return [(file, "" if run == "." else run) for file, run in runs]
