@@ -41,11 +41,11 @@ class Order:
     out: str
     quiet: bool
     updates: bool
-    fail_on: str
-    stop_on: str
-    junit: str
-    record: int
-    record_budget: int | None
+    fail_on: str = ""
+    stop_on: str = ""
+    junit: str = ""
+    record: int = 1
+    record_budget: int | None = None
 
     @classmethod
     def read(cls, text: str) -> Order:
