@@ -156,7 +156,7 @@ def _presets(context: Context) -> tuple[Command, ...]:
         Command("open_preset", "Open preset…", partial(file_dialogs.open_preset, context), StandardKey.Open,
                 "Loads a preset from a file"),
         Command("save_preset", "Save knobs as preset…", partial(file_dialogs.save_preset, context), StandardKey.Save,
-                "Saves the knobs as they are set as a preset of your own", lambda: context.controls.led_here),
+                "Saves the knobs as they are set as a preset of your own", lambda: context.controls.possible.led_here),
         Command("copy_preset", "Copy preset as text", partial(preset_text.copy, context),
                 help="Copies the knobs as they are set, as one line to paste into a chat",
                 enabled=lambda: context.simulator.run.watched is None),
@@ -166,10 +166,11 @@ def _presets(context: Context) -> tuple[Command, ...]:
 
 
 def _export(context: Context) -> tuple[Command, ...]:
+    possible = context.controls.possible
+
     def command(file: str, label: str, help: str, keys: str = "", *, always: bool = False) -> Command:
-        simulator = context.simulator
-        possible = (lambda: simulator.run.watched is None) if always else (lambda: context.controls.measured)
-        return Command(f"export_{file}", label, partial(file_dialogs.export, context, file), keys, help, possible)
+        enabled = (lambda: context.simulator.run.watched is None) if always else (lambda: possible.measured)
+        return Command(f"export_{file}", label, partial(file_dialogs.export, context, file), keys, help, enabled)
 
     return (
         command("report.html", "Export report (HTML)…", "Writes a report of the run for a web browser", "Ctrl+E"),
@@ -179,7 +180,7 @@ def _export(context: Context) -> tuple[Command, ...]:
                 always=True),
         command("metrics.csv", "Export measurements (CSV)…", "Writes what was measured, one row for each step"),
         Command("export_events", "Export to TensorBoard…", partial(file_dialogs.export_events, context),
-                help="Writes an event file of the run into a folder", enabled=lambda: context.controls.measured),
+                help="Writes an event file of the run into a folder", enabled=lambda: possible.measured),
     )  # fmt: skip
 
 
@@ -199,7 +200,7 @@ def _course(context: Context) -> tuple[Command, ...]:
                 help="Opens a run whose cause is hidden, from a file: find it, and heal it"),
         Command("make_exam", "Make an exam…", lambda: files().make_exam(context),
                 help="Makes an exam of the knobs as they are set, once trials show that the run breaks and a fix holds",
-                enabled=lambda: context.controls.led_here),
+                enabled=lambda: context.controls.possible.led_here),
     )  # fmt: skip
 
 
@@ -220,12 +221,13 @@ def _edit(context: Context) -> tuple[Entry, ...]:
 
 def _run(context: Context, plots: Callable[[], PlotStack]) -> tuple[Entry, ...]:
     controls, simulator = context.controls, context.simulator
+    possible = controls.possible
 
     def ask_step() -> None:
         rewind_dialogs.ask_step(context, plots().timeline.reach, plots().step_cursor.step)
 
     def rewind_to_healthy() -> None:
-        step, (_, changes) = controls.healthy_step, controls.last_changes
+        step, (_, changes) = possible.healthy_step, possible.last_changes
         if step is None:
             ask_step()
         else:
@@ -234,28 +236,28 @@ def _run(context: Context, plots: Callable[[], PlotStack]) -> tuple[Entry, ...]:
     return (
         Command("run", "Run or pause", controls.run_or_pause, "F5",
                 "Runs, or pauses after the current step; a run that is over goes on behind its last step",
-                lambda: controls.can_run, more_keys="Space"),
+                lambda: possible.can_run, more_keys="Space"),
         Command("step", "Make one step", controls.step, "F10", "Makes one optimizer step, then pauses",
-                lambda: controls.can_step),
+                lambda: possible.can_step),
         Command("restart", "Restart run", controls.restart, "Ctrl+R",
-                "Begins again from step 0 with the knobs as they are set", lambda: controls.started),
+                "Begins again from step 0 with the knobs as they are set", lambda: possible.started),
         Command("stop", "Stop run", controls.stop, "Ctrl+.", "Ends the run where it stands",
-                lambda: controls.can_stop),
+                lambda: possible.can_stop),
         Command("ask_rate", "Change its learning rate…", controls.rate_asked.emit,
                 help="Asks the program that trains this run to multiply its learning rate by a factor",
-                enabled=lambda: controls.led_elsewhere),
+                enabled=lambda: possible.led_elsewhere),
         None,
         Command("rewind", "Rewind to step…", ask_step, "Ctrl+G", "Sets the run back to the start of a step you choose",
-                lambda: controls.can_rewind),
+                lambda: possible.can_rewind),
         Command("rewind_to_healthy", "Rewind to healthy step", rewind_to_healthy, "Ctrl+Shift+G",
                 "Rewinds a run that diverged to its last healthy step, without a change right before it, and any "
-                "other run to a step you choose; Rewind here does so at the timeline", lambda: controls.can_rewind),
+                "other run to a step you choose; Rewind here does so at the timeline", lambda: possible.can_rewind),
         Command("skip", "Skip next batches…", partial(rewind_dialogs.ask_skip, context),
                 help="Skips batches from the next step on, for example those that caused a loss spike",
-                enabled=lambda: controls.led_here),
+                enabled=lambda: possible.led_here),
         Command("rewind_here", "Rewind here", lambda: plots().timeline.rewind_here(), "Ctrl+Shift+H",
                 "Sets the run back to the start of the step that is looked at",
-                lambda: controls.can_rewind and context.looked.step is not None),
+                lambda: possible.can_rewind and context.looked.step is not None),
         Submenu("Memory for rewinding", (Dynamic(partial(rewind_dialogs.fill_budgets, simulator)),)),
         None,
         Command("two_futures", "Show two futures", lambda: TWO_FUTURES.set(not TWO_FUTURES.get()),
@@ -263,12 +265,12 @@ def _run(context: Context, plots: Callable[[], PlotStack]) -> tuple[Entry, ...]:
                 checked=TWO_FUTURES.get),
         Command("twins", "Start twins…", lambda: TwinsDialog(context).open(), "Ctrl+T",
                 "Starts two runs with the same seed and batches, side by side; they differ in one knob",
-                lambda: controls.can_twin),
+                lambda: possible.can_twin),
         Command("baseline", "Pin or unpin baseline", controls.baseline_asked.emit, "Ctrl+Shift+B",
                 "Keeps this run's curves over the plots of every later run, until it is unpinned",
-                lambda: controls.measured),
+                lambda: possible.measured),
         Command("compare", "Compare with large batch", controls.compare_with_large_batch, "Ctrl+B", COMPARING,
-                lambda: controls.led_here and not simulator.run.over),
+                lambda: possible.led_here and not simulator.run.over),
     )  # fmt: skip
 
 

@@ -104,7 +104,7 @@ class Window(QMainWindow):
         self._lay_out()
         self._connect_first_part()
         self._restore()
-        self.top.refresh(self.simulator, self.controls)
+        self.top.refresh(self.simulator, self.controls.possible)
         state = describe(self.simulator.run)
         self.top.pill.show_state(state.tone, state.headline)
         self.figures.refresh(self.simulator.run)
@@ -189,7 +189,7 @@ class Window(QMainWindow):
 
     def show_gallery(self) -> None:
         run = self.simulator.run
-        self._gallery_over = run, self.controls.playing, len(run.history)
+        self._gallery_over = run, self.controls.possible.playing, len(run.history)
         self.pages.setCurrentWidget(self.gallery_page)
         self.gallery_page.search.setFocus()
         self.gallery.look()
@@ -241,8 +241,8 @@ class Window(QMainWindow):
     def _leave_gallery_for_a_run(self, run: Run) -> None:
         """Show the plots once another run is behind the gallery, or the one behind it begins to go."""
         before, went, rows = self._gallery_over
-        self._gallery_over = run, self.controls.playing, len(run.history)
-        if run is not before or (not went and (self.controls.playing or len(run.history) > rows)):
+        self._gallery_over = run, self.controls.possible.playing, len(run.history)
+        if run is not before or (not went and (self.controls.possible.playing or len(run.history) > rows)):
             self.show_plots()
 
     def _beat(self) -> None:
@@ -289,7 +289,7 @@ class Window(QMainWindow):
 
     def _refresh_figures(self, run: Run) -> Iterator[None]:
         self.figures.refresh(run, self.looked.at(run))
-        self.top.refresh(self.simulator, self.controls)
+        self.top.refresh(self.simulator, self.controls.possible)
         self._refresh_knobs()
         yield
         self.side.code.refresh(self.simulator)
@@ -314,7 +314,7 @@ class Window(QMainWindow):
         if view is None:
             state = describe(run, self.simulator.family.parent(run))
             self.top.pill.show_state(state.tone, state.headline)
-            self.findings.refresh(run, state, self.controls.healthy_step)
+            self.findings.refresh(run, state, self.controls.possible.healthy_step)
         else:
             state = self.past.state(run)
             self.top.pill.show_state(state.tone, self.looked.words)
@@ -344,8 +344,8 @@ class Window(QMainWindow):
 
     def _measure_gauges(self) -> None:
         """Rewind to where every gauge can be measured: the last healthy step, or the last one."""
-        healthy = self.controls.healthy_step
-        if self.controls.can_rewind:
+        healthy = self.controls.possible.healthy_step
+        if self.controls.possible.can_rewind:
             self.controls.rewind(len(self.simulator.run.history) - 1 if healthy is None else healthy)
         else:
             self.message.show_news("This run cannot be rewound, and gauges need its model: press Restart.")

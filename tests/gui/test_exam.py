@@ -245,13 +245,13 @@ def test_closing_the_window_ends_it_and_keeps_the_columns(
 def test_an_exam_goes_beside_a_run_which_waits(qtbot: QtBot, window: Window, exam: Path, tmp_path: Path) -> None:
     window.simulator.set_speed(20)
     window.controls.run_or_pause()
-    qtbot.waitUntil(lambda: window.controls.playing, timeout=LONG)
+    qtbot.waitUntil(lambda: window.controls.possible.playing, timeout=LONG)
     page = opened(qtbot, window, copied(exam, tmp_path, "beside.exam"))
-    assert page.attempt.sheet.tries and not window.controls.playing and not window.simulator.run.over
+    assert page.attempt.sheet.tries and not window.controls.possible.playing and not window.simulator.run.over
     assert "diverged" in page.answers.tries.item(0).text()
     rows = len(window.simulator.run.history)
     qtbot.keyClick(page, Qt.Key.Key_Space)
-    assert not window.controls.playing and len(window.simulator.run.history) == rows
+    assert not window.controls.possible.playing and len(window.simulator.run.history) == rows
     closed(qtbot, window)
     window.simulator.set_speed(1e9)
     window.controls.run_or_pause()

@@ -21,7 +21,7 @@ from gradstudio.gui.window import Window
 
 
 def train(qtbot: QtBot, window: Window) -> Window:
-    if not window.controls.playing:
+    if not window.controls.possible.playing:
         window.controls.run_or_pause()
     qtbot.waitUntil(lambda: window.simulator.run.over, timeout=LONG)
     window.refresh(whole=True)

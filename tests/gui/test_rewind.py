@@ -155,7 +155,7 @@ def test_a_run_that_broke_offers_its_last_healthy_step_by_itself(
     assert run.first_nonfinite_step is not None and run.provenance is not None
     [changed] = [change.step for change in run.timeline]
     window.refresh(whole=True)
-    healthy = window.controls.healthy_step
+    healthy = window.controls.possible.healthy_step
     assert healthy is not None and changed <= healthy + 1 <= run.first_nonfinite_step
     assert window.top.rewind.text() == "Rewind without lr = 1e6" and window.top.rewind.property("role") == "primary"
     assert not window.top.play.isEnabled() and "diverged" in window.top.play.toolTip()

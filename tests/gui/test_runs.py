@@ -164,7 +164,15 @@ def test_a_watched_run_is_opened_and_never_trained(qtbot: QtBot, window: Window)
     )
     run, controls, knobs = window.simulator.run, window.controls, window.knobs
     assert len(run.history) == 40 and window.plots.loss.run is run and window.plots.timeline.reach == 0
-    assert not any((controls.can_run, controls.can_step, controls.started, controls.can_stop, controls.led_elsewhere))
+    assert not any(
+        (
+            controls.possible.can_run,
+            controls.possible.can_step,
+            controls.possible.started,
+            controls.possible.can_stop,
+            controls.possible.led_elsewhere,
+        )
+    )
     assert "train.py --lr 3" in knobs.reason.text() and "SGD(lr=3)" in knobs.reason.text()
     assert not any(part.isVisible() for part in (knobs.essentials, knobs.more, *knobs.groups))
     top, slower = window.top, window.commands.commands["slower"]
@@ -194,7 +202,10 @@ def test_a_watched_run_is_opened_and_never_trained(qtbot: QtBot, window: Window)
     controls.open_preset("rnn-explosion")
     window.refresh(whole=True)
     assert (
-        controls.can_run and knobs.essentials.isVisible() and knobs.essentials.isEnabled() and not knobs.reason.text()
+        controls.possible.can_run
+        and knobs.essentials.isVisible()
+        and knobs.essentials.isEnabled()
+        and not knobs.reason.text()
     )
     assert top.speed.isEnabled() and slower.enabled() and "unlimited" in top.speed.toolTip()
     window.columns.show_page("branches")
@@ -227,8 +238,13 @@ def test_a_run_of_another_program_is_followed_and_asked(qtbot: QtBot, window: Wi
     window.runs.open("live")
     qtbot.waitUntil(lambda: window.simulator.run.id == "live", timeout=LONG)
     run, controls = window.simulator.run, window.controls
-    assert len(run.history) == 20 and controls.led_elsewhere and controls.can_run and controls.can_stop
-    assert not controls.can_step and not controls.started
+    assert (
+        len(run.history) == 20
+        and controls.possible.led_elsewhere
+        and controls.possible.can_run
+        and controls.possible.can_stop
+    )
+    assert not controls.possible.can_step and not controls.possible.started
     live.history.catch_up(whole.history.until(30))
     qtbot.waitUntil(lambda: len(run.history) == 30, timeout=LONG)
     assert run.history.column("loss").tobytes() == whole.history.column("loss", 0, 30).tobytes()
@@ -256,7 +272,7 @@ def test_a_run_of_another_program_is_followed_and_asked(qtbot: QtBot, window: Wi
     live.history.catch_up(whole.history)
     RunWriter(live).set_status("finished")
     qtbot.waitUntil(lambda: run.over, timeout=LONG)
-    assert len(run.history) == 40 and controls.started and controls.led_here and not told()
+    assert len(run.history) == 40 and controls.possible.started and controls.possible.led_here and not told()
     assert writer.close(LONG / 1000)
 
 

@@ -92,7 +92,7 @@ def test_bins_of_time_keep_the_largest_value_and_fill_slow_steps() -> None:
 
 
 def train(qtbot: QtBot, window: Window) -> Window:
-    if not window.controls.playing:
+    if not window.controls.possible.playing:
         window.controls.run_or_pause()
     qtbot.waitUntil(lambda: window.simulator.run.over, timeout=LONG)
     return window

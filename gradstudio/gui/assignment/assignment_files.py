@@ -110,7 +110,7 @@ def make_exam(context: Context) -> None:
 
 def pause(context: Context) -> None:
     """Let the run that goes wait: an exam trains runs of its own."""
-    if context.controls.led_here and context.controls.playing:
+    if context.controls.possible.led_here and context.controls.possible.playing:
         context.controls.run_or_pause()
 
 

@@ -8,13 +8,14 @@ from pathlib import Path
 
 from PySide6.QtCore import QObject, Signal
 
-from gradstudio.core import presets, ranks_allowed
+from gradstudio.core import presets
 from gradstudio.core.experiment import Experiment, parse_assignment
 from gradstudio.core.knobs import KnobError, Value, value_text
 from gradstudio.core.text import plural, storable
 from gradstudio.gui.services.message_bar import MessageBar
+from gradstudio.gui.services.possible_actions import PossibleActions
 from gradstudio.session import own_model
-from gradstudio.session.record.branches import changed_at, last_changes, last_healthy_step
+from gradstudio.session.record.branches import changed_at
 from gradstudio.session.record.run import Run
 from gradstudio.session.running.fix_trials import Trials
 from gradstudio.session.simulator import Simulator
@@ -40,151 +41,27 @@ class SimulatorController(QObject):
     def __init__(self, simulator: Simulator, message: MessageBar) -> None:
         super().__init__()
         self._simulator, self._message = simulator, message
+        self.possible = PossibleActions(simulator)
         self.trials: Trials | None = None  # the fixes that are or were tried of a run of this family
-        self._healthy: tuple[Run | None, int | None, int | None] = (None, None, None)  # run, where it broke, answer
-
-    # ---- what is possible now
-
-    @property
-    def led_here(self) -> bool:
-        """Whether this program can train the run that is shown."""
-        return not self._simulator.only_shown
-
-    @property
-    def led_elsewhere(self) -> bool:
-        """Whether another program trains it."""
-        return self._simulator.led_elsewhere
-
-    @property
-    def can_run(self) -> bool:
-        if not self.led_here:
-            return self.led_elsewhere
-        return not self._simulator.going.over or bool(self._simulator.steps_to_go)
-
-    @property
-    def why_no_run(self) -> str:
-        """Why a run cannot go on, as a sentence; "" where it can."""
-        if self.can_run:
-            return ""
-        status = self._simulator.run.status
-        if why := self._simulator.only_shown:
-            return why
-        if status == "nonfinite":
-            return "This run diverged: rewind it to a step before, or press Restart"
-        return "An error ended this run: press Restart" if status == "failed" else "Not on several ranks: press Restart"
-
-    @property
-    def why_no_step(self) -> str:
-        """Why no single step can be made, as a sentence; "" where one can."""
-        if self.can_step:
-            return ""
-        return self._simulator.only_shown or "This run is over: let it go on, rewind it or press Restart first"
-
-    @property
-    def why_no_restart(self) -> str:
-        """Why a run cannot be restarted, as a sentence; "" where it can."""
-        return "" if self.started else self._simulator.only_shown or "Nothing has begun yet: press Run"
-
-    @property
-    def can_step(self) -> bool:
-        return self.led_here and not self._simulator.going.over
-
-    @property
-    def started(self) -> bool:
-        """Whether the run has begun, so that it can be restarted."""
-        return self.led_here and self._simulator.started
-
-    @property
-    def can_rewind(self) -> bool:
-        return self.started and self._simulator.rewinds
-
-    @property
-    def why_no_rewinding(self) -> str:
-        """Why a run is not rewound, as a sentence; "" where it is."""
-        if self.started and ranks_allowed.several(self._simulator.run.experiment):
-            return "Not on several ranks: model and optimizer are in their processes"
-        return "" if self.can_rewind else self._simulator.only_shown or "No step was made yet: press Run"
-
-    @property
-    def why_no_speed(self) -> str:
-        """Why the speed of the run that is shown cannot be set, as a sentence; "" where it can."""
-        if self.led_here:
-            return ""
-        return f"The program that {'trains' if self.led_elsewhere else 'trained'} this run sets its own speed"
-
-    @property
-    def can_twin(self) -> bool:
-        return self.led_here and not ranks_allowed.several(self._simulator.requested)
-
-    @property
-    def can_stop(self) -> bool:
-        return self._simulator.started and not self._simulator.run.over
-
-    @property
-    def playing(self) -> bool:
-        return self._simulator.going.status in ("running", "starting") and self._simulator.started
-
-    @property
-    def measured(self) -> bool:
-        """Whether the run has made a step, so that there is something to export."""
-        return bool(len(self._simulator.run.history))
-
-    @property
-    def healthy_step(self) -> int | None:
-        """Last healthy step of a run that diverged, where it can be rewound to it."""
-        run = self._simulator.run
-        if not self.led_here:
-            return None
-        if self._healthy[:2] != (run, run.first_nonfinite_step):
-            self._healthy = (run, run.first_nonfinite_step, last_healthy_step(run))
-        return self._healthy[2]
-
-    @property
-    def last_changes(self) -> tuple[int, dict[str, tuple[Value, Value]]]:
-        """Step and knobs, each before and after, of a change by hand that came right before the run diverged."""
-        return last_changes(self._simulator.run, self.healthy_step)
-
-    @property
-    def next_steps(self) -> str:
-        """What Run does now: the label of its button."""
-        run = self._simulator.going
-        if self.playing:
-            return "Pause"
-        if not run.over or not (more := self._simulator.steps_to_go):
-            return "Run"
-        return "Go on" if run.status != "finished" else f"{more:,} more steps"
-
-    @property
-    def about_going_on(self) -> str:
-        """What it means that a run that is over goes on, as a sentence; "" for any other run."""
-        run, more = self._simulator.run, self._simulator.steps_to_go
-        if not run.over or not more:
-            return ""
-        schedule = self._simulator.requested.schedule
-        ends = "" if schedule.kind == "constant" else f"; its schedule ends at total_steps = {schedule.total_steps:,}"
-        return f"Makes {more:,} more steps behind the last one, as if the run had been planned that long{ends}"
 
     # ---- the run
 
     def run_or_pause(self) -> None:
         """Run where the run stands, pause where it goes."""
-        if self.led_elsewhere:
+        if self.possible.led_elsewhere:
             self.request_asked.emit("resume" if self._simulator.run.status == "paused" else "pause", 1.0)
-        elif self.playing:
+        elif self.possible.playing:
             self._simulator.pause()
-        elif self._simulator.going.over and self.can_run:
+        elif self._simulator.going.over and self.possible.can_run:
             self._if_agreed(self._go_on)
-        elif self.can_run:
+        elif self.possible.can_run:
             self._if_agreed(self._simulator.play)
 
     def _go_on(self) -> None:
         """Let a run that is over go on, and say where the schedule has nothing left for the steps to come."""
         schedule, steps = self._simulator.requested.schedule, len(self._simulator.run.history)
         self._message.hide()
-        try:
-            self._simulator.go_on()
-        except KnobError as fault:
-            self._message.show_error(str(fault))
+        self._is_done(self._simulator.go_on)
         self.knobs_changed.emit()
         if schedule.kind != "constant" and schedule.total_steps <= steps:
             longer = self._simulator.run.experiment.run.steps
@@ -196,7 +73,7 @@ class SimulatorController(QObject):
 
     def step(self) -> None:
         """Make one optimizer step, then pause."""
-        if self.can_step:
+        if self.possible.can_step:
             self._if_agreed(self._simulator.step)
 
     def restart(self) -> None:
@@ -208,7 +85,7 @@ class SimulatorController(QObject):
 
     def stop(self) -> None:
         """End the run where it stands."""
-        if self.led_elsewhere:
+        if self.possible.led_elsewhere:
             self.request_asked.emit("stop", 1.0)
         else:
             self._simulator.stop()
@@ -223,11 +100,7 @@ class SimulatorController(QObject):
             self._if_agreed(partial(self._rewind, step))
 
     def _rewind(self, step: int) -> None:
-        try:
-            self._simulator.rewind(step)
-        except KnobError as fault:
-            self._message.show_error(str(fault))
-        else:
+        if self._is_done(lambda: self._simulator.rewind(step)):
             self._tell_changes(step)
         self.knobs_changed.emit()
 
@@ -245,16 +118,13 @@ class SimulatorController(QObject):
 
     def rewind_without(self) -> None:
         """Rewind a run that diverged to its last change by hand, and take that change back."""
-        step, found = self.last_changes
+        step, found = self.possible.last_changes
         if not self._refused():
             self._if_agreed(partial(self._rewind_without, step, {name: value for name, (value, _) in found.items()}))
 
     def _rewind_without(self, step: int, values: Mapping[str, Value]) -> None:
-        try:
-            self._simulator.rewind(step)
-            self._simulator.set_together(values)
-        except KnobError as fault:
-            self._message.show_error(str(fault))
+        if self._is_done(lambda: self._simulator.rewind(step)):
+            self._is_done(lambda: self._simulator.set_together(values))
         self.knobs_changed.emit()
 
     def show(self, run: Run) -> None:
@@ -314,11 +184,7 @@ class SimulatorController(QObject):
         """Set several knobs as one change, and offer the restart that it needs."""
         if self._refused():
             return
-        try:
-            self._simulator.set_together(values)
-        except KnobError as fault:
-            self._message.show_error(str(fault))
-        else:
+        if self._is_done(lambda: self._simulator.set_together(values)):
             told = " and ".join(f"{name} = {value_text(value)}" for name, value in values.items())
             if not self._simulator.started:
                 self._message.show_news(f"Set: {told}.", action=("Run", self.run_or_pause), stay=LEFT_STAYS)
@@ -338,27 +204,18 @@ class SimulatorController(QObject):
 
     def undo(self) -> None:
         """Undo the latest change of a knob."""
-        if self._refused():
-            return
-        undone = self._simulator.undo()
-        self.knobs_changed.emit()
-        if undone:
-            values = " and ".join(f"{name} = {value_text(value)} again" for name, value in undone.items())
-            self._message.show_news(f"Undone: {values}.")
-        else:
-            self._message.show_news("There is no knob change left to undo.")
+        if not self._refused():
+            self._tell_again("Undone", self._simulator.undo(), "There is no knob change left to undo.", " again")
 
     def redo(self) -> None:
         """Make the change of a knob again that was undone last."""
-        if self._refused():
-            return
-        redone = self._simulator.redo()
+        if not self._refused():
+            self._tell_again("Redone", self._simulator.redo(), "There is no undone knob change to redo.")
+
+    def _tell_again(self, done: str, values: Mapping[str, Value], nothing: str, after: str = "") -> None:
         self.knobs_changed.emit()
-        if redone:
-            values = " and ".join(f"{name} = {value_text(value)}" for name, value in redone.items())
-            self._message.show_news(f"Redone: {values}.")
-        else:
-            self._message.show_news("There is no undone knob change to redo.")
+        told = " and ".join(f"{name} = {value_text(value)}{after}" for name, value in values.items())
+        self._message.show_news(f"{done}: {told}." if told else nothing)
 
     # ---- presets and other runs
 
@@ -436,6 +293,15 @@ class SimulatorController(QObject):
 
     # ---- inside
 
+    def _is_done(self, act: Callable[[], object]) -> bool:
+        """Do what the simulator may refuse, and say why it did. Return whether it was done."""
+        try:
+            act()
+        except KnobError as fault:
+            self._message.show_error(str(fault))
+            return False
+        return True
+
     def _refused(self) -> bool:
         """Say why nothing can be changed, where the run can only be looked at."""
         if why := self._simulator.only_shown:
@@ -459,7 +325,7 @@ class SimulatorController(QObject):
     def _leave(self, load: Callable[[], object]) -> None:
         """Load something else; offer the run that went until now, which the library keeps."""
         run, preset = self._simulator.run, self._simulator.preset
-        going = self._simulator.started and not run.over and not self.led_elsewhere
+        going = self._simulator.started and not run.over and not self.possible.led_elsewhere
         left = run if run.own and not self._simulator.only_shown else None  # without a step it is not kept
         self._message.hide()
         load()

@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QHBoxLayout, QLabel, QMenu, QPushButton, QWidget
 from gradstudio.core.experiment import find_knob
 from gradstudio.core.knobs import Value, value_text
 from gradstudio.gui.knobs.essentials import short_label
-from gradstudio.gui.services.simulator_controller import SimulatorController
+from gradstudio.gui.services.possible_actions import PossibleActions
 from gradstudio.gui.shell.speed_slider import SpeedSlider
 from gradstudio.gui.shell.state_pill import StatePill
 from gradstudio.gui.theme import theme
@@ -77,31 +77,31 @@ class TopBar(QWidget):
         theme.changed.connect(self._restyle)
         self._restyle()
 
-    def refresh(self, simulator: Simulator, controls: SimulatorController) -> None:
+    def refresh(self, simulator: Simulator, possible: PossibleActions) -> None:
         """Show the state of the run; cheap where nothing has changed."""
-        run, going, healthy = simulator.run, simulator.going, controls.healthy_step
+        run, going, healthy = simulator.run, simulator.going, possible.healthy_step
         if not self._watch.changed(
             run, run.status, going, going.status, simulator.started, simulator.requested, run.in_force,
             simulator.preset, healthy,
         ):  # fmt: skip
             return
-        if controls.playing != self._playing:
-            self._playing = controls.playing
+        if possible.playing != self._playing:
+            self._playing = possible.playing
             self._restyle()
         waiting = sum(run.over or not simulator.requested.find_knob(name).live for name in simulator.waiting())
-        step, changes = controls.last_changes
-        self.play.setText(controls.next_steps)
+        step, changes = possible.last_changes
+        self.play.setText(possible.next_steps)
         self.restart.setText(f"Restart ({waiting})" if waiting else "Restart")
         self.rewind.setText(REWIND if healthy is None or not run.over else _rewinding(healthy, changes))
-        over = self.play if controls.can_run else self.restart if healthy is None else self.rewind
-        self._make_primary((self.play if not run.over else over) if controls.can_run or controls.led_here else None)
+        over = self.play if possible.can_run else self.restart if healthy is None else self.rewind
+        self._make_primary((self.play if not run.over else over) if possible.can_run or possible.led_here else None)
         without = f"Rewinds to step {step:,} and takes the change that was made there back" if changes else ""
         for button, able, why, does in (
-            (self.play, controls.can_run, controls.why_no_run, controls.about_going_on),
-            (self.step, controls.can_step, controls.why_no_step, ""),
-            (self.restart, controls.started, controls.why_no_restart, ""),
-            (self.rewind, controls.can_rewind, controls.why_no_rewinding, without if run.over else ""),
-            (self.speed, controls.led_here, controls.why_no_speed, ""),
+            (self.play, possible.can_run, possible.why_no_run, possible.about_going_on),
+            (self.step, possible.can_step, possible.why_no_step, ""),
+            (self.restart, possible.started, possible.why_no_restart, ""),
+            (self.rewind, possible.can_rewind, possible.why_no_rewinding, without if run.over else ""),
+            (self.speed, possible.led_here, possible.why_no_speed, ""),
         ):
             button.setEnabled(able)
             self._tell(button, does if able else why)
