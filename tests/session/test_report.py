@@ -23,7 +23,8 @@ from gradstudio.core.presets import Preset
 from gradstudio.session.files import report, run_files
 from gradstudio.session.files.report import figure_data, pdf_pages, sections
 from gradstudio.session.files.report.figure_axis import log_ticks, power_of_ten
-from gradstudio.session.files.report.sections import SECTIONS, command, timeline
+from gradstudio.session.files.report.sections import SECTIONS, timeline
+from gradstudio.session.files.report.setup_sections import command
 from gradstudio.session.files.report.typesetting import width, wrap
 from gradstudio.session.record import run_writer
 from gradstudio.session.record.ranked_findings import ranked
@@ -374,7 +375,7 @@ def test_the_story_speaks_of_changes_clipping_and_skipped_steps(healthy: Run) ->
 
 def test_the_program_is_folded_away_on_the_page_and_follows_in_print(healthy: Run, healthy_page: str) -> None:
     from gradstudio.session.files.report.blocks import Fold
-    from gradstudio.session.files.report.sections import script
+    from gradstudio.session.files.report.setup_sections import script
 
     [fold] = [block for block in script(healthy).blocks if isinstance(block, Fold)]
     assert fold.text == run_files.train_py(healthy) and "gradstudio script" in fold.elsewhere and fold.printed

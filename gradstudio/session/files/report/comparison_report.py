@@ -16,7 +16,7 @@ from gradstudio.session.files.report.blocks import Block, Card, Document, Fold, 
 from gradstudio.session.files.report.figure_axis import log2_axis, log_axis, plain_axis
 from gradstudio.session.files.report.overlay_figure import overlaid
 from gradstudio.session.files.report.palette import DASHES, LETTERS, SERIES
-from gradstudio.session.files.report.sections import command
+from gradstudio.session.files.report.setup_sections import command
 from gradstudio.session.record.ranked_findings import ranked
 from gradstudio.session.record.run import Run
 from gradstudio.session.words.story import headline, tell, tone
