@@ -75,6 +75,7 @@ _OF_THE_LOOP = (
 
 # Where a negative number was raised to a fractional power.
 _OF_POSITIVE = ("`x.clamp_min(1e-8) ** p` in place of `x ** p`",)
+_OF_ONE_NUMBER = ("`x.var(dim, correction=0)` in place of `x.var(dim)`: of one number, the other divides 0 by 0",)
 _OF_POSITIVE_ROOT = ("`torch.sqrt(x.clamp_min(1e-8))` in place of `torch.sqrt(x)`",)
 # Operations whose derivative is finite, unless what they are given is too large.
 _OF_LARGE = ("mul", "exp", "prod", "cumprod")
@@ -126,6 +127,8 @@ def of_birth(
         return _OF_POSITIVE
     if ROOT_OF_NEGATIVE in found.cause:
         return _OF_POSITIVE_ROOT
+    if _is_of_one_number(found):
+        return _OF_ONE_NUMBER
     born, in_half = found.chain[0] if found.chain else None, _is_in_half(found)
     if lines := _of_operations(found):
         return tuple(line + _IN_HALF * (in_half and "1e-" in line) for line in lines)
@@ -156,6 +159,14 @@ def _is_nan_by_itself(found: Provenance) -> bool:
     if born is None or found.phase == "update" or not born.given_nan or born.taken_nan or _is_in_half(found):
         return False
     return born.taken_inf > 0 or not born.taken_largest > _OVERFLOWS
+
+
+def _is_of_one_number(found: Provenance) -> bool:
+    """Return whether a variance or a deviation, which have no other way to, gave NaN of finite values."""
+    born = found.chain[0] if found.chain else None
+    if born is None or found.phase == "backward" or not born.produced or not born.given_nan:
+        return False
+    return _plain(born.name) in ("var", "std", "var_mean", "std_mean")
 
 
 def _is_in_half(found: Provenance) -> bool:

@@ -45,6 +45,8 @@ class PoorInitialization(Looking):
 
     def _judge(self, history: History, state: Progress) -> None:
         if state.all_zero:
+            if len(initial_weights.weights(history)) < 2:
+                return  # a single layer learns from there
             self._equal = True
             self._why, self._meaning = (
                 "All weights are 0 at the first step.",

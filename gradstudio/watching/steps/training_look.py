@@ -8,10 +8,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
-import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _NormBase
-from torch.nn.modules.dropout import _DropoutNd
 from torch.optim.lr_scheduler import LRScheduler
 
 from gradstudio.core.diagnosis.finding import Finding, Severity
@@ -32,9 +29,10 @@ from gradstudio.watching.script.script_names import name_of, variables
 from gradstudio.watching.steps.joined import main_of, members_of
 from gradstudio.watching.steps.loop_look import LoopLook
 from gradstudio.watching.steps.loss_look import LossLook
+from gradstudio.watching.steps.mode_look import ModeLook, keeps_statistics, root_of
+from gradstudio.watching.steps.rounding_look import AGAIN, RoundingLook
 from gradstudio.watching.steps.watch_options import Options
 
-AGAIN = 3  # steps in a row of which the same is seen before it is told
 _SEVERAL = 3  # backward passes of a step: two may be two losses, or one pass that only measures
 _LARGE = 1e15  # norm from which on the square of an entry may be beyond float32
 _AT = 3  # step whose backward pass is asked which parameters it reaches
@@ -70,6 +68,7 @@ class TrainingLook:
         self._wants_leaves = False  # whether the next backward pass is asked for what it reaches
         self._unheld: tuple[str, ...] = ()
         self._loss_look, self._loop_look = LossLook(observer.births.mark, self._tell), LoopLook(self._tell_of_steps)
+        self._mode_look, self._rounding_look = ModeLook(self._tell), RoundingLook(self._tell)
         self.begin()
 
     def begin(self) -> None:
@@ -77,12 +76,8 @@ class TrainingLook:
         self._loss_look.begin()
         self._loop_look.begin()
         self._told: set[str] = set()
-        self._was_training: set[int] = set()  # modules
-        self._in_evaluation: set[int] = set()  # those at the latest look that were in training mode before
-        self._modal: list[weakref.ref[nn.Module]] | None = None  # parts that compute something else in evaluation mode
-        self._since_evaluation = 0
-        self._kept: list[tuple[Tensor, Tensor]] = []  # weights in bfloat16 with what they were before an update
-        self._rounded = 0  # looks in a row at which most of them were the same after it
+        self._rounding_look.begin()
+        self._mode_look.begin()
         self._was_large = False  # whether the optimizer's state may not be finite
         self._means = 0  # backward passes of the step from a mean that nobody divided
         self._undivided = 0  # steps in a row with nothing else
@@ -188,8 +183,7 @@ class TrainingLook:
         if step < AGAIN:
             self._given = parameters.marks()
         if (step + 1) % LOOK_EVERY == 0:
-            halves = [each for each in parameters.tensors if each.dtype is torch.bfloat16]
-            self._kept = [(each, each.detach().clone()) for each in halves]
+            self._rounding_look.before_update(parameters.tensors)
         if self._loses is not False and (self._loses or step < LOOK_EVERY):
             self._marks = parameters.weight_marks()
 
@@ -222,26 +216,11 @@ class TrainingLook:
             self._loop_look.passed(passes, observer.next_step)
             observer.births.passes_without_gradient = 0
         if observer.next_step == 0 or (observer.next_step + 1) % (observer.options.every * LOOK_EVERY) == 0:
-            self._look_at_modes()
+            self._mode_look.look(observer.models, self._parts, self._step)
             self._loop_look.look(observer.schedules, observer.next_step)
-        if self._kept:
-            self._look_at_rounding()
+        self._rounding_look.after_update(observer.optimizer, self._step)
         lost, halves, self._lost, self._halves = self._lost, self._halves, 0, 0
         return lost if self._loses and (lost + 1 >= _SEVERAL or lost + 1 == halves) else 0
-
-    def _look_at_rounding(self) -> None:
-        """See whether an update has left most of the weights in bfloat16 as they were, though they had a gradient."""
-        kept, self._kept, groups = self._kept, [], self._observer.optimizer.param_groups
-        had = [(now, before) for now, before in kept if now.grad is not None and bool(now.grad.any())]
-        same = sum(torch.equal(now, before) for now, before in had)
-        moves = all(float(group.get("lr") or 0) > 0 for group in groups)
-        self._rounded = self._rounded + 1 if moves and 2 * same > len(had) else 0
-        if self._rounded == AGAIN:
-            told = (
-                f"{same:,} of {plural(len(had), 'tensor', 'tensors')} in bfloat16 were the same before and after the "
-                f"update of step {self._step:,}, and so it was at {AGAIN} looks, though their gradients were not 0."
-            )
-            self._tell("rounded_updates", told)
 
     def on_empty_step(self) -> None:
         """Hear that the optimizer was called and none of its parameters had a gradient."""
@@ -267,28 +246,6 @@ class TrainingLook:
             mend = "the loss as it was computed, without `.item()`, `.detach()` or `torch.tensor(...)` on it"
         self._tell("nothing_moves", told, self._step - 1, known=mend, layers=self._unheld)
 
-    def _look_at_modes(self) -> None:
-        """See which parts are in evaluation mode that were in training mode before, at two looks one after the
-        other."""
-        if self._modal is None:
-            parts = [part for model in self._observer.models for part in model.modules()]
-            self._modal = [weakref.ref(part) for part in parts if isinstance(part, (_NormBase, _DropoutNd))]
-        parts = [part for each in self._modal if (part := each()) is not None and _differs_in_evaluation(part)]
-        now = {id(part) for part in parts if not part.training} & self._was_training
-        self._was_training.update(id(part) for part in parts if part.training)
-        again = now & self._in_evaluation
-        if not again:
-            self._since_evaluation = self._step
-        elif "evaluation_mode" not in self._told or len(again) != len(self._in_evaluation):
-            names = [name for name, part in self._parts() if id(part) in again]
-            told = (
-                f"{len(again):,} of {plural(len(parts), 'dropout or batch norm', 'dropouts and batch norms')} "
-                f"{'is' if len(again) == 1 else 'are'} in evaluation mode in the steps since "
-                f"{self._since_evaluation:,} or shortly before, after training mode: {in_words(names)}."
-            )
-            self._tell("evaluation_mode", told, self._since_evaluation, known=_root(names))
-        self._in_evaluation = now
-
     def _parts(self) -> Iterator[tuple[str, nn.Module]]:
         models = self._observer.models
         for model, called in zip(models, model_layers.names_of(models), strict=True):
@@ -307,7 +264,7 @@ class TrainingLook:
         every = observer.held_by_all()
         self._loss_look.end(is_alone=every is not None and every <= set(map(id, held)))
         names = [name for name, _ in self._parts()]
-        self._loop_look.end(observer.next_step, list(self._parts()), _root(names[:1]))
+        self._loop_look.end(observer.next_step, list(self._parts()), root_of(names[:1]))
         frozen = [each for each in held if not each.requires_grad and not observer.trains_any({id(each)})]
         if frozen and observer.optimizer is not None:
             names = model_layers.names(model_layers.together(observer.models), observer.optimizer)
@@ -320,7 +277,7 @@ class TrainingLook:
         if self._was_large:
             self._look_at_state()
         for name, part in self._parts():
-            for own, buffer in part.named_buffers(recurse=False) if _keeps(part) else ():
+            for own, buffer in part.named_buffers(recurse=False) if keeps_statistics(part) else ():
                 if buffer.is_floating_point() and not (values := values_of(buffer)).finite:
                     told = f"The buffer {name}.{own} holds {values.broken} at the end."
                     self._tell("spoiled_buffer", told, self._step - 1, known=name)
@@ -358,26 +315,3 @@ def _is_half(root: Tensor) -> bool:
     by = {"div": 2.0, "mul": 0.5}.get(operation_of(node.name()) if node is not None else "")
     other = saved_of(node).get("other") if by else None
     return other is not None and other.numel() == 1 and float(other) == by
-
-
-def _differs_in_evaluation(part: nn.Module) -> bool:
-    """Return whether a module computes something else in evaluation mode, and is trained or drops what is."""
-    if isinstance(part, _DropoutNd):
-        return part.p > 0
-    return _keeps(part) and any(weight.requires_grad for weight in part.parameters(recurse=False))
-
-
-def _keeps(part: nn.Module) -> bool:
-    """Return whether a module keeps running statistics."""
-    return isinstance(part, _NormBase) and part.track_running_stats
-
-
-def _root(names: Sequence[str]) -> str:
-    """Return the part of the model that all of these are in: `model.image` of `model.image.net.1`."""
-    parts = [name.split(".")[:-1] for name in names]
-    shared: list[str] = []
-    for level in zip(*parts, strict=False):
-        if len(set(level)) > 1 or level[0].isdigit():
-            break
-        shared.append(level[0])
-    return ".".join(shared) or "model"
