@@ -164,7 +164,7 @@ def _is_nan_by_itself(found: Provenance) -> bool:
 def _is_of_one_number(found: Provenance) -> bool:
     """Return whether a variance or a deviation, which have no other way to, gave NaN of finite values."""
     born = found.chain[0] if found.chain else None
-    if born is None or found.phase == "backward" or not born.produced or not born.given_nan:
+    if born is None or found.phase == "backward" or not born.is_birth or not born.given_nan:
         return False
     return _plain(born.name) in ("var", "std", "var_mean", "std_mean")
 
