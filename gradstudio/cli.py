@@ -31,6 +31,7 @@ from gradstudio.commands import (
     top,
     training,
     watch,
+    worker_command,
 )
 from gradstudio.commands.options import HELP, Json, LibraryFile, library_file, tell_unseen
 from gradstudio.commands.terminal import (
@@ -70,6 +71,7 @@ app.add_typer(course.app, name="course")
 app.add_typer(exam.app, name="exam")
 app.command("grade")(grade.grade)
 app.command("schema")(json_schema.schema)
+app.command("worker", hidden=True)(worker_command.worker)
 app.add_typer(crash.app, name="crash")
 app.command("record", help="Ask a watched run for a crash file now.")(crash.record)
 app.add_typer(desktop.app, name="desktop")

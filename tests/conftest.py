@@ -22,6 +22,7 @@ from waiting import PATIENCE
 
 os.environ["QT_QPA_PLATFORM"] = "offscreen"
 os.environ["MPLBACKEND"] = "agg"
+os.environ.setdefault("GRADSTUDIO_WORKER", "thread")  # tests of a worker ask for one
 os.environ["GRADSTUDIO_THREADS"] = os.environ["OMP_NUM_THREADS"] = "1"
 
 # Where Python is told to keep no bytecode, every program that a test starts compiles all of GradStudio, for seconds.

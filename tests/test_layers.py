@@ -1,5 +1,7 @@
-"""Who may import what: gui -> session -> engine -> program -> core, Qt only in gui/, torch only in engine/, in crash/ and
-watching/, which stands beside commands/, and in the reference of program/, which is read as text and never imported.
+"""Who may import what: gui -> session -> engine -> program -> core, with worker beside engine; Qt only in gui/, torch
+only in engine/, in crash/ and
+watching/, which stands beside commands/, and in the reference of program/, which is read as text and
+never imported.
 
 Within a layer, rooms import one way too, and no two modules import each other, not even inside functions or for
 types. What the docstring of a folder says that it may use is true."""
@@ -27,7 +29,8 @@ MAY_IMPORT = {
     "core": {"core"},
     "program": {"program", "core"},
     "engine": {"engine", "program", "core"},
-    "session": {"session", "engine", "program", "core"},
+    "worker": {"worker", "core"},
+    "session": {"session", "worker", "engine", "program", "core"},
     "gui": {"gui", "session", "core"},
     "crash": {"crash", "session", "engine", "core"},
     "watching": {"watching", "crash", "session", "engine", "core"},
@@ -65,6 +68,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
             "own_model",
             "footprint",
             "running",
+            "remote",
             "words",
             "course",
             "files",

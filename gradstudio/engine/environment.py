@@ -19,7 +19,7 @@ def describe(device: str, deterministic: bool) -> dict[str, str]:
     facts = {
         "gradstudio": gradstudio.__version__,
         "python": platform.python_version(),
-        "torch": torch.__version__,
+        "torch": str(torch.__version__),  # a class of torch's own, otherwise
         "numpy": numpy.__version__,
         "numba": metadata.version("numba") if compiled.available() else "not installed",
         "platform": platform.platform(),

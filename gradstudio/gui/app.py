@@ -18,7 +18,6 @@ from gradstudio.core import files, presets
 from gradstudio.core.system_libraries import FOR_A_WINDOW
 from gradstudio.core.text import brief
 from gradstudio.gui.shell.display_check import NoWindow, check, missing_library
-from gradstudio.session.machine.preload_torch import load_ahead
 from gradstudio.session.running import interrupts
 
 if TYPE_CHECKING:
@@ -57,8 +56,8 @@ def launch(source: str | None = None) -> int:
 
     _read_nothing()
     app = application()
-    threading.Thread(target=load_ahead, name="linking torch", daemon=True).start()  # on another core than the window's
     window = Window(preset, gallery=source is None and user_settings.GALLERY_AT_START.get())
+    window.machine.begin()
     reports = FaultReports(window, window.message, files.user_log(), ready=lambda: window.furnished)
     reports.install()
 

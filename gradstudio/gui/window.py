@@ -45,6 +45,7 @@ from gradstudio.session.course.lesson_progress import Progress
 from gradstudio.session.machine.device_search import Machine
 from gradstudio.session.own_model import Agreement
 from gradstudio.session.record.run import Run
+from gradstudio.session.remote.remote_backend import RemoteBackend, chosen
 from gradstudio.session.simulator import Simulator
 from gradstudio.session.words.run_state import describe
 
@@ -61,9 +62,10 @@ class Window(QMainWindow):
         """`gallery`: whether the gallery is shown first, and not the run of the preset."""
         super().__init__()
         library = files.user_library()
-        self.simulator = Simulator(preset, library)
+        backend = chosen()
+        self.simulator = Simulator(preset, library, backend)
         self.simulator.snapshots.resize(rewind_dialogs.budget())
-        self.machine = Machine()
+        self.machine = Machine(backend.hello if isinstance(backend, RemoteBackend) else None)
         self.message = MessageBar()
         self.controls = SimulatorController(self.simulator, self.message)
         self.jobs = Jobs(self.message)

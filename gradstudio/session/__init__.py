@@ -1,5 +1,5 @@
 """Runs without a window: what trains, what is recorded, what is written and told. No Qt in it.
 Rooms, each using those before it: record, library, machine, own_model.py, footprint, running, words, course, script,
 files, map, simulator.py.
-May use core, program and engine (inside functions, so that nothing imports torch before a run starts).
+May use core, worker, program and engine (inside functions, so that nothing imports torch before a run starts).
 """

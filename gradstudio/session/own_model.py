@@ -23,7 +23,7 @@ from gradstudio.core.experiment import Experiment
 from gradstudio.core.knobs import Value
 from gradstudio.core.presets import Preset
 from gradstudio.core.studio_file import SECTION, StudioFile, StudioFileError, digest
-from gradstudio.core.text import signal_name
+from gradstudio.worker.worker_process import how_it_ended
 
 START = 180.0  # seconds in which torch has to be imported
 LIMIT = 60.0  # seconds of the file's own
@@ -51,11 +51,20 @@ def to_agree(experiment: Experiment, *others: Experiment) -> Agreement | None:
     if file is None:
         return None
     values = [each.model_file for each in (experiment, *others)]
-    hashes = dict.fromkeys([file.sha256, *(each for given in values for each in file.hashes(given))])
-    if trust.is_trusted(*hashes):
+    needed = hashes(experiment, *others)
+    if trust.is_trusted(*needed):
         return None
     texts = {(f"{SECTION}.{name}", text) for given in values for name, text in given.items() if isinstance(text, str)}
-    return Agreement(file, tuple(sorted(texts)), tuple(hashes))
+    return Agreement(file, tuple(sorted(texts)), needed)
+
+
+def hashes(*experiments: Experiment) -> tuple[str, ...]:
+    """Return the hashes of what experiments of one studio file would run; none without a studio file."""
+    file = experiments[0].studio_file
+    if file is None:
+        return ()
+    given = (each.model_file for each in experiments)
+    return tuple(dict.fromkeys([file.sha256, *(each for values in given for each in file.hashes(values))]))
 
 
 def needs_agreement(experiment: Experiment) -> bool:
@@ -162,7 +171,7 @@ def _checked_apart(name: str, folder: Path, note: CheckNote, stopped: Callable[[
     where = f"{name}, line {line}" if line else f"{name}, at a line that is not known"
     if code is None:
         return f"{where}: it takes more than {limit:g} s to build its model and compute one loss; wanted: less"
-    return f"{where}: {_how_it_ended(code)}; wanted: functions that return"
+    return f"{where}: it {how_it_ended(code)}; wanted: functions that return"
 
 
 def _wait(child: subprocess.Popen[bytes], enough: Callable[[], bool], seconds: float) -> int | None:
@@ -194,11 +203,3 @@ def _line_in(traces: Path, name: str) -> int:
             if line := re.search(rf'File "{escaped}", line (\d+)', thread):
                 found = int(line[1])
     return found
-
-
-def _how_it_ended(code: int) -> str:
-    if code >= 0:
-        return f"it ended its process with exit code {code}"
-    name = signal_name(-code)
-    why = {"SIGKILL": ", as for want of memory", "SIGSEGV": ", a crash", "SIGBUS": ", a crash", "SIGABRT": ", a crash"}
-    return f"it was ended by {name}{why.get(name, '')}"

@@ -10,7 +10,8 @@ from gradstudio.core.experiment import Experiment, differing
 from gradstudio.core.knobs import KnobError, Value
 from gradstudio.core.presets import Preset
 from gradstudio.session.record.run import Run
-from gradstudio.session.running.worker import SetKnob, Worker
+from gradstudio.session.running.backend import AnyWorker
+from gradstudio.session.running.worker import SetKnob
 from gradstudio.session.undo import Change, Changes
 
 MOST_TRIED = 200  # values that `nearest` tries
@@ -24,7 +25,7 @@ class RequestedKnobs:
     run: Run
 
     def __init__(self) -> None:
-        self._worker: Worker | None = None
+        self._worker: AnyWorker | None = None
         self._changes = Changes()
         self._sent: dict[str, Value] = {}  # live values that were sent to the worker
         self._later: dict[str, Value] = {}  # live values to send when a stopped run goes on

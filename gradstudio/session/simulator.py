@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from weakref import WeakSet
@@ -20,9 +20,10 @@ from gradstudio.session.record import branches
 from gradstudio.session.record.branches import Family
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_writer import RunWriter
-from gradstudio.session.record.snapshots import Snapshots
+from gradstudio.session.record.snapshots import Snapshots, SnapshotsElsewhere
 from gradstudio.session.record.twins import Twins, twin_of
 from gradstudio.session.requested_knobs import RequestedKnobs
+from gradstudio.session.running.backend import AnyWorker, Backend, LocalBackend, RunFamily
 from gradstudio.session.running.worker import (
     UNLIMITED,
     Compare,
@@ -32,7 +33,6 @@ from gradstudio.session.running.worker import (
     StepOnce,
     Stop,
     WatchGauges,
-    Worker,
 )
 
 LAST_WRITING = 0.5  # seconds that the library has for its last writing, even if training took all the time
@@ -42,15 +42,17 @@ MORE_STEPS = 300  # that a finished run goes on for
 class Simulator(RequestedKnobs):
     """The state behind the window. Every method returns at once; only the GUI thread (or a test) calls them."""
 
-    def __init__(self, preset: Preset, library: Path | None = None) -> None:
-        """Write every run into the `library`, if one is given."""
+    def __init__(self, preset: Preset, library: Path | None = None, backend: Backend | None = None) -> None:
+        """Write every run into the `library`, if one is given. Runs are trained by the `backend`, or else in this
+        process."""
         super().__init__()
+        self._backend: Backend = backend or LocalBackend()
         self.speed = UNLIMITED
         self._library_writer = LibraryWriter(library) if library else None
         self._stored = partial(stored_snapshots.read, library) if library else None
-        self.snapshots = Snapshots()
-        self._before: Worker | None = None  # the family's latest that is over: it may have a trainer to go on with
-        self._leaving = WeakSet[Worker]()  # told to stop, perhaps still within a step; a thread that ended is freed
+        self.trained_by: RunFamily = self._backend.family()
+        self._before: AnyWorker | None = None  # the family's latest that is over: it may have a trainer to go on with
+        self._leaving = WeakSet[AnyWorker]()  # told to stop, perhaps still within a step; a thread that ended is freed
         self._watched: frozenset[str] = frozenset()  # gauges that somebody looks at
         self._followed: Run | None = None  # the latest that another program trained when it was opened
         self.load(preset)
@@ -83,6 +85,7 @@ class Simulator(RequestedKnobs):
     def set_speed(self, steps_per_second: float) -> None:
         """Make no more than so many steps a second."""
         self.speed = steps_per_second
+        self.trained_by.set_speed(steps_per_second)
         if self._worker:
             self._worker.send(SetSpeed(steps_per_second))
 
@@ -305,7 +308,18 @@ class Simulator(RequestedKnobs):
             if worker.is_alive() and not worker.leave_if_stuck():
                 worker.abandon()
         written = self._library_writer is None or self._library_writer.close(max(end - time.monotonic(), LAST_WRITING))
-        return not self.busy and written
+        ended = not self.busy
+        self._backend.close()
+        return ended and written
+
+    def train_beside(self, run: Run, stopped: Callable[[], bool]) -> None:
+        """Train another run to its end, or as far as it is when it is stopped; call this in a thread that may wait."""
+        self._backend.family().train_whole(run, stopped)
+
+    @property
+    def snapshots(self) -> Snapshots | SnapshotsElsewhere:
+        """The snapshots of the family."""
+        return self.trained_by.snapshots
 
     @property
     def busy(self) -> bool:
@@ -367,7 +381,7 @@ class Simulator(RequestedKnobs):
         """Show this run, with a family of its own."""
         self.run, self.family = run, Family([run, *relatives])
         self.twins: Twins | None = None
-        self.snapshots = Snapshots(self.snapshots.budget, stored=self._stored)
+        self.trained_by = self._backend.family(self.snapshots.budget, self._stored)
         self._refusals_told, self._events_read = len(run.refusals), len(run.events)
         self._left: set[str] = set()  # ids of runs that were stopped here and may go on
         self._made_room = False  # whether a branch of the family had to go
@@ -384,8 +398,8 @@ class Simulator(RequestedKnobs):
         """Start a worker for the run that is shown, and for its twin."""
         self._sent = {}
         twins = self.twins if self.twins is not None and self.run is self.twins.one and not self.started else None
-        self._worker = Worker(
-            self.run, paused=paused, speed=self.speed, snapshots=self.snapshots, before=self._before,
+        self._worker = self.trained_by.worker(
+            self.run, paused=paused, speed=self.speed, before=self._before,
             twin=twins.other if twins else None, twin_knob=twins.knob if twins else "",
         )  # fmt: skip
         self._before = None

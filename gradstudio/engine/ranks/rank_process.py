@@ -107,7 +107,7 @@ def _answer(trainer: Any, word: str, what: Any) -> tuple[str, Any]:
             trainer.requests.test, trainer.requests.activations = what if trainer.rank == 0 else (False, False)
             row = trainer.advance()[0]
             shared = row if trainer.rank == 0 else None
-            return "done", (shared, trainer.own_loss(row), trainer.counted(row.accuracy), trainer.figures(row))
+            return "done", (shared, trainer.own_loss(row), trainer.weigh(row.accuracy), trainer.figures(row))
         case "change":
             try:
                 trainer.change(*what)

@@ -116,7 +116,7 @@ class ExamPage(QWidget):
     def _begin(self, place: int, texts: list[str], run: Run) -> None:
         self._place, self._texts = place, texts
         self._runs[place] = run
-        train = partial(exam_training.train_for, run)
+        train = partial(exam_training.train_for, self._context.simulator, run)
         self._training = self._context.jobs.start("", train, self._trained, self._not_trained)
         self._show_state()
 
@@ -197,7 +197,7 @@ class ExamPage(QWidget):
             self._show_state()
 
     def _graded(self, task: Task) -> Grade:
-        return Grader(exam_training.of_task(task)).grade(self.attempt.sheet, self.exam)
+        return Grader(exam_training.of_task(self._context.simulator, task)).grade(self.attempt.sheet, self.exam)
 
     def _show_grade(self, grade: Grade) -> None:
         if self._left:

@@ -6,20 +6,20 @@ from collections.abc import Callable
 
 from gradstudio.gui.services.jobs import Task
 from gradstudio.session.record.run import Run
-from gradstudio.session.running.whole_run import train_whole
+from gradstudio.session.simulator import Simulator
 
 
-def train_for(run: Run, task: Task) -> Run:
+def train_for(simulator: Simulator, run: Run, task: Task) -> Run:
     """Train a run for a task; it raises Cancelled."""
-    train_whole(run, lambda: task.cancelled)
+    simulator.train_beside(run, lambda: task.cancelled)
     task.check()
     return run
 
 
-def of_task(task: Task) -> Callable[[Run], None]:
+def of_task(simulator: Simulator, task: Task) -> Callable[[Run], None]:
     """Return what trains runs for a task, as making and grading an exam need it."""
 
     def trained(run: Run) -> None:
-        train_for(run, task)
+        train_for(simulator, run, task)
 
     return trained

@@ -113,7 +113,7 @@ class Game(QObject):
             self._context.jobs.post(self.tell)
 
         try:
-            return exam_making.drawn(number, partial(count, exam_training.of_task(task)), tell)
+            return exam_making.drawn(number, partial(count, exam_training.of_task(self._context.simulator, task)), tell)
         except AssignmentError:
             raise JobError(f"Run {number} does not break for good: take another number.") from None
 

@@ -115,7 +115,9 @@ class MakingDialog(TemporaryDialog):
         """Try the exam and write it, in a thread."""
         try:
             seed = preset.experiment.run.seed
-            exam = exam_making.of(preset, seed, exam_training.of_task(task), self._tell, **asked)
+            exam = exam_making.of(
+                preset, seed, exam_training.of_task(self._context.simulator, task), self._tell, **asked
+            )
             files.write_whole(path, exam.to_toml())
         except (AssignmentError, KnobError) as fault:
             raise JobError(str(fault)) from None

@@ -133,7 +133,7 @@ class FixesController(QObject):
     def _start(self, run: Run) -> None:
         self.stop()
         self._stopped, self._best = False, None
-        self.trials = self._controls.trials = Trials(run, self._simulator.snapshots)
+        self.trials = self._controls.trials = self._simulator.trained_by.trials(run)
         self.trials.start()
         self._panel.take(self.trials)
 
@@ -157,7 +157,7 @@ class FixesController(QObject):
         if trials is None or self._stopped or self._best is not None or trials.is_alive() or not TWO_FUTURES.get():
             return
         if (best := trials.best) is not None and self._simulator.run is trials.tried:
-            self._best = FutureRun(trials, best, lambda: self._simulator.speed)
+            self._best = self._simulator.trained_by.future(trials, best, lambda: self._simulator.speed)
             self._best.start()
 
     def _belongs(self, trials: Trials) -> bool:

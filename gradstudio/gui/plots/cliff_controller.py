@@ -75,7 +75,7 @@ class CliffController(QObject):
         latest = self._sampler.latest
         under_way = latest is not None and latest.step == key[1] and latest.looked_at is run
         if key not in self._found and not under_way:
-            self._sampler.start(CliffSampler(run, self._simulator.snapshots, key[1]))
+            self._sampler.start(self._simulator.trained_by.cliff(run, key[1]))
 
     def _take(self) -> None:
         """Keep what a thread that has ended has found."""

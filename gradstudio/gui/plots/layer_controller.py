@@ -33,7 +33,7 @@ class LayerController(QObject):
         self._sampler.stop()
         self._note = why_not(run)
         if not self._note and 0 <= step < len(run.history):
-            self._sampler.start(LayerSampler(run, self._simulator.snapshots, step))
+            self._sampler.start(self._simulator.trained_by.layers(run, step))
         self.refresh()
 
     def refresh(self) -> None:

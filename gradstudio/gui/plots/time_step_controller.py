@@ -38,7 +38,7 @@ class TimeStepController(QObject):
         latest = self._sampler.latest
         if key not in self._found and (latest is None or (latest.looked_at, latest.step) != (run, key[1])):
             if latest is None:  # one that moves on is not followed until the step before is done
-                self._sampler.start(TimeStepSampler(run, self._simulator.snapshots, key[1]))
+                self._sampler.start(self._simulator.trained_by.time_steps(run, key[1]))
             elif latest.looked_at is not run:
                 self._sampler.stop()
         if key in self._found:

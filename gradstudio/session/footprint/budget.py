@@ -103,6 +103,19 @@ def cures(experiment: Experiment, planned: Iterable[Change] = ()) -> tuple[Cure,
     return ()
 
 
+def known_stages(experiment: Experiment, planned: Iterable[Change] = ()) -> list[Found | None]:
+    """Return what was worked out for an experiment and those that its planned changes make of it, for another
+    process."""
+    return [ASKED.known(each) for each in _stages(experiment, planned)]
+
+
+def learn_stages(experiment: Experiment, planned: Iterable[Change], found: Iterable[Found | None]) -> None:
+    """Keep what another process has worked out for the same experiments."""
+    for each, answer in zip(_stages(experiment, planned), found, strict=False):
+        if answer is not None:
+            ASKED.learn(each, answer)
+
+
 def known(experiment: Experiment) -> Found | None:
     """Return what a step of an experiment takes, and the cures, where it was worked out before."""
     return ASKED.known(experiment)

@@ -16,7 +16,7 @@ from gradstudio.session.library.requests import Hearing, Request
 from gradstudio.session.library.run_values import GROWING, WHOLE, changing, dumps, fixed
 from gradstudio.session.library.store import Library
 from gradstudio.session.record.run import Run
-from gradstudio.session.record.snapshots import Snapshots
+from gradstudio.session.record.snapshots import Snapshots, SnapshotsElsewhere
 
 LONGEST_REASON = 150  # characters of a fault in a notice
 PIECE = 128  # rows; a shorter piece is written again together with the next rows, as many short ones take more room
@@ -48,7 +48,7 @@ class FollowedRun:
     def __init__(
         self,
         run: Run,
-        snapshots: Snapshots | None,
+        snapshots: Snapshots | SnapshotsElsewhere | None,
         hear: Callable[[Request], object] | None,
         gather: Callable[[], object] | None,
     ) -> None:

@@ -15,7 +15,7 @@ from gradstudio.session.library.library_faults import LibraryError
 from gradstudio.session.library.store import Library, is_there
 from gradstudio.session.record.branches import last_healthy_step
 from gradstudio.session.record.run import Run
-from gradstudio.session.record.snapshots import Kept, Snapshots, Stored
+from gradstudio.session.record.snapshots import Kept, Snapshots, SnapshotsElsewhere, Stored
 
 MOST = 8  # snapshots of a run
 SECONDS = 1.0  # of training for each snapshot, at least
@@ -25,8 +25,10 @@ ALL = 256 << 20  # bytes of the snapshots of all runs; those of the oldest runs 
 _HEADER = struct.Struct("<Id")  # checksum, seconds
 
 
-def packed(run: Run, snapshots: Snapshots) -> list[tuple[int, bytes]]:
+def packed(run: Run, snapshots: Snapshots | SnapshotsElsewhere) -> list[tuple[int, bytes]]:
     """Return step and bytes of the snapshots to write."""
+    if not isinstance(snapshots, Snapshots):
+        return snapshots.packed(run)
     return [(kept.step, _pack(kept)) for kept in chosen(run, snapshots)]
 
 

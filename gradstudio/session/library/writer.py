@@ -17,7 +17,7 @@ from gradstudio.session.library.open_files import other_name
 from gradstudio.session.library.requests import Request
 from gradstudio.session.library.store import Library
 from gradstudio.session.record.run import Run
-from gradstudio.session.record.snapshots import Snapshots
+from gradstudio.session.record.snapshots import Snapshots, SnapshotsElsewhere
 
 INTERVAL = 0.5  # seconds between two writings: as much can be lost in a power cut
 
@@ -52,7 +52,7 @@ class LibraryWriter:
     def follow(
         self,
         run: Run,
-        snapshots: Snapshots | None = None,
+        snapshots: Snapshots | SnapshotsElsewhere | None = None,
         hear: Callable[[Request], object] | None = None,
         gather: Callable[[], object] | None = None,
     ) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 from gradstudio.core import compiled, presets
 from gradstudio.core.rank_placement import place
@@ -14,12 +16,19 @@ class Machine:
     """Loads torch and whatever else training and its plots need, in the background. Once `ready`, `devices` are pairs
     of id and name, and `problem` says why nothing can train."""
 
-    def __init__(self) -> None:
+    def __init__(self, ask: Callable[[], dict[str, Any]] | None = None) -> None:
+        """`ask` waits for what a worker says that it has; without it this process loads torch."""
+        self._ask = ask
         self.ready = False
         self.devices: tuple[tuple[str, str], ...] = ()
         self.problem = ""
-        self._nccl = False
+        self.nccl = False
         self._thread = threading.Thread(target=self._look, name="loading torch", daemon=True)
+
+    def begin(self) -> None:
+        """Start what takes longest, on another core than the window's, before the search."""
+        work = preload_torch.load_ahead if self._ask is None else self._ask
+        threading.Thread(target=work, name="linking torch", daemon=True).start()
 
     def look(self) -> None:
         """Begin the search, and return at once."""
@@ -38,18 +47,38 @@ class Machine:
         if ranks == 1:
             return self.devices[1 if len(self.devices) > 1 else 0][0]
         gpus = sum(device.startswith("cuda") for device, _ in self.devices)
-        return place("auto", ranks, gpus, nccl=self._nccl).devices[0]
+        return place("auto", ranks, gpus, nccl=self.nccl).devices[0]
 
     def _look(self) -> None:
         """Load everything, and note the devices."""
+        if self._ask is None:
+            preload_torch.load_ahead()
+            self.find()
+        else:
+            self._hear(self._ask)
+        from gradstudio import program
+
+        for read_ahead in (presets.read_ahead, program.read_ahead):  # or a menu and the page Code would open late
+            read_ahead()
+
+    def _hear(self, ask: Callable[[], dict[str, Any]]) -> None:
+        """Take what a worker has."""
+        with suppress(Exception):  # it shows where the result is needed
+            compiled.compile_all()
+        told = ask()
+        self.problem, self.nccl = str(told["problem"]), bool(told["nccl"])
+        self.devices = tuple((str(device), str(name)) for device, name in told["devices"])
+        self.ready = True
+
+    def find(self) -> None:
+        """Load everything in this thread, and note the devices."""
         compiling = threading.Thread(target=_compile, name="compiling", daemon=True)
         compiling.start()
         try:
-            preload_torch.load_ahead()
             # The trainer imports all that training needs, so that it is there when a run begins.
             from gradstudio.engine import devices, trainer  # noqa: F401
 
-            self._nccl = devices.nccl()
+            self.nccl = devices.nccl()
             self.devices = tuple((device.id, device.name) for device in devices.available())
             compiling.join()
             compiled.compile_all()
@@ -59,10 +88,6 @@ class Machine:
             self.problem = f"Nothing can train here: {str(fault).partition(chr(10))[0]}"
         finally:
             self.ready = True
-        from gradstudio import program
-
-        for read_ahead in (presets.read_ahead, program.read_ahead):  # or a menu and the page Code would open late
-            read_ahead()
 
 
 def _compile() -> None:

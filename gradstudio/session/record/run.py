@@ -77,6 +77,9 @@ class Run:
     seconds: float = 0.0  # spent in steps
     step_now: tuple[int, float] | None = None  # the step that is being made, and since when, by time.monotonic()
 
+    unheard: float = 0.0  # seconds since the process that trains it has said a word; 0 where that is no time
+    at_line: str = ""  # where a studio file is in a step that takes long, as a sentence
+
     # What was measured and what happened
     history: History = field(default_factory=History)
     events: Sequence[Event] = field(default_factory=list)

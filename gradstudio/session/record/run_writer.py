@@ -107,6 +107,18 @@ class RunWriter:
         """Say that no step is being made."""
         self._values["step_now"] = None
 
+    def unheard(self, seconds: float) -> None:
+        """Say for how many seconds nothing was heard of the process that trains; 0 where it speaks."""
+        self._values["unheard"] = seconds
+
+    def at_line(self, text: str) -> None:
+        """Say at which line a studio file is in a step that takes long, as a sentence."""
+        self._values["at_line"] = text
+
+    def identify(self, run_id: str, started: float) -> None:
+        """Take over the id of the same run in another process."""
+        self._values.update(id=run_id, started=started)
+
     def refuse_to_train(self) -> None:
         """Say that the run fails because the request is impossible here."""
         self._values["refused"] = True
@@ -219,6 +231,13 @@ class RunWriter:
         self._values.update(in_force=in_force, timeline=timeline)
         text = f"{find_knob(name).name} {value_text(before)} → {value_text(value)}"
         self._values["events"].append(Event(step, "knob_changed", text, name, before, value))
+
+    def put_in_force(self, values: Mapping[str, Value]) -> None:
+        """Take over the values in force of a run that another process trains; it has checked them."""
+        in_force = self.run.in_force
+        for name, value in values.items():
+            in_force = _with_checked(in_force, name, value)
+        self._values["in_force"] = in_force
 
     def refuse(self, name: str, value: Value, why: str) -> None:
         """Note a live change that the device or the knob does not allow; the run goes on unchanged."""

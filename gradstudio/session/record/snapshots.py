@@ -8,7 +8,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -51,6 +51,21 @@ class Stored(NamedTuple):
     content: bytes
 
 
+class SnapshotsElsewhere(Protocol):
+    """The snapshots of a family that another process keeps, as far as they are known here."""
+
+    budget: int
+    used: int
+
+    def __len__(self) -> int: ...
+    def steps(self, run: Run) -> list[int]: ...
+    def resize(self, budget: int) -> None: ...
+    def forget(self, runs: Iterable[str]) -> None: ...
+    def packed(self, run: Run) -> list[tuple[int, bytes]]:
+        """Return step and bytes of the snapshots of a run that the library is to keep."""
+        ...
+
+
 class Snapshots:
     """The snapshots of a run and of all that branched from it."""
 
@@ -69,6 +84,10 @@ class Snapshots:
 
     def __len__(self) -> int:
         return len(self._kept)
+
+    def all(self) -> list[Kept]:
+        """Return every snapshot, of any run."""
+        return list(self._kept.values())
 
     def steps(self, run: Run) -> list[int]:
         """Return the steps from which the run can go on at once, in order."""

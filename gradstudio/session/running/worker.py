@@ -95,6 +95,21 @@ class Rename:
 Command = SetKnob | Pause | Resume | StepOnce | Compare | Stop | SetSpeed | WatchGauges | Rename
 
 
+def commands_of(request: Request, run: Run) -> tuple[Command, ...]:
+    """Return the commands for what another program asks of a run. A factor is one on the learning rate at step 0."""
+    match request.word:
+        case "pause":
+            return (Pause(),)
+        case "resume":
+            return (Resume(),)
+        case "stop":
+            return (Stop(),)
+        case "rate":
+            return (SetKnob("optimizer.lr", run.experiment.optimizer.lr * request.factor),)
+        case _:
+            return ()
+
+
 def thread_of(run: Run) -> str:
     """Return the name of the thread that trains a run."""
     return f"training {run.id}"
@@ -147,16 +162,9 @@ class Worker(threading.Thread):
                 self._commands.put(command)
 
     def hear(self, request: Request) -> None:
-        """Do what another program asks of the run, from any thread. A factor is one on the learning rate at step 0."""
-        match request.word:
-            case "pause":
-                self.send(Pause())
-            case "resume":
-                self.send(Resume())
-            case "stop":
-                self.send(Stop())
-            case "rate":
-                self.send(SetKnob("optimizer.lr", self.record.experiment.optimizer.lr * request.factor))
+        """Do what another program asks of the run, from any thread."""
+        for command in commands_of(request, self.record):
+            self.send(command)
 
     def show_waiting(self) -> None:
         """Show the rows of the runs that wait for the end of a step which takes long, from any thread."""

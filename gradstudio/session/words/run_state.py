@@ -49,10 +49,19 @@ def describe(run: Run, parent: Run | None = None) -> State:
 
 
 def _described(run: Run) -> State:
-    state = _in_a_slow_step(run) or _before_training(run) or _ended_badly(run) or _over(run) or _in_training(run)
+    waits = _unheard(run) or _in_a_slow_step(run) or _before_training(run)
+    state = waits or _ended_badly(run) or _over(run) or _in_training(run)
     if not differ(run.history):
         return state
     return replace(state, headline=in_own_steps(run, state.headline), text=in_own_steps(run, state.text))
+
+
+def _unheard(run: Run) -> State | None:
+    """Return the state of a run whose worker says nothing, which may be stopped, or in code that lets nobody speak."""
+    if not run.unheard or run.over:
+        return None
+    text = "Its rows come as soon as it speaks again. Stop ends it, and its snapshots go with it."
+    return State("warning", f"No word from the worker for {run.unheard:,.0f} s", text)
 
 
 def _in_a_slow_step(run: Run) -> State | None:
@@ -65,7 +74,7 @@ def _in_a_slow_step(run: Run) -> State | None:
         told = f"The script has made no step after the {plural(step, 'row', 'rows')} that are there"
     else:
         told = f"Step {step:,} has not ended yet"
-    at = own_model.line_now(run.experiment, thread_of(run))
+    at = run.at_line or own_model.line_now(run.experiment, thread_of(run))
     count = min(LOOK_EVERY, len(run.history))
     which = f"longest of the latest {count} rows" if count > 1 else "latest row"
     before = f"; the {which} took {number(longest)} s" if longest else ""

@@ -1,0 +1,14 @@
+"""`gradstudio worker` trains for a window that speaks to it on its standard input and output. No person types it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+
+def worker(nonce: Annotated[str, typer.Argument(help="What it greets with.")]) -> None:
+    """Serve until the standard input ends."""
+    from gradstudio.session.remote.serving import main
+
+    main(nonce)

@@ -1,0 +1,53 @@
+"""The commands of a run in messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gradstudio.core.knobs import Value
+from gradstudio.core.typed_json import NotConforming, plain, typed
+from gradstudio.session.running.worker import (
+    Command,
+    Compare,
+    Pause,
+    Resume,
+    SetKnob,
+    SetSpeed,
+    StepOnce,
+    Stop,
+    WatchGauges,
+)
+
+_PLAIN: dict[str, Callable[[], Command]] = {each.__name__: each for each in (Pause, Resume, StepOnce, Compare)}
+
+
+def said(command: Command) -> list[Any]:
+    """Return a command as plain values: its name, and what it takes."""
+    match command:
+        case SetKnob(name, value):
+            return ["SetKnob", name, plain(value)]
+        case Stop(leaving):
+            return ["Stop", leaving]
+        case SetSpeed(speed):
+            return ["SetSpeed", plain(speed)]
+        case WatchGauges(names):
+            return ["WatchGauges", sorted(names)]
+        case _:
+            return [type(command).__name__]
+
+
+def heard(given: list[Any]) -> Command:
+    """Return the command that was said. NotConforming where it is none."""
+    match given:
+        case ["SetKnob", name, value]:
+            return SetKnob(typed(str, name), typed(Value, value))
+        case ["Stop", leaving]:
+            return Stop(typed(bool, leaving))
+        case ["SetSpeed", speed]:
+            return SetSpeed(typed(float, speed))
+        case ["WatchGauges", names]:
+            return WatchGauges(frozenset(typed(list[str], names)))
+        case [str(name)] if name in _PLAIN:
+            return _PLAIN[name]()
+    raise NotConforming("no command")

@@ -1,0 +1,203 @@
+"""A family of runs in a worker: what the worker knows of it, and what is known here of its snapshots."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any
+from weakref import finalize
+
+from gradstudio.core.typed_json import plain, typed
+from gradstudio.session.record.run import Run
+from gradstudio.session.record.snapshots import Stored
+from gradstudio.session.remote.run_document import document
+from gradstudio.session.remote.run_news import rows_said
+from gradstudio.session.remote.worker_pool import WorkerPool
+from gradstudio.worker.frames import Frame
+from gradstudio.worker.worker_process import Said, WorkerProcess
+
+PIECE = 4096  # rows of a frame
+PACKING = 10.0  # seconds that the worker gets to pack a run's snapshots for the library
+
+StoredOf = Callable[[list[str]], Iterable[Stored]]
+
+
+class FamilyThere:
+    """A family of runs that share snapshots in a worker, and what is known here of those. After the end of its worker
+    it goes on in another."""
+
+    def __init__(self, pool: WorkerPool, budget: int, stored: StoredOf | None) -> None:
+        self._pool, self._stored = pool, stored
+        self.number = 0
+        self.budget, self.used = budget, 0  # bytes of snapshots
+        self._steps: dict[str, list[int]] = {}  # of the snapshots, by the id of their run
+        self._changing = threading.Lock()
+        self._process: WorkerProcess | None = None
+        self._known: dict[str, int] = {}  # runs that the worker has, and how many of their rows it got
+        self._fetched = set[str]()  # runs whose stored snapshots it has
+        self._trained = set[str]()  # runs that it trains or has trained: it has all their rows
+        self._own: bool | None = None
+
+    @property
+    def process(self) -> WorkerProcess:
+        """The worker of the family, another one where that has ended."""
+        with self._changing:
+            process = self._process
+            if process is None or not process.lives:
+                process = self._process = self._pool.take(own=bool(self._own))
+                self._known, self._fetched, self._trained = {}, set(), set()
+                self.used, self._steps = 0, {}
+                self.number = process.add(self, loose=True)
+                process.post({"m": "family", "family": self.number, "budget": self.budget})
+                end: dict[str, Any] = {"m": "quit"} if self._own else {"m": "forget_family", "family": self.number}
+                finalize(self, process.post, end).atexit = False
+            return process
+
+    def tell(self, head: dict[str, Any]) -> None:
+        """Tell the worker something about the family, if it has one."""
+        if self._process is not None:
+            self._process.post({**head, "family": self.number})
+
+    def set_speed(self, speed: float) -> None:
+        """Let a future make so many steps a second."""
+        self.tell({"m": "pace", "pace": plain(speed)})
+
+    def introduce(self, run: Run) -> Callable[[], None]:
+        """Return what makes the run known to the worker, as it is now. It is to be trained there or looked into."""
+        if self._own is None:
+            self._own = run.experiment.studio_file is not None
+        process = self.process
+        said = None if self._knows(run) else document(run)
+        return partial(self._introduce, process, run, said)
+
+    def _knows(self, run: Run) -> bool:
+        return run.id in self._trained or self._known.get(run.id, -1) >= max(len(run.history), 0)
+
+    def _introduce(self, process: WorkerProcess, run: Run, said: dict[str, Any] | None) -> None:
+        wanted = [each for each in (*run.ancestors, run.id) if each not in self._fetched | set(self._known)]
+        self._fetched.update(wanted)
+        if wanted and self._stored is not None and run.environment:
+            process.post_all(partial(_stored_frames, self._stored, wanted, self.number))
+        if said is None:
+            return
+        base, shared = self._base(run)
+        new = run.id not in self._known
+        self._known[run.id] = len(run.history)
+        process.post({"m": "run", "family": self.number, "run": said, "rows_of": base, "rows": shared})
+        if len(run.history) > shared:
+            process.post_all(partial(_row_frames, run, shared, len(run.history), self.number))
+        if new:
+            finalize(run, self._forget, process, run.id).atexit = False
+
+    def _base(self, run: Run) -> tuple[str | None, int]:
+        """Return the run there that has the most of the first rows of a run, and how many."""
+        ends = {**run.ancestors, run.id: len(run.history)}
+        shared = {
+            each: min(ends[each], len(run.history), ends[each] if each in self._trained else self._known[each])
+            for each in ends
+            if each in self._known
+        }
+        base = max(shared, key=lambda each: shared[each], default=None)
+        return base, shared[base] if base is not None else 0
+
+    def trains(self, run: Run) -> None:
+        """Know that the worker has every row of a run from now on."""
+        self._trained.add(run.id)
+
+    def _forget(self, process: WorkerProcess, run: str) -> None:
+        """Let the worker forget a run that nobody here has any more."""
+        if process is self._process:
+            self._known.pop(run, None)
+            self._trained.discard(run)
+            self.tell({"m": "forget_run", "run": run})
+
+    # ---- as the snapshots of this process have it
+
+    @property
+    def snapshots(self) -> FamilyThere:
+        """What is known of the snapshots: the family itself."""
+        return self
+
+    def __len__(self) -> int:
+        return sum(map(len, self._steps.values()))
+
+    def steps(self, run: Run) -> list[int]:
+        """Return the steps from which the run can go on at once, in order."""
+        ends = {**run.ancestors, run.id: float("inf")}
+        return sorted({step for each, steps in self._steps.items() for step in steps if step <= ends.get(each, -1)})
+
+    def resize(self, budget: int) -> None:
+        """Keep no more than so many bytes from now on."""
+        self.budget = budget
+        self.tell({"m": "snapshots", "budget": budget})
+
+    def forget(self, runs: Iterable[str]) -> None:
+        """Let go of the snapshots of these runs."""
+        self.tell({"m": "snapshots", "forget": list(runs)})
+
+    def packed(self, run: Run) -> list[tuple[int, bytes]]:
+        """Return the snapshots of a run that the library is to keep."""
+        process = self._process
+        if process is None or not process.lives or not self._knows(run):
+            return []
+        answer = _Packed()
+        number = process.add(answer)
+        process.post({"m": "pack", "to": number, "family": self.number, "run": run.id})
+        answer.come.wait(PACKING)
+        process.drop(number)
+        if answer.problem:
+            raise RuntimeError(answer.problem)
+        return answer.states
+
+    # ---- what the worker says of the family
+
+    def take(self, frame: Frame) -> None:
+        if frame.head["m"] == "kept":
+            self.used = typed(int, frame.head["used"])
+            self._steps = typed(dict[str, list[int]], frame.head["steps"])
+
+    def unheard(self, seconds: float) -> None:
+        pass
+
+    def lose(self, why: str, trace: str) -> None:
+        self.used, self._steps = 0, {}
+        if self._process is not None:
+            self._pool.replace(self._process)
+
+
+class _Packed:
+    """The packed snapshots of a run, once they have come."""
+
+    def __init__(self) -> None:
+        self.come = threading.Event()
+        self.states: list[tuple[int, bytes]] = []
+        self.problem = ""
+
+    def take(self, frame: Frame) -> None:
+        self.problem, at = typed(str, frame.head["problem"]), 0
+        for step, size in typed(list[tuple[int, int]], frame.head["states"]):
+            self.states.append((step, bytes(frame.raw[at : at + size])))
+            at += size
+        self.come.set()
+
+    def unheard(self, seconds: float) -> None:
+        pass
+
+    def lose(self, why: str, trace: str) -> None:
+        self.come.set()
+
+
+def _stored_frames(stored: StoredOf, runs: list[str], family: int) -> Iterator[Said]:
+    for each in stored(runs):
+        head = {"m": "stored", "family": family, "run": each.run, "step": each.step, "seconds": each.seconds}
+        yield head, [each.content]
+
+
+def _row_frames(run: Run, start: int, stop: int, family: int) -> Iterator[Said]:
+    history = run.history
+    for first in range(start, stop, PIECE):
+        last = min(first + PIECE, stop)
+        ranks = history.ranks.rows(first, last) if len(history.ranks) else None
+        head, raw = rows_said(history, first, last, 0, ranks, name="rows")
+        yield {**head, "run": run.id, "family": family}, raw

@@ -1,0 +1,79 @@
+"""Runs that are trained by workers in processes of their own. It has the methods of session/running/backend.py."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any, cast
+
+from gradstudio.session.record.run import Run
+from gradstudio.session.record.snapshots import BUDGET
+from gradstudio.session.remote.family_there import FamilyThere, StoredOf
+from gradstudio.session.remote.remote_looks import RemoteFuture, RemoteLook, RemoteTrials
+from gradstudio.session.remote.remote_worker import RemoteWorker
+from gradstudio.session.remote.worker_pool import WorkerPool
+from gradstudio.session.running.backend import LocalBackend
+from gradstudio.session.running.cliff_sampling import CliffSampler
+from gradstudio.session.running.fix_trials import Trial, Trials
+from gradstudio.session.running.layer_sampling import LayerSampler
+from gradstudio.session.running.time_step_sampling import TimeStepSampler
+from gradstudio.session.running.worker import Stop
+
+DEFAULT = "process" if sys.platform == "linux" else "thread"  # not tried elsewhere
+
+
+class RemoteFamily(FamilyThere):
+    """A place for a family of runs."""
+
+    def worker(self, run: Run, **asked: Any) -> RemoteWorker:
+        """Return a worker for a run, and its twin."""
+        return RemoteWorker(self, run, **asked)
+
+    def layers(self, run: Run, step: int) -> LayerSampler:
+        """Return what looks into the layers at a step."""
+        return cast("LayerSampler", RemoteLook(self, "layers", run, step))
+
+    def cliff(self, run: Run, step: int) -> CliffSampler:
+        """Return what measures the loss around the weights before a step."""
+        return cast("CliffSampler", RemoteLook(self, "cliff", run, step))
+
+    def time_steps(self, run: Run, step: int) -> TimeStepSampler:
+        """Return what measures the gradient along a sequence."""
+        return cast("TimeStepSampler", RemoteLook(self, "time_steps", run, step))
+
+    def trials(self, run: Run) -> RemoteTrials:
+        """Return trials of the fixes of a run."""
+        return RemoteTrials(self, run)
+
+    def future(self, trials: Trials, trial: Trial, pace: Callable[[], float]) -> RemoteFuture:
+        """Return what lets a fix train on."""
+        assert isinstance(trials, RemoteTrials)
+        return RemoteFuture(self, trials, trial, pace)
+
+    def train_whole(self, run: Run, stopped: Callable[[], bool]) -> None:
+        """Train a run to its end, or as far as it is when it is stopped."""
+        worker = RemoteWorker(self, run, whole=True)
+        worker.start()
+        told = False
+        while worker.is_alive():
+            worker.join(0.05)
+            if stopped() and not told:
+                told = True
+                worker.send(Stop(leaving=True))
+            if told:
+                worker.leave_if_stuck()
+
+
+def chosen() -> LocalBackend | RemoteBackend:
+    """Return what trains the runs of a window: workers, or threads of the window's own process where GRADSTUDIO_WORKER
+    is thread."""
+    return RemoteBackend() if os.environ.get("GRADSTUDIO_WORKER", DEFAULT) == "process" else LocalBackend()
+
+
+class RemoteBackend(WorkerPool):
+    """Trains in workers."""
+
+    def family(self, budget: int = BUDGET, stored: StoredOf | None = None) -> RemoteFamily:
+        """Return a place for a family of runs."""
+        return RemoteFamily(self, budget, stored)

@@ -1,0 +1,232 @@
+"""What stands here for the worker of a run that trains in a process of its own. It has the methods of
+session/running/worker.py, and writes what it is told into the run here."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+from weakref import finalize
+
+from gradstudio.core.text import duration, plural
+from gradstudio.core.typed_json import plain, typed
+from gradstudio.session.footprint import budget
+from gradstudio.session.record.run import Run
+from gradstudio.session.record.run_writer import RunWriter
+from gradstudio.session.remote import commands_said
+from gradstudio.session.remote.run_news import RunReader
+from gradstudio.session.running.slow_step import slow_step
+from gradstudio.session.running.worker import PATIENCE, UNLIMITED, Command, Stop, commands_of
+
+if TYPE_CHECKING:
+    from gradstudio.session.library.requests import Request
+    from gradstudio.session.remote.family_there import FamilyThere
+    from gradstudio.worker.frames import Frame
+    from gradstudio.worker.worker_process import WorkerProcess
+
+BROKEN_DEVICE = ("CUDA error", "device-side assert", "AcceleratorError")  # nothing works on such a device any more
+
+
+class _Twin:
+    """Takes the news of a twin."""
+
+    def __init__(self, reader: RunReader) -> None:
+        self._reader = reader
+
+    def take(self, frame: Frame) -> None:
+        self._reader.take(frame.head, frame.raw)
+
+    def unheard(self, seconds: float) -> None:
+        pass
+
+    def lose(self, why: str, trace: str) -> None:
+        pass
+
+
+class RemoteWorker:
+    """Has a run trained, or a run and its twin in lockstep."""
+
+    def __init__(
+        self, family: FamilyThere, run: Run, *, paused: bool = False, speed: float = UNLIMITED,
+        before: RemoteWorker | None = None, twin: Run | None = None, twin_knob: str = "", whole: bool = False,
+    ) -> None:  # fmt: skip
+        self.record, self.failure = run, ""
+        self.left = False  # whether its process was ended within a step
+        self._family, self._runs = family, [run, *([twin] if twin else [])]
+        self._said = {"paused": paused, "speed": speed, "twin_knob": twin_knob, "whole": whole}
+        self._before = before
+        self._commands: list[Command] = []  # before it is started
+        self._changing = threading.Lock()
+        self._stopping = False
+        self._ended = threading.Event()
+        self._started = False
+        self._readers: list[RunReader] = []
+        self._numbers = [0]
+        self.process: WorkerProcess | None = None
+
+    def start(self) -> None:
+        """Have the process begin. The runs have a worker from now on."""
+        documents = [self._family.introduce(run) for run in self._runs]  # as they are before they are taken up
+        for run in self._runs:
+            RunWriter(run).queue()
+        self._begin(documents)
+
+    def _begin(self, documents: list[Callable[[], Any]]) -> None:
+        process = self.process = self._family.process
+        self._readers = [RunReader(run) for run in self._runs]
+        numbers = self._numbers = [process.add(self), *(process.add(_Twin(each)) for each in self._readers[1:])]
+        for introduce in documents:
+            introduce()
+        for run in self._runs:
+            self._family.trains(run)
+        with self._changing:
+            commands, self._started = list(self._commands), True
+        before, self._before = self._before, None
+        said = self._said
+        process.post(
+            {
+                "m": "train", "to": numbers[0], "family": self._family.number, "run": self.record.id,
+                "twin": self._runs[1].id if len(numbers) > 1 else "", "twin_to": numbers[-1],
+                "before": before._numbers[0] if before is not None and before.process is process else 0,
+                "commands": [commands_said.said(command) for command in commands],
+                **said, "speed": plain(said["speed"]),
+            }
+        )  # fmt: skip
+        finalize(self, process.post, {"m": "free", "of": numbers[0]}).atexit = False
+
+    @property
+    def _begun(self) -> bool:
+        """Whether the worker has told anything of the runs."""
+        return any(reader.begun for reader in self._readers)
+
+    # ---- as a worker of this process has it
+
+    def is_alive(self) -> bool:
+        """Return whether the runs may still be written."""
+        return self._started and not self._ended.is_set()
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait for the end."""
+        if self._started:
+            self._ended.wait(timeout)
+
+    def let_go(self) -> None:
+        """Say that nobody goes on from this run."""
+        if self.process is not None:
+            self.process.post({"m": "let_go", "to": self._numbers[0]})
+
+    def send(self, command: Command) -> None:
+        """Hand over a command; it acts before the next optimizer step."""
+        self._stopping |= isinstance(command, Stop)
+        with self._changing:
+            if not self._begun:
+                self._commands.append(command)
+            if self._started and self.process is not None:
+                said = commands_said.said(command)
+                self.process.post({"m": "do", "to": self._numbers[0], "command": said})
+
+    def hear(self, request: Request) -> None:
+        """Do what another program asks of the run."""
+        for command in commands_of(request, self.record):
+            self.send(command)
+
+    def show_waiting(self) -> None:
+        """Do nothing: the worker does it by itself."""
+
+    def rename(self, run: Run, name: str) -> bool:
+        """Return False: names are given here."""
+        return False
+
+    def abandon(self) -> None:
+        """End the process, whatever it is in."""
+        self._leave("stopped")
+
+    def leave_if_stuck(self) -> bool:
+        """End the process where a run that was stopped is in a step that takes long, or the worker says nothing.
+        Return whether it was ended within a step."""
+        process = self.process
+        if self._stopping and self.is_alive() and process is not None:
+            mute = process.hello is not None and process.silent > 2 * PATIENCE
+            if mute or any(slow_step(run, PATIENCE) for run in self._runs):
+                self._leave("stopped")
+        return self.left
+
+    def _leave(self, status: Any) -> None:
+        process = self.process
+        if process is None or self._ended.is_set():
+            return
+        self.left = True
+        for number in self._numbers:
+            process.drop(number)
+        process.kill()
+        for run in self._runs:
+            if run.over:
+                continue
+            writer, now = RunWriter(run), run.step_now
+            if now is not None:
+                took = duration(time.monotonic() - now[1])
+                writer.note("notice", f"Step {now[0]:,} was left before its end, as it took {took} so far.")
+            writer.step_ends()
+            writer.unheard(0.0)
+            writer.end(status, "", None)
+        self._ended.set()
+
+    # ---- what the process says
+
+    def take(self, frame: Frame) -> None:
+        """Take news of the run, or its end."""
+        match frame.head["m"]:
+            case "run":
+                self._readers[0].take(frame.head, frame.raw)
+            case "line":
+                RunWriter(self.record).at_line(typed(str, frame.head["at"]))
+            case "end":
+                run = self.record
+                found = typed(list[budget.Found | None], frame.head["footprints"])
+                budget.learn_stages(run.in_force, run.to_come, found)
+                self._finish(typed(str, frame.head["failure"]))
+
+    def _finish(self, failure: str) -> None:
+        self.failure = failure
+        process = self.process
+        broken = any(mark in f"{failure} {self.record.message}" for mark in BROKEN_DEVICE)
+        if process is not None:
+            for number in self._numbers:
+                process.drop(number)
+            if broken:
+                process.kill()
+        self._ended.set()
+
+    def unheard(self, seconds: float) -> None:
+        """Tell that the worker says nothing."""
+        for run in self._runs:
+            RunWriter(run).unheard(seconds)
+
+    def lose(self, why: str, trace: str) -> None:
+        """End the runs with what there is of them, as the process has ended. A run that had not begun, whose process
+        was ended for another one, begins in a new one."""
+        if self._ended.is_set():
+            return
+        process, gone = self.process, snapshots_gone(len(self._family))
+        if process is not None and process.killed:
+            if not self._begun and not self._stopping:
+                self._begin([self._family.introduce(run) for run in self._runs])
+                return
+            why = "was ended, as a step of another run did not end"
+        self.failure = trace
+        for run in self._runs:
+            if run.over:
+                continue
+            writer = RunWriter(run)
+            writer.step_ends()
+            writer.unheard(0.0)
+            status = "stopped" if self._stopping else "failed"
+            writer.end(status, f"The worker {why}. {gone}".rstrip() if status == "failed" else "", None)
+        self._ended.set()
+
+
+def snapshots_gone(count: int) -> str:
+    """Return what went with a worker, as a sentence or two."""
+    lost = f"{plural(count, 'snapshot', 'snapshots')} went with it, so a" if count else "A"
+    return f"{lost} rewind makes steps again from the beginning, in a new worker; Restart begins in a new one too."

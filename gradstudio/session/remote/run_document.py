@@ -1,0 +1,99 @@
+"""A run in a message: all of it but its rows, so that the other side can make the same run and train it on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from gradstudio.core import presets
+from gradstudio.core.diagnosis.finding import Finding
+from gradstudio.core.events import Change, Event
+from gradstudio.core.experiment import Experiment, differing
+from gradstudio.core.history import AccumulationError, Activations, History, Layer, Settings
+from gradstudio.core.knobs import Value
+from gradstudio.core.loop_calls import Loop
+from gradstudio.core.presets import Preset
+from gradstudio.core.provenance import Provenance
+from gradstudio.core.typed_json import plain, typed
+from gradstudio.session import own_model
+from gradstudio.session.record.run import JoinedBatch, Run, Status
+
+# What is said of a run as it is: its fields by name, and their types.
+FIELDS: dict[str, Any] = {
+    "status": Status, "message": str, "refused": bool, "replayed": int | None, "differs_at": int | None,
+    "not_compared": str, "first_nonfinite_step": int | None, "accuracy": float | None,
+    "provenance": Provenance | None, "environment": dict[str, str],
+}  # fmt: skip
+# What stays: fields as above.
+_FIXED: dict[str, Any] = {
+    "planned": tuple[Change, ...], "compare_at": tuple[int, ...], "id": str, "name": str, "started": float,
+    "parent": str, "parent_step": int, "ancestors": dict[str, int], "asked": tuple[Change, ...], "seconds": float,
+}  # fmt: skip
+# The lists that grow, by their place: of the run, or of its history.
+OF_RUN: dict[str, Any] = {"events": Event, "timeline": Change, "refusals": Event, "compared": JoinedBatch}
+OF_HISTORY: dict[str, Any] = {
+    "loops": tuple[int, Loop], "settings": tuple[int, Settings], "accumulated": AccumulationError,
+    "activations": Activations, "unused": tuple[int, tuple[str, ...]],
+}  # fmt: skip
+LISTS = OF_RUN | OF_HISTORY
+LAYERS = tuple[Layer, ...]
+VALUES = list[tuple[str, Value]]
+
+
+def list_of(run: Run, kind: str) -> list[Any]:
+    """Return one of the lists that grow."""
+    return getattr(run if kind in OF_RUN else run.history, kind)
+
+
+def document(run: Run) -> dict[str, Any]:
+    """Return the run, as it is now, without its rows."""
+    agreed = () if own_model.needs_agreement(run.experiment) else own_model.hashes(run.experiment)
+    preset = run.preset
+    return {
+        "preset": [preset.id, presets.to_toml(preset), preset.written_in],
+        "experiment": _toml(run.experiment),
+        "agreed": list(agreed),
+        "layers": plain(run.history.layers),
+        "findings": plain(list(run.findings.values())),
+        "at_fork": plain(list(differing(run.experiment, run.at_fork).items())) if run.at_fork is not None else None,
+        **{name: plain(getattr(run, name)) for name in (*_FIXED, *FIELDS)},
+        **{kind: plain(list(list_of(run, kind))) for kind in LISTS},
+    }
+
+
+def agreed_in(said: dict[str, Any]) -> list[str]:
+    """Return the hashes of what a person has agreed to run."""
+    return typed(list[str], said["agreed"])
+
+
+def run_from(said: dict[str, Any], history: History | None, parent: Run | None) -> Run:
+    """Return the run of a document. `history` has its first rows, if it has any; the others are to follow. `parent` is
+    the run that it branched from, where that is known here."""
+    experiment = _experiment(typed(str, said["experiment"]))
+    preset_id, text, written_in = typed(tuple[str, str, int], said["preset"])
+    preset = presets.parse(text, Path(preset_id + ".toml")).model_copy(
+        update={"id": preset_id, "written_in": written_in}
+    )
+    at_fork = said["at_fork"]
+    history = History(typed(LAYERS, said["layers"])) if history is None else history
+    for kind, declared in OF_HISTORY.items():
+        getattr(history, kind)[:] = typed(list[declared], said[kind])
+    findings = typed(list[Finding], said["findings"])
+    return Run(
+        preset,
+        experiment,
+        history=history,
+        findings={finding.rule: finding for finding in findings},
+        at_fork=None if at_fork is None else experiment.with_values(dict(typed(VALUES, at_fork))),
+        branched_from=parent,
+        **{name: typed(declared, said[name]) for name, declared in (_FIXED | FIELDS).items()},
+        **{kind: typed(list[declared], said[kind]) for kind, declared in OF_RUN.items()},
+    )
+
+
+def _toml(experiment: Experiment) -> str:
+    return presets.to_toml(Preset(id="run", title="", experiment=experiment))
+
+
+def _experiment(text: str) -> Experiment:
+    return presets.parse(text, Path("run.toml")).experiment

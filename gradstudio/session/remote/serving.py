@@ -1,0 +1,342 @@
+"""What a worker does: it hears what is asked on its standard input, has runs trained and looked into, and tells what
+comes of it. One thread hears, another tells; those that train never wait for either."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import IO, Any
+
+from gradstudio.core import trust
+from gradstudio.core.history import History
+from gradstudio.core.typed_json import plain, typed
+from gradstudio.session import own_model
+from gradstudio.session.footprint import budget
+from gradstudio.session.record.run import Run
+from gradstudio.session.record.snapshots import Snapshots, Stored
+from gradstudio.session.remote import commands_said
+from gradstudio.session.remote.looks_served import LOOKS, FutureServed, LookServed, Served, TrialsServed
+from gradstudio.session.remote.run_document import agreed_in, run_from
+from gradstudio.session.remote.run_news import RunTold, take_rows
+from gradstudio.session.running.slow_step import slow_step
+from gradstudio.session.running.whole_run import train_whole
+from gradstudio.session.running.worker import Stop, Worker, thread_of
+from gradstudio.worker import frames
+from gradstudio.worker.worker_process import Said
+
+TICK = 0.02  # seconds between two looks at what is new
+SOON = 0.003  # seconds likewise, for a moment after something was asked
+MOMENT = 0.15  # seconds
+WORD = 0.5  # seconds after which a worker says at least that it lives
+LINE_AFTER = 1.0  # seconds of a step after which the line of a studio file is told
+
+
+class Family:
+    """Runs that share snapshots."""
+
+    def __init__(self, budget: int) -> None:
+        self.stored: list[Stored] = []
+        self.snapshots = Snapshots(budget, stored=self._of)
+        self.runs: dict[str, Run] = {}
+        self.told: Any = None  # what was last said of its snapshots
+        self.pace = float("inf")  # steps a second of a future
+
+    def _of(self, runs: list[str]) -> Iterable[Stored]:
+        return [each for each in self.stored if each.run in runs]
+
+    def state(self) -> dict[str, Any]:
+        """Return what is told of its snapshots."""
+        steps: dict[str, list[int]] = {}
+        for kept in self.snapshots.all():
+            steps.setdefault(kept.run, []).append(kept.step)
+        return {"used": self.snapshots.used, "steps": steps}
+
+
+class WorkerServed(Served):
+    """A run that trains, and its twin, for the other side."""
+
+    def __init__(self, to: int, worker: Worker, runs: list[tuple[RunTold, int]]) -> None:
+        super().__init__(to)
+        self.worker, self._runs = worker, runs
+        self._lines = ""
+
+    def news(self) -> list[Said]:
+        over = not self.worker.is_alive()  # asked first, so that the end of the run is told too
+        said = [frame for told, to in self._runs for frame in told.news(to)]
+        if over:
+            self.over = True
+            run = self.worker.record
+            found = budget.known_stages(run.in_force, run.to_come) if run.refused else []
+            end = {"m": "end", "to": self.to, "failure": self.worker.failure, "footprints": plain(found)}
+            return [*said, (end, ())]
+        return said
+
+    def line(self) -> list[Said]:
+        """Return at which line a studio file is, where a step takes long."""
+        self.worker.show_waiting()
+        run = self.worker.record
+        slow = run.experiment.studio_file is not None and slow_step(run, LINE_AFTER) is not None
+        at = own_model.line_now(run.experiment, thread_of(run)) if slow else ""
+        before, self._lines = self._lines, at
+        return [({"m": "line", "to": self.to, "at": at}, ())] if at != before else []
+
+    def stop(self) -> None:
+        self.worker.send(Stop(leaving=True))
+
+
+class WholeRun(threading.Thread):
+    """Trains a run to its end, as no person looks on."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(name=thread_of(run), daemon=True)
+        self.record, self.failure = run, ""
+        self._stopping = threading.Event()
+
+    def send(self, command: object) -> None:
+        if isinstance(command, Stop):
+            self._stopping.set()
+
+    def show_waiting(self) -> None:
+        pass
+
+    def let_go(self) -> None:
+        pass
+
+    def run(self) -> None:
+        try:
+            train_whole(self.record, self._stopping.is_set)
+        except BaseException:
+            self.failure = traceback.format_exc()
+
+
+class Server:
+    """Everything that one worker does."""
+
+    def __init__(self, hearing: IO[bytes], telling: int) -> None:
+        self._hearing, self._telling = hearing, telling
+        self._families: dict[int, Family] = {}
+        self._served: dict[int, Served] = {}
+        self._making: dict[str, tuple[Family, dict[str, Any], History, str]] = {}
+        self._wake, self._asked_at = threading.Event(), 0.0
+        self._speaking = threading.Lock()
+        self._said_at = 0.0
+
+    def serve(self) -> None:
+        """Hear until the other side is gone."""
+        for target, name in ((self._tell, "telling"), (self._load, "loading torch")):
+            threading.Thread(target=target, name=name, daemon=True).start()
+        try:
+            while (frame := frames.read(self._hearing)) is not None:
+                self._answer(frame.head, frame.raw)
+                self._asked_at = time.monotonic()
+                self._wake.set()
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)  # whatever a thread is in: nobody is there to hear of it
+
+    # ---- what is asked
+
+    def _answer(self, head: dict[str, Any], raw: memoryview) -> None:
+        getattr(self, f"_on_{head['m']}")(head, raw)
+
+    def _on_family(self, head: dict[str, Any], raw: memoryview) -> None:
+        self._families[head["family"]] = Family(head["budget"])
+
+    def _on_forget_family(self, head: dict[str, Any], raw: memoryview) -> None:
+        self._families.pop(head["family"], None)
+        threading.Thread(target=_free_device, name="freeing", daemon=True).start()
+
+    def _on_stored(self, head: dict[str, Any], raw: memoryview) -> None:
+        stored = Stored(head["run"], head["step"], head["seconds"], bytes(raw))
+        self._families[head["family"]].stored.append(stored)
+
+    def _on_run(self, head: dict[str, Any], raw: memoryview) -> None:
+        family, said = self._families[head["family"]], head["run"]
+        trust.agree_here(*agreed_in(said))
+        base = family.runs.get(head["rows_of"])
+        history = base.history.until(head["rows"]) if base is not None else None
+        run = run_from(said, history, family.runs.get(said["parent"]))
+        family.runs[run.id] = run
+
+    def _on_rows(self, head: dict[str, Any], raw: memoryview) -> None:
+        take_rows(self._families[head["family"]].runs[head["run"]].history, head, raw)
+
+    def _on_forget_run(self, head: dict[str, Any], raw: memoryview) -> None:
+        if (family := self._families.get(head["family"])) is not None:
+            family.runs.pop(head["run"], None)
+
+    def _on_snapshots(self, head: dict[str, Any], raw: memoryview) -> None:
+        snapshots = self._families[head["family"]].snapshots
+        if "budget" in head:
+            snapshots.resize(head["budget"])
+        snapshots.forget(head.get("forget", ()))
+
+    def _on_train(self, head: dict[str, Any], raw: memoryview) -> None:
+        family = self._families[head["family"]]
+        run = family.runs[head["run"]]
+        runs = [(RunTold(run), head["to"])]
+        if head["whole"]:
+            worker: Any = WholeRun(run)
+        else:
+            twin, before = family.runs.get(head["twin"]), self._served.get(head["before"])
+            runs += [(RunTold(twin), head["twin_to"])] if twin is not None else []
+            worker = Worker(
+                run, paused=head["paused"], speed=typed(float, head["speed"]), snapshots=family.snapshots,
+                before=before.worker if isinstance(before, WorkerServed) else None,
+                twin=twin, twin_knob=head["twin_knob"],
+            )  # fmt: skip
+            for command in head["commands"]:
+                worker.send(commands_said.heard(command))
+        served = self._served[head["to"]] = WorkerServed(head["to"], worker, runs)
+        worker.start()
+        served.begun = True
+
+    def _on_do(self, head: dict[str, Any], raw: memoryview) -> None:
+        served = self._served.get(head["to"])
+        if isinstance(served, WorkerServed):
+            served.worker.send(commands_said.heard(head["command"]))
+
+    def _on_let_go(self, head: dict[str, Any], raw: memoryview) -> None:
+        served = self._served.get(head["to"])
+        if isinstance(served, WorkerServed):
+            served.worker.let_go()
+
+    def _on_free(self, head: dict[str, Any], raw: memoryview) -> None:
+        """Forget a worker, look or trials that nobody has any more."""
+        if (served := self._served.pop(head["of"], None)) is not None and not served.over:
+            served.stop()
+
+    def _on_stop(self, head: dict[str, Any], raw: memoryview) -> None:
+        if (served := self._served.get(head["to"])) is not None:
+            served.stop()
+
+    def _on_look(self, head: dict[str, Any], raw: memoryview) -> None:
+        family = self._families[head["family"]]
+        look = LOOKS[head["kind"]](family.runs[head["run"]], family.snapshots, head["step"])
+        self._serve(LookServed(head["to"], look))
+
+    def _on_trials(self, head: dict[str, Any], raw: memoryview) -> None:
+        family = self._families[head["family"]]
+        run = family.runs[head["run"]]
+        self._serve(TrialsServed(head["to"], run, family.snapshots, head["remedies"]))
+
+    def _on_future(self, head: dict[str, Any], raw: memoryview) -> None:
+        family, trials = self._families[head["family"]], self._served[head["trials"]]
+        assert isinstance(trials, TrialsServed)
+        self._serve(FutureServed(head["to"], trials, head["trial"], lambda: family.pace))
+
+    def _on_pace(self, head: dict[str, Any], raw: memoryview) -> None:
+        self._families[head["family"]].pace = typed(float, head["pace"])
+
+    def _on_pack(self, head: dict[str, Any], raw: memoryview) -> None:
+        """Tell the snapshots of a run that the library is to keep."""
+        family = self._families[head["family"]]
+        run = family.runs.get(head["run"])
+
+        def pack() -> None:
+            from gradstudio.session.library import stored_snapshots
+
+            problem, states = "", []
+            try:
+                states = stored_snapshots.packed(run, family.snapshots) if run is not None else []
+            except Exception as fault:
+                problem = str(fault) or type(fault).__name__
+            answer = {"m": "packed", "to": head["to"], "problem": problem}
+            sizes = [[step, len(content)] for step, content in states]
+            self._say(answer | {"states": sizes}, [content for _, content in states])
+
+        threading.Thread(target=pack, name="packing", daemon=True).start()
+
+    def _on_quit(self, head: dict[str, Any], raw: memoryview) -> None:
+        os._exit(0)
+
+    def _serve(self, served: Served) -> None:
+        self._served[served.to] = served
+        served.begin()
+
+    # ---- what is told
+
+    def _tell(self) -> None:
+        """Tell what is new, again and again."""
+        looked_at = 0.0
+        while True:
+            now = time.monotonic()
+            slow = now - looked_at > WORD
+            looked_at = now if slow else looked_at
+            going = [served for served in list(self._served.values()) if served.begun and not served.told_end]
+            for served in going:
+                try:
+                    said = served.news()
+                    if slow and isinstance(served, WorkerServed):
+                        said += served.line()
+                except Exception:  # of one of them; without its end the other side would wait
+                    traceback.print_exc()
+                    os._exit(1)
+                for head, raw in said:
+                    self._say(head, raw)
+                served.told_end = served.over
+            if slow:
+                self._tell_snapshots()
+                if now - self._said_at > WORD:
+                    self._say({"m": "alive"})
+            soon = now - self._asked_at < MOMENT
+            self._wake.wait(SOON if soon else TICK if going else WORD)
+            self._wake.clear()
+
+    def _tell_snapshots(self) -> None:
+        for number, family in list(self._families.items()):
+            state = family.state()
+            if state != family.told:
+                family.told = state
+                self._say({"m": "kept", "to": number, **state})
+
+    def _say(self, head: dict[str, Any], raw: Iterable[Any] = ()) -> None:
+        pieces = frames.packed(head, raw)
+        with self._speaking:
+            self._said_at = time.monotonic()
+            frames.write(self._telling, pieces)
+
+    def _load(self) -> None:
+        """Load all that training needs, so that it is there when a run begins; then say what can train here."""
+        from gradstudio.session.machine.device_search import Machine
+
+        machine = Machine()
+        machine.find()
+        hello = {
+            "m": "hello", "protocol": frames.PROTOCOL, "version": _version(), "pid": os.getpid(),
+            "devices": [list(device) for device in machine.devices], "problem": machine.problem, "nccl": machine.nccl,
+        }  # fmt: skip
+        self._say(hello)
+
+
+def _free_device() -> None:
+    """Give the memory of a device back that no run uses any more."""
+    torch: Any = sys.modules.get("torch")
+    with suppress(Exception):
+        if torch is not None and torch.cuda.is_initialized():
+            torch.cuda.empty_cache()
+
+
+def _version() -> str:
+    import gradstudio
+
+    return gradstudio.__version__
+
+
+def main(nonce: str) -> None:
+    """Be a worker. What a studio file prints goes to stderr, and what it reads is empty."""
+    import faulthandler
+
+    hearing, telling = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.dup2(2, 1)
+    faulthandler.enable()
+    frames.write(telling, [frames.greeting(nonce)])
+    Server(os.fdopen(hearing, "rb", buffering=1 << 20), telling).serve()

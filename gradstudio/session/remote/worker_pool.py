@@ -1,0 +1,72 @@
+"""The workers of one window: one that serves family after family, one each for studio files, and a spare one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from gradstudio.core import python_process
+from gradstudio.worker.worker_process import WorkerProcess
+
+_MAIN = "from gradstudio.session.remote.serving import main; main(sys.argv[1])"
+
+
+def start_here() -> WorkerProcess:
+    """Start a worker on this machine, with this Python."""
+    return WorkerProcess(lambda nonce: python_process.command(_MAIN, nonce))
+
+
+class WorkerPool:
+    """Starts workers as they are needed. One serves family after family; a studio file has one of its own."""
+
+    def __init__(self, start: Callable[[], WorkerProcess] = start_here) -> None:
+        self._start = start
+        self._shared: WorkerProcess | None = None
+        self._spare: WorkerProcess | None = None
+        self._own: list[WorkerProcess] = []
+        self._closed = False
+        self._changing = threading.Lock()
+
+    def warm(self) -> WorkerProcess:
+        """Return the worker that the next family gets, started by now."""
+        return self.take(own=False)
+
+    def hello(self) -> dict[str, Any]:
+        """Return what the worker can train on, once it says so; call it in a thread that may wait."""
+        process = self.warm()
+        process.greeted.wait()
+        return process.hello or {"devices": [], "problem": f"The worker {process.why}.", "nccl": False}
+
+    def take(self, *, own: bool) -> WorkerProcess:
+        """Return a worker for a family; `own`: one that no other family gets."""
+        with self._changing:
+            shared = self._shared
+            if not own and shared is not None and shared.lives:
+                return shared
+            spare, self._spare = self._spare, None
+            process = spare if spare is not None and spare.lives else self._start()
+            if self._closed:
+                process.kill()
+            elif own:
+                self._own = [*(each for each in self._own if not each.over), process]
+                self._spare = self._start()  # a restart is to begin at once
+            else:
+                self._shared = process
+            return process
+
+    def replace(self, process: WorkerProcess) -> None:
+        """Start the next worker where this one was ended."""
+        with self._changing:
+            if process is self._shared and not self._closed:
+                self._shared = self._start()
+
+    def close(self) -> None:
+        """End every worker."""
+        with self._changing:
+            self._closed = True
+        everyone = [each for each in (self._shared, self._spare, *self._own) if each is not None and not each.over]
+        for process in everyone:
+            process.kill()
+        for process in everyone:
+            process.join(1.0)

@@ -1,0 +1,256 @@
+"""The process of a worker, as the one sees it who started it: what is said to it waits in a queue, and what it says
+goes to whoever asked. However it ends, everybody is told, and nothing that it has started is left."""
+
+from __future__ import annotations
+
+import os
+import queue
+import secrets
+import signal
+import subprocess
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from itertools import count
+from typing import Any, Protocol, cast
+from weakref import WeakSet, WeakValueDictionary
+
+from gradstudio.core.text import signal_name
+from gradstudio.worker import frames
+from gradstudio.worker.frames import BrokenFrame, Frame
+
+SILENT = 5.0  # seconds without a word that are told
+LOOK = 0.5  # seconds between two looks at how long it is silent
+ENDING = 2.0  # seconds in which what it said at last is read
+LAST_LINES = 40  # of what it wrote on stderr, for whoever wants the details
+_numbers = count(1)
+
+Said = tuple[dict[str, Any], Iterable[Any]]  # the head of a frame, and its raw pieces
+Saying = Said | Callable[[], Iterator[Said]]  # or what makes some frames, in the thread that writes them
+
+
+class Receiver(Protocol):
+    """Whoever a worker speaks to. All three are called in threads of the process."""
+
+    def take(self, frame: Frame) -> None:
+        """Take a frame that is addressed to it."""
+        ...
+
+    def unheard(self, seconds: float) -> None:
+        """Know that the worker has said nothing for so many seconds; 0: it speaks again."""
+        ...
+
+    def lose(self, why: str, trace: str) -> None:
+        """Know that the worker has ended."""
+        ...
+
+
+class WorkerProcess:
+    """A worker. Any thread may call it; every method returns at once."""
+
+    def __init__(self, command: Callable[[str], list[str]], *, local: bool = True) -> None:
+        """`command` makes the command line from the nonce that the worker greets with. `local`: it is a process of
+        this program, and ends with all that it has started."""
+        self.hello: dict[str, Any] | None = None  # what it is and has, once that is known
+        self.greeted = threading.Event()  # set with it, or at the end
+        self.killed = self.over = False
+        self.why = ""  # how it ended, in words
+        self.bytes = 0  # that it has said
+        self._command, self._local = command, local
+        self._heard = time.monotonic()
+        self._out = queue.SimpleQueue[Saying | None]()
+        self._receivers: dict[int, Receiver] = {}
+        self._loose: WeakValueDictionary[int, Receiver] = WeakValueDictionary()
+        self._changing = threading.Lock()
+        self._child: subprocess.Popen[bytes] | None = None
+        self._told_silent = False
+        self._lines = deque[str](maxlen=LAST_LINES)
+        _alive.add(self)
+        threading.Thread(target=self._write, name="speaking to a worker", daemon=True).start()
+
+    @property
+    def pid(self) -> int | None:
+        """Its process here, once it is started."""
+        return None if self._child is None else self._child.pid
+
+    @property
+    def lives(self) -> bool:
+        """Whether it can be asked for more."""
+        return not (self.over or self.killed)
+
+    @property
+    def silent(self) -> float:
+        """Seconds since its latest word."""
+        return time.monotonic() - self._heard
+
+    def post(self, head: dict[str, Any], raw: Iterable[Any] = ()) -> None:
+        """Say something to it."""
+        if not self.over:
+            self._out.put((head, raw))
+
+    def post_all(self, makes: Callable[[], Iterator[Said]]) -> None:
+        """Say what this yields, in the thread that writes."""
+        if not self.over:
+            self._out.put(makes)
+
+    def add(self, receiver: Receiver, *, loose: bool = False) -> int:
+        """Return the number under which a receiver is spoken to from now on. A `loose` one is not kept alive."""
+        number = next(_numbers)
+        with self._changing:
+            (self._loose if loose else self._receivers)[number] = receiver
+            lost = self.over
+        if lost:
+            receiver.lose(self.why, "")
+        return number
+
+    def drop(self, number: int) -> None:
+        """Speak to this receiver no more."""
+        with self._changing:
+            self._receivers.pop(number, None)
+
+    def kill(self) -> None:
+        """End it and all that it has started, without a word."""
+        self.killed = True
+        self._out.put(None)
+        if (child := self._child) is not None and child.returncode is None:
+            self._end(child)
+
+    def join(self, seconds: float) -> bool:
+        """Wait for its end. Return whether it has come."""
+        end = time.monotonic() + seconds
+        while not self.over and time.monotonic() < end:
+            time.sleep(0.005)
+        return self.over
+
+    # ---- threads
+
+    def _write(self) -> None:
+        """Start the process, and write what is to be said to it."""
+        nonce = secrets.token_hex(8)
+        try:
+            child = self._child = subprocess.Popen(
+                self._command(nonce), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                start_new_session=self._local,
+            )  # fmt: skip
+        except OSError as fault:
+            self._tell_end(f"it cannot be started: {fault.strerror or fault}")
+            return
+        reading = threading.Thread(target=self._read, args=(child, nonce), name="hearing a worker", daemon=True)
+        errors = threading.Thread(
+            target=self._read_errors, args=(child,), name="hearing a worker's errors", daemon=True
+        )
+        for thread in (reading, errors):
+            thread.start()
+        threading.Thread(target=self._wait, args=(child, reading, errors), name="end of a worker", daemon=True).start()
+        assert child.stdin is not None
+        if self.killed:
+            self._end(child)
+        with suppress(OSError, ValueError), child.stdin:
+            while (said := self._next()) is not None:
+                for head, raw in said() if callable(said) else (said,):
+                    frames.write(child.stdin.fileno(), frames.packed(head, raw))
+
+    def _next(self) -> Saying | None:
+        """Return what is to be said next, None at the end. Tell meanwhile where it is silent."""
+        while True:
+            with suppress(queue.Empty):
+                return self._out.get(timeout=LOOK)
+            self._look()
+
+    def _look(self) -> None:
+        silent = self.silent
+        if (silent >= SILENT) or self._told_silent:
+            self._told_silent = silent >= SILENT
+            for receiver in self._everybody():
+                receiver.unheard(silent if self._told_silent else 0.0)
+
+    def _read(self, child: subprocess.Popen[bytes], nonce: str) -> None:
+        """Give what it says to whoever it is for."""
+        assert child.stdout is not None
+        try:
+            with child.stdout as file:
+                noise = frames.find_greeting(file, nonce)
+                if noise is None:
+                    self._lines.append("it did not greet as a worker of this program does")
+                    self._end(child)
+                    return
+                while (frame := frames.read(file)) is not None:
+                    self._take(frame)
+        except (BrokenFrame, LookupError, TypeError, ValueError) as fault:
+            self._lines.append(f"it said what cannot be read: {fault}")
+            self._end(child)
+        except OSError:
+            pass
+
+    def _take(self, frame: Frame) -> None:
+        self._heard = time.monotonic()
+        self.bytes += len(frame.raw)
+        head = frame.head
+        if head["m"] == "hello":
+            self.hello = head
+            self.greeted.set()
+        elif head["m"] != "alive":
+            number = cast("int", head["to"])
+            receiver = self._receivers.get(number) or self._loose.get(number)
+            if receiver is not None:
+                receiver.take(frame)
+
+    def _read_errors(self, child: subprocess.Popen[bytes]) -> None:
+        """Pass on what it writes on stderr, and keep the last lines."""
+        assert child.stderr is not None
+        with suppress(OSError, ValueError), child.stderr as file:
+            while line := file.readline(1 << 16):
+                self._lines.append(line.decode(errors="replace").rstrip("\n"))
+                with suppress(OSError):
+                    os.write(2, line)
+
+    def _wait(self, child: subprocess.Popen[bytes], *readers: threading.Thread) -> None:
+        """Wait for its end, which the end of its output is not: what it has started may hold that."""
+        if self._local and hasattr(os, "waitid"):
+            with suppress(OSError):
+                os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it keeps its number until its group is ended
+            self._end(child)
+        code = child.wait()
+        for reader in readers:
+            reader.join(ENDING)
+        self._tell_end(how_it_ended(code))
+
+    def _end(self, child: subprocess.Popen[bytes]) -> None:
+        with suppress(OSError):
+            if self._local and hasattr(os, "killpg"):
+                os.killpg(child.pid, signal.SIGKILL)
+            else:
+                child.kill()
+
+    def _tell_end(self, why: str) -> None:
+        with self._changing:
+            self.why, self.over = why, True
+        self.greeted.set()
+        self._out.put(None)
+        for receiver in self._everybody():
+            receiver.lose(why, "\n".join(self._lines))
+        self._receivers.clear()
+        _alive.discard(self)
+
+    def _everybody(self) -> list[Receiver]:
+        with self._changing:
+            return [*self._receivers.values(), *self._loose.values()]
+
+
+_alive = WeakSet[WorkerProcess]()
+
+
+def alive() -> list[WorkerProcess]:
+    """Return the workers of this program that have not ended."""
+    return [process for process in list(_alive) if not process.over]
+
+
+def how_it_ended(code: int) -> str:
+    """Return how a process ended, by its exit code, in words that follow 'it'."""
+    if code >= 0:
+        return f"ended its process with exit code {code}"
+    name = signal_name(-code)
+    why = {"SIGKILL": ", as for want of memory", "SIGSEGV": ", a crash", "SIGBUS": ", a crash", "SIGABRT": ", a crash"}
+    return f"was ended by {name}{why.get(name, '')}"
