@@ -17,6 +17,7 @@ from gradstudio.commands import exit_codes
 from gradstudio.core import presets
 from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.experiment import Experiment, parse_assignment
+from gradstudio.core.planned_changes import read_timeline
 from gradstudio.session.course.drawn_faults.drawing_runs import LEARNED, Texts
 from gradstudio.session.course.drawn_faults.kinds import Drawn, Kind, Part
 from gradstudio.session.record.ranked_findings import in_order
@@ -81,7 +82,7 @@ def timeline(at: Sequence[str], made: Experiment) -> tuple[presets.Change, ...]:
         step, _, assignment = text.partition(":")
         knob, value = parse_assignment(assignment)
         entries.append({"step": int(step), "knob": knob, "value": value})
-    return presets.read_timeline(entries, made)
+    return read_timeline(entries, made)
 
 
 @dataclass

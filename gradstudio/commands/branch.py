@@ -185,7 +185,7 @@ def _asked(run: Run, step: int, total: int, assignments: list[str], changes: lis
     come."""
     from gradstudio.core.experiment import KNOBS, parse_assignment
     from gradstudio.core.knobs import KnobError
-    from gradstudio.core.presets import read_timeline
+    from gradstudio.core.planned_changes import read_timeline
     from gradstudio.session.record.branches import fork
 
     experiment = run.experiment

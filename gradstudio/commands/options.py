@@ -290,12 +290,12 @@ def check_own(run: Run) -> None:
 
 def _planned(preset: Preset, changes: list[str], experiment: Experiment) -> tuple[Change, ...]:
     """Return the preset's own changes and those of --at, in the order of their steps."""
-    from gradstudio.core import presets
     from gradstudio.core.knobs import KnobError
+    from gradstudio.core.planned_changes import read_timeline
 
     entries = [{"step": change.step, "knob": change.knob, "value": change.value} for change in preset.timeline]
     try:
-        return presets.read_timeline([*entries, *asked_changes(changes, 0, experiment)], experiment)
+        return read_timeline([*entries, *asked_changes(changes, 0, experiment)], experiment)
     except KnobError as fault:
         raise WrongRequest(re.sub(r"^timeline\.\d+: ", "--at: ", str(fault))) from None
 

@@ -22,7 +22,7 @@ from gradstudio.core.events import MOST_CHANGES, Change
 from gradstudio.core.experiment import KNOBS, TITLES, Experiment, find_knob, parse_assignment
 from gradstudio.core.knobs import KnobError, Value
 from gradstudio.core.lesson import Line, Part
-from gradstudio.core.presets import read_timeline
+from gradstudio.core.planned_changes import read_timeline
 
 LARGEST = 100_000  # bytes of the file, and of what is packed in it
 MOST_STEPS = 20_000  # of the run, which a stranger's file may ask for

@@ -16,10 +16,11 @@ import tomli_w
 from pydantic import BaseModel, Field, ValidationError
 
 from gradstudio.core import files, plugins, strict_toml, studio_file
-from gradstudio.core.events import MOST_CHANGES, Change
-from gradstudio.core.experiment import KNOBS, TITLES, Experiment, check_passed, experiment_from, find_knob, of_today
+from gradstudio.core.events import Change
+from gradstudio.core.experiment import KNOBS, TITLES, Experiment, experiment_from
 from gradstudio.core.knobs import KnobError, quote
 from gradstudio.core.lesson import TABLE, LessonStep, Notes, Outcome, Text, check_rule
+from gradstudio.core.planned_changes import naming, read_timeline
 from gradstudio.core.strict_toml import TomlError
 from gradstudio.core.text import clean, one_line
 
@@ -227,11 +228,10 @@ def parse(text: str, path: Path) -> Preset:
     except ValidationError as fault:
         first = fault.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise PresetError(
-            f"{path}{_line_of(text, where)}: {where} = {quote(first['input'])} is not allowed; {first['msg'].lower()}"
-        ) from None
+        place, value = f"{path}{strict_toml.line_of(text, where)}", quote(first["input"])
+        raise PresetError(f"{place}: {where} = {value} is not allowed; {first['msg'].lower()}") from None
     except KnobError as fault:
-        raise PresetError(f"{path}{_line_of(text, str(fault))}: {fault}") from None
+        raise PresetError(f"{path}{strict_toml.line_of(text, str(fault))}: {fault}") from None
     name = clean(path.stem)
     return Preset(
         id=name, group=about.group, level=about.level, after=about.after, title=about.title or name,
@@ -247,81 +247,28 @@ _known = lru_cache(maxsize=128)(parse)  # a menu reads every preset each time th
 def _check_assignments(about: FileHead, experiment: Experiment) -> None:
     """Raise KnobError where a lesson or the promise names an unknown knob or rule, or a value that is not allowed."""
     for index, step in enumerate(about.lesson):
-        with _naming(f"lesson.{index}"):
+        with naming(f"lesson.{index}"):
             step.check(experiment)
             if step.map and not about.map:
                 raise KnobError(f"map = {quote(step.map)} is not allowed; allowed: beside a table [map]")
     if about.promise:
-        with _naming("promise"):
+        with naming("promise"):
             experiment.with_texts(about.promise.fix)
             for wrong in about.promise.wrong_fixes:
                 experiment.with_texts(wrong)
             check_rule(about.promise.rule)
     for name in ("x", "y", "by") if about.map else ():
         if text := getattr(about.map, name):
-            with _naming("map"):
+            with naming("map"):
                 experiment.find_knob(text.partition("=")[0].strip())
-
-
-def read_timeline(entries: list[dict], experiment: Experiment) -> tuple[Change, ...]:
-    """Return live changes in the order of their steps, each checked as if it were made; KnobError where one is not
-    allowed."""
-    changes = []
-    if len(entries) > MOST_CHANGES:
-        raise KnobError(f"timeline: {len(entries):,} changes are not allowed; allowed: at most {MOST_CHANGES:,}")
-    for index, entry in enumerate(entries):
-        with _naming(f"timeline.{index}"):
-            changes.append((index, _change(entry, experiment)))
-    changes.sort(key=lambda made: made[1].step)
-    at, passed = 0, 0  # a step, and the batches that were skipped when its changes come
-    for index, change in changes:
-        with _naming(f"timeline.{index}"):
-            if change.step > at:
-                at, passed = change.step, experiment.problem.skip_batches
-            experiment = experiment.with_value(change.knob, change.value)
-            check_passed(experiment, passed)
-    return tuple(Change(change.step, change.knob, _as_declared(change)) for _, change in changes)
-
-
-def _change(entry: dict, experiment: Experiment) -> Change:
-    """Return an entry of a timeline as a Change; its value is not yet checked."""
-    if set(entry) != {"step", "knob", "value"}:
-        raise KnobError("each entry has exactly step, knob and value")
-    step, name = entry["step"], entry["knob"]
-    if type(step) is not int or not 0 <= step <= KNOBS["run.steps"].maximum:
-        raise KnobError(
-            f"step = {quote(step)} is not allowed; allowed: a whole number at least 0, at most "
-            f"{KNOBS['run.steps'].maximum:g}"
-        )
-    knob = experiment.find_knob(name)
-    if not knob.live:
-        live = ", ".join(found.name for found in KNOBS.values() if found.live and found.section == knob.section)
-        raise KnobError(
-            f"{name} acts on restart and cannot change at step {step}; live in its section: {live or 'none'}"
-        )
-    return Change(step, name, entry["value"])
-
-
-@contextlib.contextmanager
-def _naming(place: str) -> Iterator[None]:
-    """Put the place in the file in front of an error, so that the knob's own section is not blamed."""
-    try:
-        yield
-    except KnobError as fault:
-        raise KnobError(f"{place}: {fault}") from None
 
 
 def to_toml(preset: Preset) -> str:
     """Return the file of a preset: only the knobs that differ from their default."""
     table: dict = {"schema": SCHEMA, "title": preset.title}
-    if preset.group:
-        table["group"] = preset.group
-    if preset.level:
-        table["level"] = preset.level
-    if preset.after:
-        table["after"] = preset.after
-    if preset.summary:
-        table["summary"] = preset.summary
+    for name in ("group", "level", "after", "summary"):
+        if value := getattr(preset, name):
+            table[name] = value
     for name, value in preset.experiment.changed_knobs().items():
         section, _, field = name.partition(".")
         table.setdefault(section, {})[field] = value
@@ -366,27 +313,3 @@ def save_user_preset(preset: Preset) -> Path:
 
 
 _KEYS = {"schema", "group", "level", "after", "title", "summary", "lesson", "promise", "map", "notes", "timeline"}
-
-
-def _as_declared(change: Change) -> float | int | str | bool:
-    return float(change.value) if find_knob(change.knob).kind == "float" else of_today(change.knob, change.value)
-
-
-def _line_of(text: str, fault: str) -> str:
-    """Return ', line N' for the section.field, the section or the entry (lesson.0) that a fault names first; empty
-    where the text does not have it."""
-    entry = re.match(r"(\w+)\.(\d+)\b", fault)
-    named = re.search(r"([A-Za-z_]\w*)\.([A-Za-z_]\w*)", fault)
-    key = re.search(r"(?:unknown knob )?([A-Za-z_]\w*)", fault)
-    wanted, left = (entry[1], int(entry[2])) if entry else (key[1] if key and not named else "", 0)
-    section, header = "", re.compile(r"^\s*\[+\s*([\w.]+)\s*\]+")
-    for number, line in enumerate(text.splitlines(), 1):
-        if found := header.match(line):
-            section = found[1]
-            if section == wanted:
-                if left == 0:
-                    return f", line {number}"
-                left -= 1
-        elif not entry and named and section == named[1] and re.match(rf"\s*{named[2]}\s*=", line):
-            return f", line {number}"
-    return ""

@@ -52,3 +52,23 @@ def parse(text: str) -> dict[str, Any]:
         raise TomlError(f"{line}: not valid TOML: {message}") from None
     except (RecursionError, ValueError) as fault:
         raise TomlError(f": not valid TOML: {str(fault)[:200] or 'nested too deeply'}") from None
+
+
+def line_of(text: str, fault: str) -> str:
+    """Return ', line N' for the section.field, the section or the entry (lesson.0) that a fault names first; empty
+    where the text does not have it."""
+    entry = re.match(r"(\w+)\.(\d+)\b", fault)
+    named = re.search(r"([A-Za-z_]\w*)\.([A-Za-z_]\w*)", fault)
+    key = re.search(r"(?:unknown knob )?([A-Za-z_]\w*)", fault)
+    wanted, left = (entry[1], int(entry[2])) if entry else (key[1] if key and not named else "", 0)
+    section, header = "", re.compile(r"^\s*\[+\s*([\w.]+)\s*\]+")
+    for number, line in enumerate(text.splitlines(), 1):
+        if found := header.match(line):
+            section = found[1]
+            if section == wanted:
+                if left == 0:
+                    return f", line {number}"
+                left -= 1
+        elif not entry and named and section == named[1] and re.match(rf"\s*{named[2]}\s*=", line):
+            return f", line {number}"
+    return ""

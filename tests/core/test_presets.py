@@ -19,6 +19,7 @@ from gradstudio.core.diagnosis.finding import NAMES
 from gradstudio.core.events import MOST_CHANGES, Change
 from gradstudio.core.experiment import KNOBS, Experiment
 from gradstudio.core.knobs import Knob, KnobError, Value, format_value
+from gradstudio.core.planned_changes import read_timeline
 from gradstudio.core.presets import LessonStep, Preset, PresetError, Promise
 
 PATH = Path("sample.toml")
@@ -282,7 +283,7 @@ SKIP = "problem.skip_batches"
 def skipping(start: int, *made: tuple[int, int]) -> tuple[Change, ...]:
     """The timeline of a run that passes over so many batches from the start, and so many from these steps on."""
     experiment = Experiment().with_values({SKIP: start})
-    return presets.read_timeline([{"step": step, "knob": SKIP, "value": value} for step, value in made], experiment)
+    return read_timeline([{"step": step, "knob": SKIP, "value": value} for step, value in made], experiment)
 
 
 @pytest.mark.parametrize(

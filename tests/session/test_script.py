@@ -25,6 +25,7 @@ from gradstudio.core.adjusted_knobs import with_adjustments
 from gradstudio.core.events import Change
 from gradstudio.core.experiment import KNOBS, Experiment, parse_assignment
 from gradstudio.core.knobs import Knob, KnobError, Value
+from gradstudio.core.planned_changes import read_timeline
 from gradstudio.engine.passes import forward_backward
 from gradstudio.engine.trainer import Trainer
 from gradstudio.program import run_reference, script
@@ -251,7 +252,7 @@ def read(case: str) -> tuple[Experiment, tuple[Change, ...]]:
         step, _, assignment = part.partition(":")
         name, value = parse_assignment(assignment)
         entries.append({"step": int(step), "knob": name, "value": value})
-    return experiment, presets.read_timeline(entries, experiment)
+    return experiment, read_timeline(entries, experiment)
 
 
 def engine(experiment: Experiment, timeline: tuple[Change, ...]) -> tuple[Figures, str]:
@@ -395,7 +396,7 @@ def experiment_of(seed: int) -> tuple[Experiment, tuple[Change, ...]]:
     for entry in entries:
         if entry["knob"] == "problem.skip_batches":  # which cannot fall
             entry["value"] = experiment.problem.skip_batches + entry["step"]
-    return experiment, presets.read_timeline(entries, experiment)
+    return experiment, read_timeline(entries, experiment)
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -23,6 +23,7 @@ from gradstudio.core.check_note import ASKED, NOTE, CheckNote
 from gradstudio.core.events import Change
 from gradstudio.core.experiment import BROUGHT, KNOBS, Experiment, parse_assignment
 from gradstudio.core.knobs import KnobError
+from gradstudio.core.planned_changes import read_timeline
 from gradstudio.core.presets import Preset
 from gradstudio.core.studio_file import StudioFile, StudioFileError
 from gradstudio.core.text import LONGEST_LINE
@@ -325,7 +326,7 @@ def test_the_knobs_of_a_file_are_its_keyword_defaults(tmp_path: Path) -> None:
     with pytest.raises(KnobError, match="beside a studio file only"):
         Experiment().with_texts(["model_file.hidden=3"])
     with pytest.raises(KnobError, match="acts on restart"):
-        presets.read_timeline([{"step": 3, "knob": "model_file.hidden", "value": 3}], experiment)
+        read_timeline([{"step": 3, "knob": "model_file.hidden", "value": 3}], experiment)
 
 
 def test_a_preset_file_holds_the_studio_file_whole(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.exam import LONGEST_CHOICE, MOST_FIXED, MOST_STEPS, SEEDS, TASK, Exam, Hidden
 from gradstudio.core.experiment import KNOBS, Experiment, parse_assignment
 from gradstudio.core.knobs import KnobError, Value, format_value
-from gradstudio.core.presets import LONGEST_TITLE, Preset, read_timeline
+from gradstudio.core.planned_changes import read_timeline
+from gradstudio.core.presets import LONGEST_TITLE, Preset
 from gradstudio.core.text import clean
 from gradstudio.session.course import causes
 from gradstudio.session.course.drawn_faults import from_mid_run, one_fault

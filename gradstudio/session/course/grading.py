@@ -12,7 +12,7 @@ from gradstudio.core.assignment import LETTERS, Assignment, AssignmentError
 from gradstudio.core.exam import Exam
 from gradstudio.core.exercise import Exercise, ExerciseRun, Question
 from gradstudio.core.knobs import KnobError
-from gradstudio.core.presets import read_timeline
+from gradstudio.core.planned_changes import read_timeline
 from gradstudio.core.text import number, plural
 from gradstudio.session.course import exam_making, questions
 from gradstudio.session.course.evidence import Evidence, Verdict, evidence, verdict
