@@ -40,11 +40,6 @@ def is_critical(run: Run) -> bool:
     return any(finding.severity == "critical" for finding in list(run.findings.values()))
 
 
-def diverged(run: Run) -> bool:
-    """Return whether a NaN or Inf reached its loss or its weights."""
-    return run.first_nonfinite_step is not None
-
-
 def learned(run: Run, least: float) -> bool:
     """Return whether a run finished with this accuracy or a higher one."""
     return run.status == "finished" and run.accuracy is not None and run.accuracy >= least

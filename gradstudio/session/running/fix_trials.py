@@ -18,15 +18,7 @@ from gradstudio.core.text import plural
 from gradstudio.session.record import branches
 from gradstudio.session.record.ranked_findings import ranked
 from gradstudio.session.record.run import Run
-from gradstudio.session.record.run_outcome import (
-    LATEST,
-    diverged,
-    is_critical,
-    is_useless,
-    mean_of_latest,
-    rises,
-    scores,
-)
+from gradstudio.session.record.run_outcome import LATEST, is_critical, is_useless, mean_of_latest, rises, scores
 from gradstudio.session.record.snapshots import Kept, Snapshots
 from gradstudio.session.running.remedy_trial import Outcome, Trial, acts_live, candidates, ranking, values
 from gradstudio.session.running.run_driver import RunDriver
@@ -45,7 +37,7 @@ LOOKED_FOR = 1000  # steps within which such a finding has to come again without
 
 def broken(run: Run) -> bool:
     """Return whether the run diverged or has a critical finding."""
-    return diverged(run) or is_critical(run)
+    return run.first_nonfinite_step is not None or is_critical(run)
 
 
 def starting_step(run: Run) -> int:
