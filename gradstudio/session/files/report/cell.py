@@ -34,7 +34,7 @@ def _pictures(run: Run) -> str:
         from gradstudio.session.files.report.palette import LIGHT
         from gradstudio.session.files.report.sections import curves
     except ImportError as fault:
-        return f"<p>no pictures: {escape(str(fault))}</p>"
+        return f"<p>no pictures: {escape(str(fault))}; pip install 'gradstudio[report]'</p>"
     section = curves(run)
     blocks = section.blocks if section is not None else ()
     plots = [each for each in blocks if isinstance(each, Plot) and each.name not in ASIDE][:SHOWN]
