@@ -97,7 +97,11 @@ def _made(plan: Plan) -> tuple[grids.Grid, float, float]:
         if mapper.status != "finished":
             raise RuntimeError(mapper.message or mapper.status)
         cpu = sum(trained.seconds for _, trained in mapper.results)
-        return grids.filled(plan, grids.measured(plan, dict(mapper.results))), seconds, max(cpu, _children() - before)
+        return (
+            grids.fill_gaps(plan, grids.measured_cells(plan, dict(mapper.results))),
+            seconds,
+            max(cpu, _children() - before),
+        )
 
 
 def _cell_seconds(plan: Plan, jobs: list[Job]) -> float:

@@ -92,7 +92,7 @@ def knobs() -> str:
 
 def thresholds() -> str:
     from gradstudio.core import rule_thresholds
-    from gradstudio.core.diagnosis import heard_faults
+    from gradstudio.core.diagnosis import script_faults
     from gradstudio.core.history import ALIKE, LOOK_EVERY
     from gradstudio.core.rules import makers
 
@@ -118,8 +118,8 @@ def thresholds() -> str:
         "",
     ]
     lines += ["| rule | title | what it means |", "|---|---|---|"]
-    for name in sorted(heard_faults.HEARD):
-        fault = heard_faults.script_fault(name, "", 0, 0)
+    for name in sorted(script_faults.HEARD):
+        fault = script_faults.script_fault(name, "", 0, 0)
         lines.append(f"| `{name}` | {cell(fault.title)} | {cell(fault.meaning)} |")
     return "\n".join(lines)
 
@@ -172,7 +172,7 @@ def api() -> str:
     """Return what a script can call. Only its source is read: torch need not be there to make the pages."""
     lines = ["# From Python", "", "    import gradstudio", ""]
     for path, names in (
-        ("gradstudio/watching/watched.py", ("watch", "Watched")),
+        ("gradstudio/watching/training_watch.py", ("watch", "Watched")),
         ("gradstudio/watching/frameworks.py", None),
     ):
         module = ".".join(Path(path).with_suffix("").parts)

@@ -7,7 +7,7 @@ TYPE_CHECKING = False  # nothing is imported here: `python -m gradstudio` would 
 if TYPE_CHECKING:
     from typing import Any
 
-    from gradstudio.watching.watched import watch
+    from gradstudio.watching.training_watch import watch
 
 __version__ = "0.1.0"
 __all__ = ["__version__", "watch"]
@@ -19,7 +19,7 @@ def __getattr__(name: str) -> "Any":
 
         return load_ipython_extension
     if name == "watch":
-        from gradstudio.watching.watched import watch
+        from gradstudio.watching.training_watch import watch
 
         return watch
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

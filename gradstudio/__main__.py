@@ -31,14 +31,14 @@ def main() -> NoReturn:
             code = end.code
         except KeyboardInterrupt:
             pass
-        if signals.heard or signals.hasty:
+        if signals.interrupted or signals.hasty:
             for stream in (sys.stdout, sys.stderr):
                 with contextlib.suppress(OSError, ValueError):
                     stream.flush()
             if "multiprocessing" in sys.modules:  # Python's own way out would end what a file has left of these
                 for child in sys.modules["multiprocessing"].active_children():
                     child.kill()  # one that was forked off hears signals as this program does
-            os._exit(code if isinstance(code, int) else int(signals.heard or code is not None))
+            os._exit(code if isinstance(code, int) else int(signals.interrupted or code is not None))
     sys.exit(code)
 
 

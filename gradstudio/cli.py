@@ -176,8 +176,8 @@ def show_preset(
 ) -> None:
     from gradstudio.core import presets
 
-    found = presets.load(preset)
-    say_file(found.path.read_text(encoding="utf-8").rstrip("\n") if found.path else presets.to_toml(found))
+    chosen = presets.load(preset)
+    say_file(chosen.path.read_text(encoding="utf-8").rstrip("\n") if chosen.path else presets.to_toml(chosen))
 
 
 @app.command(help="List what can train here.")

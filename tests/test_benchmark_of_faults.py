@@ -14,13 +14,13 @@ from benchmarks.faults.repeat_line import repeat_line
 from gradstudio.core import files, presets
 from gradstudio.core.diagnosis.finding import NAMES, Finding, Severity
 from gradstudio.core.experiment import parse_assignment
-from gradstudio.session.course.drawn_faults.kinds import Drawn, Kind, Part, since
+from gradstudio.session.course.drawn_faults.kinds import DrawnFault, Kind, Part, since
 
 GROUPS = ("one fault", "two faults", "from mid-run", "larger nets", "healthy")
 NET = ["model.depth=1", "model.width=32", "model.init=he", "run.steps=60", "optimizer.lr=0.1"]
 
 
-def drawn(kind: Kind, seed: int = 3) -> Drawn:
+def drawn(kind: Kind, seed: int = 3) -> DrawnFault:
     return kind.draw(np.random.default_rng([zlib.crc32(kind.name.encode()), seed]))
 
 
@@ -66,7 +66,7 @@ def result(*found: Finding, healthy: bool = False, accuracy: float = 0.5, finite
     parts = (Part(("loop_order",), silent=True), since(80, "optimizer.lr=9", named=("update_ratio_high",)))
     sound = Outcome("digits", 200, True, 0.9, (), 0)
     end = Outcome("digits", 200, finite, accuracy, found, code)
-    return Result("", "", healthy, 0, Drawn([], () if healthy else parts), sound, end, counts=True)
+    return Result("", "", healthy, 0, DrawnFault([], () if healthy else parts), sound, end, counts=True)
 
 
 def test_both_faults_have_to_be_named_and_the_earlier_one_first() -> None:
@@ -96,10 +96,10 @@ def test_a_healthy_run_must_not_be_critical_and_may_have_a_warning() -> None:
 def test_a_real_case_counts_where_the_twin_learns_and_the_fault_harms() -> None:
     def raised(to: float) -> Kind:
         part = since(30, f"optimizer.lr={to}", named=("rate_raised", "exploding_gradient"))
-        return Kind("from mid-run", "rate", lambda random: Drawn(NET, (part,)))
+        return Kind("from mid-run", "rate", lambda random: DrawnFault(NET, (part,)))
 
     broken, harmless = case(raised(300), 1), case(raised(0.12), 1)
     assert broken and broken.counts and broken.right and broken.twin.exit_code == 0
     assert harmless and not harmless.counts and harmless.right
-    frozen = Kind("from mid-run", "none", lambda random: Drawn([*NET, "optimizer.lr=0"], (Part(),)))
+    frozen = Kind("from mid-run", "none", lambda random: DrawnFault([*NET, "optimizer.lr=0"], (Part(),)))
     assert case(frozen, 1) is None

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks.reports.cases import Result, cases, judge, watched
 from gradstudio.core.diagnosis.finding import NAMES
-from gradstudio.core.diagnosis.heard_faults import HEARD
+from gradstudio.core.diagnosis.script_faults import HEARD
 
 
 def test_each_script_has_its_source_and_what_counts_as_naming_it() -> None:

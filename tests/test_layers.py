@@ -79,7 +79,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
         )
     ),
     "watching": (
-        ("hearing",),
+        ("hooks",),
         ("script",),
         ("measuring",),
         ("births",),
@@ -90,7 +90,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("observers",),
         ("watcher",),
         ("notebook", "live_widget"),
-        ("watched",),
+        ("training_watch",),
         ("frameworks", "launcher", "cell_magic", "tracebacks", "startup"),
     ),
     "gui": (

@@ -47,7 +47,7 @@ def settle(theme: Theme) -> None:
     from PySide6.QtWidgets import QApplication
 
     end = time.monotonic() + PATIENCE
-    while not theme.settled:
+    while not theme.is_settled:
         assert time.monotonic() < end, "it did not settle"
         QApplication.processEvents()
 

@@ -19,7 +19,7 @@ from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.experiment import Experiment, parse_assignment
 from gradstudio.core.planned_changes import read_timeline
 from gradstudio.session.course.drawn_faults.drawing_runs import LEARNED, Texts
-from gradstudio.session.course.drawn_faults.kinds import Drawn, Kind, Part
+from gradstudio.session.course.drawn_faults.kinds import DrawnFault, Kind, Part
 from gradstudio.session.record.ranked_findings import in_order
 from gradstudio.session.record.run import Run
 
@@ -93,7 +93,7 @@ class Result:
     name: str
     healthy: bool
     seed: int
-    drawn: Drawn
+    drawn: DrawnFault
     twin: Outcome  # the baseline: the same run without its parts
     outcome: Outcome
     counts: bool
@@ -133,7 +133,7 @@ class Result:
         return not self.counts or (self.exit_code_due and (self.healthy or (self.first_right and self.named)))
 
 
-def changed(drawn: Drawn, parts: Sequence[Part]) -> tuple[Texts, Texts]:
+def changed(drawn: DrawnFault, parts: Sequence[Part]) -> tuple[Texts, Texts]:
     """Return the knobs and the timeline of a run with some of its parts."""
     texts = [*drawn.base, *itertools.chain.from_iterable(part.change for part in parts)]
     return texts, [text for part in parts for text in part.at]
@@ -162,7 +162,7 @@ def _kept(outcome: Outcome, twin: Outcome) -> bool:
     return outcome.accuracy >= KEPT * twin.accuracy
 
 
-def _counts(drawn: Drawn, twin: Outcome, outcome: Outcome, seed: int) -> bool:
+def _counts(drawn: DrawnFault, twin: Outcome, outcome: Outcome, seed: int) -> bool:
     """Return whether each part is a fault: it is one by its nature, or the run is harmed and the part harms by itself,
     or the other does not; and the run has come to where it begins."""
     harmed = not _kept(outcome, twin)

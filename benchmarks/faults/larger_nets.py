@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gradstudio.session.course.drawn_faults.drawing_runs import Random, Texts, between, lr_of, one_of
-from gradstudio.session.course.drawn_faults.kinds import Drawn, Kind, Part, since
+from gradstudio.session.course.drawn_faults.kinds import DrawnFault, Kind, Part, since
 
 _RATE = ("rate_raised", "update_ratio_high", "exploding_gradient", "dead_units")
 
@@ -40,11 +40,11 @@ def _reader(random: Random) -> Texts:
 
 def _with(
     base: Callable[[Random], Texts], *named: str, silent: bool = False
-) -> Callable[..., Callable[[Random], Drawn]]:
-    def of(change: Callable[[Random, Texts], tuple[str, ...]]) -> Callable[[Random], Drawn]:
-        def draw(random: Random) -> Drawn:
+) -> Callable[..., Callable[[Random], DrawnFault]]:
+    def of(change: Callable[[Random, Texts], tuple[str, ...]]) -> Callable[[Random], DrawnFault]:
+        def draw(random: Random) -> DrawnFault:
             texts = base(random)
-            return Drawn(texts, (Part(named, change(random, texts), silent=silent),))
+            return DrawnFault(texts, (Part(named, change(random, texts), silent=silent),))
 
         return draw
 
@@ -91,16 +91,16 @@ def _dead(random: Random, base: Texts) -> tuple[str, ...]:
     return ("model.activation=relu", f"model.initial_bias={-between(random, 4, 10):.3g}")
 
 
-def _raised(base: Callable[[Random], Texts]) -> Callable[[Random], Drawn]:
-    def draw(random: Random) -> Drawn:
+def _raised(base: Callable[[Random], Texts]) -> Callable[[Random], DrawnFault]:
+    def draw(random: Random) -> DrawnFault:
         texts = base(random)
         lr = lr_of(texts) * between(random, 30, 1000)
-        return Drawn(texts, (since(int(random.integers(40, 80)), f"optimizer.lr={lr:.3g}", named=_RATE),))
+        return DrawnFault(texts, (since(int(random.integers(40, 80)), f"optimizer.lr={lr:.3g}", named=_RATE),))
 
     return draw
 
 
-_FAULTS: dict[str, Callable[[Random], Drawn]] = {
+_FAULTS: dict[str, Callable[[Random], DrawnFault]] = {
     "width 1024: rate too high": _with(_wide, *_RATE)(_high),
     "width 1024: rate too low": _with(_wide, "update_ratio_low")(_low),
     "width 1024: drawn too large": _with(_wide, "poor_initialization")(_large),
@@ -120,7 +120,7 @@ _FAULTS: dict[str, Callable[[Random], Drawn]] = {
 KINDS = (
     *(Kind("larger nets", name, draw) for name, draw in _FAULTS.items()),
     *(
-        Kind("healthy", name, lambda random, base=base: Drawn(base(random), ()), healthy=True)
+        Kind("healthy", name, lambda random, base=base: DrawnFault(base(random), ()), healthy=True)
         for name, base in (("width 1024", _wide), ("depth 40", _forty), ("characters, transformer", _reader))
     ),
 )

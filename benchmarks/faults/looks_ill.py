@@ -17,18 +17,18 @@ from gradstudio.session.course.drawn_faults.drawing_runs import (
     stack,
     trained_by,
 )
-from gradstudio.session.course.drawn_faults.kinds import Drawn, Kind, Part, since
+from gradstudio.session.course.drawn_faults.kinds import DrawnFault, Kind, Part, since
 
 
-def _as(base: Texts, *change: str) -> Drawn:
-    return Drawn(base, (Part(change=change),))
+def _as(base: Texts, *change: str) -> DrawnFault:
+    return DrawnFault(base, (Part(change=change),))
 
 
-def _any(random: Random) -> Drawn:
-    return Drawn(healthy(random), ())
+def _any(random: Random) -> DrawnFault:
+    return DrawnFault(healthy(random), ())
 
 
-def _large_norms(random: Random) -> Drawn:
+def _large_norms(random: Random) -> DrawnFault:
     """A loss with a large weight: every gradient is that much longer, and the updates are as they were."""
     base, weight = [*stack(random, 3), *trained_by(random)], between(random, 1e2, 1e5)
     if "optimizer.kind=sgd" in base:
@@ -36,18 +36,18 @@ def _large_norms(random: Random) -> Drawn:
     return _as(base, f"loss.weight={weight}")
 
 
-def _raw_inputs(random: Random) -> Drawn:
+def _raw_inputs(random: Random) -> DrawnFault:
     base = [*plain(random, "relu", 1, 3, "he"), "optimizer.kind=adam", f"optimizer.lr={between(random, 5e-4, 2e-3)}"]
     return _as(base, "problem.scaling=raw", f"problem.input_scale={between(random, 1, 5)}")
 
 
-def _oscillation(random: Random) -> Drawn:
+def _oscillation(random: Random) -> DrawnFault:
     momentum = one_of(random, 0.95, 0.98, 0.99)
     base = [*stack(random, 3), "optimizer.kind=sgd", f"optimizer.lr={between(random, 0.003, 0.015)}", "run.steps=300"]
     return _as(base, f"optimizer.momentum={momentum}")
 
 
-def _edge(random: Random) -> Drawn:
+def _edge(random: Random) -> DrawnFault:
     """Full batches at a rate at which the loss rides over the largest curvature."""
     base = [
         *(text for text in plain(random, "tanh", 1, 3, "xavier") if not text.startswith("problem.batch_size")),
@@ -56,26 +56,26 @@ def _edge(random: Random) -> Drawn:
     return _as(base, f"optimizer.lr={between(random, 0.3, 1.2)}")
 
 
-def _noisy_labels(random: Random) -> Drawn:
+def _noisy_labels(random: Random) -> DrawnFault:
     """Every few batches the labels have nothing to do with the inputs, which are of the usual size."""
     base = [*stack(random, 3), *trained_by(random)]
     return _as(base, f"problem.outlier_every={random.integers(3, 9)}", "problem.outlier_scale=1")
 
 
-def _noisy_inputs(random: Random) -> Drawn:
+def _noisy_inputs(random: Random) -> DrawnFault:
     return _as([*stack(random, 3), *trained_by(random)], f"problem.noise={between(random, 0.5, 2)}")
 
 
-def _rewards(random: Random) -> Drawn:
+def _rewards(random: Random) -> DrawnFault:
     base = [
         "problem.task=pole", "model.kind=policy", "problem.seq_len=200", f"problem.batch_size={one_of(random, 8, 16)}",
         "model.depth=1", "model.activation=tanh", f"model.width={int(between(random, 16, 64))}", "run.steps=100",
         "optimizer.kind=adam", f"optimizer.lr={between(random, 0.005, 0.02)}",
     ]  # fmt: skip
-    return Drawn(base, ())
+    return DrawnFault(base, ())
 
 
-def _held_spikes(random: Random) -> Drawn:
+def _held_spikes(random: Random) -> DrawnFault:
     hidden = plain(random, str(one_of(random, "relu", "gelu", "leaky_relu")), 1, 3, "he")
     limit = str(one_of(random, "kind=norm max_norm", "kind=value clip_value", "kind=per_tensor max_norm"))
     kind, knob = limit.split()
@@ -89,65 +89,65 @@ def _held_spikes(random: Random) -> Drawn:
     )
 
 
-def _normed_outliers(random: Random) -> Drawn:
+def _normed_outliers(random: Random) -> DrawnFault:
     base = [*plain(random, "relu", 1, 3, "he"), "model.norm=layer", *trained_by(random, "sgd"), "run.steps=250"]
     return _as(
         base, f"problem.outlier_every={random.integers(40, 100)}", f"problem.outlier_scale={between(random, 1e2, 1e5)}"
     )
 
 
-def _long_warmup(random: Random) -> Drawn:
+def _long_warmup(random: Random) -> DrawnFault:
     steps = int(one_of(random, 200, 300, 400))
     base = [*stack(random, 3), *trained_by(random), f"run.steps={steps}"]
     return _as(base, f"schedule.warmup_steps={int(steps * random.uniform(0.4, 0.75))}")
 
 
-def _decay(random: Random) -> Drawn:
+def _decay(random: Random) -> DrawnFault:
     base = [*stack(random, 3), *trained_by(random, "sgd", "adamw")]
     low, high = (0.01, 1.0) if "optimizer.kind=adamw" in base else (1e-4, 1e-2)
     return _as(base, f"optimizer.weight_decay={between(random, low, high)}")
 
 
-def _scale_found(random: Random) -> Drawn:
+def _scale_found(random: Random) -> DrawnFault:
     base = [*stack(random, 3), *trained_by(random), "precision.dtype=fp16"]
     return _as(base, f"precision.init_scale={2.0 ** int(random.integers(18, 33))}")
 
 
-def _slow_game(random: Random) -> Drawn:
+def _slow_game(random: Random) -> DrawnFault:
     base = [
         "problem.task=ring", "model.kind=gan", f"model.width={int(between(random, 48, 96))}", "problem.batch_size=128",
         f"optimizer.lr={between(random, 0.03, 0.1)}", "run.steps=800",
     ]  # fmt: skip
-    return Drawn(base, ())
+    return DrawnFault(base, ())
 
 
-def _gradient_noise(random: Random) -> Drawn:
+def _gradient_noise(random: Random) -> DrawnFault:
     return _as([*stack(random, 3), *trained_by(random)], f"gradients.noise_std={between(random, 1e-4, 1e-2)}")
 
 
-def _always_clipped(random: Random) -> Drawn:
+def _always_clipped(random: Random) -> DrawnFault:
     base = [*stack(random, 3), *trained_by(random, "adam", "adamw", "rmsprop")]
     return _as(base, "clipping.kind=norm", f"clipping.max_norm={between(random, 1e-3, 0.1)}")
 
 
-def _fully_learned(random: Random) -> Drawn:
+def _fully_learned(random: Random) -> DrawnFault:
     """Long after the training set is known by heart: a loss near 0, tiny gradients, and no progress."""
     base = [*stack(random, 3), *trained_by(random, "sgd", "adam"), "run.steps=200"]
     return _as(base, "run.steps=900")
 
 
-def _falls_to_zero(random: Random) -> Drawn:
+def _falls_to_zero(random: Random) -> DrawnFault:
     steps = int(one_of(random, 150, 200))
     base = [*stack(random, 3), *trained_by(random), f"run.steps={2 * steps}"]
     return _as(base, f"schedule.kind={one_of(random, 'cosine', 'linear')}", f"schedule.total_steps={steps}")
 
 
-def _half_dead(random: Random) -> Drawn:
+def _half_dead(random: Random) -> DrawnFault:
     base = [*plain(random, "relu", 2, 4, "he"), *trained_by(random)]
     return _as(base, f"model.initial_bias={-between(random, 0.1, 0.6):.3g}")
 
 
-def _changed(random: Random) -> Drawn:
+def _changed(random: Random) -> DrawnFault:
     """Knobs that somebody turns in a run that does well."""
     base, step = [*small_batches(random), *trained_by(random)], int(random.integers(60, 140))
     lr = lr_of(base)
@@ -162,23 +162,23 @@ def _changed(random: Random) -> Drawn:
         (f"problem.skip_batches={random.integers(1, 20)}",),
         (f"loss.weight={between(random, 0.3, 3)}",),
     )
-    return Drawn(base, (since(step, *turns[int(random.integers(len(turns)))]),))
+    return DrawnFault(base, (since(step, *turns[int(random.integers(len(turns)))]),))
 
 
-def _mended(random: Random) -> Drawn:
+def _mended(random: Random) -> DrawnFault:
     """A step too high for a while, taken back in time: the run has come back from it."""
     base = [*stack(random, 3), *trained_by(random, "sgd"), "run.steps=300"]
     step, lr = int(random.integers(50, 80)), lr_of(base)
     up = since(step, f"optimizer.lr={lr * between(random, 5, 30):.3g}")
-    return Drawn(base, (up, since(step + int(random.integers(2, 15)), f"optimizer.lr={lr:.3g}")))
+    return DrawnFault(base, (up, since(step + int(random.integers(2, 15)), f"optimizer.lr={lr:.3g}")))
 
 
-def _other(random: Random) -> Drawn:
+def _other(random: Random) -> DrawnFault:
     base = other_task(random)
     return _as(base, "clipping.kind=norm", f"clipping.max_norm={between(random, 0.1, 1)}")
 
 
-_DRAWS: dict[str, Callable[[Random], Drawn]] = {
+_DRAWS: dict[str, Callable[[Random], DrawnFault]] = {
     "any": _any,
     "other tasks, clipped": _other,
     "large norms": _large_norms,

@@ -14,7 +14,7 @@ from gradstudio.session.course.drawn_faults.drawing_runs import (
     small_batches,
     trained_by,
 )
-from gradstudio.session.course.drawn_faults.kinds import Drawn, Kind, Part, since
+from gradstudio.session.course.drawn_faults.kinds import DrawnFault, Kind, Part, since
 
 _RATE = ("rate_raised", "update_ratio_high", "exploding_gradient", "dead_units")
 _JUMP = ("exploding_gradient", "loss_spike")
@@ -57,99 +57,99 @@ def _deep(random: Random, activation: str, init: str) -> Texts:
     return [*deep, "optimizer.momentum=0.9", f"optimizer.lr={between(random, 0.003, 0.01)}"]
 
 
-def _undivided_then_rate(random: Random) -> Drawn:
+def _undivided_then_rate(random: Random) -> DrawnFault:
     base = _micro(random)
-    return Drawn(base, (_bug("unscaled_accumulation", *_MISMATCH), _raised(random, base)))
+    return DrawnFault(base, (_bug("unscaled_accumulation", *_MISMATCH), _raised(random, base)))
 
 
-def _cleared_then_outliers(random: Random) -> Drawn:
+def _cleared_then_outliers(random: Random) -> DrawnFault:
     base = _micro(random, "sgd")
-    return Drawn(base, (_bug("zero_grad_each_micro_batch", *_MISMATCH), _outliers(random)))
+    return DrawnFault(base, (_bug("zero_grad_each_micro_batch", *_MISMATCH), _outliers(random)))
 
 
-def _clip_after_then_rate(random: Random) -> Drawn:
+def _clip_after_then_rate(random: Random) -> DrawnFault:
     base = _limited(random, "sgd", "adam")
     bug = _bug("clip_after_step", "clip_without_effect", "loop_order")
-    return Drawn(base, (bug, _raised(random, base)))
+    return DrawnFault(base, (bug, _raised(random, base)))
 
 
-def _clip_after_then_outliers(random: Random) -> Drawn:
+def _clip_after_then_outliers(random: Random) -> DrawnFault:
     """The clipping would have held them: by itself the second part does not harm, so it counts as it is."""
     hidden = plain(random, str(one_of(random, "relu", "gelu")), 1, 3, "he")
     base = [*hidden, "clipping.kind=norm", "clipping.max_norm=0.5", *trained_by(random, "sgd")]
     bug = _bug("clip_after_step", "clip_without_effect", "loop_order")
-    return Drawn(base, (bug, _outliers(random)))
+    return DrawnFault(base, (bug, _outliers(random)))
 
 
-def _schedule_then_rate(random: Random) -> Drawn:
+def _schedule_then_rate(random: Random) -> DrawnFault:
     base = [*_micro(random), "schedule.kind=cosine", "schedule.total_steps=1200", "run.steps=200"]
-    return Drawn(base, (_bug("scheduler_each_micro_batch", "loop_order"), _raised(random, base)))
+    return DrawnFault(base, (_bug("scheduler_each_micro_batch", "loop_order"), _raised(random, base)))
 
 
-def _dropped_then_underflow(random: Random) -> Drawn:
+def _dropped_then_underflow(random: Random) -> DrawnFault:
     base = [
         *_micro(random, "adam"), "optimizer.eps=1e-16", f"loss.weight={between(random, 1e-8, 1e-6)}",
         "precision.scaling=none",
     ]  # fmt: skip
     half = since(int(random.integers(4, 9)), "precision.dtype=fp16", named=("fp16_underflow",))
-    return Drawn(base, (_bug("drop_last_micro_batches", *_MISMATCH), half))
+    return DrawnFault(base, (_bug("drop_last_micro_batches", *_MISMATCH), half))
 
 
-def _small_and_low(random: Random) -> Drawn:
+def _small_and_low(random: Random) -> DrawnFault:
     base = _deep(random, "relu", "he")
     small = Part(("poor_initialization",), (f"model.init_gain={between(random, 0.1, 0.5)}",))
-    return Drawn(base, (small, Part(("update_ratio_low",), (f"optimizer.lr={between(random, 1e-9, 1e-6)}",))))
+    return DrawnFault(base, (small, Part(("update_ratio_low",), (f"optimizer.lr={between(random, 1e-9, 1e-6)}",))))
 
 
-def _sigmoid_and_clip(random: Random) -> Drawn:
+def _sigmoid_and_clip(random: Random) -> DrawnFault:
     base = _deep(random, "tanh", "xavier")
     low = Part(("clipping_always",), ("clipping.kind=norm", f"clipping.max_norm={between(random, 1e-5, 1e-3)}"))
-    return Drawn(base, (Part(("vanishing_gradient",), ("model.activation=sigmoid",)), low))
+    return DrawnFault(base, (Part(("vanishing_gradient",), ("model.activation=sigmoid",)), low))
 
 
-def _dead_and_undivided(random: Random) -> Drawn:
+def _dead_and_undivided(random: Random) -> DrawnFault:
     base = [*plain(random, "relu", 2, 4, "he"), "accumulation.steps=4", *trained_by(random, "sgd")]
     dead = Part(("dead_units",), (f"model.initial_bias={-between(random, 3, 8):.3g}",))
-    return Drawn(base, (_bug("unscaled_accumulation", *_MISMATCH), dead))
+    return DrawnFault(base, (_bug("unscaled_accumulation", *_MISMATCH), dead))
 
 
-def _saturated_then_uncleared(random: Random) -> Drawn:
+def _saturated_then_uncleared(random: Random) -> DrawnFault:
     base = [*plain(random, str(one_of(random, "tanh", "sigmoid")), 1, 2, "xavier"), "optimizer.lr=0.1"]
     large = Part(("saturated_activation",), (f"model.init_gain={between(random, 20, 100)}",))
-    return Drawn(base, (large, _bug("never_zero_grad", "loop_order", step=_later(random))))
+    return DrawnFault(base, (large, _bug("never_zero_grad", "loop_order", step=_later(random))))
 
 
-def _outliers_then_uncleared(random: Random) -> Drawn:
+def _outliers_then_uncleared(random: Random) -> DrawnFault:
     hidden = plain(random, "relu", 1, 3, "he")
     base = [*hidden, *trained_by(random, "sgd")]
-    return Drawn(base, (_outliers(random, 40), _bug("never_zero_grad", "loop_order", step=130)))
+    return DrawnFault(base, (_outliers(random, 40), _bug("never_zero_grad", "loop_order", step=130)))
 
 
-def _rate_then_dropped(random: Random) -> Drawn:
+def _rate_then_dropped(random: Random) -> DrawnFault:
     base = _micro(random)
-    return Drawn(base, (_raised(random, base, 40), _bug("drop_last_micro_batches", *_MISMATCH, step=120)))
+    return DrawnFault(base, (_raised(random, base, 40), _bug("drop_last_micro_batches", *_MISMATCH, step=120)))
 
 
-def _log_and_undivided(random: Random) -> Drawn:
+def _log_and_undivided(random: Random) -> DrawnFault:
     hidden = plain(random, "relu", 1, 3, "he")
     base = [*hidden, "accumulation.steps=4", "optimizer.kind=adam", "optimizer.lr=0.01", "run.steps=300"]
     log = Part(("nonfinite_loss", "nonfinite_gradient"), ("loss.kind=naive_log",), since=1)
-    return Drawn(base, (_bug("unscaled_accumulation", *_MISMATCH), log))
+    return DrawnFault(base, (_bug("unscaled_accumulation", *_MISMATCH), log))
 
 
-def _around_then_rate(random: Random) -> Drawn:
+def _around_then_rate(random: Random) -> DrawnFault:
     base = [*small_batches(random), "precision.dtype=fp16", *trained_by(random, "sgd", "adam")]
-    return Drawn(base, (_bug("step_without_scaler", "loop_order"), _raised(random, base)))
+    return DrawnFault(base, (_bug("step_without_scaler", "loop_order"), _raised(random, base)))
 
 
-def _zero_and_clip_after(random: Random) -> Drawn:
+def _zero_and_clip_after(random: Random) -> DrawnFault:
     base = [*plain(random, str(one_of(random, "relu", "tanh")), 2, 4, "xavier"), *trained_by(random, "sgd", "adam")]
     base += ["clipping.kind=norm", "clipping.max_norm=0.5"]
     bug = _bug("clip_after_step", "clip_without_effect", "loop_order")
-    return Drawn(base, (bug, Part(("poor_initialization",), ("model.init=zeros",))))
+    return DrawnFault(base, (bug, Part(("poor_initialization",), ("model.init=zeros",))))
 
 
-_PAIRS: dict[str, Callable[[Random], Drawn]] = {
+_PAIRS: dict[str, Callable[[Random], DrawnFault]] = {
     "not divided, then rate raised": _undivided_then_rate,
     "cleared too often, then outliers": _cleared_then_outliers,
     "clip after step, then rate raised": _clip_after_then_rate,

@@ -27,7 +27,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gradstudio.core.diagnosis.heard_faults import HEARD, script_fault
+from gradstudio.core.diagnosis.script_faults import HEARD, script_fault
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent

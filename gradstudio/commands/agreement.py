@@ -28,19 +28,19 @@ def agree(*experiments: Experiment, trusted: bool) -> None:
     agrees."""
     from gradstudio.session import own_model
 
-    asked = own_model.to_agree(*experiments)
-    if asked is not None and not trusted:
-        _ask(asked)
+    agreement = own_model.to_agree(*experiments)
+    if agreement is not None and not trusted:
+        _ask(agreement)
     for each in experiments:
         own_model.keep_agreement(each)
 
 
-def _ask(asked: Agreement) -> None:
+def _ask(agreement: Agreement) -> None:
     """Ask on the terminal; WrongRequest where there is none, or the answer is no."""
     from gradstudio.core.knobs import format_value
 
-    file = asked.file
-    for name, text in asked.texts:
+    file = agreement.file
+    for name, text in agreement.texts:
         complain(f"{file.name} would be run with {name} = {format_value(reveal(text))}")
     size = f"{len(file.text.encode()):,} bytes, SHA-256 {file.sha256}"
     if not (sys.stdin.isatty() and sys.stderr.isatty()):

@@ -24,11 +24,11 @@ from gradstudio.commands.options import (
     check_own,
     compared_steps,
     library_file,
-    opened,
+    open_library,
     run_of_folder,
 )
 from gradstudio.commands.terminal import WrongRequest, complain
-from gradstudio.commands.training import NOTHING_MADE, Wanted, carry_out, hint_at_threads
+from gradstudio.commands.training import NOTHING_MADE, OutputOptions, carry_out, hint_at_threads
 from gradstudio.core.text import plural
 
 if TYPE_CHECKING:
@@ -109,29 +109,29 @@ def branch(
     from gradstudio.session.record.branches import fork
     from gradstudio.session.record.snapshots import Snapshots
 
-    wanted = Wanted(out, report, library, as_json, quiet, try_fixes)
+    output = OutputOptions(out, report, library, as_json, quiet, try_fixes)
     parent = _parent(source, library)
     ranks_allowed.check_alone(parent.run.experiment, "a run has no branches")
     total = _total_steps(parent, step, steps)
     _check_same(parent, "seed", seed)
     _check_same(parent, "device", device)
-    asked = _asked(parent.run, step, total, assignments or [], changes)
+    asked = _requested_changes(parent.run, step, total, assignments or [], changes)
     compare_at = compared_steps(compare, step, total)
-    wanted.check()
+    output.check()
     agree(parent.run.experiment, trusted=trust)
-    hint_at_threads(threads.of(parent.environment), wanted)
+    hint_at_threads(threads.of(parent.environment), output)
     snapshots = Snapshots(stored=partial(stored_snapshots.read, library_file(library)))
-    stood = parent.run if step <= len(parent.run.history) else _repeated(parent.run, step, wanted, snapshots)
-    record = fork(stood, step, experiment=parent.run.experiment, steps=total, asked=asked, compare_at=compare_at)
-    carry_out(record, wanted, snapshots)
+    stood = parent.run if step <= len(parent.run.history) else _repeat(parent.run, step, output, snapshots)
+    record = fork(stood, step, experiment=parent.run.experiment, steps=total, changes=asked, compare_at=compare_at)
+    carry_out(record, output, snapshots)
 
 
 def _parent(source: str, library: Path | None) -> Parent:
-    """Return the run of that name; WrongRequest or LibraryError where there is none."""
+    """Return the run of that name; WrongRequest or LibraryError if there is none."""
     if os.path.isdir(source):
         return _of_folder(Path(source))
-    with opened(library) as kept:
-        run = kept.load(kept.find(source))
+    with open_library(library) as store:
+        run = store.load(store.find(source))
     check_own(run)
     return Parent(run, len(run.history), run.environment)
 
@@ -151,8 +151,8 @@ def _of_folder(folder: Path) -> Parent:
             "writes them"
         )
     preset = presets.load(folder / "experiment.toml")
-    found = Run(preset, preset.experiment, preset.timeline, id=run, name=title if isinstance(title, str) else "")
-    return Parent(found, steps, environment if isinstance(environment, dict) else {})
+    record = Run(preset, preset.experiment, preset.timeline, id=run, name=title if isinstance(title, str) else "")
+    return Parent(record, steps, environment if isinstance(environment, dict) else {})
 
 
 def _total_steps(parent: Parent, step: int, asked: int | None) -> int:
@@ -180,7 +180,9 @@ def _check_same(parent: Parent, name: str, asked: int | str | None) -> None:
         )
 
 
-def _asked(run: Run, step: int, total: int, assignments: list[str], changes: list[str] | None) -> tuple[Change, ...]:
+def _requested_changes(
+    run: Run, step: int, total: int, assignments: list[str], changes: list[str] | None
+) -> tuple[Change, ...]:
     """Return the branch's own changes in order, checked together with those that were made before and those still to
     come."""
     from gradstudio.core.experiment import KNOBS, parse_assignment
@@ -219,7 +221,7 @@ def _asked(run: Run, step: int, total: int, assignments: list[str], changes: lis
     return tuple(change for place, change in zip(order, timeline, strict=True) if place >= len(course))
 
 
-def _repeated(run: Run, step: int, wanted: Wanted, snapshots: Snapshots) -> Run:
+def _repeat(run: Run, step: int, wanted: OutputOptions, snapshots: Snapshots) -> Run:
     """Return the run, made again from its beginning: one step further than needed, so that every change before that
     step is made."""
     from gradstudio.session.record.run import Run

@@ -22,8 +22,8 @@ FIRST_SEED, LAST_SEED = 1001, 2**31 - 1 - MOST_SEEDS  # 1001 as in session/cours
 NO_PROMISE = "it has no [promise], so there is nothing to check"
 
 
-class Kept(NamedTuple):
-    """What came of a preset's promise."""
+class PromiseCheck(NamedTuple):
+    """Outcome of checking the promise of a preset."""
 
     preset: Preset
     checks: dict[int, list[Check]]  # for each seed
@@ -38,7 +38,7 @@ class Kept(NamedTuple):
         ]
 
     def seeds_with(self, *kinds: str) -> str:
-        """Return for how many seeds a part of the promise holds, as in 5 of 5; "" where it does not promise that."""
+        """Return for how many seeds a part of the promise holds, as in 5 of 5; "" if it does not promise that."""
         held = [not check.fault for checks in self.checks.values() for check in checks if check.kind in kinds]
         return f"{sum(held)} of {len(held)}" if held else ""
 
@@ -64,20 +64,20 @@ def check(
     """Train what a preset promises: it breaks as it says, its fix heals it, each wrong fix leaves it broken, and its
     lesson can be done. Exit code: 0 all of it holds for every seed, 1 a part does not, 2 wrong request, 130
     interrupted."""
-    found = _sources(source)
-    for preset in found:
+    chosen = _sources(source)
+    for preset in chosen:
         agree(preset.experiment, trusted=trust)
-    kept = [_kept(preset, seeds, first) for preset in found]
+    outcomes = [_check(preset, seeds, first) for preset in chosen]
     if as_json:
-        say_json([_as_json(each) for each in kept])
+        say_json([_as_json(each) for each in outcomes])
     elif as_markdown:
-        say("\n".join(_as_markdown(kept)))
+        say("\n".join(_as_markdown(outcomes)))
     else:
-        table(HEAD, [_row(each) for each in kept], headed=True)
-        for each in kept:
+        table(HEAD, [_row(each) for each in outcomes], headed=True)
+        for each in outcomes:
             for fault in each.faults:
                 say(f"{each.preset.id}, seed {fault['seed']}, {fault['what']}: {fault['why']}")
-    raise typer.Exit(exit_codes.FAILED if any(each.faults for each in kept) else exit_codes.FINISHED)
+    raise typer.Exit(exit_codes.FAILED if any(each.faults for each in outcomes) else exit_codes.FINISHED)
 
 
 HEAD = ("ID", "Breaks", "Heals", "Wrong fixes fail", "Lesson")
@@ -106,7 +106,7 @@ def _sources(source: str) -> list[Preset]:
     return found
 
 
-def _kept(preset: Preset, count: int, first: int) -> Kept:
+def _check(preset: Preset, count: int, first: int) -> PromiseCheck:
     """Train a preset with so many seeds, and say on stderr what came of each."""
     from gradstudio.session.course import promises
 
@@ -115,31 +115,32 @@ def _kept(preset: Preset, count: int, first: int) -> Kept:
         checks[seed] = list(promises.check(preset, seed, train_whole))
         wrong = [f"{check.what}: {check.fault}" for check in checks[seed] if check.fault]
         complain(f"{preset.id}, seed {seed}: {'; '.join(wrong) if wrong else 'all of its promise holds'}")
-    return Kept(preset, checks)
+    return PromiseCheck(preset, checks)
 
 
-def _row(kept: Kept) -> tuple[str, ...]:
+def _row(outcome: PromiseCheck) -> tuple[str, ...]:
     return (
-        kept.preset.id, kept.seeds_with("breaks"), kept.seeds_with("heals", "healthy"), kept.seeds_with("wrong fix"),
-        kept.seeds_with("lesson"),
+        outcome.preset.id, outcome.seeds_with("breaks"), outcome.seeds_with("heals", "healthy"),
+        outcome.seeds_with("wrong fix"),
+        outcome.seeds_with("lesson"),
     )  # fmt: skip
 
 
-def _as_markdown(kept: list[Kept]) -> list[str]:
+def _as_markdown(outcomes: list[PromiseCheck]) -> list[str]:
     head = [f"| {' | '.join(HEAD)} |", f"|{'---|' * len(HEAD)}"]
-    return head + [f"| {' | '.join(_row(each))} |" for each in kept]
+    return head + [f"| {' | '.join(_row(each))} |" for each in outcomes]
 
 
-def _as_json(kept: Kept) -> dict[str, Any]:
+def _as_json(outcome: PromiseCheck) -> dict[str, Any]:
     return {
-        "id": kept.preset.id,
-        "holds": not kept.faults,
-        "seeds": list(kept.checks),
-        "faults": kept.faults,
-        "seconds": kept.seconds,
+        "id": outcome.preset.id,
+        "holds": not outcome.faults,
+        "seeds": list(outcome.checks),
+        "faults": outcome.faults,
+        "seconds": outcome.seconds,
         "checks": [
             {"seed": seed, "kind": check.kind, "what": check.what, "holds": not check.fault}
-            for seed, checks in kept.checks.items()
+            for seed, checks in outcome.checks.items()
             for check in checks
         ],
     }

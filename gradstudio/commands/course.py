@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gradstudio.commands.options import Json, LibraryFile, formats, opened
+from gradstudio.commands.options import Json, LibraryFile, formats, open_library
 from gradstudio.commands.terminal import WrongRequest, say, say_json, table
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def course(context: typer.Context) -> None:
 def list_lessons(as_json: Json = False) -> None:
     from gradstudio.core import gallery
 
-    found = gallery.in_order(_bundled())
+    chosen = gallery.in_order(_bundled_lessons())
     if as_json:
         say_json(
             [
@@ -40,13 +40,13 @@ def list_lessons(as_json: Json = False) -> None:
                     "id": preset.id, "title": preset.title, "group": preset.group, "level": preset.level,
                     "minutes": gallery.minutes(preset), "prerequisites": list(preset.after),
                 }
-                for preset in found
+                for preset in chosen
             ]
         )  # fmt: skip
         return
     rows = [
         (preset.id, preset.title, preset.group, preset.level, f"{gallery.minutes(preset)} min", ", ".join(preset.after))
-        for preset in found
+        for preset in chosen
     ]
     table(("ID", "Title", "Group", "Level", "Time", "After"), rows)
 
@@ -66,7 +66,7 @@ def handbook(
     asked = formats("--format", wanted, HANDBOOK_FORMATS)
     if not asked:
         raise WrongRequest(f"--format names no format; allowed: {', '.join(HANDBOOK_FORMATS)}")
-    lessons = {preset.id: preset for preset in _bundled()}
+    lessons = {preset.id: preset for preset in _bundled_lessons()}
     for name in only or []:
         if name not in lessons:
             raise WrongRequest(f"--only {name[:60]}: no such lesson; `gradstudio course list` has them")
@@ -79,7 +79,7 @@ def handbook(
 def list_exercises(as_json: Json = False) -> None:
     from gradstudio.core import exercise
 
-    found = [exercise.load(id) for id in exercise.available()]
+    sheets = [exercise.load(id) for id in exercise.available()]
     if as_json:
         say_json(
             [
@@ -87,13 +87,13 @@ def list_exercises(as_json: Json = False) -> None:
                     "id": each.id, "title": each.title, "minutes": each.minutes, "runs": len(each.run),
                     "questions": len(each.question),
                 }
-                for each in found
+                for each in sheets
             ]
         )  # fmt: skip
         return
     rows = [
         (str(place), each.id, each.title, f"{each.minutes} min", f"{len(each.run)} runs")
-        for place, each in enumerate(found, 1)
+        for place, each in enumerate(sheets, 1)
     ]
     table(("", "ID", "Title", "Time", ""), rows)
 
@@ -109,13 +109,13 @@ def begin(
     from gradstudio.session.course import worksheet
     from gradstudio.session.files import output
 
-    found, name = exercises.load(exercise), clean(name.strip())
+    sheet, name = exercises.load(exercise), clean(name.strip())
     if not 0 < len(name) <= worksheet.LONGEST_NAME:
         raise WrongRequest(f"--name has {len(name):,} characters; allowed: 1 to {worksheet.LONGEST_NAME}")
-    path = out or Path(f"{found.id}.toml")
+    path = out or Path(f"{sheet.id}.toml")
     if path.exists():
         raise WrongRequest(f"{path} is there already; name another with --out, so that no answers are lost")
-    for written in output.write_together({path: worksheet.blank(found, name)}):
+    for written in output.write_together({path: worksheet.blank(sheet, name)}):
         say(str(written))
 
 
@@ -141,15 +141,15 @@ def hand_in(
     found = exercises.load(str(exercise) if exercise else filled.exercise)
     if found.id != filled.exercise:
         raise WrongRequest(f"{sheet} is a worksheet of {filled.exercise[:60]}, and not of {found.id}")
-    with opened(library) as kept:
-        done, runs = worksheet.hand_in(kept, filled, found)
+    with open_library(library) as store:
+        done, runs = worksheet.hand_in(store, filled, found)
     peaks = worksheet.peaks(found, filled.seed)
     contents = {out / f"{sheet.stem}.{each}": report.worksheet(done, found, runs, peaks, each) for each in asked}
     for path in output.write_together({out / f"{sheet.stem}.toml": done.to_toml(), **contents}):
         say(str(path))
 
 
-def _bundled() -> list[Preset]:
+def _bundled_lessons() -> list[Preset]:
     """Return the bundled presets that have a lesson."""
     from gradstudio.core import files, presets
 

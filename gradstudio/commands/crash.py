@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gradstudio.commands.options import HELP, Json, LibraryFile, RunName, opened
+from gradstudio.commands.options import HELP, Json, LibraryFile, RunName, open_library
 from gradstudio.commands.terminal import WrongRequest, complain, say, say_file, say_json, table
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def replay(file: File, device: Device = "", trust: Trust = False, as_json: Json 
         found = recorded_training.made_again(recorded_training.Training(_recorded(crash, trust), place))
     same = _alike(crash.structure, found.model_dump())
     if as_json:
-        say_json({"same": same, "born": found.model_dump(), "recorded": _born(crash.structure)})
+        say_json({"same": same, "born": found.model_dump(), "recorded": _recorded_birth(crash.structure)})
     else:
         say(f"{'the same' if same else 'differs'}: {found.words}")
         if not same and crash.structure.born is not None:
@@ -101,12 +101,12 @@ def fixes(file: File, device: Device = "", trust: Trust = False, as_json: Json =
     say(found.words)
     for each in found.trials:
         say(f"  {each.words}")
-        for line in each.change.lines if each.held else ():
+        for line in each.change.lines if each.is_finite else ():
             say(f"      {line}")
 
 
 def record(run: RunName, library: LibraryFile = None) -> None:
-    with opened(library) as kept:
+    with open_library(library) as kept:
         kept.request(found := kept.find(run), "record", 1.0)
     say(f"asked {found}; the script says where the file is, once it has made its next step")
 
@@ -162,11 +162,11 @@ def _device(crash: CrashFile, wanted: str) -> str:
     return found
 
 
-def _born(structure: Structure) -> dict[str, Any] | None:
+def _recorded_birth(structure: Structure) -> dict[str, Any] | None:
     return structure.born.model_dump() if structure.born else None
 
 
 def _alike(structure: Structure, found: dict[str, Any]) -> bool:
     """Return whether it was born in the same call of the same step."""
-    before = _born(structure)
+    before = _recorded_birth(structure)
     return before is not None and all(before[name] == found[name] for name in ("step", "phase", "call", "do", "module"))

@@ -54,10 +54,10 @@ def _carry_out(done: str, act: Callable[[], list[Path]]) -> None:
     if not sys.platform.startswith("linux"):
         raise WrongRequest("menu entries are made on Linux only; start the app with: gradstudio")
     try:
-        found = act()
+        paths = act()
     except OSError as fault:
         raise WrongRequest(f"{fault.filename or 'the menu entry'}: {reason(fault)}") from None
-    for path in found:
+    for path in paths:
         say(f"{done} {path}")
-    if not found:
+    if not paths:
         say("there is no menu entry")

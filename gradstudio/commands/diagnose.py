@@ -41,7 +41,7 @@ def diagnose(
 
     reports = formats("--report", report, output.REPORTS)
     try:
-        found = log_run.read(log, _said(columns))
+        found = log_run.read(log, _column_roles(columns))
     except CurveError as fault:
         raise WrongRequest(str(fault)) from None
     if as_json:
@@ -55,7 +55,7 @@ def diagnose(
     raise typer.Exit(exit_codes.of_run(found.run))
 
 
-def _said(columns: str) -> dict[str, str]:
+def _column_roles(columns: str) -> dict[str, str]:
     """Return the columns that were named, by our name; WrongRequest for one that we do not have."""
     from gradstudio.session.files.log_reading.column_names import NAMES
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gradstudio.commands.options import LibraryFile, requested
+from gradstudio.commands.options import LibraryFile, read_request
 from gradstudio.commands.terminal import WrongRequest, complain, say
 from gradstudio.commands.whole_runs import train_whole
 
@@ -63,9 +63,9 @@ def new(
         if odd := [name for name, value in given.items() if value]:
             raise WrongRequest(f"{odd[0]} does not go with a random exam; allowed: --seed, --tries, --out")
         output.check_folder(out.parent)  # before anything is trained for nothing
-        exam = exam_making.drawn(seed, train_whole, complain, tries=tries)
+        exam = exam_making.draw_exam(seed, train_whole, complain, tries=tries)
     else:
-        asked = requested(source, library, None, None, {}, beginning=True)
+        asked = read_request(source, library, None, None, {}, beginning=True)
         output.check_folder(out.parent)
         exam = exam_making.of(
             asked.preset, seed, train_whole, complain, title=title, cause=cause, fix=fix or (), changes=changes,

@@ -140,7 +140,7 @@ class ExamPrompt:
             say("It has no step.")
             return
         rows = [
-            (layer.name, *(_shown(float(run.history.layer_metric(name)[step, at])) for name in METRICS))
+            (layer.name, *(_format(float(run.history.layer_metric(name)[step, at])) for name in METRICS))
             for at, layer in enumerate(run.history.layers)
         ]
         say(f"At step {step:,}:")
@@ -195,8 +195,8 @@ def _steps(run: Run) -> list[int]:
 
 
 def _figure(run: Run, name: str, step: int) -> str:
-    return _shown(float(run.history.value(name, step)))
+    return _format(float(run.history.value(name, step)))
 
 
-def _shown(value: float) -> str:
+def _format(value: float) -> str:
     return number(value) if is_known(value) else ""

@@ -22,7 +22,7 @@ MEANINGS = {
 
 
 def of_run(run: Run) -> int:
-    """Return the exit code of the command that trained a run: 0 where training was healthy, so that it can guard a CI
+    """Return the exit code of the command that trained a run: 0 if training was healthy, so that it can guard a CI
     job."""
     if run.status == "failed":
         return WRONG_REQUEST if run.refused else FAILED

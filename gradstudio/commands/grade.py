@@ -16,7 +16,7 @@ from gradstudio.commands.whole_runs import train_whole
 if TYPE_CHECKING:
     from gradstudio.core.assignment import Assignment
     from gradstudio.session.course.grading import Grader
-    from gradstudio.session.files.report.worksheet_report import Handed
+    from gradstudio.session.files.report.worksheet_report import HandedIn
 
 MOST_SHEETS = 500
 HEAD = ("file", "name", "exercise", "verified", "reason", "score", "of")
@@ -44,14 +44,14 @@ def grade(
     from gradstudio.session.files import csv_table, output, report
 
     known: dict[str, Assignment] = {f"exercise {id}": exercises.load(id) for id in exercises.available()}
-    known |= {f"exercise {found.id}": found for found in map(exercises.read, exercise or [])}
+    known |= {f"exercise {sheet.id}": sheet for sheet in map(exercises.read, exercise or [])}
     known |= {f"exam {found.id}": found for found in map(exams.read, exam or [])}
     grader, sheets = Grader(train_whole), _sheets(folder)
     output.check_folder(out)  # before a class is trained for nothing
-    handed = [_handed(path, known, grader) for path in sheets]
+    handed = [_read_sheet(path, known, grader) for path in sheets]
     rows = [(each["file"], *(each[name] for name in HEAD[1:])) for each in map(_as_json, handed)]
     lines = b"".join(csv_table.line([_cell(value) for value in row]) for row in (HEAD, *rows))
-    page = report.graded(handed, known, "html")
+    page = report.grade_table(handed, known, "html")
     written = output.write_together({out / "class.csv": lines, out / "class.html": page})
     if as_json:
         say_json({"worksheets": [_as_json(each) for each in handed]})
@@ -68,34 +68,34 @@ def _sheets(folder: Path) -> list[Path]:
     from gradstudio.core.files import reason
 
     try:
-        found = sorted(path for path in folder.iterdir() if path.suffix == ".toml")
+        paths = sorted(path for path in folder.iterdir() if path.suffix == ".toml")
     except OSError as fault:
         raise WrongRequest(f"{folder}: {reason(fault)}") from None
-    if not found:
+    if not paths:
         raise WrongRequest(f"{folder} has no .toml file; a worksheet is written by gradstudio course hand-in")
-    if len(found) > MOST_SHEETS:
-        raise WrongRequest(f"{folder} has {len(found):,} worksheets; allowed: at most {MOST_SHEETS}")
-    return found
+    if len(paths) > MOST_SHEETS:
+        raise WrongRequest(f"{folder} has {len(paths):,} worksheets; allowed: at most {MOST_SHEETS}")
+    return paths
 
 
-def _handed(path: Path, known: dict[str, Assignment], grader: Grader) -> Handed:
+def _read_sheet(path: Path, known: dict[str, Assignment], grader: Grader) -> HandedIn:
     from gradstudio.core.assignment import AssignmentError
     from gradstudio.core.text import clean, one_line, shorten
     from gradstudio.session.course import grading
-    from gradstudio.session.files.report.worksheet_report import Handed
+    from gradstudio.session.files.report.worksheet_report import HandedIn
 
     name = shorten(clean(path.name), 80)
     try:
         sheet = grading.read(path)
     except AssignmentError as fault:
-        return Handed(name, None, None, shorten(one_line(str(fault)), 300))
+        return HandedIn(name, None, None, shorten(one_line(str(fault)), 300))
     shown = sheet.model_copy(update={part: clean(getattr(sheet, part)) for part in ("name", sheet.key)})
     asked = known.get(sheet.what)
     if asked is None:
-        return Handed(name, shown, None, _unknown(shown.what, known))
+        return HandedIn(name, shown, None, _unknown(shown.what, known))
     if grading.is_handed_in(sheet):
         complain(f"{name}: its runs are trained again")
-    return Handed(name, shown, grader.grade(sheet, asked))
+    return HandedIn(name, shown, grader.grade(sheet, asked))
 
 
 def _unknown(what: str, known: Iterable[str]) -> str:
@@ -106,7 +106,7 @@ def _unknown(what: str, known: Iterable[str]) -> str:
     return f"no {what} is known{alike and f'; there are: {alike}'}; name its file with {option}"
 
 
-def _as_json(handed: Handed) -> dict[str, Any]:
+def _as_json(handed: HandedIn) -> dict[str, Any]:
     sheet, grade = handed.sheet, handed.grade
     return {
         "file": handed.file,

@@ -11,13 +11,23 @@ import typer
 
 from gradstudio.commands import exit_codes
 from gradstudio.commands.agreement import Trust, agree
-from gradstudio.commands.options import Assignments, Changes, Device, Json, LibraryFile, Quiet, Seed, Steps, requested
+from gradstudio.commands.options import (
+    Assignments,
+    Changes,
+    Device,
+    Json,
+    LibraryFile,
+    Quiet,
+    Seed,
+    Steps,
+    read_request,
+)
 from gradstudio.commands.terminal import WrongRequest, complain, complain_at_length, say, say_json
 from gradstudio.core.text import duration
 
 if TYPE_CHECKING:
     from gradstudio.core.files import Content
-    from gradstudio.session.map.journal import Stored
+    from gradstudio.session.map.journal import JournalContent
     from gradstudio.session.map.map_plan import Plan
     from gradstudio.session.map.mapper import Mapper
 
@@ -69,7 +79,7 @@ class Files(NamedTuple):
             if (other := taken.setdefault(path.resolve(), f"--{option}")) != f"--{option}":
                 raise WrongRequest(f"--{option} {path} is not allowed: {other} is in that file; allowed: another file")
 
-    def write(self, stored: Stored) -> None:
+    def write(self, stored: JournalContent) -> None:
         from gradstudio.session.files import output
         from gradstudio.session.map import tables
 
@@ -77,7 +87,7 @@ class Files(NamedTuple):
         if self.picture:
             from gradstudio.session.map import picture_file
 
-            contents[self.picture] = picture_file.drawn(stored, self.picture.suffix.removeprefix("."))
+            contents[self.picture] = picture_file.render(stored, self.picture.suffix.removeprefix("."))
         if self.csv:
             contents[self.csv] = lambda file: tables.write_csv(stored, file)
         if self.npz:
@@ -113,10 +123,10 @@ def map_(
     quiet: Quiet = False,
     trust: Trust = False,
 ) -> None:
-    wanted = Files(picture, csv, npz)
-    wanted.check(file if source == "show" else out)
+    files = Files(picture, csv, npz)
+    files.check(file if source == "show" else out)
     if source == "show":
-        show(file, wanted, as_json=as_json)
+        show(file, files, as_json=as_json)
     if file is not None:
         raise WrongRequest(f"{file} is one name too many; allowed: gradstudio map SOURCE --out FILE.map, or map show")
     if not out:
@@ -126,7 +136,7 @@ def map_(
     from gradstudio.session import own_model
     from gradstudio.session.map.map_plan import read_plan
 
-    request = requested(
+    request = read_request(
         source, library, assignments, changes, {"run.steps": steps, "run.seed": seed, "run.device": device},
         beginning=True
     )  # fmt: skip
@@ -137,19 +147,19 @@ def map_(
         if proposed.steps and not steps and request.experiment.run.steps == request.preset.experiment.run.steps:
             shorter = request.experiment.with_value("run.steps", proposed.steps)
             preset = preset.model_copy(update={"experiment": shorter})
-    for option, given in (("--x", x), ("--y", y)):
-        if not given:
+    for option, axis in (("--x", x), ("--y", y)):
+        if not axis:
             raise WrongRequest(f"{option} is missing: gradstudio map SOURCE --x KNOB=FROM:TO --y ... --out FILE.map")
     usual = proposed.cells if proposed else CELLS
     plan = read_plan(preset, x, y, usual if cells is None else cells, by, seeds, full=full)
     for each in plan.of_panels if own_panels else ():
         own_model.agree_to_own(each, {by: each[by]})
     agree(*plan.of_panels, trusted=trust)
-    make(plan, out, wanted, resume=resume, workers=workers, on=on, as_json=as_json, quiet=quiet)
+    make(plan, out, files, resume=resume, workers=workers, on=on, as_json=as_json, quiet=quiet)
 
 
 def make(
-    plan: Plan, out: Path, wanted: Files, *, resume: bool, workers: int, on: str, as_json: bool, quiet: bool
+    plan: Plan, out: Path, files: Files, *, resume: bool, workers: int, on: str, as_json: bool, quiet: bool
 ) -> NoReturn:
     """Make a map, write its files, say what came of it, and end with its exit code."""
     from gradstudio.session.map import journal
@@ -168,7 +178,7 @@ def make(
         complain(f"error: {mapper.message}")
         raise typer.Exit(exit_codes.WRONG_REQUEST if mapper.refused else exit_codes.FAILED)
     stored = journal.load(out)
-    wanted.write(stored)
+    files.write(stored)
     _say(stored, out, as_json=as_json, quiet=quiet)
     if mapper.status != "finished":
         if not quiet:
@@ -177,24 +187,24 @@ def make(
     raise typer.Exit(_code(stored))
 
 
-def show(file: Path | None, wanted: Files, *, as_json: bool) -> NoReturn:
+def show(file: Path | None, files: Files, *, as_json: bool) -> NoReturn:
     """Tell what a map holds."""
     from gradstudio.session.map import journal
 
     if file is None:
         raise WrongRequest("no map to show; allowed: gradstudio map show FILE.map")
     stored = journal.load(file)
-    wanted.write(stored)
+    files.write(stored)
     _say(stored, file, as_json=as_json, quiet=False)
     raise typer.Exit(0)
 
 
-def _code(stored: Stored) -> int:
+def _code(stored: JournalContent) -> int:
     failed = any(trained.outcome == "failed" for trained in stored.results.values())
     return exit_codes.FAILED if failed else exit_codes.FINISHED
 
 
-def _say(stored: Stored, path: Path, *, as_json: bool, quiet: bool) -> None:
+def _say(stored: JournalContent, path: Path, *, as_json: bool, quiet: bool) -> None:
     from gradstudio.session.map import tables
     from gradstudio.session.map.map_texts import in_words
 

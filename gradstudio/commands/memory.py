@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gradstudio.commands.agreement import Trust, agree
-from gradstudio.commands.options import Assignments, Json, LibraryFile, requested
+from gradstudio.commands.options import Assignments, Json, LibraryFile, read_request
 from gradstudio.commands.terminal import WrongRequest, say, say_json, table
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def memory(
     from gradstudio.core.footprint import Cure, Footprint
     from gradstudio.session.footprint.process import FootprintProcess, FootprintUnknown
 
-    experiment = requested(source, library, assignments, None, {}, beginning=True).experiment
+    experiment = read_request(source, library, assignments, None, {}, beginning=True).experiment
     agree(experiment, trusted=trust)
     process = FootprintProcess()
     try:
@@ -40,25 +40,27 @@ def memory(
         raise WrongRequest(f"the memory of {source[:80]} is not known: {why}") from None
     finally:
         process.close()
-    found = next(answer for answer in answers if isinstance(answer, Footprint))
+    footprint = next(answer for answer in answers if isinstance(answer, Footprint))
     cures = [answer for answer in answers if isinstance(answer, Cure)]
     if as_json:
-        about = {"peak": found.peak, "phase": found.phase, "operation": found.operation}
-        say_json({**about, **found.at_peak, "cures": [cure.plain() for cure in cures]})
+        about = {"peak": footprint.peak, "phase": footprint.phase, "operation": footprint.operation}
+        say_json({**about, **footprint.at_peak, "cures": [cure.plain() for cure in cures]})
     else:
-        _say(found, cures, experiment.run.memory_budget)
+        _say(footprint, cures, experiment.run.memory_budget)
 
 
-def _say(found: Footprint, cures: list[Cure], budget: int) -> None:
+def _say(footprint: Footprint, cures: list[Cure], budget: int) -> None:
     """Print a footprint for people."""
     from gradstudio.core.footprint import PARTS
     from gradstudio.session.footprint import texts
 
-    say(f"{texts.peak_text(found)}\n")
-    rows = [(texts.PARTS[part], texts.size(found.at_peak[part]), texts.size(found.sizes[part])) for part in PARTS]
+    say(f"{texts.peak_text(footprint)}\n")
+    rows = [
+        (texts.PARTS[part], texts.size(footprint.at_peak[part]), texts.size(footprint.sizes[part])) for part in PARTS
+    ]
     table(("", "At the peak", "At most"), rows, headed=True)
     if budget:
-        say(f"\n{texts.budget_text(found, budget)}")
+        say(f"\n{texts.budget_text(footprint, budget)}")
     if cures:
         fits = any(cure.fits for cure in cures)
         say(f"\nwhat would {'lower it' if not budget else 'make it fit' if fits else 'lower it, though nothing fits'}:")

@@ -104,30 +104,30 @@ class Request(NamedTuple):
     threads: str
 
 
-def library_file(asked: Path | None) -> Path:
+def library_file(path: Path | None) -> Path:
     """Return the file of the library, and set it for the whole program; it need not exist."""
-    if asked is not None:
-        _check_library(asked)
+    if path is not None:
+        _check_library(path)
         try:
-            os.environ["GRADSTUDIO_LIBRARY"] = str(asked.absolute())
+            os.environ["GRADSTUDIO_LIBRARY"] = str(path.absolute())
         except OSError as fault:  # the folder that it is named from is gone
-            raise WrongRequest(f"--library {asked}: {files.reason(fault)}") from None
+            raise WrongRequest(f"--library {path}: {files.reason(fault)}") from None
     return files.user_library()
 
 
-def _check_library(asked: Path) -> None:
+def _check_library(path: Path) -> None:
     """Raise WrongRequest for what can be no library. One that nobody may look at is told when it is opened."""
     try:
-        files.check_kind(asked)
+        files.check_kind(path)
     except (NotADirectoryError, PermissionError):
         return
     except (OSError, ValueError) as fault:  # ValueError: a name that no file can have
-        raise WrongRequest(f"--library {asked}: {files.reason(fault)}") from None
+        raise WrongRequest(f"--library {path}: {files.reason(fault)}") from None
 
 
 @contextmanager
-def opened(asked: Path | None, *, room: int = SPARE) -> Iterator[Library]:
-    """Open the library while the command reads it; LibraryError where there is none. `room`: bytes that the command
+def open_library(asked: Path | None, *, room: int = SPARE) -> Iterator[Library]:
+    """Open the library while the command reads it; LibraryError if there is none. `room`: bytes that the command
     would write beside it."""
     from gradstudio.session.library.library_faults import LibraryError
     from gradstudio.session.library.store import Library, is_there
@@ -151,7 +151,7 @@ def opened(asked: Path | None, *, room: int = SPARE) -> Iterator[Library]:
         library.close()
 
 
-def requested(
+def read_request(
     source: str,
     library: Path | None,
     assignments: list[str] | None,
@@ -166,12 +166,12 @@ def requested(
     from gradstudio.core.experiment import parse_assignment
     from gradstudio.session import own_model
 
-    preset, threads = _loaded(source, library, beginning=beginning)
+    preset, threads = _load(source, library, beginning=beginning)
     given = {name: value for name, value in flags.items() if value is not None}
     values = dict(parse_assignment(text, preset.experiment) for text in assignments or [])
     experiment = preset.experiment.with_values({**values, **given})
     own_model.agree_to_own(experiment, values)
-    planned = _planned(preset, changes or [], experiment)
+    planned = _planned_changes(preset, changes or [], experiment)
     tell_unseen()
     return Request(preset, experiment, planned, threads)
 
@@ -216,7 +216,7 @@ def compared_steps(asked: list[int] | None, first: int, steps: int) -> tuple[int
 
 
 def run_of_folder(folder: Path) -> dict[str, Any]:
-    """Return the content of run.json in this folder; empty where there is none, or it cannot be read."""
+    """Return the content of run.json in this folder; empty if there is none, or it cannot be read."""
     try:
         data = files.read_bounded(folder / "run.json", LARGEST_SUMMARY)
         found = json.loads(data) if len(data) <= LARGEST_SUMMARY else {}
@@ -226,14 +226,14 @@ def run_of_folder(folder: Path) -> dict[str, Any]:
 
 
 def threads_of_folder(folder: Path) -> str:
-    """Return the CPU threads of the run in this folder; empty where they are not known."""
+    """Return the CPU threads of the run in this folder; empty if they are not known."""
     from gradstudio.core import threads
 
     environment = run_of_folder(folder).get("environment")
     return threads.of(environment) if isinstance(environment, dict) else ""
 
 
-def _loaded(source: str, library: Path | None, *, beginning: bool) -> tuple[Preset, str]:
+def _load(source: str, library: Path | None, *, beginning: bool) -> tuple[Preset, str]:
     """Return the preset, file, folder or run with this name, and the CPU threads that it ran with. Presets come first,
     then the file system, then the library."""
     from gradstudio.core import presets
@@ -244,7 +244,7 @@ def _loaded(source: str, library: Path | None, *, beginning: bool) -> tuple[Pres
         return presets.load(Path(source, "experiment.toml")), threads_of_folder(Path(source))
     if source.lower().endswith((".toml", ".py")) or os.path.isfile(source):
         return presets.load(source), ""
-    if found := _kept(source, library, beginning=beginning):
+    if found := _run_of_library(source, library, beginning=beginning):
         return found
     if os.path.isdir(source):
         raise WrongRequest(
@@ -259,8 +259,8 @@ def _loaded(source: str, library: Path | None, *, beginning: bool) -> tuple[Pres
         ) from None
 
 
-def _kept(source: str, asked: Path | None, *, beginning: bool) -> tuple[Preset, str] | None:
-    """Return the run of the library with this name, as a preset with every change that was made to it; None where there
+def _run_of_library(source: str, asked: Path | None, *, beginning: bool) -> tuple[Preset, str] | None:
+    """Return the run of the library with this name, as a preset with every change that was made to it; None if there
     is none."""
     from gradstudio.core import threads
     from gradstudio.session.files.run_files import as_preset
@@ -269,7 +269,7 @@ def _kept(source: str, asked: Path | None, *, beginning: bool) -> tuple[Preset, 
     if source != "last" and not is_there(library_file(asked)):
         return None
 
-    with opened(asked) as library:
+    with open_library(asked) as library:
         if source != "last" and not any(
             entry.id == source or (beginning and entry.id.startswith(source)) for entry in library.entries()
         ):
@@ -288,7 +288,7 @@ def check_own(run: Run) -> None:
         )
 
 
-def _planned(preset: Preset, changes: list[str], experiment: Experiment) -> tuple[Change, ...]:
+def _planned_changes(preset: Preset, changes: list[str], experiment: Experiment) -> tuple[Change, ...]:
     """Return the preset's own changes and those of --at, in the order of their steps."""
     from gradstudio.core.knobs import KnobError
     from gradstudio.core.planned_changes import read_timeline

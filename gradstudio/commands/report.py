@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gradstudio.commands.options import LibraryFile, RunName, check_own, formats, opened
+from gradstudio.commands.options import LibraryFile, RunName, check_own, formats, open_library
 from gradstudio.commands.terminal import WrongRequest, say
 
 if TYPE_CHECKING:
@@ -52,24 +52,24 @@ def report(
     asked = formats("--format", wanted, allowed)
     if not asked:
         raise WrongRequest(f"--format names no format; allowed: {', '.join(allowed)}")
-    with opened(library) as kept:
-        found = kept.load(kept.find(run))
-        line = kept.line(found)
-        note = next(entry.note for entry in kept.entries() if entry.id == found.id)
+    with open_library(library) as store:
+        record = store.load(store.find(run))
+        line = store.line(record)
+        note = next(entry.note for entry in store.entries() if entry.id == record.id)
     if {"toml", "py"} & set(asked):
-        check_own(found)
+        check_own(record)
     sections = ()
     if map_file is not None:
         from gradstudio.session.map import journal, report_section
 
-        sections = (report_section.of(found, journal.load(map_file)),)
+        sections = (report_section.of(record, journal.load(map_file)),)
     if with_memory:
-        _work_out_memory(found)
-    folder = out or Path(file_name(found.id))
-    more = export.event_file(found) if TENSORBOARD in asked else {}
-    more |= added_files(found, [name for name in asked if name in added])
+        _work_out_memory(record)
+    folder = out or Path(file_name(record.id))
+    more = export.event_file(record) if TENSORBOARD in asked else {}
+    more |= added_files(record, [name for name in asked if name in added])
     for path in output.export(
-        found, folder, [name for name in asked if name in output.EXPORTS], note, more, sections, line
+        record, folder, [name for name in asked if name in output.EXPORTS], note, more, sections, line
     ):
         say(str(path))
 

@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gradstudio.commands.options import HELP, ROOM_TO_DELETE, Json, LibraryFile, RunName, formats, library_file, opened
+from gradstudio.commands.options import (
+    HELP,
+    ROOM_TO_DELETE,
+    Json,
+    LibraryFile,
+    RunName,
+    formats,
+    library_file,
+    open_library,
+)
 from gradstudio.commands.terminal import WrongRequest, complain, complain_at_length, say, say_json, table
 
 if TYPE_CHECKING:
@@ -56,8 +65,8 @@ def list_runs(
     entries: list[Entry] = []
     there = is_there(path)
     if there:
-        with opened(library) as kept:
-            entries = kept.entries(search)
+        with open_library(library) as store:
+            entries = store.entries(search)
     if as_json:
         say_json([_entry(entry) for entry in entries])
     elif entries:
@@ -70,16 +79,16 @@ def list_runs(
 def show(run: RunName, library: LibraryFile = None, as_json: Json = False) -> None:
     from gradstudio.session.files import summary
 
-    with opened(library) as kept:
-        found = kept.load(kept.find(run))
-        entry = next(entry for entry in kept.entries() if entry.id == found.id)
+    with open_library(library) as store:
+        record = store.load(store.find(run))
+        entry = next(entry for entry in store.entries() if entry.id == record.id)
     if as_json:
-        say_json(summary.summarize(found))
+        say_json(summary.summarize(record))
         return
     from gradstudio.session.words.story import in_words
 
-    say(in_words(found) + "\n")
-    table(("", ""), _about(found, entry))
+    say(in_words(record) + "\n")
+    table(("", ""), _about(record, entry))
 
 
 @app.command(
@@ -106,10 +115,10 @@ def compare(
 
     reports = formats("--report", report, output.REPORTS)
     folder = out or (Path("comparison") if reports else None)
-    with opened(library) as kept:
-        ids = [kept.find(run) for run in runs]
+    with open_library(library) as store:
+        ids = [store.find(run) for run in runs]
         comparison.check(ids)  # before hundreds are read
-        found = [kept.load(run) for run in ids]
+        found = [store.load(run) for run in ids]
     compared = comparison.compare(found)
     stream = csv if csv and files.is_stream(csv) else None
     contents = _files(found, compared, folder, reports, None if stream else csv)
@@ -130,16 +139,16 @@ def delete(
 ) -> None:
     from gradstudio.core.text import plural
 
-    with opened(library, room=ROOM_TO_DELETE) as kept:
-        ids = list(dict.fromkeys(kept.find(run) for run in runs))
+    with open_library(library, room=ROOM_TO_DELETE) as store:
+        ids = list(dict.fromkeys(store.find(run) for run in runs))
         if not yes:
             if not sys.stdin.isatty():
                 raise WrongRequest("deleting needs --yes where nobody can be asked")
             complain_at_length("\n".join(ids))
             if not typer.confirm(f"Delete {plural(len(ids), 'run', 'runs')} for good?", err=True):
                 return
-        kept.delete(ids)
-        kept.purge(runs=ids)
+        store.delete(ids)
+        store.purge(runs=ids)
     say(f"deleted {plural(len(ids), 'run', 'runs')}")
 
 
@@ -152,7 +161,7 @@ def export(
     from gradstudio.session.library import travelling
 
     path = out if out.suffix else out.with_suffix(travelling.ENDING)
-    with opened(library) as kept:
+    with open_library(library) as kept:
         travelling.export(kept, kept.find(run), path)
     say(str(path))
 
@@ -172,8 +181,8 @@ def take_in(
 
 @app.command("note", help="Write a note to a run; an empty one takes it away.")
 def note(run: RunName, text: Annotated[str, typer.Argument(metavar="TEXT")], library: LibraryFile = None) -> None:
-    with opened(library) as kept:
-        kept.annotate(kept.find(run), note=text)
+    with open_library(library) as store:
+        store.annotate(store.find(run), note=text)
 
 
 @app.command("tag", help="Give a run these tags instead of those that it has; none takes them away.")
@@ -182,12 +191,12 @@ def tag(
     tags: Annotated[list[str] | None, typer.Argument(metavar="TAG...")] = None,
     library: LibraryFile = None,
 ) -> None:
-    with opened(library) as kept:
-        kept.annotate(kept.find(run), tags=tags or [])
+    with open_library(library) as store:
+        store.annotate(store.find(run), tags=tags or [])
 
 
 def _files(
-    runs: list[Run], found: Comparison, folder: Path | None, reports: list[str], csv: Path | None
+    runs: list[Run], compared: Comparison, folder: Path | None, reports: list[str], csv: Path | None
 ) -> Mapping[Path, Content]:
     """Return the files to write, by their paths."""
     from gradstudio.session.files import comparison
@@ -198,7 +207,7 @@ def _files(
     contents: dict[Path, Content] = {csv: curves} if csv else {}
     if folder:
         contents |= {
-            folder / "comparison.json": to_json(comparison.as_json(found)) + "\n",
+            folder / "comparison.json": to_json(comparison.as_json(compared)) + "\n",
             folder / "curves.csv": curves,
         }
         contents |= {folder / f"comparison.{suffix}": report(runs, suffix) for suffix in reports}
@@ -244,7 +253,7 @@ def _about(run: Run, entry: Entry) -> list[tuple[str, str]]:
     lines = [("run", run.id), ("started", _when(entry.started, "seconds").replace("T", " "))]
     if run.watched is not None:
         lines += [("script", shlex.join((run.watched.script, *run.watched.arguments))), *run.watched.facts]
-        lines += _under("recorded", [run.watched.recorded] if run.watched.every > 1 else [])
+        lines += _under("recorded", [run.watched.rows_in_words] if run.watched.every > 1 else [])
     else:
         if file := run.experiment.studio_file:
             lines += [("file", f"{file.name}, SHA-256 {file.sha256}")]
@@ -264,7 +273,7 @@ def _change(change: Change) -> str:
     return f"{change.knob} = {format_value(change.value)} from step {change.step:,}"
 
 
-def _tell(found: Comparison, runs: list[Run]) -> None:
+def _tell(compared: Comparison, runs: list[Run]) -> None:
     """Print the comparison as tables, in which each run is a letter."""
     from gradstudio.core.text import one_line
     from gradstudio.session.words.story import headline
@@ -275,9 +284,9 @@ def _tell(found: Comparison, runs: list[Run]) -> None:
         [(letter, run.id, run.title, headline(run)) for letter, run in zip(letters, runs, strict=True)],
     )
     for title, rows in (
-        ("Knobs", [(setting.knob, *setting.texts()) for setting in found.settings]),
-        ("Environment", [(name, *values) for name, values in found.surroundings.items()]),
-        ("Figures", [(label, *values) for label, values in found.figure_texts()]),
+        ("Knobs", [(setting.knob, *setting.texts()) for setting in compared.settings]),
+        ("Environment", [(name, *values) for name, values in compared.surroundings.items()]),
+        ("Figures", [(label, *values) for label, values in compared.figure_texts()]),
     ):
         say("")
         if rows:
@@ -285,9 +294,9 @@ def _tell(found: Comparison, runs: list[Run]) -> None:
         else:
             say(f"{title}: no difference")
     say("")
-    for letter, member in zip(letters[1:], found.members[1:], strict=True):
+    for letter, member in zip(letters[1:], compared.members[1:], strict=True):
         say(one_line(_parting(letter, member)))
-    for letter, member in zip(letters, found.members, strict=True):
+    for letter, member in zip(letters, compared.members, strict=True):
         step = member.figures.first_nonfinite_step
         say(f"{letter} {'stayed finite' if step is None else f'diverged at step {step:,}'}")
 

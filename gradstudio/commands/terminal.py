@@ -29,7 +29,7 @@ def say_json(value: Any) -> None:
     """Print strict JSON, with every character escaped that is not printable."""
     from gradstudio.session.files.summary import to_json
 
-    _print("".join(letter if letter.isprintable() or letter == "\n" else _escaped(letter) for letter in to_json(value)))
+    _print("".join(letter if letter.isprintable() or letter == "\n" else _escape(letter) for letter in to_json(value)))
 
 
 def complain(text: str) -> None:
@@ -76,7 +76,7 @@ def close_stdout() -> None:
 
 
 def stdout_fault() -> str:
-    """Return why nothing can be written to stdout, "" where it can: after a fault of which nothing else is known."""
+    """Return why nothing can be written to stdout, "" if it can: after a fault of which nothing else is known."""
     try:
         os.write(1, b"\n")
     except OSError as fault:
@@ -91,6 +91,6 @@ def _print(text: str) -> None:
         close_stdout()
 
 
-def _escaped(letter: str) -> str:
+def _escape(letter: str) -> str:
     code = ord(letter)
     return f"\\u{code:04x}" if code < 0x10000 else f"\\u{0xD7C0 + (code >> 10):04x}\\u{0xDC00 + (code & 0x3FF):04x}"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gradstudio.commands.options import LibraryFile, opened
+from gradstudio.commands.options import LibraryFile, open_library
 from gradstudio.commands.terminal import WrongRequest, printable
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def top(
     """Show a run in the terminal while it trains. Keys: p pauses it or lets it go on, s stops it, q leaves."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise WrongRequest("top needs a terminal; `gradstudio runs show` prints a run once")
-    with opened(library) as kept, _keys() as keys:
+    with open_library(library) as kept, _keys() as keys:
         _show(kept, kept.find(run) if run else _latest(kept), keys)
 
 

@@ -8,7 +8,7 @@ from gradstudio.commands.text_curve import curve
 from gradstudio.core.text import number, one_line, percent, shorten
 from gradstudio.core.unknown import is_known
 from gradstudio.session.record.own_steps import own_step
-from gradstudio.session.record.ranked_findings import ranked
+from gradstudio.session.record.ranked_findings import ranked_findings
 from gradstudio.session.record.run import Run
 from gradstudio.session.words.outcome_words import OUTCOMES
 
@@ -85,7 +85,7 @@ def _layers(run: Run) -> list[Line]:
 
 def _findings(run: Run, width: int) -> list[Line]:
     lines: list[Line] = []
-    for finding in ranked(run):
+    for finding in ranked_findings(run):
         head = f"{finding.severity}: {finding.title}, {finding.when}. {finding.evidence}"
         words, line = one_line(head).split(" "), ""
         for word in words:

@@ -27,7 +27,7 @@ from gradstudio.commands.options import (
     compared_steps,
     formats,
     library_file,
-    requested,
+    read_request,
 )
 from gradstudio.commands.terminal import complain, complain_at_length, say, say_file, say_json, table
 
@@ -45,7 +45,7 @@ HURRIED_WRITING = 0.5  # likewise, where a second Ctrl+C ends the program
 NOTHING_MADE = "interrupted before step {} was reached again: nothing new was measured"
 
 
-class Wanted(NamedTuple):
+class OutputOptions(NamedTuple):
     """The files to write of a run, and the way to tell its outcome."""
 
     out: Path | None
@@ -97,57 +97,57 @@ def run(
     interrupted."""
     from gradstudio.session.record.run import Run
 
-    request = requested(
+    request = read_request(
         source, library, assignments, changes, {"run.steps": steps, "run.seed": seed, "run.device": device},
         beginning=False
     )  # fmt: skip
     compare_at = compared_steps(compare, 0, request.experiment.run.steps)
-    wanted = Wanted(out, report, library, as_json, quiet, try_fixes)
-    wanted.check()
+    outputs = OutputOptions(out, report, library, as_json, quiet, try_fixes)
+    outputs.check()
     if try_fixes:
         from gradstudio.core import ranks_allowed
 
         ranks_allowed.check_alone(request.experiment, "no fixes are tried")
     agree(request.experiment, trusted=trust)
-    hint_at_threads(request.threads, wanted)
-    carry_out(Run(request.preset, request.experiment, request.timeline, compare_at), wanted)
+    hint_at_threads(request.threads, outputs)
+    carry_out(Run(request.preset, request.experiment, request.timeline, compare_at), outputs)
 
 
-def hint_at_threads(of_run: str, wanted: Wanted) -> None:
+def hint_at_threads(of_run: str, outputs: OutputOptions) -> None:
     """Warn where the run that is repeated was made with another number of CPU threads."""
     from gradstudio.core import threads
 
-    if of_run not in ("", threads.chosen()) and not wanted.quiet:
+    if of_run not in ("", threads.chosen()) and not outputs.quiet:
         complain(
             f"the run was made with {of_run} CPU threads, now it has {threads.chosen()}: GRADSTUDIO_THREADS={of_run} "
             "repeats it to the last bit"
         )
 
 
-def carry_out(record: Run, wanted: Wanted, snapshots: Snapshots | None = None) -> NoReturn:
+def carry_out(record: Run, outputs: OutputOptions, snapshots: Snapshots | None = None) -> NoReturn:
     """Train a run, keep it, write its files, say what came of it, and end with its exit code."""
     from gradstudio.session.files import output
     from gradstudio.session.record.snapshots import Snapshots
 
-    reports = wanted.check()
+    reports = outputs.check()
     if snapshots is None:
         snapshots = Snapshots()
-    folder = wanted.out or (Path(record.id) if reports else None)
+    folder = outputs.out or (Path(record.id) if reports else None)
     if folder:
         output.check_folder(folder)
         output.check_files(record, folder)
     of_parent = record.environment
-    failure, kept = _trained(record, wanted, snapshots)
-    if record.differs_at is not None and not wanted.quiet:
+    failure, kept = _train(record, outputs, snapshots)
+    if record.differs_at is not None and not outputs.quiet:
         complain(_differs(record, of_parent))
     for event in record.events:
-        if event.kind == "notice" and event.step >= record.parent_step and not wanted.quiet:
+        if event.kind == "notice" and event.step >= record.parent_step and not outputs.quiet:
             complain(event.text)
     begun = not record.refused and not (record.parent and not record.own)
     if not begun:
         folder = None
-    early = wanted.as_json or bool(folder and reports)  # so that the report tells them
-    fixes = _tried(record, wanted, snapshots) if early else []
+    early = outputs.as_json or bool(folder and reports)  # so that the report tells them
+    fixes = _try_fixes(record, outputs, snapshots) if early else []
     unwritten = ""
     if folder:
         try:
@@ -158,17 +158,17 @@ def carry_out(record: Run, wanted: Wanted, snapshots: Snapshots | None = None) -
         if failure and os.environ.get("GRADSTUDIO_DEBUG"):
             complain_at_length(failure)
         complain(f"error: {record.message}")
-    _say_outcome(record, wanted, fixes, begun=begun, kept=kept)
-    if folder and not wanted.quiet:
-        (complain if wanted.as_json else say)(f"files in {folder}")
-    if not (wanted.as_json or wanted.quiet):
-        _say_fixes(record, fixes if early else _tried(record, wanted, snapshots), kept)
+    _say_outcome(record, outputs, fixes, begun=begun, kept=kept)
+    if folder and not outputs.quiet:
+        (complain if outputs.as_json else say)(f"files in {folder}")
+    if not (outputs.as_json or outputs.quiet):
+        _say_fixes(record, fixes if early else _try_fixes(record, outputs, snapshots), kept)
     if unwritten:
         complain(f"error: {unwritten}")
     raise typer.Exit(exit_codes.FAILED if unwritten else exit_codes.of_run(record))
 
 
-def _trained(record: Run, wanted: Wanted, snapshots: Snapshots) -> tuple[str, bool]:
+def _train(record: Run, wanted: OutputOptions, snapshots: Snapshots) -> tuple[str, bool]:
     """Train a run while the library writes it. Return the traceback of a failure, and whether the run was kept."""
     from gradstudio.session.library.writer import LibraryWriter
     from gradstudio.session.running import foreground, interrupts
@@ -177,35 +177,35 @@ def _trained(record: Run, wanted: Wanted, snapshots: Snapshots) -> tuple[str, bo
     failure, kept = "", False
 
     def keep(worker: Worker) -> None:
-        writer.follow(record, snapshots, worker.hear, worker.show_waiting)
+        writer.follow(record, snapshots, worker.on_request, worker.show_waiting)
 
     with interrupts.stopping(lambda: None, lambda: writer.close(HURRIED_WRITING)) as signals:
         try:
             failure = foreground.train(record, progress=wanted.progress, snapshots=snapshots, began=keep)
         finally:
             kept = _close(writer)
-    if signals.heard and record.status in ("finished", "nonfinite"):  # it came when there was nothing left to stop
+    if signals.interrupted and record.status in ("finished", "nonfinite"):  # there was nothing left to stop
         raise KeyboardInterrupt
     return failure, kept
 
 
-def _say_outcome(record: Run, wanted: Wanted, fixes: list[Trial], *, begun: bool, kept: bool) -> None:
+def _say_outcome(record: Run, outputs: OutputOptions, fixes: list[Trial], *, begun: bool, kept: bool) -> None:
     """Print what came of a run, as JSON or in words."""
     from gradstudio.session.files import summary
     from gradstudio.session.running import remedy_trial
     from gradstudio.session.words.story import in_words
 
-    if wanted.as_json:
-        tried = {"fixes": remedy_trial.as_json(fixes)} if wanted.try_fixes else {}
+    if outputs.as_json:
+        tried = {"fixes": remedy_trial.as_json(fixes)} if outputs.try_fixes else {}
         say_json(summary.summarize(record) | tried)
     elif record.status == "stopped" and not begun:
         complain(NOTHING_MADE.format(record.parent_step))
-    elif not wanted.quiet and record.status != "failed":
+    elif not outputs.quiet and record.status != "failed":
         say(in_words(record) + (f"\n\nkept as {record.id}" if kept else ""))
 
 
-def _tried(record: Run, wanted: Wanted, snapshots: Snapshots) -> list[Trial]:
-    """Return what came of each fix of a run that diverged or has a critical finding, the best first; empty where none
+def _try_fixes(record: Run, wanted: OutputOptions, snapshots: Snapshots) -> list[Trial]:
+    """Return what came of each fix of a run that diverged or has a critical finding, the best first; empty if none
     was asked for or there is nothing to heal."""
     from gradstudio.session.running import fix_trials, foreground
 
@@ -216,12 +216,12 @@ def _tried(record: Run, wanted: Wanted, snapshots: Snapshots) -> list[Trial]:
     foreground.wait_for(trials, progress=wanted.progress)
     if trials.failure and os.environ.get("GRADSTUDIO_DEBUG"):
         complain_at_length(trials.failure)
-    return trials.ranked
+    return trials.best_first
 
 
 def _say_fixes(record: Run, fixes: list[Trial], kept: bool) -> None:
     from gradstudio.session.running.remedy_trial import acts_live
-    from gradstudio.session.words.fix_results import reached
+    from gradstudio.session.words.fix_results import describe_result
 
     if not fixes:
         return
@@ -230,7 +230,7 @@ def _say_fixes(record: Run, fixes: list[Trial], kept: bool) -> None:
     for fix in fixes:
         steps = f"{fix.from_step}–{fix.from_step + fix.steps - 1}" if fix.steps else "–"
         broke = "" if fix.broke_at is None else f" at {fix.broke_at}"
-        rows.append((fix.remedy or "(no change)", f"{fix.outcome}{broke}", steps, reached(fix) or "–"))
+        rows.append((fix.remedy or "(no change)", f"{fix.outcome}{broke}", steps, describe_result(fix) or "–"))
     table(("Fix", "Outcome", "Steps", "Reached"), rows, headed=True)
     best = fixes[0]
     if kept and best.outcome == "held" and best.remedy:
@@ -285,7 +285,7 @@ def script(
     from gradstudio.core import threads
     from gradstudio.program import script as program
 
-    request = requested(
+    request = read_request(
         source, library, assignments, changes, {"run.steps": steps, "run.seed": seed, "run.device": device},
         beginning=True
     )  # fmt: skip

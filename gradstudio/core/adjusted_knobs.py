@@ -18,7 +18,7 @@ _WAYS_OUT: tuple[tuple[str, Value], ...] = (
 def with_adjustments(knobs: Experiment, name: str, value: Value) -> Experiment:
     """Return a copy with one knob changed, and with it as few others as it takes to make the values go together.
 
-    KnobError where the value itself is not allowed, and where a number does not go with the others: who asks for
+    KnobError if the value itself is not allowed, and where a number does not go with the others: who asks for
     another length or batch wants no other task and no other norm."""
     try:
         return knobs.with_value(name, value)

@@ -51,8 +51,8 @@ class Sheet(Part):
         return self.what.removeprefix("exercise ")
 
     def digest(self) -> str:
-        """Return the SHA-256 of all that it says, but for the seal itself. It tells a slip of the editor, and not a
-        forger, who can work it out too: that is what training again is for."""
+        """Return the SHA-256 of everything but the seal itself. It reveals a slip of the editor, not a forger, who can
+        compute it too; training again reveals that."""
         table = self.model_dump(by_alias=True, exclude_none=True)
         for part in (table, table.get("handed_in", {})):
             part.pop("seal", None)

@@ -27,12 +27,12 @@ class CheckNote:
 
     @staticmethod
     def begin(path: Path) -> None:
-        """Write the file. OSError where there is no room for it."""
+        """Write the file. OSError if there is no room for it."""
         path.write_bytes(bytes(SIZE))
 
     @property
     def line(self) -> int:
-        """The line of the studio file that began last, 0 where it is not known."""
+        """The line of the studio file that began last, 0 if it is not known."""
         return self._words[_LINE]
 
     @line.setter
@@ -49,14 +49,14 @@ class CheckNote:
         self._words[_READY] = 1
 
     def answer(self, found: str) -> None:
-        """Write what was found: the error, "" where there is none."""
+        """Write what was found: the error, "" if there is none."""
         data = json.dumps([self._secret, found[:2000]]).encode()
         self._map[_HEAD : _HEAD + len(data)] = data
         self._words[_LENGTH] = len(data)
 
     @property
     def read_answer(self) -> str | None:
-        """What was found, None where no answer was written."""
+        """What was found, None if no answer was written."""
         length = self._words[_LENGTH]
         try:
             secret, found = json.loads(self._map[_HEAD : _HEAD + length])

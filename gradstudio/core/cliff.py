@@ -58,16 +58,16 @@ class Cliff:
         return np.flatnonzero(self.known.any(1))
 
 
-def landing_at(found: Cliff, max_norm: float) -> Landing | None:
-    """Return where the step ends under a max_norm, between the ones that were made; None where there are none."""
-    made = found.landings
-    if not made:
+def landing_at(cliff: Cliff, max_norm: float) -> Landing | None:
+    """Return where the step ends under a max_norm, between the ones that were made; None if there are none."""
+    landings = cliff.landings
+    if not landings:
         return None
-    wanted = min(max(max_norm, made[0].max_norm), made[-1].max_norm)
-    after = next(place for place, each in enumerate(made) if each.max_norm >= wanted)
-    if after == 0 or made[after].max_norm == wanted:
-        return made[after]
-    one, other = made[after - 1], made[after]
+    wanted = min(max(max_norm, landings[0].max_norm), landings[-1].max_norm)
+    after = next(place for place, each in enumerate(landings) if each.max_norm >= wanted)
+    if after == 0 or landings[after].max_norm == wanted:
+        return landings[after]
+    one, other = landings[after - 1], landings[after]
     part = (wanted - one.max_norm) / (other.max_norm - one.max_norm)
     x, y, length, loss = (
         float((1 - part) * getattr(one, name) + part * getattr(other, name)) for name in ("x", "y", "length", "loss")
@@ -75,28 +75,28 @@ def landing_at(found: Cliff, max_norm: float) -> Landing | None:
     return Landing(wanted, x, y, length, loss)
 
 
-def shortens(found: Cliff) -> bool:
+def shortens(cliff: Cliff) -> bool:
     """Return whether a small max_norm makes the step much shorter. That of Adam is about as long under each."""
-    made = found.landings
-    return len(made) > 1 and made[0].length < 0.5 * made[-1].length
+    landings = cliff.landings
+    return len(landings) > 1 and landings[0].length < 0.5 * landings[-1].length
 
 
-def length_of(found: Cliff, max_norm: float) -> float | None:
-    """Return how long the step would be, in units, if its gradient were as long as max_norm; None where that does not
+def length_of(cliff: Cliff, max_norm: float) -> float | None:
+    """Return how long the step would be, in units, if its gradient were as long as max_norm; None if that does not
     make it much shorter."""
-    landing = landing_at(found, max_norm)
-    if landing is None or not shortens(found):
+    landing = landing_at(cliff, max_norm)
+    if landing is None or not shortens(cliff):
         return None
     return landing.length * max_norm / landing.max_norm  # in proportion, beyond what was tried
 
 
-def max_norm_of(found: Cliff, length: float) -> float | None:
+def max_norm_of(cliff: Cliff, length: float) -> float | None:
     """Return the max_norm of which `length_of` gives this length."""
-    made = found.landings
-    if not shortens(found):
+    landings = cliff.landings
+    if not shortens(cliff):
         return None
-    lengths = np.maximum.accumulate([each.length for each in made])
-    nearest = made[0] if length < lengths[0] else made[-1]
+    lengths = np.maximum.accumulate([each.length for each in landings])
+    nearest = landings[0] if length < lengths[0] else landings[-1]
     if not lengths[0] <= length <= lengths[-1]:
         return nearest.max_norm * max(length / nearest.length, 1e-3)
-    return float(np.interp(length, lengths, [each.max_norm for each in made]))
+    return float(np.interp(length, lengths, [each.max_norm for each in landings]))

@@ -30,7 +30,7 @@ def clip(vector: Vector, kind: str, limits: Limits) -> Vector:
 
 
 def angle(before: Vector, after: Vector) -> float:
-    """Return the angle between two vectors in degrees; NaN where one of them is 0."""
+    """Return the angle between two vectors in degrees; NaN if one of them is 0."""
     if not (any(before) and any(after)):
         return math.nan
     cross = before[0] * after[1] - before[1] * after[0]

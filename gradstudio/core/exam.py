@@ -74,7 +74,7 @@ class Exam(Assignment):
 
     @property
     def hidden(self) -> Hidden:
-        """What is packed. ValueError where that is damaged; the exam of `read` is not."""
+        """What is packed. ValueError if that is damaged; the exam of `read` is not."""
         data = _scramble(base64.b64decode(self.packed, validate=True))
         unpacking = zlib.decompressobj()
         text = unpacking.decompress(data, LARGEST)
@@ -98,16 +98,16 @@ class Exam(Assignment):
     def experiment(self, changed: Mapping[str, Value] | None = None) -> tuple[Experiment, tuple[Change, ...]]:
         """Return the run with knobs changed, and its live changes: a knob that was changed stays as it was set."""
         hidden, changed = self.hidden, changed or {}
-        made = Experiment().with_values(hidden.knobs).with_values(changed)
-        if made.run.steps > MOST_STEPS:
-            raise KnobError(f"run.steps = {made.run.steps:,} is not allowed; allowed: at most {MOST_STEPS:,}")
+        knobs = Experiment().with_values(hidden.knobs).with_values(changed)
+        if knobs.run.steps > MOST_STEPS:
+            raise KnobError(f"run.steps = {knobs.run.steps:,} is not allowed; allowed: at most {MOST_STEPS:,}")
         entries = [
             {"step": step, "knob": knob, "value": value} for step, knob, value in hidden.timeline if knob not in changed
         ]
-        return made, read_timeline(entries, made)
+        return knobs, read_timeline(entries, knobs)
 
     def parse_changes(self, texts: list[str]) -> dict[str, Value]:
-        """Return the changes in texts such as optimizer.lr=0.1; KnobError where one is not allowed."""
+        """Return the changes in texts such as optimizer.lr=0.1; KnobError if one is not allowed."""
         changed: dict[str, Value] = {}
         for text in texts:
             name, value = parse_assignment(text)
@@ -140,12 +140,12 @@ class Exam(Assignment):
 
 
 def read(path: Path) -> Exam:
-    """Return the exam in a file; AssignmentError where it is none, or was edited."""
+    """Return the exam in a file; AssignmentError if it is none, or was edited."""
     return assignment.read(path, Exam, most=LARGEST)
 
 
 def check_name(name: str) -> None:
-    """Raise KnobError where there is neither a knob nor a section of this name."""
+    """Raise KnobError if there is neither a knob nor a section of this name."""
     if name not in TITLES:
         find_knob(name)
 

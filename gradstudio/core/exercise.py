@@ -39,7 +39,7 @@ class ExerciseRun(Part):
         return self.beginning().experiment.with_texts([*self.knobs, f"run.seed={seed}"])
 
     def beginning(self) -> Preset:
-        """Return its preset; PresetError where there is none of this name."""
+        """Return its preset; PresetError if there is none of this name."""
         path = files.PRESETS / f"{self.preset}.toml"
         if not path.is_file():
             raise PresetError(f"preset {quote(self.preset)} is not one of the bundled ones")
@@ -59,7 +59,7 @@ class Question(Asking):
 
     @property
     def where(self) -> str:
-        """Whose numbers answer it, in words behind its text; "" where a teacher reads it."""
+        """Whose numbers answer it, in words behind its text; "" if a teacher reads it."""
         return f" (run {self.run})" if self.is_question else ""
 
     @property

@@ -729,31 +729,31 @@ class Experiment(BaseModel):
 
     def __getitem__(self, name: str) -> Value:
         """Return the value of the knob with this dotted name; KnobError for an unknown name."""
-        found = self.find_knob(name)
-        if found.section == SECTION:
-            return self.model_file.get(found.field, found.default)
-        return getattr(getattr(self, found.section), found.field)
+        entry = self.find_knob(name)
+        if entry.section == SECTION:
+            return self.model_file.get(entry.field, entry.default)
+        return getattr(getattr(self, entry.section), entry.field)
 
     def find_knob(self, name: str) -> Knob:
-        """Return the knob with this dotted name, also one of the studio file; KnobError where there is none."""
+        """Return the knob with this dotted name, also one of the studio file; KnobError if there is none."""
         if self.studio_file is not None and str(name).startswith(f"{SECTION}."):
             return self.studio_file.knob(name)
         return find_knob(name)
 
     def items(self) -> Iterator[tuple[Knob, Value]]:
-        for found in (*KNOBS.values(), *(self.studio_file.knobs.values() if self.studio_file else ())):
-            yield found, self[found.name]
+        for entry in (*KNOBS.values(), *(self.studio_file.knobs.values() if self.studio_file else ())):
+            yield entry, self[entry.name]
 
     def with_value(self, name: str, value: Value) -> Experiment:
-        """Return a copy with one knob changed; KnobError where the name or the value is not allowed."""
+        """Return a copy with one knob changed; KnobError if the name or the value is not allowed."""
         return self.with_values({name: value})
 
     def with_values(self, values: Mapping[str, Value]) -> Experiment:
         """Return a copy with these knobs changed at once, so that values that only go together can be set together."""
         sections = self.model_dump(exclude={"studio_file"})
         for name, value in values.items():
-            found = self.find_knob(name)
-            sections[found.section][found.field] = value
+            entry = self.find_knob(name)
+            sections[entry.section][entry.field] = value
         return experiment_from({**sections, "studio_file": self.studio_file})
 
     def with_texts(self, assignments: list[str]) -> Experiment:
@@ -762,7 +762,7 @@ class Experiment(BaseModel):
 
     def changed_knobs(self) -> dict[str, Value]:
         """Return the knobs that differ from their default."""
-        return {found.name: value for found, value in self.items() if value != found.default}
+        return {entry.name: value for entry, value in self.items() if value != entry.default}
 
     def applies(self, name: str, changed: Mapping[str, Value] | None = None) -> bool:
         """Return whether the knob has an effect, given the other values, of which some may be `changed`."""
@@ -794,9 +794,9 @@ def find_knob(name: str) -> Knob:
         raise KnobError(_unknown(str(name))) from None
 
 
-def check_passed(wanted: Experiment, passed: int) -> None:
-    """Raise KnobError where problem.skip_batches falls below the batches that were skipped already."""
-    knob, value = KNOBS["problem.skip_batches"], wanted.problem.skip_batches
+def check_passed(experiment: Experiment, passed: int) -> None:
+    """Raise KnobError if problem.skip_batches falls below the batches that were skipped already."""
+    knob, value = KNOBS["problem.skip_batches"], experiment.problem.skip_batches
     if value < passed:
         were = "batch was" if passed == 1 else "batches were"
         raise KnobError(
@@ -811,8 +811,8 @@ def parse_assignment(text: str, experiment: Experiment | None = None) -> tuple[s
     name, equals, value = text.partition("=")
     if not equals:
         raise KnobError(f"{text[:60]!r} is not allowed; allowed: knob=value, such as clipping.kind=norm")
-    found = (experiment.find_knob if experiment else find_knob)(name.strip())
-    return found.name, of_today(found.name, found.parse(value))
+    entry = (experiment.find_knob if experiment else find_knob)(name.strip())
+    return entry.name, of_today(entry.name, entry.parse(value))
 
 
 def experiment_from(sections: Mapping[str, object]) -> Experiment:
@@ -858,12 +858,12 @@ def _unknown(name: str) -> str:
         close = difflib.get_close_matches(name, KNOBS, n=1, cutoff=0.5)
         hint = f"did you mean {close[0]}?" if close else f"sections are: {known}"
         return f"unknown knob {name}; {hint}"
-    fields = [found.field for found in KNOBS.values() if found.section == section]
+    fields = [entry.field for entry in KNOBS.values() if entry.section == section]
     close = difflib.get_close_matches(name, KNOBS, n=1, cutoff=0.6)
     hint = f"did you mean {close[0]}? " if close else ""
-    told = f"unknown knob {name}; {hint}{section} has: "
+    text = f"unknown knob {name}; {hint}{section} has: "
     named = fields  # as many as an error has room for
-    while len(told) + len(", ".join(named)) > LONGEST_LINE - _AND_MORE:
+    while len(text) + len(", ".join(named)) > LONGEST_LINE - _AND_MORE:
         named = named[:-1]
     more = len(fields) - len(named)
-    return f"{told}{', '.join(named)}{f' and {more} more' if more else ''}"
+    return f"{text}{', '.join(named)}{f' and {more} more' if more else ''}"

@@ -74,7 +74,7 @@ def reason(fault: Exception) -> str:
 
 def why_not_seen(path: Path) -> str:
     """Return why nobody can tell whether something is there, as one line: a folder above it cannot be searched. ""
-    where one can tell."""
+    if one can tell."""
     try:
         os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -85,7 +85,7 @@ def why_not_seen(path: Path) -> str:
 
 
 def read_bounded(path: Path, most: int) -> bytes:
-    """Return the content of a file, at most one byte more than `most`. OSError or ValueError where it cannot be read,
+    """Return the content of a file, at most one byte more than `most`. OSError or ValueError if it cannot be read,
     and for what is no file: a pipe waits for ever, and a device may have no end."""
     check_kind(path)
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0))
@@ -105,16 +105,16 @@ def is_stream(path: Path) -> bool:
 
 
 def write_stream(path: Path, content: Content) -> None:
-    """Write into a pipe or a device. OSError where that cannot be."""
-    found = os.stat(path)
-    own = next((number for number in (1, 2) if _is_open(number, found)), None)
+    """Write into a pipe or a device. OSError if that cannot be."""
+    status = os.stat(path)
+    own = next((number for number in (1, 2) if _is_open(number, status)), None)
     with os.fdopen(os.dup(own), "wb") if own else path.open("wb") as file:
         _write(content, file)
 
 
 def write_whole(path: Path, content: Content) -> None:
     """Write a file so that a reader finds the old content or the new, never a part; one that was there keeps its
-    mode. OSError where it cannot be, and where something is there that is no file."""
+    mode. OSError if it cannot be, and where something is there that is no file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     check_kind(path)
     with temporary_folder(path.parent) as folder:
@@ -133,15 +133,15 @@ def _write(content: Content, file: BinaryIO) -> None:
     data(file) if callable(data) else file.write(data)
 
 
-def _is_open(number: int, found: os.stat_result) -> bool:
+def _is_open(number: int, status: os.stat_result) -> bool:
     """Return whether a file is open under this number."""
     with suppress(OSError):
-        return os.path.samestat(found, os.fstat(number))
+        return os.path.samestat(status, os.fstat(number))
     return False
 
 
 def check_kind(path: Path) -> None:
-    """Raise OSError where something is there that is no file: a folder, a device, a pipe, a socket."""
+    """Raise OSError if something is there that is no file: a folder, a device, a pipe, a socket."""
     try:
         kind = os.stat(path).st_mode
     except FileNotFoundError:
@@ -167,10 +167,10 @@ def _left_over(folder: Path) -> list[Path]:
     if os.name == "nt":
         return []  # a signal would end the process there
     named = re.compile(rf"\.gradstudio-{re.escape(_host())}-(\d{{1,9}})-\w+")
-    found: list[Path] = []
+    paths: list[Path] = []
     with suppress(OSError), os.scandir(folder) as entries:  # one may write into a folder that one may not read
-        found += [Path(each) for each in entries if (name := named.fullmatch(each.name)) and not _lives(int(name[1]))]
-    return found
+        paths += [Path(each) for each in entries if (name := named.fullmatch(each.name)) and not _lives(int(name[1]))]
+    return paths
 
 
 def _lives(process: int) -> bool:

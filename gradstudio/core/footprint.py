@@ -44,7 +44,7 @@ class Footprint:
     multiplications: int  # of matrix products and convolutions; 0 where torch does not tell
 
     def first_above(self, limit: int) -> Moment | None:
-        """Return the first operation that would need more than `limit` bytes, None where all fit."""
+        """Return the first operation that would need more than `limit` bytes, None if all fit."""
         before = self.before
         for taken, phase, operation in zip(self.curve, self.phases, self.operations, strict=True):
             if taken > limit:

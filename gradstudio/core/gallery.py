@@ -23,7 +23,7 @@ DOING = 15.0  # seconds to find a knob or a plot, for each step of a lesson
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """The loss of a run: the largest finite one in each of POINTS parts of its steps; None where it had none."""
+    """The loss of a run: the largest finite one in each of POINTS parts of its steps; None if it had none."""
 
     status: str
     loss: tuple[float | None, ...]
@@ -43,16 +43,16 @@ def digest(preset: Preset) -> str:
     """Return what the runs of a preset's picture depend on, as 12 letters. New knobs at their default change
     nothing."""
     knobs = {name: format_value(value) for name, value in preset.experiment.changed_knobs().items()}
-    told = json.dumps(
+    text = json.dumps(
         [sorted(knobs.items()), [[c.step, c.knob, format_value(c.value)] for c in preset.timeline],
          preset.promise.fix if preset.promise else []]
     )  # fmt: skip
-    return hashlib.sha256(told.encode()).hexdigest()[:12]
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 @lru_cache(maxsize=1)
 def pictures(path: Path = PICTURES) -> dict[str, Picture]:
-    """Return the picture of each preset that has one, by id; nothing where the file is gone."""
+    """Return the picture of each preset that has one, by id; nothing if the file is gone."""
     try:
         found = json.loads(path.read_text())
     except (OSError, ValueError):
@@ -73,8 +73,8 @@ def picture(preset: Preset) -> Picture | None:
 
 def minutes(preset: Preset) -> int:
     """Return about how long a lesson takes: reading, doing its steps and training its runs."""
-    found = pictures().get(preset.id) if preset.bundled else None
-    training = runs(preset) * found.seconds if found else 0.0
+    picture = pictures().get(preset.id) if preset.bundled else None
+    training = runs(preset) * picture.seconds if picture else 0.0
     return max(1, round((60 * words(preset) / WORDS_A_MINUTE + DOING * len(preset.lesson) + training) / 60))
 
 
@@ -88,11 +88,11 @@ def words(preset: Preset) -> int:
 
 def runs(preset: Preset) -> int:
     """Return how many runs a lesson looks at: one for each set of knobs."""
-    asked, seen = preset.experiment, []
+    experiment, seen = preset.experiment, []
     for step in preset.lesson:
-        asked = asked.with_texts(step.knobs)
-        if _looks(step) and asked not in seen:
-            seen.append(asked)
+        experiment = experiment.with_texts(step.knobs)
+        if _looks(step) and experiment not in seen:
+            seen.append(experiment)
     return len(seen)
 
 

@@ -82,7 +82,7 @@ class NoiseScale:
 @dataclass(frozen=True, slots=True)
 class Overshoot:
     """Losses along the last update: `losses` at AT times the update. `ratio` is the length of the step over the length
-    that reaches the minimum of the fitted parabola: 1 reaches it, 2 ends as high as it began. 0 where there is no
+    that reaches the minimum of the fitted parabola: 1 reaches it, 2 ends as high as it began. 0 if there is no
     minimum ahead, Inf where the update led uphill."""
 
     losses: tuple[float, ...]

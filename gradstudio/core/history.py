@@ -139,7 +139,7 @@ class Row:
 
     @property
     def went_nonfinite(self) -> bool:
-        """True where a NaN or Inf reached the loss or the weights. An overflow that the scaler skipped did not."""
+        """True if a NaN or Inf reached the loss or the weights. An overflow that the scaler skipped did not."""
         return not self.harmless and (loss_broke(self.loss) or (self.nonfinite > 0 and self.skipped != 1))
 
 
@@ -361,7 +361,7 @@ class History:
         return rows + min(max(start, 0), self._count), values[rows]
 
     def layer_metric(self, name: str, start: int = 0, stop: int | None = None) -> np.ndarray:
-        """Return rows start to stop of one metric of every layer: float32, (rows, layers). OSError where the disk that
+        """Return rows start to stop of one metric of every layer: float32, (rows, layers). OSError if the disk that
         holds them fails."""
         index = _LAYER_METRIC[name]
         parts = stretches(start, stop, self._count)

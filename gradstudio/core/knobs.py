@@ -88,7 +88,7 @@ class Knob:
         return " ".join([noun, ", ".join(bounds)]).strip()
 
     def parse(self, text: str) -> Value:
-        """Return the value that a person wrote as `text`, a number also as `2^16` or `1/3`; KnobError where it is not
+        """Return the value that a person wrote as `text`, a number also as `2^16` or `1/3`; KnobError if it is not
         of the knob's kind."""
         text = text.strip()
         try:
@@ -112,10 +112,10 @@ class Knob:
 
 def _number(text: str) -> float:
     """Return the number that is written as a power, a product or a quotient of two, or plainly."""
-    found = _COMPUTED.fullmatch(text)
-    if found is None:
+    match = _COMPUTED.fullmatch(text)
+    if match is None:
         return float(text)
-    one, sign, other = found.groups()
+    one, sign, other = match.groups()
     return _OPERATIONS[sign](float(one), float(other))
 
 
@@ -214,7 +214,7 @@ def value_text(value: object) -> str:
 
 
 def _quotient(value: float) -> str:
-    """Return a number as the quotient of two small ones, such as 1/3, whose digits would not fit; "" where it is
+    """Return a number as the quotient of two small ones, such as 1/3, whose digits would not fit; "" if it is
     none."""
     if not math.isfinite(value):
         return ""

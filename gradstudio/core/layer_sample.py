@@ -15,7 +15,7 @@ PARTS: tuple[Part, ...] = ("weights", "gradient", "update")
 @dataclass(frozen=True, slots=True, eq=False)
 class Histogram:
     """The entries of one tensor. `counts` are those of BINS bins of equal width from `least` to `greatest`, the ends of
-    the finite entries; both are NaN where none is finite. `norm` is the L2 norm of all entries."""
+    the finite entries; both are NaN if none is finite. `norm` is the L2 norm of all entries."""
 
     counts: np.ndarray  # int64, (BINS,)
     least: float

@@ -59,7 +59,7 @@ class Asking(Part):
         return bool(self.predict) or self.explain is not None
 
     def check_question(self) -> None:
-        """Raise KnobError where no run can answer it."""
+        """Raise KnobError if no run can answer it."""
         if self.predict and self.explain:
             raise KnobError("predict and explain are two questions; allowed: one of them")
         if len(self.predict) == 1:
@@ -111,7 +111,7 @@ class LessonStep(Asking):
     paper: Paper | None = None
 
     def check(self, experiment: Experiment) -> None:
-        """Raise KnobError where the step names an unknown knob, rule or measure, or a value that is not allowed."""
+        """Raise KnobError if the step names an unknown knob, rule or measure, or a value that is not allowed."""
         experiment.with_texts(self.knobs)
         check_rule(self.rule)
         self.check_question()
@@ -120,6 +120,6 @@ class LessonStep(Asking):
 
 
 def check_rule(rule: str | None) -> None:
-    """Raise KnobError where no rule has this name."""
+    """Raise KnobError if no rule has this name."""
     if rule is not None and rule not in NAMES:
         raise KnobError(f"rule = {quote(rule)} is not allowed; allowed: one of: {', '.join(NAMES)}")

@@ -54,8 +54,8 @@ def _within(text: str) -> str:
     return _WITHIN.sub(lambda found: f"{found[1]}{found[2]}{MASK}" if _hides(found) else found[0], text)
 
 
-def _hides(found: re.Match[str]) -> bool:
-    return _is_secret(found[1]) and not _is_count(found[3])
+def _hides(match: re.Match[str]) -> bool:
+    return _is_secret(match[1]) and not _is_count(match[3])
 
 
 def _is_secret(name: str) -> bool:

@@ -54,9 +54,9 @@ class Measure(NamedTuple):
     @property
     def words(self) -> str:
         """The measure as a person reads it: `largest grad_norm / first grad_norm`."""
-        told = [_words(part) for part in self.parts]
+        texts = [_words(part) for part in self.parts]
         signs = [" / " if divides else " × " for divides in self.divides]
-        return told[0] + "".join(sign + each for sign, each in zip(signs[1:], told[1:], strict=True))
+        return texts[0] + "".join(sign + each for sign, each in zip(signs[1:], texts[1:], strict=True))
 
 
 class Comparison(NamedTuple):

@@ -42,10 +42,10 @@ def from_text(text: str) -> Preset:
         _AROUND
     )
     if not text.startswith(PREFIX):
-        known = re.match(r"gradstudio:(\w{1,9}):", text)
+        match = re.match(r"gradstudio:(\w{1,9}):", text)
         why = (
-            f"it is of version {known[1]}, which this GradStudio does not know"
-            if known
+            f"it is of version {match[1]}, which this GradStudio does not know"
+            if match
             else f"it does not begin with {PREFIX}"
         )
         raise _error(why)

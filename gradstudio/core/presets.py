@@ -159,7 +159,7 @@ def read_ahead() -> None:
 
 
 def why_not_seen() -> str:
-    """Return why the user's own presets cannot be listed, as one line; "" where they can."""
+    """Return why the user's own presets cannot be listed, as one line; "" if they can."""
     folder = files.user_presets()
     if why := files.why_not_seen(folder):
         return why
@@ -245,7 +245,7 @@ _known = lru_cache(maxsize=128)(parse)  # a menu reads every preset each time th
 
 
 def _check_assignments(about: FileHead, experiment: Experiment) -> None:
-    """Raise KnobError where a lesson or the promise names an unknown knob or rule, or a value that is not allowed."""
+    """Raise KnobError if a lesson or the promise names an unknown knob or rule, or a value that is not allowed."""
     for index, step in enumerate(about.lesson):
         with naming(f"lesson.{index}"):
             step.check(experiment)
@@ -290,7 +290,7 @@ def to_toml(preset: Preset) -> str:
 
 
 def save_user_preset(preset: Preset) -> Path:
-    """Write a preset into the user's folder, with a file name made of its title. PresetError where it cannot be
+    """Write a preset into the user's folder, with a file name made of its title. PresetError if it cannot be
     written, or another preset has that name."""
     name = re.sub(r"[\W_]+", "-", preset.title.lower()).strip("-")
     if not name or len(preset.title) > LONGEST_TITLE:

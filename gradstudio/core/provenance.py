@@ -41,7 +41,7 @@ def operation_of(name: str) -> str:
 @dataclass(frozen=True)
 class Operation:
     """One operation through which a non-finite value passed. `taken` are its inputs, `given` its outputs; `largest` is
-    the largest absolute finite value, NaN where none is finite."""
+    the largest absolute finite value, NaN if none is finite."""
 
     phase: Phase
     module: str  # its name in the model; empty outside of it
@@ -58,7 +58,7 @@ class Operation:
 
     @property
     def is_birth(self) -> bool:
-        """True where the value was born here, from finite inputs; else the operation passed it on, or may have."""
+        """True if the value was born here, from finite inputs; else the operation passed it on, or may have."""
         return self.taken_known and not (self.taken_nan or self.taken_inf)
 
 
@@ -88,24 +88,24 @@ class Provenance:
 
     @property
     def came_with_data(self) -> bool:
-        """True where the model was given the value, rather than made it."""
+        """True if the model was given the value, rather than made it."""
         return self.phase == "data" and not self.chain[0].is_birth
 
     @property
     def was_given(self) -> bool:
-        """True where the model or the loss was given the value: it came with the data, or a script made it before."""
+        """True if the model or the loss was given the value: it came with the data, or a script made it before."""
         given = bool(self.chain) and self.chain[0].taken_known and not self.chain[0].is_birth
         return given and (self.phase in ("data", "loss") or self.operation == "input")
 
     @property
     def is_of_update(self) -> bool:
-        """True where the update itself made the value, and not one that was found in the weights later."""
+        """True if the update itself made the value, and not one that was found in the weights later."""
         return self.phase == "update" and bool(self.chain) and self.chain[0].is_birth
 
     @property
     def is_birth(self) -> bool:
-        """False where the value was first seen here: what went in is not known, so it may have been born before."""
-        return all(made.taken_known for made in self.chain[:1])
+        """False if the value was first seen here: what went in is not known, so it may have been born before."""
+        return all(operation.taken_known for operation in self.chain[:1])
 
     @property
     def short_name(self) -> str:

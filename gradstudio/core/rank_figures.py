@@ -12,8 +12,8 @@ from gradstudio.core.row_blocks import BLOCK, places, stretches
 class RankFigures(NamedTuple):
     """`norm`: L2 norm of the rank's own gradient, before it is averaged. `seconds`: in communication, which includes
     waiting for the others. `reductions`: calls of all-reduce, of `reduced` bytes. `drift`: distance of the weights
-    from those of rank 0, relative to their norm, UNKNOWN where it was not measured. `computing`: seconds of the step
-    beside communication. `weight`: of one of its examples in the mean gradient; 1 where all count the same. `left`:
+    from those of rank 0, relative to their norm, UNKNOWN if it was not measured. `computing`: seconds of the step
+    beside communication. `weight`: of one of its examples in the mean gradient; 1 if all count the same. `left`:
     steps after this one that it will come to."""
 
     norm: float

@@ -9,8 +9,8 @@ from gradstudio.core.text import plural
 
 
 class Placement(NamedTuple):
-    """The device of each rank. `backend` is that of a second group, for tensors on those devices; "" where one group,
-    gloo's, does all. `notice`: why `auto` means the CPU beside GPUs, "" where there is nothing to tell."""
+    """The device of each rank. `backend` is that of a second group, for tensors on those devices; "" if one group,
+    gloo's, does all. `notice`: why `auto` means the CPU beside GPUs, "" if there is nothing to tell."""
 
     devices: tuple[str, ...]
     backend: str = ""
@@ -19,7 +19,7 @@ class Placement(NamedTuple):
 
 def place(choice: str, ranks: int, gpus: int, *, nccl: bool) -> Placement:
     """Return where the ranks train with run.device = `choice`. `gpus` is the number of CUDA devices, `nccl` whether
-    torch has NCCL. KnobError where a GPU is asked for and not every rank can have one."""
+    torch has NCCL. KnobError if a GPU is asked for and not every rank can have one."""
     cpu = Placement(("cpu",) * ranks)
     if choice == "cpu":
         return cpu
@@ -35,7 +35,7 @@ def place(choice: str, ranks: int, gpus: int, *, nccl: bool) -> Placement:
 
 
 def _problem(ranks: int, gpus: int, first: int, *, nccl: bool) -> str:
-    """Return why not every rank can have a GPU; "" where it can."""
+    """Return why not every rank can have a GPU; "" if it can."""
     if gpus <= first:
         return f"there is no cuda:{first} here" if gpus else "there is no CUDA device here"
     if gpus - first < ranks:
@@ -45,7 +45,7 @@ def _problem(ranks: int, gpus: int, first: int, *, nccl: bool) -> str:
 
 
 def _fewer(gpus: int, *, nccl: bool) -> str:
-    """Return the numbers of ranks that a GPU for each is there for, to begin a list with; "" where there are none."""
+    """Return the numbers of ranks that a GPU for each is there for, to begin a list with; "" if there are none."""
     if gpus < 1:
         return ""
     return f"distributed.ranks = {f'1 to {gpus}' if gpus > 1 and nccl else 1}, "

@@ -47,7 +47,7 @@ def several(knobs: Values) -> bool:
 
 
 def check_alone(knobs: Values, what: str) -> None:
-    """Raise KnobError where `what`, a sentence's subject and verb, is asked of several ranks."""
+    """Raise KnobError if `what`, a sentence's subject and verb, is asked of several ranks."""
     if several(knobs):
         raise KnobError(
             f"{what} with distributed.ranks = {knobs['distributed.ranks']}: model and optimizer are in the processes "
@@ -94,7 +94,7 @@ def check(knobs: Values, *, with_file: bool) -> None:
 
 
 def _check_uneven(knobs: Values, rest: int, others: int) -> None:
-    """Raise KnobError where uneven shares are too small, or need what is made for even ones."""
+    """Raise KnobError if uneven shares are too small, or need what is made for even ones."""
     least = 2 if knobs["model.norm"] == "batch" else 1
     if rest < least * others:
         _refuse("problem.batch_size", knobs, f"with uneven_every at least {4 * least * others} examples are needed")

@@ -6,5 +6,5 @@ import os
 
 
 def is_enabled() -> bool:
-    """Return False where GRADSTUDIO_RECORD=0 asks for plain autograd in every pass."""
+    """Return False if GRADSTUDIO_RECORD=0 asks for plain autograd in every pass."""
     return os.environ.get("GRADSTUDIO_RECORD") != "0"

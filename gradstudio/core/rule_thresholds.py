@@ -25,7 +25,7 @@ Thresholds = Mapping[str, float | int]
 
 
 def read(path: Path | None = None) -> Mapping[str, Thresholds]:
-    """Return the thresholds in the file, by rule; empty where there is no file, or its folder is somebody else's and
+    """Return the thresholds in the file, by rule; empty if there is no file, or its folder is somebody else's and
     cannot be searched. KnobError names what is not allowed."""
     path = path or files.user_rules()
     try:
@@ -83,7 +83,7 @@ def thresholds(rule: str) -> Thresholds:
 
 def make(values: Mapping[str, Thresholds]) -> list[Rule]:
     """Return every rule anew, with these thresholds."""
-    return [*(maker(**values.get(name, {})) for name, maker in makers().items()), *added_rules.made(values)]
+    return [*(maker(**values.get(name, {})) for name, maker in makers().items()), *added_rules.make(values)]
 
 
 def all_rules() -> list[Rule]:

@@ -75,7 +75,7 @@ class SpilledArray(NamedTuple):
     dtype: np.dtype
 
     def rows(self, index: int, start: int, stop: int) -> np.ndarray:
-        """Read array[index, start:stop] and nothing else. OSError where the disk fails."""
+        """Read array[index, start:stop] and nothing else. OSError if the disk fails."""
         size = self.dtype.itemsize * int(np.prod(self.shape[2:]))
         count = stop - start
         data = self.file.read(self.start + (index * self.shape[1] + start) * size, count * size)

@@ -22,7 +22,7 @@ class TomlError(ValueError):
 
 
 def read(path: Path) -> str:
-    """Return the text of a file; TomlError where it cannot be read, is too large or is no UTF-8."""
+    """Return the text of a file; TomlError if it cannot be read, is too large or is no UTF-8."""
     try:
         data = files.read_bounded(path, LARGEST_FILE).removeprefix(codecs.BOM_UTF8)
     except (OSError, ValueError) as fault:  # ValueError: a name that no file can have
@@ -37,7 +37,7 @@ def read(path: Path) -> str:
 
 
 def parse(text: str) -> dict[str, Any]:
-    """Return the table that is written as `text`; TomlError where it is none."""
+    """Return the table that is written as `text`; TomlError if it is none."""
     if len(text) > LARGEST_TEXT:
         raise TomlError(f": {len(text):,} characters, which is more than is read")
     for number, line in enumerate(text.split("\n"), 1):

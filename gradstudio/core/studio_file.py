@@ -68,7 +68,7 @@ class StudioFile(BaseModel):
 
     @classmethod
     def of(cls, name: str, text: str) -> StudioFile:
-        """Return a text as a studio file; StudioFileError where it is none."""
+        """Return a text as a studio file; StudioFileError if it is none."""
         read(name, text)
         return cls(name=name, sha256=digest(text), text=text)
 
@@ -112,12 +112,12 @@ class StudioFile(BaseModel):
         value of another kind."""
         found: dict[str, Value] = {}
         for field, value in given.items():
-            known = self.knob(f"{SECTION}.{field}")
-            if known.kind == "float" and type(value) is int:
+            knob = self.knob(f"{SECTION}.{field}")
+            if knob.kind == "float" and type(value) is int:
                 value = float(value)
-            if type(value) is not type(known.default) or not _is_allowed(value):
-                raise known.error(value)
-            if value != known.default:
+            if type(value) is not type(knob.default) or not _is_allowed(value):
+                raise knob.error(value)
+            if value != knob.default:
                 found[field] = value
         return found
 
@@ -128,13 +128,13 @@ class StudioFile(BaseModel):
         return [digest(f"{self.sha256}\n{field}\n{value}") for field, value in texts]
 
     def knob(self, name: str) -> Knob:
-        """Return the knob of this dotted name; KnobError where the file has none."""
+        """Return the knob of this dotted name; KnobError if the file has none."""
         if name not in self.knobs:
             line = self.reading.no_knobs.get(name.removeprefix(f"{SECTION}."))
             if line is not None:
                 what = f"{shorten(name, LONGEST_NAME)} is no knob: its default is no number, switch or short text"
                 raise _error(self.name, line, f"{what}; wanted: such a default")
-            fields = ", ".join(known.field for known in self.knobs.values())
+            fields = ", ".join(entry.field for entry in self.knobs.values())
             has = f"has: {fields}" if fields else "has no keyword defaults, which would be knobs"
             raise KnobError(f"unknown knob {shorten(name, LONGEST_NAME)}; {self.name} {has}")
         return self.knobs[name]
@@ -146,7 +146,7 @@ def is_named(path: Path) -> bool:
 
 
 def load(path: Path) -> StudioFile:
-    """Return the studio file at a path, without running it; StudioFileError where it cannot be read or is none."""
+    """Return the studio file at a path, without running it; StudioFileError if it cannot be read or is none."""
     name = clean(one_line(path.name))  # it stands in lines that are told
     try:
         data = files.read_bounded(path, LARGEST)
@@ -235,7 +235,7 @@ def _parse(name: str, text: str) -> ast.Module:
 
 
 def _knobs_of(name: str, function: _Function) -> dict[str, tuple[int, Knob]]:
-    """Return the keyword defaults of a function as knobs, each with its line; StudioFileError where the function does
+    """Return the keyword defaults of a function as knobs, each with its line; StudioFileError if the function does
     not take what it is given."""
     wanted, given = FUNCTIONS[function.name], function.args
     signature = f"def {function.name}({', '.join(wanted)})"

@@ -25,10 +25,10 @@ PACKAGES = {
 
 def missing(message: str) -> tuple[str, str] | None:
     """Return the library that a loader's message calls missing, and what to do; None for another message."""
-    found = re.search(r"(\S+\.so[.\d]*): cannot open shared object", message)
-    if found is None:
+    match = re.search(r"(\S+\.so[.\d]*): cannot open shared object", message)
+    if match is None:
         return None
-    name = found[1].rpartition("/")[2]
+    name = match[1].rpartition("/")[2]
     package = PACKAGES.get(name)
     return (
         name,

@@ -63,7 +63,7 @@ _NEED_NOT_FALL = {
 
 
 def why_it_need_not_fall(knobs: Experiment) -> str:
-    """Return why the loss need not fall; empty where it should."""
+    """Return why the loss need not fall; empty if it should."""
     return _NEED_NOT_FALL.get(knobs.problem.task, "")
 
 
@@ -79,7 +79,7 @@ _FALL = 9.36  # time steps that the pole stays up where it is always pushed to t
 
 
 def guessing(knobs: Experiment) -> float:
-    """Return the accuracy that is reached without looking at the input; NaN where there is none."""
+    """Return the accuracy that is reached without looking at the input; NaN if there is none."""
     if not has_test_set(knobs):
         return math.nan
     task = knobs.problem.task
@@ -94,7 +94,7 @@ _PROMISED = {
 
 
 def promised_accuracy(knobs: Experiment) -> float:
-    """Return the accuracy below which a run has missed what its task is for; NaN where there is none."""
+    """Return the accuracy below which a run has missed what its task is for; NaN if there is none."""
     return _PROMISED[knobs.problem.task] if has_test_set(knobs) else math.nan
 
 
@@ -102,7 +102,7 @@ _CLASSES = {"digits": 10, "sequential_digits": 10, "copy": 8, "characters": 41, 
 
 
 def loss_of_guessing(knobs: Experiment) -> float:
-    """Return the loss of an answer that gives every class the same odds, or the mean of all sums; NaN where the task or
+    """Return the loss of an answer that gives every class the same odds, or the mean of all sums; NaN if the task or
     its loss has no such answer."""
     if not has_test_set(knobs):
         return math.nan

@@ -44,7 +44,7 @@ def one_line(text: str) -> str:
 
 
 def first_line(fault: BaseException, longest: int) -> str:
-    """Return the first line of what an exception says, "" where it says nothing: somebody's own class may fail even at
+    """Return the first line of what an exception says, "" if it says nothing: somebody's own class may fail even at
     that."""
     try:
         return shorten(one_line(str(fault).strip().partition("\n")[0]), longest)
@@ -73,7 +73,7 @@ def reveal(text: str) -> str:
 
 
 def about_unseen(text: str) -> str:
-    """Return in one sentence what of a text cannot be seen, or changes the order of what is seen; "" where nothing
+    """Return in one sentence what of a text cannot be seen, or changes the order of what is seen; "" if nothing
     does."""
     lines = text.replace("\r\n", "\n").split("\n")
     unseen = [

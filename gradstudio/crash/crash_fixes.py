@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from gradstudio.core.text import number, plural
 from gradstudio.crash.change import NO_CHANGE, Change
 from gradstudio.crash.recorded_pass import Raised
-from gradstudio.crash.recorded_training import Made, Recorded, Training, made_again, random_numbers_kept
+from gradstudio.crash.recorded_training import Recorded, StepResult, Training, made_again, random_numbers_kept
 from gradstudio.session.files.crash_file import RecordedBirth, Structure
 
 ROUNDS = 3  # times that the recorded batches are gone through
@@ -45,7 +45,7 @@ class Trial:
     fault: str = ""
 
     @property
-    def held(self) -> bool:
+    def is_finite(self) -> bool:
         return self.broke_at is None and not self.fault
 
     @property
@@ -60,8 +60,8 @@ class Trial:
 
     def as_json(self) -> dict[str, Any]:
         return {
-            "fix": self.change.name, "held": self.held, "updates": self.updates, "broke_at": self.broke_at,
-            "loss": _known(self.loss), "update": _known(self.update), "lines": list(self.change.lines),
+            "fix": self.change.name, "held": self.is_finite, "updates": self.updates, "broke_at": self.broke_at,
+            "loss": _finite(self.loss), "update": _finite(self.update), "lines": list(self.change.lines),
             "fault": self.fault,
         }  # fmt: skip
 
@@ -74,9 +74,9 @@ class Tried(NamedTuple):
 
     @property
     def words(self) -> str:
-        held = sum(each.held for each in self.trials)
+        held = sum(each.is_finite for each in self.trials)
         told = f"{held} of {plural(len(self.trials), 'fix', 'fixes')} hold"
-        if self.unchanged.held:
+        if self.unchanged.is_finite:
             return f"{told}; without a change it is finite here too"
         return told + ("" if held else ": the harm was done before the recorded steps, or in the data")
 
@@ -87,12 +87,12 @@ def tried(recorded: Recorded, device: str = "cpu") -> Tried:
     born = made_again(training)
     unchanged = _trial(recorded, device, NO_CHANGE)
     trials = [_trial(recorded, device, each) for each in candidates(recorded.structure, born)]
-    best = min((each.loss for each in trials if each.held), default=math.nan)
+    best = min((each.loss for each in trials if each.is_finite), default=math.nan)
 
     def place(item: tuple[int, Trial]) -> tuple[Any, ...]:
         at, each = item
         worse = not each.loss <= best + (MOST_LOSS - 1) * abs(best)
-        return (not each.held, worse, at if each.held else -(each.broke_at or 0))
+        return (not each.is_finite, worse, at if each.is_finite else -(each.broke_at or 0))
 
     return Tried([each for _, each in sorted(enumerate(trials), key=place)], unchanged)
 
@@ -100,7 +100,7 @@ def tried(recorded: Recorded, device: str = "cpu") -> Tried:
 def _trial(recorded: Recorded, device: str, change: Change) -> Trial:
     """Go through the recorded batches, from the recorded state on."""
     found, steps = Trial(change), recorded.structure.steps
-    made: list[Made] = []
+    made: list[StepResult] = []
     try:
         with random_numbers_kept():
             training = Training(recorded, device, change)
@@ -202,5 +202,5 @@ def _of_the_optimizer(groups: list[list[dict[str, Any]]]) -> Iterator[Change]:
         yield Change("second beta 0.95", (line,), values={"betas": (pair[0], 0.95)})
 
 
-def _known(value: float) -> float | None:
+def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None

@@ -128,18 +128,18 @@ class Pass:
         """Let the backward pass say where the first gradient comes that is not finite: `broken_gradient` becomes the
         place of the call whose derivative gave it."""
 
-        def heard(key: Key) -> Callable[[Tensor], None]:
-            def hear(gradient: Tensor) -> None:
+        def on_gradient_of(key: Key) -> Callable[[Tensor], None]:
+            def on_gradient(gradient: Tensor) -> None:
                 if keeps:
                     self.gradients[key] = gradient.detach()
                 if self.broken_gradient < 0 and any(_broken(gradient)):
                     self.broken_gradient = self._consumer(key)
 
-            return hear
+            return on_gradient
 
         for key, tensor in self.tensors.items():
             if tensor.requires_grad:
-                tensor.register_hook(heard(key))
+                tensor.register_hook(on_gradient_of(key))
 
     def _consumer(self, key: Key) -> int:
         for place in reversed(range(len(self.calls))):

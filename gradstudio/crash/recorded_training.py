@@ -100,7 +100,7 @@ def _free_memory() -> int:
         return 8 << 30
 
 
-class Made(NamedTuple):
+class StepResult(NamedTuple):
     """A step that was made again. `update` is the size of the update relative to the weights."""
 
     loss: float
@@ -126,7 +126,7 @@ class Training:
         self.at: Pass | None = None  # the pass in which that is
         self.keeps_gradients = False  # whether that keeps the gradients of its results
 
-    def step(self, step: RecordedStep, *, looks: bool = False) -> Made:
+    def step(self, step: RecordedStep, *, looks: bool = False) -> StepResult:
         """Make a recorded step again. With `looks`, `born` is found where something is not finite in it."""
         trained = [self.weights[name] for name in self.structure.trained]
         for each in trained:
@@ -136,9 +136,9 @@ class Training:
             scale = given.scale if self._change.scale is None or given.scale == 1 else self._change.scale
             loss += self._pass(step, given, scale, looks=looks)
             if looks and self.born is not None and self.born.phase == "raised":
-                return Made(loss, math.nan, math.nan)
+                return StepResult(loss, math.nan, math.nan)
         if step.number in self._change.skipped:
-            return Made(loss, 0.0, 0.0)
+            return StepResult(loss, 0.0, 0.0)
         gradients = [each.grad for each in trained if each.grad is not None]
         if scale != 1:
             for gradient in gradients:
@@ -150,7 +150,7 @@ class Training:
         elif kind == "value" and gradients:
             nn.utils.clip_grad_value_(trained, limit)
         if scale != 1 and not math.isfinite(norm):
-            return Made(loss, norm, 0.0)  # as a scaler skips it
+            return StepResult(loss, norm, 0.0)  # as a scaler skips it
         if looks and self.born is None and not (math.isfinite(norm) and math.isfinite(loss)):
             self.born = RecordedBirth(step=step.number, phase="backward", do="a gradient", loss=number(loss))
         before = [each.detach().clone() for each in trained]
@@ -159,7 +159,7 @@ class Training:
         if looks and self.born is None and not math.isfinite(change):
             name = next(name for name in self.structure.trained if is_broken(self.weights[name]))
             self.born = RecordedBirth(step=step.number, phase="update", do=name, loss=number(loss))
-        return Made(loss, norm, change / (_norm(before) or 1.0))
+        return StepResult(loss, norm, change / (_norm(before) or 1.0))
 
     def _pass(self, step: RecordedStep, given: RecordedPass, scale: float, *, looks: bool) -> float:
         calls = self.structure.programs[given.program]
@@ -179,7 +179,7 @@ class Training:
             if not looks:
                 raise
             call = calls[fault.place]
-            self._born(step, "raised", fault.place, call.do, made, math.nan)
+            self._note_birth(step, "raised", fault.place, call.do, made, math.nan)
             return math.nan
         if looks and self.born is None:
             self._look(step, made, loss)
@@ -196,12 +196,12 @@ class Training:
             what = f"weight {made.given[2:]}" if made.given.startswith("w:") else f"batch tensor {made.given[2:]}"
             self.born, self.at = RecordedBirth(step=step.number, phase="given", do=what, loss=number(loss)), made
         elif made.born >= 0 and is_loss:
-            self._born(step, "forward", made.born, made.calls[made.born].do, made, loss)
+            self._note_birth(step, "forward", made.born, made.calls[made.born].do, made, loss)
         elif made.broken_gradient >= 0:
             place = made.broken_gradient
-            self._born(step, "backward", place, made.calls[place].do, made, loss)
+            self._note_birth(step, "backward", place, made.calls[place].do, made, loss)
 
-    def _born(self, step: RecordedStep, phase: Any, place: int, do: str, made: Pass, loss: float) -> None:
+    def _note_birth(self, step: RecordedStep, phase: Any, place: int, do: str, made: Pass, loss: float) -> None:
         call = made.calls[place]
         self.born = RecordedBirth(
             step=step.number, phase=phase, call=place, do=do, module=call.module, line=call.line, loss=number(loss)
@@ -235,7 +235,7 @@ class Training:
         optimizer = made([{k: v for k, v in group.items() if k == "params" or k in taken} for group in groups])
         for name, kept in each.state.items():
             weight = self._weight(name)
-            optimizer.state[weight] = {key: self._kept(key, value, groups) for key, value in kept.items()}
+            optimizer.state[weight] = {key: self._state_of(key, value, groups) for key, value in kept.items()}
         return optimizer
 
     def _weight(self, name: str) -> Tensor:
@@ -246,7 +246,7 @@ class Training:
     def _values(self, values: dict[str, Any]) -> dict[str, Any]:
         return {name: from_json(value, self._none, self.device) for name, value in values.items()}
 
-    def _kept(self, key: str, value: Any, groups: list[dict[str, Any]]) -> Any:
+    def _state_of(self, key: str, value: Any, groups: list[dict[str, Any]]) -> Any:
         if not isinstance(value, str):
             return from_json(value, self._none, self.device)
         stays = key == "step" and not any(group.get("fused") or group.get("capturable") for group in groups)

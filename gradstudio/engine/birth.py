@@ -34,9 +34,9 @@ def chain_to(operations: list[WatchedOperation], sink: int) -> list[int]:
     before an Inf, to the operation that made it from finite values, or a NaN from Inf that somebody put in."""
     chain = [sink]
     while True:
-        made = operations[chain[-1]]
-        makes_nan = made.given.nan > 0 and not any(values.nan for values in made.taken)
-        sources = [source for source in made.sources if source < chain[-1] and not operations[source].given.finite]
+        operation = operations[chain[-1]]
+        makes_nan = operation.given.nan > 0 and not any(values.nan for values in operation.taken)
+        sources = [source for source in operation.sources if source < chain[-1] and not operations[source].given.finite]
         sources = [
             source
             for source in sources
@@ -47,18 +47,19 @@ def chain_to(operations: list[WatchedOperation], sink: int) -> list[int]:
         chain.append(min(sources, key=lambda source: (operations[source].given.nan == 0, source)))
 
 
-def _is_fill(made: WatchedOperation) -> bool:
+def _is_fill(operation: WatchedOperation) -> bool:
     """Return whether an operation only puts in what somebody chose. A NaN in a batch is the batch's."""
-    return made.kind in FILLS and (made.phase == "data" or made.put_in)
+    return operation.kind in FILLS and (operation.phase == "data" or operation.put_in)
 
 
-def operation_told(made: WatchedOperation, *, is_known: bool = True) -> Operation:
+def operation_told(operation: WatchedOperation, *, is_known: bool = True) -> Operation:
     """Return what a provenance keeps of an operation. `is_known`: all that went into it is known."""
-    taken = together(made.taken)
+    values = together(operation.taken)
     return Operation(
-        made.phase, made.module, made.name, made.node, str(made.dtype).removeprefix("torch."), taken.largest, taken.nan,
-        taken.inf,
-        made.given.largest, made.given.nan, made.given.inf, is_known,
+        operation.phase, operation.module, operation.name, operation.node,
+        str(operation.dtype).removeprefix("torch."), values.largest, values.nan,
+        values.inf,
+        operation.given.largest, operation.given.nan, operation.given.inf, is_known,
     )  # fmt: skip
 
 
@@ -67,11 +68,12 @@ def provenance(
 ) -> Provenance:
     """Return the birth at the head of a chain. `layers` are the names of all, `known` the fields that are not as the
     operation itself says."""
-    born = operations[chain[0]]
-    module = known.get("module", born.module)
+    operation = operations[chain[0]]
+    module = known.get("module", operation.module)
     fields: dict[str, Any] = {
-        "step": 0, "phase": born.phase, "module": module, "operation": born.name, "micro_batch": 0, "micro_batches": 1,
-        "time_step": None, "cause": known.get("cause") or cause_of(born),
+        "step": 0, "phase": operation.phase, "module": module, "operation": operation.name,
+        "micro_batch": 0, "micro_batches": 1,
+        "time_step": None, "cause": known.get("cause") or cause_of(operation),
         "layers": tuple(name for name in layers if module and f"{name}.".startswith(f"{module}.")),
         "chain": tuple(operation_told(operations[number]) for number in chain[:LONGEST]),
     }  # fmt: skip
@@ -94,11 +96,11 @@ def _values_told(values: Values) -> str:
 def growth_of(operations: Iterable[WatchedOperation], phase: Phase, micro_batch: int | None = None) -> dict[str, float]:
     """Return the largest absolute value of each module, in the direction of the pass."""
     found: dict[str, float] = {}
-    for made in operations:
-        if made.phase == phase and made.module and micro_batch in (None, made.micro_batch):
-            largest = made.given.largest
+    for operation in operations:
+        if operation.phase == phase and operation.module and micro_batch in (None, operation.micro_batch):
+            largest = operation.given.largest
             if largest == largest:
-                found[made.module] = max(found.get(made.module, 0.0), largest)
+                found[operation.module] = max(found.get(operation.module, 0.0), largest)
     return found
 
 
@@ -111,26 +113,30 @@ def largest_of(dtype: torch.dtype) -> str:
     return f"{number(_most(dtype))}, the largest {str(dtype).removeprefix('torch.')} number"
 
 
-def cause_of(born: WatchedOperation) -> str:
+def cause_of(operation: WatchedOperation) -> str:
     """Return why an operation gave what is not finite, as a sentence."""
-    taken, dtype, most = together(born.taken), str(born.dtype).removeprefix("torch."), _most(born.dtype)
-    where = f" in the derivative of {born.node.removesuffix('0').removesuffix('Backward')}" if born.node else ""
-    if born.node.endswith("AccumulateGrad"):
+    values, dtype, most = together(operation.taken), str(operation.dtype).removeprefix("torch."), _most(operation.dtype)
+    where = (
+        f" in the derivative of {operation.node.removesuffix('0').removesuffix('Backward')}" if operation.node else ""
+    )
+    if operation.node.endswith("AccumulateGrad"):
         where = " where the gradient of a weight arrives"
-    first = born.taken[0] if born.taken else NOTHING
-    if born.kind in _SOFTMAX and taken.inf and not taken.nan:
-        return f"it was given {taken.inf:,} Inf: a row with +Inf, or of nothing but -Inf, has no softmax"
-    if not taken.finite:
-        return f"it was given {plural(taken.nan + taken.inf, 'value that is', 'values that are')} not finite{where}"
-    if born.name == born.node and (why := _cause_in_a_derivative(born, where)):
+    first = operation.taken[0] if operation.taken else NOTHING
+    if operation.kind in _SOFTMAX and values.inf and not values.nan:
+        return f"it was given {values.inf:,} Inf: a row with +Inf, or of nothing but -Inf, has no softmax"
+    if not values.finite:
+        return f"it was given {plural(values.nan + values.inf, 'value that is', 'values that are')} not finite{where}"
+    if operation.name == operation.node and (why := _cause_in_a_derivative(operation, where)):
         return why
-    match born.kind.removesuffix("_"):
-        case kind if kind.startswith("nll_loss") and born.given.nan:
+    match operation.kind.removesuffix("_"):
+        case kind if kind.startswith("nll_loss") and operation.given.nan:
             return NO_LABEL
-        case "div" if born.number == 0:
+        case "div" if operation.number == 0:
             return f"a division by the number 0{where}"
-        case "add" | "sub" | "mul" | "div" | "pow" | "fill" | "full" if born.number and not math.isfinite(born.number):
-            return f"{GIVEN_NUMBER} {number(born.number)}{where}"
+        case "add" | "sub" | "mul" | "div" | "pow" | "fill" | "full" if operation.number and not math.isfinite(
+            operation.number
+        ):
+            return f"{GIVEN_NUMBER} {number(operation.number)}{where}"
         case "log" | "log2" | "log10" if first.low < 0:
             return f"the logarithm of a negative number, {number(first.low)}, is NaN"
         case "log" | "log2" | "log10":
@@ -138,12 +144,12 @@ def cause_of(born: WatchedOperation) -> str:
         case "sqrt" if first.low < 0:
             return f"{ROOT_OF_NEGATIVE}, {number(first.low)}, is NaN"
         case "exp":
-            return f"exp({number(first.high)}) is beyond {largest_of(born.dtype)}"
-        case "div" if len(born.taken) > 1 and born.taken[1].zeros:
-            return f"{'0 divided by 0 is NaN' if born.given.nan else 'a division by 0 is Inf'}{where}"
+            return f"exp({number(first.high)}) is beyond {largest_of(operation.dtype)}"
+        case "div" if len(operation.taken) > 1 and operation.taken[1].zeros:
+            return f"{'0 divided by 0 is NaN' if operation.given.nan else 'a division by 0 is Inf'}{where}"
         case "reciprocal" | "rsqrt" if first.zeros:
             return f"a division by 0 is Inf{where}"
-        case "pow" if why := _cause_in_a_power(born, first):
+        case "pow" if why := _cause_in_a_power(operation, first):
             return f"{why}{where}"
         case "mean" if first.low != first.low:
             return MEAN_OF_NONE
@@ -158,33 +164,33 @@ def cause_of(born: WatchedOperation) -> str:
                 f"it has no finite value for one of what it was given, from {number(first.low)} to {number(first.high)}"
             )
         case "_to_copy":
-            return f"{number(taken.largest)} does not fit into {dtype}, whose largest number is {number(most)}"
-    if born.given.inf or taken.largest > math.sqrt(most) / 100:
-        is_difference = born.given.nan and not born.given.inf
-        sums = "Inf - Inf, which is NaN" if is_difference else f"{BEYOND} {largest_of(born.dtype)}"
-        return f"inputs up to {number(taken.largest)} gave {sums}{where}"
-    of = f" of finite values up to {number(taken.largest)}" if taken.largest == taken.largest else ""
-    return f"it made {born.given.nan:,} NaN{of}{where}"
+            return f"{number(values.largest)} does not fit into {dtype}, whose largest number is {number(most)}"
+    if operation.given.inf or values.largest > math.sqrt(most) / 100:
+        is_difference = operation.given.nan and not operation.given.inf
+        sums = "Inf - Inf, which is NaN" if is_difference else f"{BEYOND} {largest_of(operation.dtype)}"
+        return f"inputs up to {number(values.largest)} gave {sums}{where}"
+    of = f" of finite values up to {number(values.largest)}" if values.largest == values.largest else ""
+    return f"it made {operation.given.nan:,} NaN{of}{where}"
 
 
-def _cause_in_a_derivative(born: WatchedOperation, where: str) -> str:
-    """Return why a derivative of the loss code is not finite; "" where nothing that was saved for it says so."""
-    saved = together(born.taken[1:])  # behind the gradient that came to it
-    name = operation_of(born.name)
+def _cause_in_a_derivative(operation: WatchedOperation, where: str) -> str:
+    """Return why a derivative of the loss code is not finite; "" if nothing that was saved for it says so."""
+    saved = together(operation.taken[1:])  # behind the gradient that came to it
+    name = operation_of(operation.name)
     if saved.zeros and any(part in name for part in _DIVIDES):
-        return f"{'0 divided by 0 is NaN' if born.given.nan else 'a division by 0 is Inf'}{where}"
-    if saved.largest != saved.largest or together(born.taken).largest > math.sqrt(_most(born.dtype)) / 100:
+        return f"{'0 divided by 0 is NaN' if operation.given.nan else 'a division by 0 is Inf'}{where}"
+    if saved.largest != saved.largest or together(operation.taken).largest > math.sqrt(_most(operation.dtype)) / 100:
         return ""
     of = f"the derivative of {name}"
     return f"{of} is not finite for one of what it was given, from {number(saved.low)} to {number(saved.high)}"
 
 
-def _cause_in_a_power(born: WatchedOperation, first: Values) -> str:
-    """Return why a power is not finite; "" where it is too large."""
-    if born.given.nan:
+def _cause_in_a_power(operation: WatchedOperation, first: Values) -> str:
+    """Return why a power is not finite; "" if it is too large."""
+    if operation.given.nan:
         return OF_NEGATIVE
-    if born.number is not None:  # a negative exponent, or 0 as the base
-        return f"a division by {'0' if first.zeros or born.number == 0 else 'a number near 0'} is Inf"
-    if len(born.taken) > 1 and born.taken[1].low < 0:
+    if operation.number is not None:  # a negative exponent, or 0 as the base
+        return f"a division by {'0' if first.zeros or operation.number == 0 else 'a number near 0'} is Inf"
+    if len(operation.taken) > 1 and operation.taken[1].low < 0:
         return "a power that is too large, or a negative one of 0, is Inf"
     return ""

@@ -24,15 +24,15 @@ def leave(thread: threading.Thread) -> None:
 
 def states(device: str) -> list[Tensor]:
     """Return the state of the CPU's generator, and of the device's own."""
-    found = [torch.get_rng_state()]
-    return [*found, torch.cuda.get_rng_state(device)] if device.startswith("cuda") else found
+    tensors = [torch.get_rng_state()]
+    return [*tensors, torch.cuda.get_rng_state(device)] if device.startswith("cuda") else tensors
 
 
-def restore(given: Sequence[Tensor], device: str) -> None:
+def restore(tensors: Sequence[Tensor], device: str) -> None:
     """Put the generators into the states that `states` returned."""
-    torch.set_rng_state(given[0])
-    if device.startswith("cuda") and len(given) > 1:
-        torch.cuda.set_rng_state(given[1], device)
+    torch.set_rng_state(tensors[0])
+    if device.startswith("cuda") and len(tensors) > 1:
+        torch.cuda.set_rng_state(tensors[1], device)
 
 
 @contextmanager

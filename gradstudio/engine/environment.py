@@ -9,7 +9,7 @@ import numpy
 import torch
 
 import gradstudio
-from gradstudio.core import compiled
+from gradstudio.core import jit
 from gradstudio.engine import devices
 
 
@@ -21,7 +21,7 @@ def describe(device: str, deterministic: bool) -> dict[str, str]:
         "python": platform.python_version(),
         "torch": str(torch.__version__),  # a class of torch's own, otherwise
         "numpy": numpy.__version__,
-        "numba": metadata.version("numba") if compiled.available() else "not installed",
+        "numba": metadata.version("numba") if jit.available() else "not installed",
         "platform": platform.platform(),
         "processor": devices.processor(),
         "device": device,

@@ -16,7 +16,7 @@ from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import BLOCK, COLUMNS, LAYER_METRICS
 from gradstudio.core.knobs import KnobError
 from gradstudio.engine import models
-from gradstudio.engine.passes.watching import storage_of
+from gradstudio.engine.passes.operation_calls import storage_of
 from gradstudio.engine.shape import Shape
 
 UNCHECKED = 256 << 20  # bytes: what cannot take more is not looked at any closer
@@ -27,7 +27,7 @@ _STATES = {"sgd": 0, "rmsprop": 1, "adam": 2, "adamw": 2}
 
 
 def check_weights(knobs: Experiment, shape: Shape) -> None:
-    """Raise KnobError where the weights, with all that is kept of their size, take more than is free."""
+    """Raise KnobError if the weights, with all that is kept of their size, take more than is free."""
     model = knobs.model
     if 12 * model.depth * model.width**2 * 5 * _FLOAT < UNCHECKED:  # a transformer has 12 square matrices a layer
         return
@@ -38,8 +38,8 @@ def check_weights(knobs: Experiment, shape: Shape) -> None:
 
 
 def check_step(knobs: Experiment, shape: Shape, model: nn.Module, inputs: Tensor) -> int:
-    """Return the bytes that a forward pass keeps of each micro-batch until its backward pass; 0 where that is little.
-    KnobError where a step takes more than is free. `inputs` are two examples of the task."""
+    """Return the bytes that a forward pass keeps of each micro-batch until its backward pass; 0 if that is little.
+    KnobError if a step takes more than is free. `inputs` are two examples of the task."""
     steps, examples = shape.time_steps, knobs.problem.batch_size
     times = examples * steps / inputs.shape[1]  # a policy sees one time step at a time
     batches = check_batches(knobs, shape)
@@ -54,7 +54,7 @@ def check_step(knobs: Experiment, shape: Shape, model: nn.Module, inputs: Tensor
 
 
 def check_batches(knobs: Experiment, shape: Shape) -> int:
-    """Return the bytes that the inputs of a step take; KnobError where that is more than is free."""
+    """Return the bytes that the inputs of a step take; KnobError if that is more than is free."""
     examples = knobs.problem.batch_size * knobs.accumulation.steps
     taken = examples * shape.time_steps * shape.features * _FLOAT
     if taken > UNCHECKED:
@@ -63,14 +63,14 @@ def check_batches(knobs: Experiment, shape: Shape) -> int:
 
 
 def check_rows(knobs: Experiment) -> None:
-    """Raise KnobError where the rows of all steps take more than is free. The layers' rows go to disk."""
+    """Raise KnobError if the rows of all steps take more than is free. The layers' rows go to disk."""
     taken = knobs.run.steps * len(COLUMNS) * np.dtype(float).itemsize
     if taken > UNCHECKED:
         _check(taken, f"the rows of {knobs.run.steps:,} steps", "run.steps")
 
 
 def check_more_rows(layers: int) -> None:
-    """Raise MemoryError where there is no room for the next block of rows, as after days, or where the disk does not
+    """Raise MemoryError if there is no room for the next block of rows, as after days, or where the disk does not
     take those of the layers."""
     taken = BLOCK * (len(COLUMNS) * np.dtype(float).itemsize + len(LAYER_METRICS) * layers * _FLOAT) + SPARE
     if not fits(taken):
@@ -117,17 +117,17 @@ def _saved_bytes(model: nn.Module, inputs: Tensor, most: float) -> list[int]:
     """Return the bytes of each tensor that a forward pass keeps, in order, 0 for a part of one that came before. It
     ends where they are `most` together."""
     own = {storage_of(tensor) for tensor in (*model.parameters(), *model.buffers())}
-    held: list[Tensor] = []  # so that no storage is used twice
+    tensors: list[Tensor] = []  # so that no storage is used twice
     sizes, total = list[int](), [0]
 
     def keep(tensor: Tensor) -> Tensor:
-        held.append(tensor.detach())
+        tensors.append(tensor.detach())
         sizes.append(0 if storage_of(tensor) in own else tensor.untyped_storage().nbytes())
         own.add(storage_of(tensor))
         total[0] += sizes[-1]
         if total[0] > most:
             raise _Enough
-        return held[-1]  # the tensor itself may belong to the graph, which would then hold itself for good
+        return tensors[-1]  # the tensor itself may belong to the graph, which would then hold itself for good
 
     with contextlib.suppress(_Enough), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         model(inputs)

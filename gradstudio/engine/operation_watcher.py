@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from gradstudio.core.provenance import Phase, ProvenanceUnknown
-from gradstudio.engine.passes.watching import Call, SeesOperations, storage_of, tensors_in
+from gradstudio.engine.passes.operation_calls import Call, SeesOperations, storage_of, tensors_in
 from gradstudio.engine.torch_internals import autograd_nodes
 
 MOST_BYTES = 1 << 30  # that the results of a watched step may take: all of them are held until it is over
@@ -55,7 +55,7 @@ class Values(NamedTuple):
 
     @property
     def broken(self) -> str:
-        """What is not finite, in words: '3 NaN and 1 Inf'; "" where all is."""
+        """What is not finite, in words: '3 NaN and 1 Inf'; "" if all is."""
         return " and ".join([f"{self.nan:,} NaN"] * (self.nan > 0) + [f"{self.inf:,} Inf"] * (self.inf > 0))
 
     @property
@@ -124,21 +124,24 @@ class Watcher(SeesOperations):
         broken = [place for place, values in zip(call.taken_in, before, strict=True) if not values.finite]
         results = function(*args, **kwargs)
         written = list(call.written_tensors)
-        given = [*written, *(tensor for tensor in tensors_in(results) if not any(tensor is other for other in written))]
-        places = {storage_of(tensor) for tensor in given}
+        tensors = [
+            *written,
+            *(tensor for tensor in tensors_in(results) if not any(tensor is other for other in written)),
+        ]
+        places = {storage_of(tensor) for tensor in tensors}
         if not written and places <= set(call.taken_in):
             return results  # another view of what was there
-        counted = given[:1] if str(function).startswith(_COUNTED_BY_THE_FIRST) else given
+        counted = tensors[:1] if str(function).startswith(_COUNTED_BY_THE_FIRST) else tensors
         node = self._node_at_work()
         at_work = self._modules[-1] if self._modules else ""  # a checkpoint that is computed again may leave its own
         module = at_work if node is None else node.metadata.get("module", at_work)
-        made = WatchedOperation(
+        operation = WatchedOperation(
             str(function),
             self.phase if node is None else "backward",
             module,
             "" if node is None else node.name(),
             self.micro_batch,
-            given[0].dtype if given else torch.float32,
+            tensors[0].dtype if tensors else torch.float32,
             before,
             together([values_of(tensor) for tensor in counted]),
             [self._made[storage] for storage in broken if storage in self._made],
@@ -147,12 +150,12 @@ class Watcher(SeesOperations):
             self._where(node),
             _odd_number(str(function), args),
         )
-        self.operations.append(made._replace(put_in=self._is_put_in(made)))
-        for tensor in given:
+        self.operations.append(operation._replace(put_in=self._is_put_in(operation)))
+        for tensor in tensors:
             if storage_of(tensor) not in self._made:
                 self._bytes += tensor.untyped_storage().nbytes() if tensor.layout is torch.strided else 0
             self._made[storage_of(tensor)] = len(self.operations) - 1
-        self._held.append(given)
+        self._held.append(tensors)
         return results
 
     def _is_put_in(self, made: WatchedOperation) -> bool:
@@ -172,7 +175,7 @@ class Watcher(SeesOperations):
             )
 
     def name(self, tensors: Iterable[Tensor], name: str) -> None:
-        """Say what lies in these tensors, from now on. They are held by whoever says it."""
+        """Name the contents of these tensors from now on. The caller keeps the tensors alive."""
         self._named.update(dict.fromkeys(map(storage_of, tensors), name))
 
     def maker(self, tensor: Tensor) -> int:
@@ -193,11 +196,11 @@ class Watcher(SeesOperations):
 
         def end(module: nn.Module, inputs: Any, outputs: Any) -> None:
             self._modules.pop()
-            found = tensors_in(outputs)
-            for tensor in found:
+            tensors = tensors_in(outputs)
+            for tensor in tensors:
                 _sign(tensor.grad_fn, self._names[module])
-            if found:
-                self.states[self._names[module]] = found[0].detach()
+            if tensors:
+                self.states[self._names[module]] = tensors[0].detach()
             if module is self._model:
                 self.phase = "loss"
 

@@ -14,7 +14,7 @@ from gradstudio.core.text import plural
 from gradstudio.engine.birth import cause_of, chain_to, growth_of, provenance
 from gradstudio.engine.models.rnn import RecurrentStack
 from gradstudio.engine.operation_watcher import Values, WatchedOperation, Watcher, together, values_of
-from gradstudio.engine.passes.watching import storage_of, tensors_in
+from gradstudio.engine.passes.operation_calls import storage_of, tensors_in
 from gradstudio.engine.step.observer import Observer
 from gradstudio.engine.torch_internals import seen_operations
 from gradstudio.engine.trainer import Trainer
@@ -46,8 +46,8 @@ class _Witness(Observer):
         """The first operation by which a value that is not finite reached the loss, the gradients or the weights."""
         written = [
             number
-            for number, made in enumerate(self._watcher.operations)
-            if made.into - self.batches.keys() and not made.given.finite
+            for number, operation in enumerate(self._watcher.operations)
+            if operation.into - self.batches.keys() and not operation.given.finite
         ]
         return min((number for number in (*self.losses[:1], *written[:1]) if number >= 0), default=None)
 
@@ -58,7 +58,7 @@ class _Witness(Observer):
 
 
 def explain(trainer: Trainer, stopped: Callable[[], bool] = lambda: False) -> Provenance | None:
-    """Make the trainer's next step under watch, and return where its first non-finite value was born; None where none
+    """Make the trainer's next step under watch, and return where its first non-finite value was born; None if none
     reached the loss, the gradients or the weights, or where torch cannot be watched. ProvenanceUnknown where the step
     is too large for that, or it is `stopped`: then the trainer stands within the step."""
     if not seen_operations.seeing_possible():
@@ -79,18 +79,18 @@ def explain(trainer: Trainer, stopped: Callable[[], bool] = lambda: False) -> Pr
     if sink is None:
         return None
     chain = _from_its_birth(watcher.operations, chain_to(watcher.operations, sink))
-    born = watcher.operations[chain[0]]
-    came = [witness.batches[name] for name in born.origins if name in witness.batches]
-    came = came if len(came) == len(born.origins) else []
-    along, growth = _growth(watcher, born, trainer)
+    operation = watcher.operations[chain[0]]
+    came = [witness.batches[name] for name in operation.origins if name in witness.batches]
+    came = came if len(came) == len(operation.origins) else []
+    along, growth = _growth(watcher, operation, trainer)
     return provenance(
         watcher.operations,
         chain,
         [layer.name for layer in trainer.layers],
         step=step,
-        phase="data" if came else born.phase,
-        cause=_of_the_batch(came[0]) if came else cause_of(born),
-        micro_batch=max(born.micro_batch, 0) % micro_batches,  # that of the second passes begins anew
+        phase="data" if came else operation.phase,
+        cause=_of_the_batch(came[0]) if came else cause_of(operation),
+        micro_batch=max(operation.micro_batch, 0) % micro_batches,  # that of the second passes begins anew
         micro_batches=micro_batches,
         time_step=_time_step(watcher, chain[0], trainer),
         growth_along=along,
@@ -106,8 +106,8 @@ def _from_its_birth(operations: Sequence[WatchedOperation], chain: list[int]) ->
     return later if handed_on and later else chain
 
 
-def _of_the_batch(held: Values) -> str:
-    return f"the batch holds {plural(held.nan + held.inf, 'value that is', 'values that are')} not finite"
+def _of_the_batch(values: Values) -> str:
+    return f"the batch holds {plural(values.nan + values.inf, 'value that is', 'values that are')} not finite"
 
 
 def _time_steps(trainer: Trainer, module: str) -> int:
@@ -121,35 +121,37 @@ def _backward_steps(watcher: Watcher, module: str) -> list[int]:
     time step first."""
     return [
         number
-        for number, made in enumerate(watcher.operations)
-        if made.phase == "backward"
-        and made.module == module
-        and made.kind in ("tanh_backward", "sigmoid_backward", "threshold_backward", "gelu_backward")
+        for number, operation in enumerate(watcher.operations)
+        if operation.phase == "backward"
+        and operation.module == module
+        and operation.kind in ("tanh_backward", "sigmoid_backward", "threshold_backward", "gelu_backward")
     ]
 
 
 def _time_step(watcher: Watcher, born: int, trainer: Trainer) -> int | None:
-    made = watcher.operations[born]
-    steps = _time_steps(trainer, made.module)
+    operation = watcher.operations[born]
+    steps = _time_steps(trainer, operation.module)
     if not steps:
         return None
-    if made.phase == "forward":
-        states = watcher.states[made.module]
+    if operation.phase == "forward":
+        states = watcher.states[operation.module]
         broken = ~torch.isfinite(states).flatten(2).all(2).all(0)
         return int(broken.int().argmax()) if bool(broken.any()) else None
-    passed = sum(number <= born for number in _backward_steps(watcher, made.module))
+    passed = sum(number <= born for number in _backward_steps(watcher, operation.module))
     return steps - 1 - max(passed - 1, 0) % steps if passed else None
 
 
-def _growth(watcher: Watcher, born: WatchedOperation, trainer: Trainer) -> tuple[str, tuple[tuple[str, float], ...]]:
+def _growth(
+    watcher: Watcher, operation: WatchedOperation, trainer: Trainer
+) -> tuple[str, tuple[tuple[str, float], ...]]:
     """Return the largest absolute value along the time steps or the layers, in the direction of the pass."""
-    steps = _time_steps(trainer, born.module)
-    if steps and born.phase == "forward":
-        states = watcher.states[born.module]
+    steps = _time_steps(trainer, operation.module)
+    if steps and operation.phase == "forward":
+        states = watcher.states[operation.module]
         return "time steps", tuple((str(at), values_of(states[:, at]).largest) for at in range(states.shape[1]))
-    if steps and (passed := _backward_steps(watcher, born.module)):
+    if steps and (passed := _backward_steps(watcher, operation.module)):
         return "time steps", tuple(
             (str(steps - 1 - at % steps), watcher.operations[number].given.largest) for at, number in enumerate(passed)
         )
-    phase: Phase = "backward" if born.phase in ("backward", "unscale", "update") else "forward"
-    return "layers", tuple(growth_of(watcher.operations, phase, max(born.micro_batch, 0)).items())
+    phase: Phase = "backward" if operation.phase in ("backward", "unscale", "update") else "forward"
+    return "layers", tuple(growth_of(watcher.operations, phase, max(operation.micro_batch, 0)).items())

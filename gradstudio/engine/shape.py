@@ -16,7 +16,7 @@ class Shape(NamedTuple):
 
     @property
     def each_step(self) -> bool:
-        """True where every time step is to be answered."""
+        """True if every time step is to be answered."""
         return self.answers == self.time_steps > 1
 
     @property

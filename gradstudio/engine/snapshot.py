@@ -108,9 +108,9 @@ class Snapshot:
     def nbytes(self) -> int:
         """Memory of the snapshot in bytes. The order of an epoch counts in each of its snapshots, though they share
         it."""
-        held = [self.weights, self.gradients, *self.buffers, self.order, *self.generators, *self.chance]
-        held += self.optimizer.values()
-        return sum(tensor.nbytes for tensor in held if isinstance(tensor, Tensor))
+        tensors = [self.weights, self.gradients, *self.buffers, self.order, *self.generators, *self.chance]
+        tensors += self.optimizer.values()
+        return sum(tensor.nbytes for tensor in tensors if isinstance(tensor, Tensor))
 
     def pack(self) -> bytes:
         """Return the snapshot as bytes of tensors and plain values only; `unpack` reads them."""
@@ -123,7 +123,7 @@ class Snapshot:
     @classmethod
     def unpack(cls, data: bytes, device: str, file: StudioFile | None = None) -> Snapshot:
         """Return the snapshot that was packed, on a device. `file` is the studio file that the run trains. Raises
-        SnapshotError where the bytes are damaged, or would take more memory than they are."""
+        SnapshotError if the bytes are damaged, or would take more memory than they are."""
         try:
             _check_sizes(data)
             content = torch.load(io.BytesIO(data), map_location=device, weights_only=True)

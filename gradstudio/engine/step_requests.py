@@ -17,30 +17,30 @@ Compute = Callable[..., tuple[Tensor, Tensor]]  # of a micro-batch: what is diff
 
 def before_climb(trainer: TrainerState, batch: Any) -> Checks:
     """Measure what needs no gradient, where the step begins."""
-    asked = trainer.requests
+    requests = trainer.requests
     checks = Checks(trainer.step, ALIKE[trainer.experiment.precision.dtype])
-    if asked.activations:
+    if requests.activations:
         sampled = trainer.subject.activations(trainer.model, batch, trainer.experiment)
         checks.activations = Activations(trainer.step, sampled)
-    if asked.test:
+    if requests.test:
         checks.measure_test_set(trainer.test)
     return checks
 
 
 def before_passes(trainer: TrainerState, batches: Sequence[Any], checks: Checks, compute: Compute) -> None:
     """Measure the gradients that were asked for, where that of the step is taken."""
-    asked, subject, parameters = trainer.requests, trainer.subject, trainer.flat.parameters
+    requests, subject, parameters = trainer.requests, trainer.subject, trainer.flat.parameters
 
     def loss(*batch: Any, divisor: int = 1, shared: bool = False) -> Tensor:
         return compute(*batch, divisor=divisor, shared=shared)[0]
 
-    if asked.compare and not memory.fits(trainer.batch_bytes * len(batches)):
+    if requests.compare and not memory.fits(trainer.batch_bytes * len(batches)):
         checks.joined_problem = DOES_NOT_FIT
-    elif asked.compare and not subject.judged:
+    elif requests.compare and not subject.judged:
         checks.joined_problem = NOBODY_JOINS
-    elif asked.compare:
+    elif requests.compare:
         checks.measure_joined(trainer.model, parameters, batches, lambda batch: loss(*batch), trainer.scaler.get_scale)
-    if asked.accumulation:
+    if requests.accumulation:
         count, shares = len(batches), subject.shares(batches)
         if shares is not None:
             batches = [(*batch, share) for batch, share in zip(batches, shares, strict=True)]

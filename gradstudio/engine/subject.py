@@ -57,23 +57,23 @@ class Subject(Protocol):
 
     def shares(self, batches: Sequence[Any]) -> Tensor | None:
         """Return the factor on the loss of each micro-batch, (micro-batches,), whose mean is 1, that lets each example
-        count by its weight; None where all have the same weight."""
+        count by its weight; None if all have the same weight."""
         ...
 
     def gradients(self, loss: Tensor, parameters: Sequence[nn.Parameter]) -> Sequence[Tensor | None]:
-        """Return the gradient of each parameter, None where the loss does not use it. No .grad is changed."""
+        """Return the gradient of each parameter, None if the loss does not use it. No .grad is changed."""
         ...
 
     def end(self) -> None:
-        """Leave torch as it was before the run; KnobError where the run has changed it."""
+        """Leave torch as it was before the run; KnobError if the run has changed it."""
         ...
 
     def check(self, model: nn.Module, knobs: Experiment) -> None:
-        """Raise KnobError where the device cannot train the model with these live values."""
+        """Raise KnobError if the device cannot train the model with these live values."""
         ...
 
     def saved_bytes(self, model: nn.Module, knobs: Experiment) -> int:
-        """Return the bytes that a pass keeps of a micro-batch, where they are many; KnobError where a step takes more
+        """Return the bytes that a pass keeps of a micro-batch, where they are many; KnobError if a step takes more
         than is free."""
         ...
 
@@ -99,7 +99,7 @@ class Subject(Protocol):
         ...
 
     def chance_state(self) -> list[Tensor]:
-        """Return the run's own state of torch's global generators; [] where nothing draws from them."""
+        """Return the run's own state of torch's global generators; [] if nothing draws from them."""
         ...
 
     def set_chance(self, states: list[Tensor]) -> None:
@@ -176,11 +176,11 @@ class BuiltIn:
             )
 
     def test(self, model: nn.Module, knobs: Experiment) -> OnTestSet:
-        with precision.autocast(knobs.precision, self.device), head.inputs_seen(model) as seen:
+        with precision.autocast(knobs.precision, self.device), head.inputs_seen(model) as tensors:
             inputs, targets = self.task.test_batch(model)
-            seen.clear()  # a task in which the model acts has asked it for its actions
+            tensors.clear()  # a task in which the model acts has asked it for its actions
             outputs = model(inputs).float()
-        alike = head.mean_cosine(seen[0]) if self.task.goal in ("classes", "value") else UNKNOWN
+        alike = head.mean_cosine(tensors[0]) if self.task.goal in ("classes", "value") else UNKNOWN
         return OnTestSet(losses.accuracy(self.loss, outputs, targets), alike)
 
     def plain_loss(self, model: nn.Module, batch: Any, knobs: Experiment, place: Callable[[Tensor], Tensor]) -> Tensor:

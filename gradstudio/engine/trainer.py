@@ -14,14 +14,14 @@ from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import LOOK_EVERY, Row
 from gradstudio.core.loop_calls import Loop
 from gradstudio.engine import step_requests
-from gradstudio.engine.gauges.reached import ReachedParameters
+from gradstudio.engine.gauges.reached_parameters import ReachedParameters
 from gradstudio.engine.step import loss_scale, optimizers, schedules, sharpness_aware, weight_format
 from gradstudio.engine.step.accumulation import UnclippedSum, kept_share
 from gradstudio.engine.step.checks import NO_CHECKS, Checks, Requests
 from gradstudio.engine.step.gradients import add_noise, centralize
 from gradstudio.engine.step.loss_reading import LossReading
 from gradstudio.engine.step.observer import Observer
-from gradstudio.engine.step.reading import ImmediateReading, Made, Reading, late_reading
+from gradstudio.engine.step.reading import ImmediateReading, Reading, StepFacts, late_reading
 from gradstudio.engine.trainer_state import TrainerState
 
 
@@ -54,8 +54,8 @@ class Trainer(TrainerState):
 
     @contextmanager
     def _note_reached_parameters(self) -> Iterator[None]:
-        """Hear which parameters the loss depends on, in the steps after which rules look. That of a recorded pass
-        depends on all of them."""
+        """Note which parameters the loss depends on, in the steps after which rules look. A recorded pass depends on
+        all of them."""
         if self.subject.recorded or self._loss_alone or (self.step + 1) % LOOK_EVERY:
             yield
             return
@@ -99,7 +99,7 @@ class Trainer(TrainerState):
         number, self.step = self.step, self.step + 1
         judged = self.subject.judged
         unused = None if self._reached is None else self._reached.unused_names()
-        return reading.rows(Made(number, lr, scale, loop, self._settings_in_force(), checks, judged, unused))
+        return reading.rows(StepFacts(number, lr, scale, loop, self._settings_in_force(), checks, judged, unused))
 
     def _make_passes(self, batches: list[Any], reading: Reading, *, counted: bool) -> UnclippedSum | None:
         """Add up the gradients of all micro-batches, times the loss scale. Return their true sum where each of them
@@ -197,7 +197,7 @@ class Trainer(TrainerState):
 
     def compute(self, *batch: Any, divisor: int, shared: bool = False) -> tuple[Tensor, Tensor]:
         """Return what is differentiated, and for the row, in one tensor that a device hands over at once: the loss, the
-        accuracy, and the largest absolute output, NaN where an output is NaN. All in fp32, whatever the model computed
+        accuracy, and the largest absolute output, NaN if an output is NaN. All in fp32, whatever the model computed
         in. `shared`: the batch ends with its share."""
         self.observer.takes(batch)
         weight = self._loss_weight()

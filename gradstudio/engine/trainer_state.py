@@ -32,7 +32,7 @@ class TrainerState:
     (batches that were skipped).
 
     Only one thread at a time may use a trainer; several trainers in one process do not disturb each other. Building one
-    raises KnobError where the device is missing or cannot do what is asked for."""
+    raises KnobError if the device is missing or cannot do what is asked for."""
 
     alone = True  # the one process that trains
 
@@ -74,28 +74,28 @@ class TrainerState:
         self.forget_changes()
 
     def check(self, experiment: Experiment) -> None:
-        """Raise KnobError where the device cannot train this model with these live values, though each is allowed."""
+        """Raise KnobError if the device cannot train this model with these live values, though each is allowed."""
         self.subject.check(self.model, experiment)
 
     def change(self, name: str, value: Value) -> None:
-        """Give a live knob a new value, between two steps. Raises KnobError where the knob, the value or the device
+        """Give a live knob a new value, between two steps. Raises KnobError if the knob, the value or the device
         does not allow it."""
-        found = find_knob(name)
-        if not found.live:
+        knob = find_knob(name)
+        if not knob.live:
             raise KnobError(f"{name} acts on restart and cannot change while the run goes on")
-        wanted = self.experiment.with_value(name, value)
-        check_passed(wanted, self.passed)
+        experiment = self.experiment.with_value(name, value)
+        check_passed(experiment, self.passed)
         spoils = name.startswith("problem.outlier") or name == "problem.nan_every"
         if name == "precision.dtype" or (spoils and not self.subject.judged):
-            self.check(wanted)
+            self.check(experiment)
         if name == "accumulation.steps" and self.device == "cpu":
-            memory.check_batches(wanted, self.task.shape)
-        before, self.experiment = self.experiment, wanted
+            memory.check_batches(experiment, self.task.shape)
+        before, self.experiment = self.experiment, experiment
         if name.startswith("loss.") or name in ("precision.dtype", "precision.scaling"):
             self.passes.forget()  # every other knob acts outside a pass, or makes it another kind
-        if found.section == "optimizer":
+        if knob.section == "optimizer":
             optimizers.change(self.optimizer, self.experiment.optimizer)
-        if found.section == "precision":
+        if knob.section == "precision":
             self._change_scaler(before.precision)
 
     def forget_changes(self) -> None:
@@ -103,7 +103,7 @@ class TrainerState:
         self._unchanged = (self.step, self.experiment.precision, self.scaler)
 
     def _change_scaler(self, before: Precision) -> None:
-        """Take the scaler that all changes of this step together lead to. A change that was undone leaves it as it
+        """Switch to the scaler that all changes of this step together lead to. A change that was undone leaves it as it
         was."""
         if self._unchanged[0] != self.step:
             self._unchanged = (self.step, before, self.scaler)
@@ -111,7 +111,7 @@ class TrainerState:
         self.scaler = loss_scale.change(scaler, before, self.experiment.precision, self.device)
 
     def evaluate(self) -> float | None:
-        """Return the share of the test set that is right, None where the data has no test set; NaN where any output is
+        """Return the share of the test set that is right, None if the data has no test set; NaN if any output is
         not finite, or without a test set any weight."""
         if not self.subject.judged:
             return None if self.weights_are_finite() else math.nan

@@ -61,13 +61,13 @@ def launch(source: str | None = None) -> int:
     reports = FaultReports(window, window.message, files.user_log(), ready=lambda: window.furnished)
     reports.install()
 
-    def furnished() -> None:
+    def on_furnished() -> None:
         window.heartbeat.start(settled=False)  # before torch is there
         window.machine.look()
 
     def furnish() -> None:
         second = window.furnishing()
-        Furnishing(window, lambda: import_module("gradstudio.gui.second_part"), second, furnished, made_classes())
+        Furnishing(window, lambda: import_module("gradstudio.gui.second_part"), second, on_furnished, made_classes())
 
     after_first_paint(window, furnish)
     signals = ClosingSignals(window)

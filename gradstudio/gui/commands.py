@@ -169,7 +169,7 @@ def _export(context: Context) -> tuple[Command, ...]:
     possible = context.controls.possible
 
     def command(file: str, label: str, help: str, keys: str = "", *, always: bool = False) -> Command:
-        enabled = (lambda: context.simulator.run.watched is None) if always else (lambda: possible.measured)
+        enabled = (lambda: context.simulator.run.watched is None) if always else (lambda: possible.has_steps)
         return Command(f"export_{file}", label, partial(file_dialogs.export, context, file), keys, help, enabled)
 
     return (
@@ -180,7 +180,7 @@ def _export(context: Context) -> tuple[Command, ...]:
                 always=True),
         command("metrics.csv", "Export measurements (CSV)…", "Writes what was measured, one row for each step"),
         Command("export_events", "Export to TensorBoard…", partial(file_dialogs.export_events, context),
-                help="Writes an event file of the run into a folder", enabled=lambda: possible.measured),
+                help="Writes an event file of the run into a folder", enabled=lambda: possible.has_steps),
     )  # fmt: skip
 
 
@@ -240,7 +240,7 @@ def _run(context: Context, plots: Callable[[], PlotStack]) -> tuple[Entry, ...]:
         Command("step", "Make one step", controls.step, "F10", "Makes one optimizer step, then pauses",
                 lambda: possible.can_step),
         Command("restart", "Restart run", controls.restart, "Ctrl+R",
-                "Begins again from step 0 with the knobs as they are set", lambda: possible.started),
+                "Begins again from step 0 with the knobs as they are set", lambda: possible.has_begun),
         Command("stop", "Stop run", controls.stop, "Ctrl+.", "Ends the run where it stands",
                 lambda: possible.can_stop),
         Command("ask_rate", "Change its learning rate…", controls.rate_asked.emit,
@@ -268,7 +268,7 @@ def _run(context: Context, plots: Callable[[], PlotStack]) -> tuple[Entry, ...]:
                 lambda: possible.can_twin),
         Command("baseline", "Pin or unpin baseline", controls.baseline_asked.emit, "Ctrl+Shift+B",
                 "Keeps this run's curves over the plots of every later run, until it is unpinned",
-                lambda: possible.measured),
+                lambda: possible.has_steps),
         Command("compare", "Compare with large batch", controls.compare_with_large_batch, "Ctrl+B", COMPARING,
                 lambda: possible.led_here and not simulator.run.over),
     )  # fmt: skip
@@ -320,10 +320,10 @@ def _plots(plots: Callable[[], PlotStack]) -> tuple[Command, ...]:
         Command(
             "time_axis",
             "Show plots over time",
-            lambda: plots().choose_axis("steps" if plots().timed else "time"),
+            lambda: plots().choose_axis("steps" if plots().is_over_time else "time"),
             "Ctrl+Shift+X",
             "Draws all plots over the time that training took, or over steps again",
-            checked=lambda: plots().timed,
+            checked=lambda: plots().is_over_time,
         ),
         Command(
             "directions",

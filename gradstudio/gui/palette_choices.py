@@ -17,7 +17,7 @@ from gradstudio.gui.services import recent
 from gradstudio.gui.services.context import Context
 from gradstudio.gui.shell.command_palette import Choice, CommandPalette
 from gradstudio.gui.shell.gestures import GESTURES
-from gradstudio.session.library.run_entries import Entry, searched
+from gradstudio.session.library.run_entries import Entry, searchable_text
 from gradstudio.session.library.store import Library
 from gradstudio.session.words import run_texts
 
@@ -113,6 +113,6 @@ def _runs(context: Context, entries: list[Entry], show_plots: Callable[[], objec
     newest, now = sorted(entries, key=lambda entry: entry.started, reverse=True), time.time()
     return [
         Choice("run", f"{entry.title}, {run_texts.outcome(entry)[0]}", partial(show, entry.id),
-               run_texts.when(entry.started, now), searched(entry), named=entry.id)
+               run_texts.when(entry.started, now), searchable_text(entry), named=entry.id)
         for entry in newest
     ]  # fmt: skip

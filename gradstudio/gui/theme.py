@@ -42,7 +42,7 @@ class Theme(QObject):
         self._files = QTemporaryDir()
         self._icons: dict[tuple[str, int], QIcon] = {}  # by name and colour; a theme change needs most of them again
         self._parts = StyledParts()
-        self._parts.dressed.connect(self._dressed)
+        self._parts.dressed.connect(self._on_dressed)
 
     @property
     def dark(self) -> bool:
@@ -90,7 +90,7 @@ class Theme(QObject):
         return 2 if self.projected else 0
 
     @property
-    def settled(self) -> bool:
+    def is_settled(self) -> bool:
         """Whether all that is in sight has the look that was asked for."""
         return not self._parts.at_work and not self._wanted
 
@@ -116,7 +116,7 @@ class Theme(QObject):
                 yield
 
     def apply(self) -> None:
-        """Take on the look that was asked for, within some turns of the event loop."""
+        """Apply the requested look within some turns of the event loop."""
         if self._parts.busy:  # a wheel asks for more looks in a second than there can be
             self._wanted = True
             return
@@ -133,7 +133,7 @@ class Theme(QObject):
         app.setPalette(self._palette())
         self._parts.change(self._style())
 
-    def _dressed(self) -> None:
+    def _on_dressed(self) -> None:
         self.changed.emit()
         if self._wanted:
             QTimer.singleShot(0, self, self.apply)
@@ -155,20 +155,20 @@ class Theme(QObject):
         """Return an icon of resources/icons in one of the theme's colours."""
         color = self.color(role)
         if (name, color.rgb()) not in self._icons:
-            icon = QIcon(self._drawn(name, color))
-            icon.addPixmap(self._drawn(name, self.color("disabled")), QIcon.Mode.Disabled)
+            icon = QIcon(self._draw(name, color))
+            icon.addPixmap(self._draw(name, self.color("disabled")), QIcon.Mode.Disabled)
             self._icons[name, color.rgb()] = icon
         return self._icons[name, color.rgb()]
 
     @staticmethod
-    def _drawn(name: str, color: QColor) -> QPixmap:
+    def _draw(name: str, color: QColor) -> QPixmap:
         drawn = QIcon(str(RESOURCES / "icons" / f"{name}.svg")).pixmap(32, 32)
         with QPainter(drawn) as painter:
             painter.setCompositionMode(QPainter.CompositionMode.CompositionMode_SourceIn)
             painter.fillRect(drawn.rect(), color)
         return QPixmap(drawn)
 
-    def _colored(self, name: str, role: str) -> str:
+    def _colored_icon(self, name: str, role: str) -> str:
         """Return the path of an icon in one of the theme's colours, because a style sheet can only name a file."""
         color = getattr(self.colors, role)
         path = Path(self._files.path()) / f"{name}-{color[1:]}.svg"
@@ -184,7 +184,7 @@ class Theme(QObject):
             "long_width": round(100 * self.zoom),
         }
         roles = {"chevron": "dim", "chevron_up": "dim", "menu": "dim", "check": "on_accent"}
-        icons = {name: self._colored(name, role) for name, role in roles.items()}
+        icons = {name: self._colored_icon(name, role) for name, role in roles.items()}
         return Template((RESOURCES / "theme.qss").read_text()).substitute(asdict(self.colors), **sizes, **icons)
 
     def _palette(self) -> QPalette:

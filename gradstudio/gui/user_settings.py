@@ -53,10 +53,10 @@ class Setting(Generic[T]):
 
 
 def problem() -> str:
-    """Return in one line which values were refused since the last call; empty where none was."""
-    told = ", ".join(_refused[:3]) + (", ..." if len(_refused) > 3 else "")
+    """Return in one line which values were refused since the last call; empty if none was."""
+    text = ", ".join(_refused[:3]) + (", ..." if len(_refused) > 3 else "")
     _refused.clear()
-    return f"The settings file had values that cannot be used: {told}. The defaults hold." if told else ""
+    return f"The settings file had values that cannot be used: {text}. The defaults hold." if text else ""
 
 
 # ---- what a value may be

@@ -15,7 +15,7 @@ from PySide6.QtCore import QCoreApplication, QEvent, QSize, Qt
 from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QKeyEvent
 from PySide6.QtWidgets import QMainWindow, QStackedWidget, QVBoxLayout, QWidget
 
-from gradstudio.core import compiled, files, presets, studio_file
+from gradstudio.core import files, jit, presets, studio_file
 from gradstudio.gui import commands, user_settings
 from gradstudio.gui.branches import rewind_dialogs
 from gradstudio.gui.export import file_dialogs
@@ -249,7 +249,7 @@ class Window(QMainWindow):
 
     def _beat(self) -> None:
         self.jobs.hand_over()
-        if theme.settled:  # or nothing is painted
+        if theme.is_settled:  # or nothing is painted
             self.refresh(within=TURN)
 
     def _refreshing(self, *, whole: bool = False) -> Iterator[None]:
@@ -257,10 +257,10 @@ class Window(QMainWindow):
         run, now = self.simulator.run, time.monotonic()
         if self.gallery_page.isVisible():
             self._leave_gallery_for_a_run(run)
-        drawable = not compiled.busy()  # the window does not wait for a function that is being compiled
-        new = self._state.changed(run, run.status, len(run.findings)) or whole
-        turned = self._page.changed(self.side.page if self.side.isVisible() else None, self.columns.middle.page)
-        if self._set.changed(self.simulator.requested):
+        drawable = not jit.busy()  # the window does not wait for a function that is being compiled
+        new = self._state.has_changed(run, run.status, len(run.findings)) or whole
+        turned = self._page.has_changed(self.side.page if self.side.isVisible() else None, self.columns.middle.page)
+        if self._set.has_changed(self.simulator.requested):
             self.looked.leave()  # a knob acts on what happens now
         self.looked.follow(run)
         moved = self.past.refresh(run)
@@ -269,7 +269,7 @@ class Window(QMainWindow):
             or turned
             or moved
             or self.knobs.stale
-            or self._asked.changed(run.in_force, self.simulator.requested)
+            or self._asked.has_changed(run.in_force, self.simulator.requested)
             or self._figures_due.at(now)
         ):
             self._figures_due.restart(now)
@@ -336,9 +336,9 @@ class Window(QMainWindow):
         broke = run.first_nonfinite_step is not None or any(
             finding.severity == "critical" for finding in list(run.findings.values())
         )
-        if self._broke.changed(run.id, broke) and broke:
+        if self._broke.has_changed(run.id, broke) and broke:
             self._unseen = True
-            if page == "lesson" and not (progress is not None and progress.begun):
+            if page == "lesson" and not (progress is not None and progress.has_begun):
                 self.columns.show_page("diagnosis")
                 page = "diagnosis"
         self._unseen = self._unseen and broke and page != "diagnosis"
@@ -356,7 +356,7 @@ class Window(QMainWindow):
         """Show the plots, and what there is to read of a preset that was opened."""
         self._page_preset = preset.id
         self.close_large()
-        self.columns.show_page("lesson" if preset.lesson and not self.simulator.started else "diagnosis")
+        self.columns.show_page("lesson" if preset.lesson and not self.simulator.has_begun else "diagnosis")
         self.diagnosis.to_the_top()
 
     def _show_news(self) -> None:

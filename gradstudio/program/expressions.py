@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 from gradstudio.program.parsed_source import NO_VALUES, Source, flat, needs_parens
-from gradstudio.program.plan import Plan, Written
+from gradstudio.program.plan import Plan, WrittenNumber
 
 UNKNOWN = object()
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {
@@ -220,7 +220,7 @@ def _folded(value: Any, node: ast.AST) -> str | None:
 
 def literal(value: Any) -> str:
     """Return a value as Python writes it, with texts in double quotes."""
-    if isinstance(value, Written):
+    if isinstance(value, WrittenNumber):
         return value.text
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
 

@@ -21,10 +21,10 @@ _GAINS = dict.fromkeys(("relu", "leaky_relu", "gelu", "silu"), ("math.sqrt(2)", 
 }
 
 
-class Written(float):
+class WrittenNumber(float):
     """A number that a program has in words of its own."""
 
-    def __new__(cls, text: str, value: float) -> Written:
+    def __new__(cls, text: str, value: float) -> WrittenNumber:
         made = super().__new__(cls, value)
         made.text = text
         return made
@@ -183,7 +183,7 @@ class Plan:
         weights = {"transformer": "embedding.weight", **dict.fromkeys(RECURRENT, "weight_ih_l0")}
         self.first_weight = "rnn.0.weight_ih" if self.own_rnn else weights.get(kind, "hidden.0.weight")
         gain = None if self.gated else _GAINS.get(model.activation)
-        self.own_gain = None if gain is None else Written(*gain)  # of orthogonal weights before the activation
+        self.own_gain = None if gain is None else WrittenNumber(*gain)  # of orthogonal weights before the activation
         self.draws_weights = (model.init, model.init_gain, model.initial_bias) != ("default", 1, 0)
 
     def _note_ranks(self) -> None:

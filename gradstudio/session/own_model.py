@@ -45,7 +45,7 @@ class Agreement(NamedTuple):
 
 
 def to_agree(experiment: Experiment, *others: Experiment) -> Agreement | None:
-    """Return what a person has to agree to before an experiment is run, and others of the same studio file; None where
+    """Return what a person has to agree to before an experiment is run, and others of the same studio file; None if
     nothing is left to agree to."""
     file = experiment.studio_file
     if file is None:
@@ -88,11 +88,11 @@ def keep_agreement(experiment: Experiment) -> None:
 
 
 def check(experiment: Experiment, stopped: Callable[[], bool] = lambda: False, *, limit: float | None = None) -> None:
-    """Raise StudioFileError where the studio file of an experiment cannot be trained. It takes a few seconds, once for
+    """Raise StudioFileError if the studio file of an experiment cannot be trained. It takes a few seconds, once for
     each text and each value that the file is given. Where it is `stopped`, nothing is known."""
     if experiment.studio_file is None:
         return
-    text = _checked(experiment)
+    text = _check_input(experiment)
     known = digest(text)
     if needs_agreement(experiment) or trust.is_trusted(known):
         return  # the engine runs nothing that was not agreed to
@@ -124,7 +124,7 @@ def line_now(experiment: Experiment, thread: str) -> str:
     return f" {file.name} is at line {line}." if line else ""
 
 
-def _checked(experiment: Experiment) -> str:
+def _check_input(experiment: Experiment) -> str:
     """Return what the check depends on, as the TOML that the child reads."""
     names = ["problem.batch_size", *(name for name in experiment.changed_knobs() if name.startswith(f"{SECTION}."))]
     plain = Experiment(studio_file=experiment.studio_file).with_values({name: experiment[name] for name in names})
@@ -132,7 +132,7 @@ def _checked(experiment: Experiment) -> str:
 
 
 def _fault(name: str, text: str, stopped: Callable[[], bool], limit: float) -> str:
-    """Return what is wrong with the file, "" where nothing is or it is stopped."""
+    """Return what is wrong with the file, "" if nothing is or it is stopped."""
     secret = secrets.token_hex(8)
     try:
         with files.temporary_folder(Path(tempfile.gettempdir())) as made:
@@ -175,7 +175,7 @@ def _checked_apart(name: str, folder: Path, note: CheckNote, stopped: Callable[[
 
 
 def _wait(child: subprocess.Popen[bytes], enough: Callable[[], bool], seconds: float) -> int | None:
-    """Wait until the child has ended, and return its exit code; None where it is `enough` before, or takes longer."""
+    """Wait until the child has ended, and return its exit code; None if it is `enough` before, or takes longer."""
     end = time.monotonic() + seconds
     while not enough() and time.monotonic() < end:
         with suppress(subprocess.TimeoutExpired):
@@ -195,7 +195,7 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 
 def _line_in(traces: Path, name: str) -> int:
     """Return the innermost line of the file in the tracebacks that Python wrote as the process crashed or took too
-    long: in the thread that crashed, else in the first one of the program, which is the last. 0 where there is none."""
+    long: in the thread that crashed, else in the first one of the program, which is the last. 0 if there is none."""
     escaped = re.escape(name.encode("ascii", "backslashreplace").decode())
     found = 0
     with suppress(OSError):

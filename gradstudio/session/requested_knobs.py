@@ -33,7 +33,7 @@ class RequestedKnobs:
         self._news: list[str] = []  # of the simulator itself, for `notices`
 
     @property
-    def started(self) -> bool:
+    def has_begun(self) -> bool:
         """True once the run has begun, here or at another time."""
         raise NotImplementedError
 
@@ -42,7 +42,7 @@ class RequestedKnobs:
         raise NotImplementedError
 
     def set(self, name: str, value: Value) -> dict[str, Value]:
-        """Request a value: a live knob acts at the next step, any other on restart. KnobError where it is not allowed.
+        """Request a value: a live knob acts at the next step, any other on restart. KnobError if it is not allowed.
         Return the other knobs that had to change too, so that the values go together."""
         before = self.requested
         self._request(with_adjustments(before, name, value), name)
@@ -50,9 +50,9 @@ class RequestedKnobs:
         return {other: new for other, new in differing(before, self.requested).items() if other != name}
 
     def set_together(self, values: Mapping[str, Value]) -> None:
-        """Request several values as one change. KnobError where they do not go together."""
-        before, wanted = self.requested, self.requested.with_values(values)
-        self._request(wanted, *values)
+        """Request several values as one change. KnobError if they do not go together."""
+        before, experiment = self.requested, self.requested.with_values(values)
+        self._request(experiment, *values)
         self._changes.remember(before, self.requested)
 
     def reset(self) -> None:
@@ -79,9 +79,9 @@ class RequestedKnobs:
         return values
 
     @property
-    def done(self) -> list[Change]:
+    def undoable(self) -> list[Change]:
         """The changes that can be undone, the latest first."""
-        return self._changes.done(self.requested)
+        return self._changes.undoable(self.requested)
 
     @property
     def undone(self) -> list[Change]:
@@ -105,13 +105,13 @@ class RequestedKnobs:
     def refusals(self) -> list[str]:
         """Return the changes that the run has refused since the last call, in words. For each of these knobs, request
         the value in force again."""
-        heard = self.run.refusals[self._refusals_told :]
-        self._refusals_told += len(heard)
-        for event in heard:
+        events = self.run.refusals[self._refusals_told :]
+        self._refusals_told += len(events)
+        for event in events:
             if self.requested[event.knob] == event.value:
                 self._sent.pop(event.knob, None)
                 self.requested = self.requested.with_value(event.knob, self.run.in_force[event.knob])
-        return [event.text for event in heard]
+        return [event.text for event in events]
 
     def notices(self) -> list[str]:
         """Return what a person should know and has not been told yet: what the engine has told through the run, such as
@@ -137,7 +137,7 @@ class RequestedKnobs:
     def waiting(self) -> set[str]:
         """Return the knobs whose requested value is not in force yet: a live one waits for the next step, any other for
         a restart."""
-        if not self.started:
+        if not self.has_begun:
             return set()
         run = self.run
         if self.requested == run.in_force:
@@ -157,13 +157,13 @@ class RequestedKnobs:
         """Whether one of the requested values acts only when the run begins again."""
         return any(not self.requested.find_knob(name).live for name in self.waiting())
 
-    def _request(self, wanted: Experiment, *named: str) -> None:
+    def _request(self, experiment: Experiment, *named: str) -> None:
         """Request these values, and send the live ones that are new to the worker. A `named` knob is sent too where its
         value in force differs, as after a planned change."""
-        new = differing(self.requested, wanted)
-        new |= {name: wanted[name] for name in named if wanted[name] != self.run.in_force[name]}
-        self.requested = wanted
-        if not self.started:
+        new = differing(self.requested, experiment)
+        new |= {name: experiment[name] for name in named if experiment[name] != self.run.in_force[name]}
+        self.requested = experiment
+        if not self.has_begun:
             self._begin_anew()
             return
         for name, value in new.items():

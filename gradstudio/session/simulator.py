@@ -79,7 +79,7 @@ class Simulator(RequestedKnobs):
     def rename(self, preset: Preset) -> None:
         """Take a preset that holds the requested knobs. A run that trains goes on."""
         self.preset = preset
-        if not self.started:
+        if not self.has_begun:
             self._found_family(self._new_run())
 
     def set_speed(self, steps_per_second: float) -> None:
@@ -91,7 +91,7 @@ class Simulator(RequestedKnobs):
 
     def play(self) -> None:
         """Train, or go on where the run was paused or stopped."""
-        if not self.started:
+        if not self.has_begun:
             self._start(paused=False)
         elif self.can_resume:
             self._stand_at_the_end()
@@ -101,7 +101,7 @@ class Simulator(RequestedKnobs):
     @property
     def steps_to_go(self) -> int:
         """Number of steps that `go_on` adds to a run that is over: those that are left of its plan, or else MORE_STEPS,
-        and no more than the preset has. 0 where it cannot go on, as a run that diverged or failed."""
+        and no more than the preset has. 0 if it cannot go on, as a run that diverged or failed."""
         run = self.run
         if not self.rewinds or run.status not in ("stopped", "interrupted", "finished"):
             return 0
@@ -135,7 +135,7 @@ class Simulator(RequestedKnobs):
 
     def step(self) -> None:
         """Make one optimizer step, then pause."""
-        if not self.started:
+        if not self.has_begun:
             self._start(paused=True)
         if self._worker:
             self._worker.send(StepOnce())
@@ -143,7 +143,7 @@ class Simulator(RequestedKnobs):
     def compare(self) -> None:
         """Compare the next step's accumulated gradient with that of its micro-batches joined into one large batch. A
         paused run makes that step."""
-        if not self.started:
+        if not self.has_begun:
             self._start(paused=True)
         if self._worker:
             self._worker.send(Compare())
@@ -186,7 +186,7 @@ class Simulator(RequestedKnobs):
         self._start(paused=True)
 
     def start_twins(self, name: str, value: Value) -> None:
-        """Begin again from step 0, with a twin that differs in one knob. KnobError where the twin is not possible."""
+        """Begin again from step 0, with a twin that differs in one knob. KnobError if the twin is not possible."""
         twin = twin_of(self.preset, self.requested, name, value)
         self._leave()
         run = self._new_run()
@@ -196,7 +196,7 @@ class Simulator(RequestedKnobs):
 
     def leaves(self, run: str) -> bool:
         """Return whether a run of this id was told to stop, and is still in a step or not yet written to its end."""
-        going = any(worker.is_alive() and worker.record.id == run and not worker.left for worker in self._leaving)
+        going = any(worker.is_alive() and worker.record.id == run and not worker.abandoned for worker in self._leaving)
         return going or (self._library_writer is not None and self._library_writer.follows(run))
 
     def catch_up(self, later: Run) -> None:
@@ -219,24 +219,24 @@ class Simulator(RequestedKnobs):
 
     def remove(self, run: Run) -> list[Run]:
         """Remove a branch and all that branched from it from the family, and return them. The root stays."""
-        gone = self.family.offspring(run)
+        runs = self.family.offspring(run)
         if not run.parent or run.parent not in self.family.members:
             return []
-        if self.run in gone:
+        if self.run in runs:
             self.show(self.family.members[run.parent])
-        for each in gone:
+        for each in runs:
             self.family.members.pop(each.id, None)
-        self.snapshots.forget(each.id for each in gone)
-        return gone
+        self.snapshots.forget(each.id for each in runs)
+        return runs
 
     @property
     def led_elsewhere(self) -> bool:
-        """True where another program trains the run that is shown."""
+        """True if another program trains the run that is shown."""
         return self.run is self._followed and not self.run.over
 
     @property
     def only_shown(self) -> str:
-        """Why the run that is shown can be looked at and no more, as a sentence; "" where the simulator can train
+        """Why the run that is shown can be looked at and no more, as a sentence; "" if the simulator can train
         it."""
         if (watched := self.run.watched) is not None:
             if watched.log:
@@ -246,7 +246,7 @@ class Simulator(RequestedKnobs):
 
     @property
     def can_resume(self) -> bool:
-        """True where the run that is shown was stopped here and can go on."""
+        """True if the run that is shown was stopped here and can go on."""
         return (
             self._can_resume(self.run, len(self.run.history)) and len(self.run.history) < self.run.experiment.run.steps
         )
@@ -329,7 +329,7 @@ class Simulator(RequestedKnobs):
 
     @property
     def library_problem(self) -> str:
-        """Reason why the library cannot be written now; "" where all is well."""
+        """Reason why the library cannot be written now; "" if all is well."""
         return self._library_writer.problem if self._library_writer else ""
 
     @property
@@ -338,7 +338,7 @@ class Simulator(RequestedKnobs):
         return self._library_writer.notice if self._library_writer else ""
 
     @property
-    def started(self) -> bool:
+    def has_begun(self) -> bool:
         """True once the run has begun, here or at another time."""
         return self._worker is not None or self.run.over or self.led_elsewhere  # over: opened, or shown again
 
@@ -364,16 +364,16 @@ class Simulator(RequestedKnobs):
         """Let go of branches where the family has too many, as long as the library has them."""
         family = self.family
         while self._library_writer and not self.library_problem and len(family.members) > branches.MOST:
-            gone = family.missed_least(self.run)
-            if gone is None:
+            run = family.missed_least(self.run)
+            if run is None:
                 return
-            if not family.children(gone):  # otherwise they rewind from its snapshots
-                self.snapshots.forget([gone.id])
-            del family.members[gone.id]
-            self._left.discard(gone.id)
+            if not family.children(run):  # otherwise they rewind from its snapshots
+                self.snapshots.forget([run.id])
+            del family.members[run.id]
+            self._left.discard(run.id)
             if not self._made_room:
                 self._news.append(
-                    f"“{gone.title}” is kept in the library only: a run has at most {branches.MOST - 1} branches here."
+                    f"“{run.title}” is kept in the library only: a run has at most {branches.MOST - 1} branches here."
                 )
             self._made_room = True
 
@@ -397,7 +397,7 @@ class Simulator(RequestedKnobs):
     def _start(self, *, paused: bool) -> None:
         """Start a worker for the run that is shown, and for its twin."""
         self._sent = {}
-        twins = self.twins if self.twins is not None and self.run is self.twins.one and not self.started else None
+        twins = self.twins if self.twins is not None and self.run is self.twins.one and not self.has_begun else None
         self._worker = self.trained_by.worker(
             self.run, paused=paused, speed=self.speed, before=self._before,
             twin=twins.other if twins else None, twin_knob=twins.knob if twins else "",
@@ -409,7 +409,7 @@ class Simulator(RequestedKnobs):
         if self._library_writer and twins:
             self._library_writer.follow(twins.other, self.snapshots)
         if self._library_writer:
-            self._library_writer.follow(self.run, self.snapshots, self._worker.hear, self._worker.show_waiting)
+            self._library_writer.follow(self.run, self.snapshots, self._worker.on_request, self._worker.show_waiting)
 
     def _leave(self) -> None:
         """Stop the present run and let go of its models, for another family."""

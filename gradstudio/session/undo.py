@@ -47,7 +47,7 @@ class Changes:
         source.pop()
         other.append(differing(now, before))
 
-    def done(self, now: Experiment) -> list[Change]:
+    def undoable(self, now: Experiment) -> list[Change]:
         """Return the changes that can be undone, the latest first."""
         return _changes(now, self._undo, ahead=False)
 

@@ -1,5 +1,5 @@
 """Watching somebody else's training script: what torch does in it is heard, measured and written into the run library.
-hearing/ hears torch, script/ reads the script, steps/ puts what is heard together to the steps of one optimizer,
+hooks/ hooks into torch, script/ reads the script, steps/ puts what is heard together to the steps of one optimizer,
 measuring/ measures its tensors, births/ finds where a NaN was born, ranks/ puts the figures of several
 processes together, recording/ writes the run. watcher.py has one of each for each optimizer, and startup/ is what
 Python imports before it runs the script.

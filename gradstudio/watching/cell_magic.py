@@ -9,7 +9,7 @@ from typing import Any
 from torch.optim import Optimizer
 
 from gradstudio.core import files
-from gradstudio.watching import watched
+from gradstudio.watching import training_watch
 from gradstudio.watching.recording.run_facts import Script
 from gradstudio.watching.steps.watch_options import POLICIES, Options
 
@@ -26,10 +26,10 @@ def _watch_cell(shell: Any, line: str, cell: str) -> None:
     from gradstudio.session.files.report.cell import cell as shown
 
     asked = _options().parse_args(shlex.split(line))
-    if (before := watched.current()) is not None and not before.closed:
+    if (before := training_watch.current()) is not None and not before.closed:
         before.close("finished")
     options = Options(asked.on_nonfinite, asked.every, not asked.no_updates)
-    watcher = watched.begin(files.user_library(), Script(None, (), asked.name), True, options)
+    watcher = training_watch.begin(files.user_library(), Script(None, (), asked.name), True, options)
     for found in list(shell.user_ns.values()):  # those of the cells before
         if isinstance(found, Optimizer):
             watcher.watch(None, found)

@@ -19,7 +19,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from gradstudio.session.files.log_reading.column_names import guessed
-from gradstudio.watching.watched import Watched, watch
+from gradstudio.watching.training_watch import TrainingWatch, watch
 
 
 def lightning_callback(**options: Any) -> Any:
@@ -28,7 +28,7 @@ def lightning_callback(**options: Any) -> Any:
 
     class Watching(_first_of("lightning.pytorch", "pytorch_lightning").Callback):
         def __init__(self) -> None:
-            self.watched: list[Watched] = []
+            self.watched: list[TrainingWatch] = []
 
         def on_train_start(self, trainer: Any, pl_module: nn.Module) -> None:
             self.watched += [watch(pl_module, optimizer, **options) for optimizer in trainer.optimizers]
@@ -63,7 +63,7 @@ def huggingface_callback(**options: Any) -> Any:
 
     class Watching(import_module("transformers").TrainerCallback):
         def __init__(self) -> None:
-            self.watched: list[Watched] = []
+            self.watched: list[TrainingWatch] = []
 
         def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
             self.watched.append(watch_prepared(given["model"], given["optimizer"], **options))
@@ -80,7 +80,7 @@ def huggingface_callback(**options: Any) -> Any:
     return Watching()
 
 
-def watch_prepared(model: nn.Module, optimizer: Any, **options: Any) -> Watched:
+def watch_prepared(model: nn.Module, optimizer: Any, **options: Any) -> TrainingWatch:
     """Watch a model and an optimizer as Accelerate or Fabric gave them: what they put around an optimizer is taken off
     first. `options` as of gradstudio.watch."""
     while isinstance(inner := getattr(optimizer, "optimizer", None), Optimizer):
@@ -104,7 +104,7 @@ def _own(metrics: Any) -> dict[str, Any]:
     return {name: each for name, each in metrics.items() if name not in measured and not _ABOUT_TIME.search(name)}
 
 
-def _close(watched: list[Watched]) -> None:
+def _close(watched: list[TrainingWatch]) -> None:
     for each in watched:
         each.close()
 

@@ -18,11 +18,11 @@ from gradstudio.core import files
 from gradstudio.session.files import gate, summary
 from gradstudio.session.record.run import Run
 from gradstudio.watching import tracebacks
-from gradstudio.watching.hearing.guard import say
+from gradstudio.watching.hooks.guard import say
 from gradstudio.watching.recording.closing_lines import tell
 from gradstudio.watching.recording.run_facts import Script
 from gradstudio.watching.steps.watch_options import OnNonfinite, Options
-from gradstudio.watching.watched import begin as begin_watching
+from gradstudio.watching.training_watch import begin as begin_watching
 from gradstudio.watching.watcher import Watcher
 
 
@@ -71,7 +71,7 @@ def begin(text: str) -> Callable[[], None]:
 
 
 def _path(order: Order) -> Path | None:
-    """Return the file that is run; None where it cannot be told. A module is not imported for that."""
+    """Return the file that is run; None if it cannot be told. A module is not imported for that."""
     if not order.as_module:
         return Path(order.target)
     try:  # what is run is not known yet where its package imports torch, and that is loaded then
@@ -86,7 +86,7 @@ def _path(order: Order) -> Path | None:
 def _end(watcher: Watcher, order: Order) -> None:
     """End the watch, say on stderr what came of it, and write the JSON where it was asked for."""
     watcher.close()
-    recorded = [found for found in watcher.runs if found.is_recorded]
+    recorded = [watched_run for watched_run in watcher.runs if watched_run.is_recorded]
     if order.out and (recorded or not watcher.runs):  # else rank 0 writes it
         text = summary.to_json([summary.summarize(found.run) for found in recorded if found.run is not None])
         _write(order.out, text + "\n")

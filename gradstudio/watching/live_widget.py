@@ -14,7 +14,7 @@ import numpy as np
 from gradstudio.core import files
 from gradstudio.session.files.report.figure_data import reduce, reduce_cells
 from gradstudio.session.record.own_steps import own_step
-from gradstudio.session.record.ranked_findings import ranked
+from gradstudio.session.record.ranked_findings import ranked_findings
 from gradstudio.session.record.run import Run
 from gradstudio.session.words.outcome_words import OUTCOMES
 
@@ -69,7 +69,7 @@ def picture(run: Run | None) -> dict[str, Any]:
         cells = [[_plain(value) for value in row] for row in rows[:LAYERS].tolist()]
     findings = [
         {"severity": each.severity, "title": each.title, "when": each.when, "evidence": each.evidence}
-        for each in ranked(run)
+        for each in ranked_findings(run)
     ]
     head = f"{run.title}: {OUTCOMES[run.status].word}, step {own_step(history, count - 1):,}"
     return {"head": head, "curves": curves, "cells": cells, "layers": layers, "findings": findings}

@@ -14,13 +14,13 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from gradstudio.watching.hearing.hooks import Roots
-from gradstudio.watching.hearing.leaves import reached
+from gradstudio.watching.hooks.leaves import reached_weights
+from gradstudio.watching.hooks.torch_hooks import Roots
 from gradstudio.watching.ranks.inner_optimizers import is_within
 from gradstudio.watching.script import model_layers
-from gradstudio.watching.steps.heard_steps import Observer
 from gradstudio.watching.steps.joined_observer import JoinedObserver
 from gradstudio.watching.steps.sink import Sink
+from gradstudio.watching.steps.step_observer import Observer
 from gradstudio.watching.steps.watch_options import Options
 
 FRUITLESS = 8  # searches for trained weights that came to nothing, after which no more are made
@@ -80,7 +80,7 @@ class Observers:
                 return observer
         return None
 
-    def _adopted(self, optimizer: Optimizer) -> Observer | None:
+    def _adopt(self, optimizer: Optimizer) -> Observer | None:
         """Return the observer of an optimizer that nobody named. It is the one of the model that it trains, where that
         has no optimizer yet."""
         if is_within(optimizer, (each.optimizer for each in self.all)):
@@ -106,10 +106,10 @@ class Observers:
 
     # ---- what torch does
 
-    def made(self, optimizer: Optimizer) -> None:
+    def on_optimizer(self, optimizer: Optimizer) -> None:
         self._present()
         self._making = True
-        self._adopted(optimizer)
+        self._adopt(optimizer)
         self._making = False
 
     def before_backward(self, roots: Roots) -> None:
@@ -152,7 +152,7 @@ class Observers:
         )  # fmt: skip
 
     def join(self) -> None:
-        """Take the optimizers for one that have stepped after the same backward pass, for the first time, and train one
+        """Treat optimizers as one that stepped after the same backward pass, for the first time, and train one
         model."""
         waiting = [each for each in self.all if each.waits_to_join]
         if len(waiting) < 2:
@@ -163,7 +163,9 @@ class Observers:
             for each in waiting
             if (each.first_of, each.thread, each.options) == (first.first_of, first.thread, first.options)
         ]
-        if len(members) < 2 or not model_layers.modules_with([tensor for each in members for tensor in each.held()]):
+        if len(members) < 2 or not model_layers.modules_with(
+            [tensor for each in members for tensor in each.all_parameters()]
+        ):
             return
         for each in members:
             self._sink.forget(each)
@@ -185,9 +187,9 @@ class Observers:
         if not strangers or self._searches[here] >= FRUITLESS:
             return
         self._searches[here] += 1
-        found = set(map(id, reached(roots.tensors)))
+        found = set(map(id, reached_weights(roots.tensors)))
         for observer in strangers:
-            if any(id(tensor) in found for tensor in observer.held()):
+            if any(id(tensor) in found for tensor in observer.all_parameters()):
                 self._claim(observer)
 
     def _claim(self, observer: Observer) -> None:
@@ -195,9 +197,13 @@ class Observers:
         here = threading.get_ident()
         observer.thread, observer.claimed = here, True
         others = {each.ident for each in threading.enumerate()} - {here}
-        held = set(map(id, observer.held()))
+        held = set(map(id, observer.all_parameters()))
         for other in self.all:
-            if other.claimed and other.thread in others and any(id(tensor) in held for tensor in other.held()):
+            if (
+                other.claimed
+                and other.thread in others
+                and any(id(tensor) in held for tensor in other.all_parameters())
+            ):
                 self._give_up("two threads train the same parameters")
                 return
 
@@ -206,8 +212,8 @@ class Observers:
         fruitless = [found for tried in self._tried if (found := tried()) is not None and not found.has_rows]
         if len(fruitless) >= FRUITLESS:
             return
-        held = {id(tensor) for observer in self.all for tensor in observer.held()}
-        found = [tensor for tensor in reached(roots.tensors) if id(tensor) not in held]
+        held = {id(tensor) for observer in self.all for tensor in observer.all_parameters()}
+        found = [tensor for tensor in reached_weights(roots.tensors) if id(tensor) not in held]
         if not found:
             return
         if around := model_layers.modules_with(found):
@@ -221,7 +227,7 @@ class Observers:
         for each in self.all:
             each.recorder.take_off()
         if (observer := self._observer_of(optimizer)) is None:
-            if (observer := self._adopted(optimizer)) is None:
+            if (observer := self._adopt(optimizer)) is None:
                 return None
             if self._unheard_clip is not None:
                 observer.was_clipped(*self._unheard_clip)
@@ -256,11 +262,11 @@ class Observers:
         if (observer := self._observer_of(optimizer)) is not None:
             observer.after_scaled_step(optimizer)
 
-    def clipped(self, kind: str, limit: float, gradients: Sequence[Tensor], parameters: Sequence[Tensor]) -> None:
+    def on_clip(self, kind: str, limit: float, gradients: Sequence[Tensor], parameters: Sequence[Tensor]) -> None:
         clipped, is_heard = set(map(id, gradients or parameters)), False  # one clip may be of several optimizers
         for observer in self._of_this_thread():
             if observer.has_any(clipped) if gradients else observer.trains_any(clipped):
-                observer.clipped(kind, limit)
+                observer.on_clip(kind, limit)
                 is_heard = True
         if not is_heard:
             self._unheard_clip = kind, limit, clipped
@@ -269,7 +275,7 @@ class Observers:
         for observer in self._of_this_thread():
             observer.after_clipping()
 
-    def scheduled(self, scheduler: LRScheduler) -> None:
+    def on_schedule(self, scheduler: LRScheduler) -> None:
         if (observer := self._observer_of(scheduler.optimizer)) is not None:
             observer.schedules.append(weakref.ref(scheduler))
 
@@ -281,13 +287,13 @@ class Observers:
         for observer in self.all:
             observer.births.attach()
 
-    def compiled(self, model: nn.Module) -> None:
+    def on_compile(self, model: nn.Module) -> None:
         for observer in self.all:
             if any(each is model for each in observer.models):
                 observer.births.attach()
 
-    def autocast(self, dtype: torch.dtype) -> None:
+    def on_autocast(self, dtype: torch.dtype) -> None:
         if not torch.is_grad_enabled():
             return  # an evaluation
         for observer in self._of_this_thread():
-            observer.autocast.entered(dtype)
+            observer.autocast.on_autocast(dtype)

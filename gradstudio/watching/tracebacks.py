@@ -14,7 +14,8 @@ _OURS = os.path.join(os.path.dirname(__file__), "")
 
 
 def keep_clean() -> None:
-    """Take our lines out of what Python prints from here on, unless the script prints its tracebacks itself."""
+    """Leave our lines out of the tracebacks that Python prints from here on, unless the script prints its tracebacks
+    itself."""
     if sys.excepthook is sys.__excepthook__:
         sys.excepthook = _of_the_script
     if threading.excepthook is threading.__excepthook__:
@@ -33,8 +34,8 @@ def _of_a_thread(given: Any) -> None:
 
 
 def _clean(fault: BaseException | None, seen: set[int]) -> None:
-    """Take our own lines out of the traceback of an exception, and of those that led to it; and those with which torch
-    calls the hooks of a model."""
+    """Remove our own lines, and those with which torch calls the hooks of a model, from the traceback of an exception
+    and of those that led to it."""
     if fault is None or id(fault) in seen:
         return
     seen.add(id(fault))

@@ -26,9 +26,9 @@ from gradstudio.session.library.writer import LibraryWriter
 from gradstudio.session.record.run import Run, Status
 from gradstudio.watching.births.loss_code import BEFORE_THE_LOSS, OF_ANOTHER
 from gradstudio.watching.births.passed_over import PassedOver
-from gradstudio.watching.hearing.guard import Stop, guarded, say
-from gradstudio.watching.hearing.hooks import Hooks
-from gradstudio.watching.hearing.rank_place import here
+from gradstudio.watching.hooks.guard import Stop, guarded, say
+from gradstudio.watching.hooks.rank_place import here
+from gradstudio.watching.hooks.torch_hooks import Hooks
 from gradstudio.watching.observers import Observers
 from gradstudio.watching.ranks.joined_run import Sender
 from gradstudio.watching.ranks.party import Party
@@ -46,8 +46,8 @@ from gradstudio.watching.recording.closing_lines import tell
 from gradstudio.watching.recording.run_facts import Script
 from gradstudio.watching.recording.watched_run import Outcome, WatchedRun
 from gradstudio.watching.script.model_layers import names_of
-from gradstudio.watching.steps.heard_steps import Observer
 from gradstudio.watching.steps.measured_step import MeasuredStep
+from gradstudio.watching.steps.step_observer import Observer
 from gradstudio.watching.steps.watch_options import Options
 
 TOLD = ("accuracy", "test_accuracy", "val_loss", "reward", "kl")  # quantities that rules know by these names
@@ -142,7 +142,7 @@ class Watcher:
                 self._running[observer] = WatchedRun(self._script, found.layers, observer, parent)
 
     def refuse(self, observer: Observer, why: str) -> None:
-        """Hear that the parameters of one observer cannot be measured; all others are watched."""
+        """The parameters of one observer cannot be measured; all others are still watched."""
         if (before := self._running.pop(observer, None)) is not None:
             before.end("finished", f"watched no more: {why}")
         self.refused.append(why)
@@ -155,48 +155,49 @@ class Watcher:
 
     def before_step(self, observer: Observer, optimizer: Optimizer) -> None:
         """Do what another program has asked for, before a step of the optimizer."""
-        if (found := self._running.get(observer)) is not None and found.remote.has_asked:
+        if (watched_run := self._running.get(observer)) is not None and watched_run.remote.has_asked:
             observer.deliver()
-            found.before_step(optimizer)
+            watched_run.before_step(optimizer)
 
     def after_step(self, observer: Observer, optimizer: Optimizer) -> None:
-        """Take back what was asked for in a step alone."""
-        if (found := self._running.get(observer)) is not None and found.remote.has_asked:
+        """Undo what was requested for one step alone."""
+        if (watched_run := self._running.get(observer)) is not None and watched_run.remote.has_asked:
             observer.deliver()
-            found.remote.after_step(optimizer)
-            if found.remote.record_is_due:
-                found.remote.record_is_due = False
-                self.record(found)
+            watched_run.remote.after_step(optimizer)
+            if watched_run.remote.record_is_due:
+                watched_run.remote.record_is_due = False
+                self.record(watched_run)
 
     def take(self, observer: Observer, made: MeasuredStep) -> bool:
         """Record a step, and tell what is to be told of it. Return whether the run has diverged."""
-        found = self._running[observer]
-        outcome = self._record(found, made)
+        watched_run = self._running[observer]
+        outcome = self._record(watched_run, made)
         try:
-            self._tell(found, outcome)
+            self._tell(watched_run, outcome)
         except FloatingPointError as fault:
             raise Stop(fault) from None
-        if not found.crash_kinds and (title := found.new_critical) and self._crash(found, title, "critical"):
-            say(self._named(found, f"critical: {title}"))
-            say(found.crash_line)
+        kinds, title = watched_run.crash_kinds, watched_run.new_critical
+        if not kinds and title and self._crash(watched_run, title, "critical"):
+            say(self._with_title(watched_run, f"critical: {title}"))
+            say(watched_run.crash_line)
         return outcome.has_diverged
 
-    def _crash(self, found: WatchedRun, reason: str, kind: str) -> bool:
+    def _crash(self, watched_run: WatchedRun, reason: str, kind: str) -> bool:
         """Write a crash file of a run: one of each kind, and any that is `ASKED` for. Return whether it was written."""
-        observer, recorder = found.observer, found.observer.recorder
-        if kind in found.crash_kinds or not recorder.states or observer.options.on_nonfinite == "ignore":
+        observer, recorder = watched_run.observer, watched_run.observer.recorder
+        if kind in watched_run.crash_kinds or not recorder.states or observer.options.on_nonfinite == "ignore":
             return False
         models = observer.called or observer.models
         names = [""] if len(models) == 1 else names_of(models)
         writer = CrashWriter(recorder, dict(zip(models, names, strict=True)))
-        path = self.library.parent / "crashes" / f"{found.id}-{recorder.states[0].steps[-1].number}.crash"
+        path = self.library.parent / "crashes" / f"{watched_run.id}-{recorder.states[0].steps[-1].number}.crash"
         try:
-            written = writer.write(path, reason, found.recorded_id, self._script.path)
+            written = writer.write(path, reason, watched_run.recorded_id, self._script.path)
         except Exception as fault:  # of somebody's objects, or of the disk
             say(f"no crash file was written: {' '.join(str(fault).split())[:200] or type(fault).__name__}")
             return False
-        found.crash, found.crash_unknown = path, written.unknown
-        found.crash_kinds |= {kind} - {ASKED}
+        watched_run.crash, watched_run.crash_unknown = path, written.unknown
+        watched_run.crash_kinds |= {kind} - {ASKED}
         return True
 
     def record(self, found: WatchedRun) -> None:
@@ -207,54 +208,58 @@ class Watcher:
 
     def stop_before(self, observer: Observer, made: MeasuredStep) -> None:
         """Raise in the script, before the update, what this step tells: the gradient or the loss is not finite."""
-        found = self._running[observer]
-        self._record(found, made)
-        if found.joined is not None:
-            found.joined.settle(PATIENCE_FOR_RANKS)
-        lines = [*self._lines(found, made), NO_UPDATE]
-        raise Stop(FloatingPointError("\n".join([*lines, *self._crash_lines(found, lines[0])])))
+        watched_run = self._running[observer]
+        self._record(watched_run, made)
+        if watched_run.joined is not None:
+            watched_run.joined.settle(PATIENCE_FOR_RANKS)
+        lines = [*self._lines(watched_run, made), NO_UPDATE]
+        raise Stop(FloatingPointError("\n".join([*lines, *self._crash_lines(watched_run, lines[0])])))
 
     def stop_short(self, observer: Observer, made: MeasuredStep, *, is_row: bool) -> None:
-        """Hear that the script ended after a pass that is not finite. It cannot be stopped any more."""
-        found = self._running[observer]
+        """The script ended after a pass that is not finite. It cannot be stopped any more."""
+        watched_run = self._running[observer]
         if is_row:
-            self._record(found, made)
+            self._record(watched_run, made)
         else:
-            found.keep(made.birth)
-        before = found.run.first_nonfinite_step if found.run is not None else None
+            watched_run.keep(made.birth)
+        before = watched_run.run.first_nonfinite_step if watched_run.run is not None else None
         if (
-            found.joined is None
-            and before in (None, found.row_of(made.step))
+            watched_run.joined is None
+            and before in (None, watched_run.row_of(made.step))
             and observer.options.on_nonfinite != "ignore"
         ):
-            lines = self._lines(found, made)
-            act([*lines, *self._crash_lines(found, lines[0])], "explain", say)
+            lines = self._lines(watched_run, made)
+            act([*lines, *self._crash_lines(watched_run, lines[0])], "explain", say)
 
     def pass_over(self, observer: Observer, skipped: PassedOver) -> None:
         """Hear that the script has passed over a batch that was not finite. The first one is told in full."""
-        found = self._running[observer]
-        found.pass_over(skipped)
-        if isinstance(found.joined, Sender):
-            born = skipped.provenance
-            found.joined.skip(skipped.event(place_and_cause(born) if born is not None else ""))
-        elif found.passed_over == 1 and observer.options.on_nonfinite != "ignore":
-            head, *lines = skipped_lines(skipped, found.own_step(observer.next_step))
-            for line in (self._named(found, head), *lines):
+        watched_run = self._running[observer]
+        watched_run.pass_over(skipped)
+        if isinstance(watched_run.joined, Sender):
+            birth = skipped.provenance
+            watched_run.joined.skip(skipped.event(place_and_cause(birth) if birth is not None else ""))
+        elif watched_run.passed_over == 1 and observer.options.on_nonfinite != "ignore":
+            head, *lines = skipped_lines(skipped, watched_run.own_step(observer.next_step))
+            for line in (self._with_title(watched_run, head), *lines):
                 say(line)
 
     def play(self, one: Observer, other: Observer) -> None:
-        """Hear that one optimizer threw away what a backward pass of the other one had left in its gradients. Only of
-        two that both make steps it follows that they play against each other: one may be frozen for a while."""
-        runs = [found for each in (one, other) if (found := self._running.get(each)) is not None and found.has_begun]
-        for found in runs if len(runs) == 2 else ():
-            found.plays_against()
+        """One optimizer discarded what a backward pass of the other one had left in its gradients. They play against
+        each other only if both make steps: one may be frozen for a while."""
+        runs = [
+            watched_run
+            for each in (one, other)
+            if (watched_run := self._running.get(each)) is not None and watched_run.has_begun
+        ]
+        for watched_run in runs if len(runs) == 2 else ():
+            watched_run.plays_against()
 
     def find(self, observer: Observer, finding: Finding) -> None:
-        """Hear of a fault that no row tells of."""
-        if (found := self._running.get(observer)) is not None:
-            is_new = finding.rule not in found.early_findings
-            found.find(finding)
-            if is_new and not found.has_begun and finding.rule == "nothing_moves":
+        """Note a fault that no row shows."""
+        if (watched_run := self._running.get(observer)) is not None:
+            is_new = finding.rule not in watched_run.early_findings
+            watched_run.find(finding)
+            if is_new and not watched_run.has_begun and finding.rule == "nothing_moves":
                 say(f"{finding.severity}: {finding.title}. {finding.evidence}")  # there may never be a row
                 say(f"  try: {finding.remedies[0]}")
 
@@ -263,69 +268,73 @@ class Watcher:
         return self.observers.may_join(observer)
 
     def held_by_all(self) -> set[int] | None:
-        """Return the ids of the parameters that any optimizer holds; None where not every optimizer is watched."""
+        """Return the ids of the parameters that any optimizer holds; None if not every optimizer is watched."""
         if not self._every_optimizer:
             return None
-        return {id(tensor) for each in self.observers.all if each.optimizer is not None for tensor in each.held()}
+        return {
+            id(tensor) for each in self.observers.all if each.optimizer is not None for tensor in each.all_parameters()
+        }
 
     # ---- rows and lines
 
-    def _record(self, found: WatchedRun, made: MeasuredStep) -> Outcome:
+    def _record(self, watched_run: WatchedRun, measured_step: MeasuredStep) -> Outcome:
         """Record a step. Of several ranks, rank 0 tells of it once the figures of all are there."""
-        if not found.has_begun:
+        if not watched_run.has_begun:
             with self._naming:
-                found.begin(made, self._titles)
-                self.runs.append(found)
+                watched_run.begin(measured_step, self._titles)
+                self.runs.append(watched_run)
             if (place := here()) is not None:
-                found.joined = self._party.join(found, place, found.observer.share(place.ranks))
-            if found.is_recorded:
-                self._keep(found)
-        if found.joined is None:
-            return found.take(made)
-        found.joined.take(made)
-        return Outcome(found.has_diverged)
+                watched_run.joined = self._party.join(watched_run, place, watched_run.observer.share(place.ranks))
+            if watched_run.is_recorded:
+                self._keep(watched_run)
+        if watched_run.joined is None:
+            return watched_run.take(measured_step)
+        watched_run.joined.take(measured_step)
+        return Outcome(watched_run.has_diverged)
 
-    def _tell(self, found: WatchedRun, outcome: Outcome) -> None:
+    def _tell(self, watched_run: WatchedRun, outcome: Outcome) -> None:
         """Say what came of a step, or raise it as a FloatingPointError, as was asked for."""
-        policy = found.observer.options.on_nonfinite
+        policy = watched_run.observer.options.on_nonfinite
         if outcome.said and policy != "ignore":
-            say(self._named(found, outcome.said))
+            say(self._with_title(watched_run, outcome.said))
         if (made := outcome.broken) is not None:
-            lines = self._lines(found, made)
+            lines = self._lines(watched_run, made)
             lines += [NO_UPDATE] if made.left_out and not outcome.has_diverged else []
-            act([*lines, *self._crash_lines(found, lines[0])], policy, say)
+            act([*lines, *self._crash_lines(watched_run, lines[0])], policy, say)
 
-    def _crash_lines(self, found: WatchedRun, reason: str) -> list[str]:
+    def _crash_lines(self, watched_run: WatchedRun, reason: str) -> list[str]:
         """Write a crash file, and return the line that says where it is."""
-        return [found.crash_line] if self._crash(found, reason, "not finite") else []
+        return [watched_run.crash_line] if self._crash(watched_run, reason, "not finite") else []
 
-    def _tell_of_several(self, found: WatchedRun, outcome: Outcome) -> None:
+    def _tell_of_several(self, watched_run: WatchedRun, outcome: Outcome) -> None:
         """Say what came of a step of all ranks."""
-        if outcome.has_diverged and found.observer.options.on_nonfinite == "explain":
-            self._tell(found, outcome)
+        if outcome.has_diverged and watched_run.observer.options.on_nonfinite == "explain":
+            self._tell(watched_run, outcome)
 
-    def _keep(self, found: WatchedRun) -> None:
+    def _keep(self, watched_run: WatchedRun) -> None:
         """Write a run into the library from here on."""
-        if found.run is not None:
-            self._writer.follow(found.run, hear=found.hear, gather=found.look)
+        if watched_run.run is not None:
+            self._writer.follow(watched_run.run, hear=watched_run.on_request, gather=watched_run.look)
 
-    def _lines(self, found: WatchedRun, made: MeasuredStep) -> list[str]:
+    def _lines(self, watched_run: WatchedRun, measured_step: MeasuredStep) -> list[str]:
         """Return what is said of a step that is not finite."""
-        (provenance, unknown), options = made.birth, found.observer.options
+        (provenance, unknown), options = measured_step.birth, watched_run.observer.options
         if provenance is not None:
-            lines = birth_lines(provenance, found.own_step(made.step), made.row())
+            lines = birth_lines(provenance, watched_run.own_step(measured_step.step), measured_step.row())
             of_weights = provenance.phase == "update"
         else:
-            lines = unknown_lines(unknown or "no pass of a model was seen", found.own_step(made.step), made.row())
+            lines = unknown_lines(
+                unknown or "no pass of a model was seen", watched_run.own_step(measured_step.step), measured_step.row()
+            )
             of_weights = BEFORE_THE_LOSS in unknown and OF_ANOTHER not in unknown
-        if of_weights and found.run is not None and options.every == 1:
-            lines += update_lines(found.run.history, found.row_of(made.step))
-        if options.every > 1 and found.run is not None and found.run.first_nonfinite_step is not None:
-            lines[0] += f"; step {found.run.first_nonfinite_step:,} of the run, which counts rows"
-        lines[0] = self._named(found, lines[0])
+        if of_weights and watched_run.run is not None and options.every == 1:
+            lines += update_lines(watched_run.run.history, watched_run.row_of(measured_step.step))
+        if options.every > 1 and watched_run.run is not None and watched_run.run.first_nonfinite_step is not None:
+            lines[0] += f"; step {watched_run.run.first_nonfinite_step:,} of the run, which counts rows"
+        lines[0] = self._with_title(watched_run, lines[0])
         return lines
 
-    def _named(self, found: WatchedRun, line: str) -> str:
+    def _with_title(self, found: WatchedRun, line: str) -> str:
         """Return what is said of a run with its title before it, where others train too, as in a GAN."""
         if found.run is None or max(len(self.runs), len(self.observers.all)) < 2:
             return line
@@ -334,7 +343,7 @@ class Watcher:
     # ---- the end
 
     def give_up(self, why: str) -> None:
-        """Take the watch off after a fault; the script goes on."""
+        """End the watch after a fault; the script goes on."""
         if not self.closed:
             self._hooks.remove()
             say(f"watching ended, the script goes on: {why}")
@@ -371,15 +380,15 @@ class Watcher:
 
     def end(self, observer: Observer, status: Status = "finished", message: str = "") -> None:
         """End the run of an observer, which observes no more."""
-        if (found := self._running.pop(observer, None)) is not None:
-            if found.joined is not None:
-                found.joined.close()
-            outcome = found.end(status, message)
+        if (watched_run := self._running.pop(observer, None)) is not None:
+            if watched_run.joined is not None:
+                watched_run.joined.close()
+            outcome = watched_run.end(status, message)
             if outcome.broken is not None and observer.options.on_nonfinite != "ignore":
-                lines = self._lines(found, outcome.broken)
-                act([*lines, *self._crash_lines(found, lines[0])], "explain", say)
-            elif status == "failed" and observer.recorder.raised() and self._crash(found, message, "raised"):
-                say(found.crash_line)
+                lines = self._lines(watched_run, outcome.broken)
+                act([*lines, *self._crash_lines(watched_run, lines[0])], "explain", say)
+            elif status == "failed" and observer.recorder.raised() and self._crash(watched_run, message, "raised"):
+                say(watched_run.crash_line)
             observer.recorder.close()
         self.observers.all = [other for other in self.observers.all if other is not observer]
 

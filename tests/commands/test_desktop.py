@@ -47,7 +47,7 @@ def test_a_folder_that_takes_no_files_is_named_and_nothing_is_left(
 @linux
 def test_a_command_with_strange_signs_is_quoted_as_the_specification_asks() -> None:
     for word in ("/opt/grad studio/bin", 'a"b', "a$b`c", "a\\b", "100%"):
-        told = menu_entry._quoted(word).replace("\\\\", "\\").replace("%%", "%")  # the file's own escapes
+        told = menu_entry._quote(word).replace("\\\\", "\\").replace("%%", "%")  # the file's own escapes
         assert (
             subprocess.run(["sh", "-c", f"printf %s {told}"], capture_output=True, text=True, check=True).stdout == word
         )

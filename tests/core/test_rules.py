@@ -17,9 +17,9 @@ from gradstudio.core import rank_figures, row_blocks
 from gradstudio.core.diagnosis import cause_ranking, mechanism
 from gradstudio.core.diagnosis.diagnosis import Diagnosis
 from gradstudio.core.diagnosis.finding import NAMES, OF_THE_STUDIO, Finding, Severity
-from gradstudio.core.diagnosis.heard_faults import HEARD
 from gradstudio.core.diagnosis.median import median, told_median
 from gradstudio.core.diagnosis.progress import Progress
+from gradstudio.core.diagnosis.script_faults import HEARD
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import (
     LAYER_METRICS,

@@ -26,7 +26,7 @@ from gradstudio.crash.call_values import CannotCall, function_of
 from gradstudio.session.files import crash_file
 from gradstudio.session.files.crash_file import CrashFile, CrashFileError
 from gradstudio.session.library.requests import Request
-from gradstudio.watching import watched
+from gradstudio.watching import training_watch
 
 WRONG_CALLS = RuntimeError, TypeError, ValueError, KeyError, IndexError, AttributeError  # what torch raises
 
@@ -50,7 +50,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str
 @pytest.fixture(autouse=True)
 def one_watcher_a_test() -> Iterator[None]:
     yield
-    if (watcher := watched.current()) is not None:
+    if (watcher := training_watch.current()) is not None:
         watcher.close("finished", "")
 
 
@@ -70,8 +70,8 @@ def test_a_fault_is_recorded_made_again_and_healed(recorded: Callable[[str], Pat
     found = again(crash)
     assert found == crash.structure.born and found.phase in ("forward", "given")
     tried = crash_fixes.tried(recorded_training.recorded(crash))
-    assert not tried.unchanged.held
-    healed = [each for each in tried.trials[:2] if each.held and each.change.lines]
+    assert not tried.unchanged.is_finite
+    healed = [each for each in tried.trials[:2] if each.is_finite and each.change.lines]
     assert any(word in each.change.name for each in healed for word in FAULTS[name][1])
 
 
@@ -282,7 +282,7 @@ def test_an_exception_in_the_step_is_raised_again(tmp_path: Path) -> None:
     model = nn.Linear(4, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     gradstudio.watch(model, optimizer, library=tmp_path / "runs.db")
-    watcher = watched.current()
+    watcher = training_watch.current()
     assert watcher is not None
     with pytest.raises(IndexError):
         for number in range(4):
@@ -302,7 +302,7 @@ def test_another_program_asks_for_a_file(tmp_path: Path) -> None:
     one = gradstudio.watch(model, optimizer, library=tmp_path / "runs.db", record=1)
     for number in range(5):
         if number == 3:
-            one.watched_runs[0].hear(Request("record"))
+            one.watched_runs[0].on_request(Request("record"))
         optimizer.zero_grad()
         (model(torch.ones(2, 4)) ** 2).sum().backward()
         optimizer.step()

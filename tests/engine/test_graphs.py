@@ -15,7 +15,7 @@ from gradstudio.engine.models import MODELS
 from gradstudio.engine.passes import forward_backward
 from gradstudio.engine.passes.cuda_graph import Graph
 from gradstudio.engine.passes.forward_backward import Results
-from gradstudio.engine.passes.watching import Unrecordable
+from gradstudio.engine.passes.operation_calls import Unrecordable
 from gradstudio.engine.step import reading
 
 STEPS = 6

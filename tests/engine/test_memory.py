@@ -12,7 +12,7 @@ from gradstudio.core.experiment import Experiment
 from gradstudio.core.knobs import KnobError
 from gradstudio.core.presets import Preset
 from gradstudio.engine import memory
-from gradstudio.engine.passes.watching import storage_of
+from gradstudio.engine.passes.operation_calls import storage_of
 from gradstudio.engine.trainer import Trainer
 from gradstudio.session.record.run import Run
 from gradstudio.session.running import run_driver

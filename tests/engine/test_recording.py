@@ -12,9 +12,9 @@ from torch import Tensor
 from gradstudio.core.knobs import KnobError
 from gradstudio.engine import notices
 from gradstudio.engine.models import MODELS
-from gradstudio.engine.passes import forward_backward, recording, watching
+from gradstudio.engine.passes import forward_backward, operation_calls, recording
+from gradstudio.engine.passes.operation_calls import Unrecordable, tensors_in
 from gradstudio.engine.passes.recording import Recording
-from gradstudio.engine.passes.watching import Unrecordable, tensors_in
 from gradstudio.engine.step.losses import NAIVE
 
 STEPS = 7
@@ -114,7 +114,7 @@ def test_what_depends_on_the_data_is_not_recorded(compute):
 
 
 def test_a_large_pass_is_not_recorded(monkeypatch):
-    monkeypatch.setattr(watching, "MOST", 100)
+    monkeypatch.setattr(operation_calls, "MOST", 100)
     with pytest.raises(Unrecordable):
         record(lambda weight, x: (weight * x).exp().sum(), torch.randn(50, 4))
 

@@ -24,7 +24,7 @@ from gradstudio.core import presets
 from gradstudio.core.history import Row
 from gradstudio.engine import notices
 from gradstudio.engine.own_model import torch_itself
-from gradstudio.engine.passes import watching
+from gradstudio.engine.passes import operation_calls
 from gradstudio.engine.snapshot import Snapshot
 from gradstudio.engine.step import reading
 from gradstudio.engine.torch_internals import autograd_nodes, parts, plain_optimizers, tensor_lists
@@ -223,10 +223,10 @@ def anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(notices, "_told", {})
     monkeypatch.setattr(notices, "_untold", [])
     parts.forget()
-    watching.writing_form.cache_clear()
+    operation_calls.writing_form.cache_clear()
     yield
     plain_optimizers.without_compiler.cache_clear()
-    watching.writing_form.cache_clear()
+    operation_calls.writing_form.cache_clear()
 
 
 KNOBS = [
@@ -255,7 +255,7 @@ def expected(build: Any, number: int) -> tuple[list[str], bytes]:
         _expected[number] = trained(build, KNOBS[number])
         assert parts.problems() == [] and notices.take() == []
         parts.forget()
-        watching.writing_form.cache_clear()
+        operation_calls.writing_form.cache_clear()
     return _expected[number]
 
 
@@ -340,7 +340,7 @@ def test_a_run_that_diverges_ends_with_its_finding(monkeypatch: pytest.MonkeyPat
     with_all = run_until_it_diverges()
     assert with_all.provenance is not None
     parts.forget()
-    watching.writing_form.cache_clear()
+    operation_calls.writing_form.cache_clear()
     with monkeypatch.context() as without:
         take(without)
         run = run_until_it_diverges()

@@ -241,7 +241,7 @@ def test_a_name_reaches_a_library_that_was_held(
     monkeypatch.setattr(Library, "rename", held)
     window.branches.rename(lower.id, "Named")
     qtbot.waitUntil(lambda: entries()[lower.id].title == "Named", timeout=LONG)
-    assert refused == ["Named", "Named"] and not window.message.shown
+    assert refused == ["Named", "Named"] and not window.message.message
 
 
 def test_renamed_in_place(qtbot: QtBot, tree: tuple[Window, list[Run]]) -> None:

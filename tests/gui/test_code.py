@@ -15,7 +15,7 @@ from waiting import ENDLESS, LONG, settle
 from gradstudio.core.events import Change
 from gradstudio.core.experiment import KNOBS
 from gradstudio.gui.code.code_panel import CAPTION, MAY_BREAK, OF_RESTART
-from gradstudio.gui.code.code_view import MARGIN, Changed, CodeView, changed
+from gradstudio.gui.code.code_view import MARGIN, ChangedLines, CodeView, changed_lines
 from gradstudio.gui.shell.pages import PAGES
 from gradstudio.gui.theme import theme
 from gradstudio.gui.window import Window
@@ -57,13 +57,13 @@ def marked(window: Window) -> list[str]:
     ],
 )
 def test_what_has_changed(before: str, after: str, lines: tuple[int, ...], gaps: tuple[int, ...]) -> None:
-    assert changed(before, after) == Changed(lines, gaps)
+    assert changed_lines(before, after) == ChangedLines(lines, gaps)
 
 
 def test_a_mistake_is_looked_at_first() -> None:
-    assert Changed((1, 3)).to_look_at("a\nb\nc\nd  # MISTAKE\ne") == 3
-    assert Changed((1,), (0,)).to_look_at("a\nb") == 0
-    assert Changed().to_look_at("a") is None
+    assert ChangedLines((1, 3)).to_look_at("a\nb\nc\nd  # MISTAKE\ne") == 3
+    assert ChangedLines((1,), (0,)).to_look_at("a\nb") == 0
+    assert ChangedLines().to_look_at("a") is None
 
 
 def test_the_program_is_shown_and_nothing_is_marked_at_first(coded: Window) -> None:
@@ -144,7 +144,7 @@ def test_what_is_taken_out_is_a_triangle_in_the_margin(make_window: Callable[...
 def test_a_gap_at_the_end_is_below_the_last_line(qtbot: QtBot) -> None:
     view = CodeView()
     qtbot.addWidget(view)
-    view.show_code("a\nb", Changed((), (2,)))
+    view.show_code("a\nb", ChangedLines((), (2,)))
     assert (
         view._notch(2).boundingRect().center().y()
         > view._notch(1).boundingRect().center().y()
@@ -237,7 +237,7 @@ def test_colours_follow_the_theme(coded: Window) -> None:
 def test_a_docstring_over_several_lines_is_a_string_throughout(qtbot: QtBot) -> None:
     view = CodeView()
     qtbot.addWidget(view)
-    view.show_code('x = 1\n"""Begins\nfor a while\nand ends."""\nfor y in x:\n    z = "a # b"  # c', Changed())
+    view.show_code('x = 1\n"""Begins\nfor a while\nand ends."""\nfor y in x:\n    z = "a # b"  # c', ChangedLines())
     roles = []
     block = view.document().begin()
     while block.isValid():

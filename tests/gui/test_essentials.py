@@ -63,7 +63,7 @@ def test_essentials_stand_first_with_short_names_and_when_they_act(window: Windo
     ]  # fmt: skip
     rows = window.knobs.rows
     assert rows["optimizer.lr"].label.text() == "learning rate" and rows["model.init"].label.text() == "initialization"
-    marks = [rows[name]._marked().text() for name in ("optimizer.lr", "model.init")]
+    marks = [rows[name]._mark_label().text() for name in ("optimizer.lr", "model.init")]
     assert marks == ["live", "restart"]
     window.controls.set_knob("clipping.kind", "norm")
     window.refresh()

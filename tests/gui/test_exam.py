@@ -147,7 +147,7 @@ def test_an_exam_is_taken_and_graded(qtbot: QtBot, window: Window, exam: Path) -
     assert "1 try and 1 knob: optimizer.lr = 0.3" in again.verdict.text and not again.verdict.next.isVisible()
     closed(qtbot, window)
     kept = exam_taking.read(exam.with_suffix(".answers.toml"))
-    assert kept.fix == 1 and kept.sealed().seal == kept.seal
+    assert kept.fix == 1 and kept.with_seal().seal == kept.seal
 
 
 def copied(exam: Path, folder: Path, name: str) -> Path:
@@ -205,7 +205,7 @@ def test_grading_can_be_cancelled_and_done_again(qtbot: QtBot, window: Window, e
     assert not button.isEnabled()
     qtbot.waitUntil(lambda: button.text() == "Grade it", timeout=LONG)
     assert button.isEnabled() and not page.verdict.isVisible()
-    assert window.message.shown == "Cancelled: grading the exam."
+    assert window.message.message == "Cancelled: grading the exam."
     closed(qtbot, window)
     again = opened(qtbot, window, path)  # another day
     button = again.answers.hand_in
@@ -262,7 +262,7 @@ def test_an_exam_is_made_of_the_knobs_as_they_are_set(qtbot: QtBot, window: Wind
     window.controls.set_together(dict(map(parse_assignment, BROKEN[:3])))
     assignment_files.make_exam(window.context)
     (dialog,) = window.findChildren(MakingDialog)
-    qtbot.waitUntil(lambda: dialog.tries.isVisible() and theme.settled, timeout=LONG)
+    qtbot.waitUntil(lambda: dialog.tries.isVisible() and theme.is_settled, timeout=LONG)
     assert dialog.changes.height() == dialog.tries.height() == dialog.cause.height()
     assert dialog.ok.icon().isNull()  # a desktop's own icons have colours of their own
     change(qtbot, dialog.fix, "optimizer.lr", "50")  # and no Enter accepts the dialog

@@ -42,7 +42,7 @@ class Faulty:
     @property
     def told(self) -> str:
         self.reports._tell()
-        return self.message.shown
+        return self.message.message
 
     @property
     def logged(self) -> str:
@@ -62,9 +62,9 @@ def test_a_slot_that_raises(qtbot: QtBot, faulty: Faulty, capfd: pytest.CaptureF
         raise IndexError("no such layer")
 
     QTimer.singleShot(0, slot)
-    qtbot.waitUntil(lambda: bool(faulty.message.shown), timeout=LONG)
-    assert "IndexError: no such layer" in faulty.message.shown and "\n" not in faulty.message.shown
-    assert faulty.message.shown.endswith("The window goes on.") and "test_fault_reports.py" in faulty.message.shown
+    qtbot.waitUntil(lambda: bool(faulty.message.message), timeout=LONG)
+    assert "IndexError: no such layer" in faulty.message.message and "\n" not in faulty.message.message
+    assert faulty.message.message.endswith("The window goes on.") and "test_fault_reports.py" in faulty.message.message
     assert "Traceback" in capfd.readouterr().err
     faulty.message.copy.click()
     copied = QApplication.clipboard().text()
@@ -205,13 +205,13 @@ def test_a_disk_that_is_full(faulty: Faulty, monkeypatch: pytest.MonkeyPatch) ->
 def test_a_disk_that_hangs_holds_up_nobody_and_keeps_the_order(faulty: Faulty, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fault_reports, "WRITTEN_WITHIN", 0.0)
     disk, log = threading.Event(), faulty.reports.log
-    put = log._put
+    put = log._append
 
     def slow(text: str) -> None:
         disk.wait(PATIENCE)
         put(text)
 
-    monkeypatch.setattr(log, "_put", slow)
+    monkeypatch.setattr(log, "_append", slow)
     faulty.raised(ValueError("first"))
     faulty.raised(TypeError("second"))
     assert "second" in faulty.told and not faulty.path.exists()

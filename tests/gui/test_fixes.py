@@ -85,7 +85,7 @@ def test_what_was_tried_is_told_best_first_with_its_curve(qtbot: QtBot, broken: 
     trials, panel = tried(qtbot, window), window.findings.fixes
     broke = window.simulator.run.first_nonfinite_step
     assert panel.heading.text() == f"TWO FUTURES · from step {broke - 1}, same batches"
-    assert [each.trial for each in panel.rows] == trials.ranked
+    assert [each.trial for each in panel.rows] == trials.best_first
     assert panel.rows[0].y() < panel.rows[1].y() < panel.rows[2].y()  # on the screen too
     live, restart, unchanged = row(window, "loss.eps=1e-7"), row(window, "loss.kind=auto"), row(window, "")
     assert (
@@ -187,7 +187,7 @@ def test_a_paused_run_stays_as_it_is(qtbot: QtBot, make_window: Callable[..., Wi
     run, count = window.simulator.run, len(window.simulator.run.history)
     trials = tried(qtbot, window)
     assert window.simulator.run is run and len(run.history) == count and run.status == "paused"
-    assert trials.ranked[0].outcome == "held" and trials.ranked[-1].broke_at == run.first_nonfinite_step
+    assert trials.best_first[0].outcome == "held" and trials.best_first[-1].broke_at == run.first_nonfinite_step
 
 
 @pytest.mark.parametrize(("broke", "shown"), [(-1, False), (5, True)])

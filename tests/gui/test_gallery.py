@@ -51,16 +51,16 @@ def test_a_message_is_seen_over_the_gallery_and_goes_with_the_person(opened: Win
     (tmp_path / "bad.py").write_text("def build_model(:\n")
     opened.controls.open_preset(tmp_path / "bad.py")
     message, done = opened.message, []
-    assert message.shown == "bad.py, line 1: not valid Python: invalid syntax"
+    assert message.message == "bad.py, line 1: not valid Python: invalid syntax"
     assert message.parentWidget() is opened.gallery_page and opened.gallery_page.isVisible()
     assert message.geometry().bottom() == opened.gallery_page.rect().bottom()
     message.show_news("Changed.", action=("Undo", lambda: done.append(1)))
     opened.show_plots()
-    assert message.shown == "Changed." and message.parentWidget() is opened.plots.scale_and_rate.parentWidget()
+    assert message.message == "Changed." and message.parentWidget() is opened.plots.scale_and_rate.parentWidget()
     opened.show_gallery()
-    assert message.shown == "Changed."
+    assert message.message == "Changed."
     message.action.click()
-    assert done == [1] and not message.shown
+    assert done == [1] and not message.message
 
 
 def test_a_person_finds_opens_and_finishes_lessons(qtbot: QtBot, opened: Window) -> None:

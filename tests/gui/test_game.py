@@ -95,7 +95,7 @@ def test_making_it_can_be_cancelled_and_ends_with_the_window(qtbot: QtBot, windo
     assert card.does == "Cancel" and card.share == 0
     qtbot.keyClick(card, Qt.Key.Key_Space)
     qtbot.waitUntil(lambda: card.does == "Find out" and card.share is None, timeout=LONG)
-    assert game.page is None and window.message.shown.startswith("Cancelled: breaking run")
+    assert game.page is None and window.message.message.startswith("Cancelled: breaking run")
     game.begin()
     making = game._making
     window.close()

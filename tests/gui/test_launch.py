@@ -66,7 +66,7 @@ if "free" in sys.argv:  # it is about the end, and not about the two seconds
 class Closing(window.Window):
     def refresh(self, **how):
         super().refresh(**how)
-        if self.isVisible() and not self.simulator.started:
+        if self.isVisible() and not self.simulator.has_begun:
             if "held" in sys.argv:
                 held.__enter__()
             self.simulator.requested = self.simulator.requested.with_texts(["run.steps={ENDLESS}"])

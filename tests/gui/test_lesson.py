@@ -73,7 +73,7 @@ def test_a_lesson_is_done_by_hand(qtbot: QtBot, make_window: Callable[..., Windo
     explain.check.click()
     assert explain.fault.text() == "Too large, by more than 5 %."
     assert preset.lesson[1].explain
-    right = questions.measured(preset.lesson[1].explain, window.simulator.run)
+    right = questions.measured_value(preset.lesson[1].explain, window.simulator.run)
     explain.answer.setText(f"{right:.3g}")
     QTest.keyClick(explain.answer, Qt.Key.Key_Return)
     assert explain.note.text().startswith("Right: the run has ") and not explain.answer.isVisible()

@@ -16,7 +16,7 @@ from gradstudio.gui.diagnosis.findings_panel import in_lines
 from gradstudio.gui.knobs.preset_text import LONGEST_PASTED, PastedPreset
 from gradstudio.gui.runs.notes_editor import NotesEditor
 from gradstudio.gui.services.message_bar import MessageBar
-from gradstudio.gui.shell.state_pill import shortened
+from gradstudio.gui.shell.state_pill import shorten
 from gradstudio.gui.shell.window_columns import LEAST
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.popups import file_dialog
@@ -48,8 +48,8 @@ def test_the_state_of_a_run_says_nothing_else_where_there_is_less_room(qapp: obj
         ("Looking at step 108 of 1,500", "Looking at step 108"),
     ):
         whole = text.partition(" · ")[0]
-        assert shortened(text, metrics, 1000) == whole
-        assert shortened(text, metrics, metrics.horizontalAdvance(whole) - 1) == short
+        assert shorten(text, metrics, 1000) == whole
+        assert shorten(text, metrics, metrics.horizontalAdvance(whole) - 1) == short
 
 
 def test_the_state_keeps_its_place_and_width(qtbot: QtBot, window: Window) -> None:
@@ -135,7 +135,7 @@ def test_half_a_letter_can_be_stored(text: str) -> None:
 
 def test_a_preset_named_with_half_a_letter(window: Window) -> None:
     window.controls.save_preset_as("name \ud800")
-    assert "Saved as" in window.message.shown and window.simulator.preset.title == "name ?"
+    assert "Saved as" in window.message.message and window.simulator.preset.title == "name ?"
 
 
 def test_a_run_named_by_an_enemy(qtbot: QtBot, window: Window) -> None:

@@ -142,7 +142,7 @@ def test_what_was_found_later_is_not_told_before(qtbot: QtBot, diverged: Window)
     broke = diverged.simulator.run.first_nonfinite_step
     assert broke is not None and diverged.findings.cards and diverged.findings.provenance.isVisible()
     click(diverged, 20)
-    qtbot.waitUntil(lambda: diverged.past.known, timeout=LONG)
+    qtbot.waitUntil(lambda: diverged.past.complete, timeout=LONG)
     diverged.refresh(whole=True)
     told = [card.title.text() for card in diverged.findings.cards]
     assert not any("NaN" in text for text in told) and not diverged.findings.provenance.isVisible()

@@ -24,7 +24,7 @@ from gradstudio.gui.window import Window
 from gradstudio.session.map import journal, mapper, time_needed
 from gradstudio.session.map.journal import Journal, JournalError
 from gradstudio.session.map.map_plan import Job, Plan, Spot, read_plan
-from gradstudio.session.map.outcome import Trained
+from gradstudio.session.map.outcome import CellResult
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.watched_script import WatchedScript
 
@@ -54,7 +54,7 @@ def plan_of(window: Window, *, cells: int = 4, steps: int = 12, by: str = "") ->
     return read_plan(preset, X, Y, cells, by, 1, full=True)
 
 
-def finished(qtbot: QtBot, window: Window) -> journal.Stored:
+def finished(qtbot: QtBot, window: Window) -> journal.JournalContent:
     """Wait until the map is made and shown; return what its file holds."""
     panel = window.side.map
     qtbot.waitUntil(lambda: not window.map.going and panel.state.text().startswith("Whole"), timeout=LONG)
@@ -62,7 +62,7 @@ def finished(qtbot: QtBot, window: Window) -> journal.Stored:
     return journal.load(path)
 
 
-def mapped(qtbot: QtBot, window: Window) -> journal.Stored:
+def mapped(qtbot: QtBot, window: Window) -> journal.JournalContent:
     window.map.make(plan_of(opened(qtbot, window)))
     return finished(qtbot, window)
 
@@ -139,7 +139,7 @@ def test_the_cross_moves_with_the_knobs_and_drags_them(qtbot: QtBot, window: Win
     qtbot.mouseRelease(picture, Qt.MouseButton.LeftButton, pos=last)
     requested = window.simulator.requested
     assert (requested.optimizer.lr, requested.model.init_gain) == (21.5443, 10.0)
-    assert not window.simulator.started
+    assert not window.simulator.has_begun
     window.controls.set_knob("optimizer.lr", 5000.0)
     qtbot.waitUntil(lambda: "outside of this map" in panel.place.text(), timeout=LONG)
 
@@ -283,7 +283,7 @@ def test_a_map_that_cannot_be_gone_on_with_stays_in_sight(
 ) -> None:
     plan = plan_of(opened(qtbot, window))
     with Journal(tmp_path / "a.map", plan, resume=False) as half:
-        half.add(Job(Spot(0, 1, 1), 0), Trained("learned", 11, 0.5, 0.5, 0.1))
+        half.add(Job(Spot(0, 1, 1), 0), CellResult("learned", 11, 0.5, 0.5, 0.1))
     panel = window.side.map
     window.map.open(tmp_path / "a.map")
     qtbot.waitUntil(lambda: panel.go_on.isVisible() and "1 cell of 16 trained" in panel.words.text(), timeout=LONG)

@@ -155,13 +155,13 @@ def test_the_message_of_a_refused_run_has_a_way_out_and_then_the_restart(
 ) -> None:
     window = make_window(**OVER)
     window.controls.run_or_pause()
-    qtbot.waitUntil(lambda: window.simulator.run.status == "failed" and bool(window.message.shown), timeout=LONG)
+    qtbot.waitUntil(lambda: window.simulator.run.status == "failed" and bool(window.message.message), timeout=LONG)
     message = window.message
-    assert message.shown.startswith("Out of memory in the forward pass") and "what fits: batch " in message.shown
+    assert message.message.startswith("Out of memory in the forward pass") and "what fits: batch " in message.message
     assert message.action.isVisible() and message.action.text() == "Apply the first"
     assert message.grab().toImage().pixelColor(message.width() // 2, 3) == theme.color("panel")  # not seen through
     qtbot.mouseClick(message.action, Qt.MouseButton.LeftButton)
-    assert message.shown.startswith("Set: problem.batch_size = ") and message.action.text() == "Restart"
+    assert message.message.startswith("Set: problem.batch_size = ") and message.action.text() == "Restart"
     qtbot.mouseClick(message.action, Qt.MouseButton.LeftButton)
     qtbot.waitUntil(lambda: window.simulator.run.status == "finished", timeout=LONG)
     assert window.simulator.run.experiment.accumulation.steps > 1

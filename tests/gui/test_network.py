@@ -123,12 +123,12 @@ def stepped(qtbot: QtBot, make_window: Callable[..., Window]) -> Window:
 def test_a_step_sends_a_light_and_keys_read_blocks(qtbot: QtBot, stepped: Window) -> None:
     page, run = stepped.plots.layer_card.network, stepped.simulator.run
     picture = page.picture
-    assert picture.isVisible() and picture.shown is not None and picture.shown.names[-1] == "head"
-    assert picture.animated
-    qtbot.waitUntil(lambda: not picture.animated, timeout=LONG)
+    assert picture.isVisible() and picture.state is not None and picture.state.names[-1] == "head"
+    assert picture.is_animated
+    qtbot.waitUntil(lambda: not picture.is_animated, timeout=LONG)
     layers = [place for place, layer in enumerate(run.history.layers) if layer.name.startswith("head.")]
     norm = float(np.linalg.norm(run.history.layer_metric("grad_norm", 1, 2)[0][layers].astype(float)))
-    assert picture.shown.flows[-1].norm == pytest.approx(norm)
+    assert picture.state.flows[-1].norm == pytest.approx(norm)
     qtbot.keyClick(picture, Qt.Key.Key_Left)
     assert "head" in page.legend.text() and "step 1" in page.legend.text()
     assert "head: gradient norm" in picture.accessibleDescription()
@@ -153,10 +153,10 @@ def test_the_tabs_turn_by_keys_and_are_remembered(qtbot: QtBot, stepped: Window,
 
 def test_a_picture_out_of_sight_is_still(qtbot: QtBot, stepped: Window) -> None:
     card = stepped.plots.layer_card
-    qtbot.waitUntil(lambda: not card.network.picture.animated, timeout=LONG)
+    qtbot.waitUntil(lambda: not card.network.picture.is_animated, timeout=LONG)
     card.show_page("layers")
     card.network.picture.send_light()
-    assert not card.network.picture.animated
+    assert not card.network.picture.is_animated
     assert card.network.picture._block_at(QPointF(0, 0)) is None
 
 
@@ -164,7 +164,7 @@ def test_the_network_is_as_it_was_at_the_step_that_is_looked_at(stepped: Window)
     plots, run = stepped.plots, stepped.simulator.run
     plots.looked.look_at(0)
     stepped.refresh(whole=True)
-    shown = plots.layer_card.network.picture.shown
+    shown = plots.layer_card.network.picture.state
     assert shown is not None and "step 0" in plots.layer_card.network.legend.text()
     weight, bias = run.history.layer_metric("grad_norm", 0, 1)[0][:2].astype(float)
     assert shown.flows[0].norm == pytest.approx(math.hypot(weight, bias))
@@ -186,12 +186,12 @@ def test_a_recurrent_network_that_stands_is_unrolled(qtbot: QtBot, make_window: 
 
     def unrolled() -> bool:
         window.refresh(whole=True)
-        return page.picture.shown is not None and page.picture.shown.head == "start"
+        return page.picture.state is not None and page.picture.state.head == "start"
 
     qtbot.waitUntil(unrolled, timeout=LONG)
-    assert page.picture.shown is not None and page.picture.shown.names[0] == "t 1" and page.unroll.isVisible()
+    assert page.picture.state is not None and page.picture.state.names[0] == "t 1" and page.unroll.isVisible()
     qtbot.keyClick(page.picture, Qt.Key.Key_Right)
     assert "time step 1 of" in page.legend.text()
     qtbot.mouseClick(page.unroll, Qt.MouseButton.LeftButton)
     window.refresh(whole=True)
-    assert page.picture.shown.head == "input" and page.picture.shown.names == ("rnn", "head")
+    assert page.picture.state.head == "input" and page.picture.state.names == ("rnn", "head")

@@ -106,6 +106,6 @@ def test_a_link_is_opened_only_when_asked(window: Window, qtbot: QtBot, monkeypa
     opened: list[str] = []
     monkeypatch.setattr(note_view, "follow", opened.append)
     window.side.runs.notes.view.link_asked.emit("https://example.org/x")
-    assert window.message.shown == "The note links to https://example.org/x" and not opened
+    assert window.message.message == "The note links to https://example.org/x" and not opened
     qtbot.mouseClick(window.message.action, Qt.MouseButton.LeftButton)
     assert opened == ["https://example.org/x"]

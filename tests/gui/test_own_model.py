@@ -51,7 +51,7 @@ def test_a_dropped_file_runs_only_after_its_text_was_shown(qtbot: QtBot, window:
         dialog = asked(window)
         assert dialog is not None and dialog.text.toPlainText() == path.read_text()
         answer(window, QDialogButtonBox.StandardButton.Cancel)
-        assert not window.simulator.started and not mark.exists()
+        assert not window.simulator.has_begun and not mark.exists()
     window.controls.run_or_pause()
     answer(window, QDialogButtonBox.StandardButton.Ok)
     qtbot.waitUntil(lambda: window.simulator.run.over, timeout=LONG)
@@ -99,7 +99,7 @@ def test_its_knobs_stand_above_all_others_and_go_with_it(window: Window, tmp_pat
         and not rows["model.depth"].isEnabled()
     )
     window.controls.set_knob("model.depth", 7)
-    assert "points.py" in window.message.shown and window.simulator.requested.model.depth == 2
+    assert "points.py" in window.message.message and window.simulator.requested.model.depth == 2
     window.controls.open_preset("rnn-explosion")
     window.refresh()
     assert "model_file.hidden" not in window.knobs.rows and window.simulator.requested.studio_file is None
@@ -136,7 +136,7 @@ def test_a_text_that_a_preset_sets_is_shown_and_ones_own_is_not(qtbot: QtBot, wi
     dialog = asked(window)
     assert dialog is not None and dialog.given.toPlainText() == f"model_file.log = {tmp_path / 'theirs'}"
     answer(window, QDialogButtonBox.StandardButton.Cancel)
-    assert not window.simulator.started and not (tmp_path / "theirs").exists()
+    assert not window.simulator.has_begun and not (tmp_path / "theirs").exists()
     window.refresh()
     window.knobs.rows["model_file.log"].asked.emit("model_file.log", str(tmp_path / "own"))
     window.controls.run_or_pause()
@@ -149,7 +149,7 @@ def test_a_bad_file_changes_nothing(window: Window, tmp_path: Path) -> None:
     before = window.simulator.preset
     (tmp_path / "bad.py").write_text("def build_model(:\n")
     drop(window, tmp_path / "bad.py")
-    assert window.message.shown == "bad.py, line 1: not valid Python: invalid syntax"
+    assert window.message.message == "bad.py, line 1: not valid Python: invalid syntax"
     assert window.simulator.preset is before
 
 
@@ -160,16 +160,16 @@ def test_a_saved_file_is_offered_and_its_new_text_is_asked_for(qtbot: QtBot, win
     window.controls.set_knob("run.steps", 4)
     window.controls.set_knob("model_file.hidden", 5)
     path.write_text("def build_model(:\n")
-    qtbot.waitUntil(lambda: "line 1: not valid Python" in window.message.shown, timeout=LONG)
+    qtbot.waitUntil(lambda: "line 1: not valid Python" in window.message.message, timeout=LONG)
     beside = tmp_path / "points.py.new"  # as many editors save
     beside.write_text(GOOD + "# changed\n")
     beside.rename(path)
-    qtbot.waitUntil(lambda: "was changed on disk" in window.message.shown, timeout=LONG)
+    qtbot.waitUntil(lambda: "was changed on disk" in window.message.message, timeout=LONG)
     kept = window.simulator.preset.experiment.studio_file
     assert kept is not None and kept.text == GOOD and asked(window) is None
     window.message.action.click()
     dialog = asked(window)
-    assert dialog is not None and dialog.text.toPlainText().endswith("# changed\n") and not window.simulator.started
+    assert dialog is not None and dialog.text.toPlainText().endswith("# changed\n") and not window.simulator.has_begun
     assert dialog.text.font().family() == QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont).family()
     answer(window, QDialogButtonBox.StandardButton.Cancel)
     requested = window.simulator.requested
@@ -182,16 +182,16 @@ def test_what_became_of_the_file_is_told_and_taken_back(qtbot: QtBot, window: Wi
     path.write_text(GOOD)
     drop(window, path)
     path.write_text(GOOD + "# changed\n")
-    qtbot.waitUntil(lambda: "was changed on disk" in window.message.shown, timeout=LONG)
+    qtbot.waitUntil(lambda: "was changed on disk" in window.message.message, timeout=LONG)
     path.write_text(GOOD)
-    qtbot.waitUntil(lambda: not window.message.shown, timeout=LONG)
+    qtbot.waitUntil(lambda: not window.message.message, timeout=LONG)
     path.unlink()
-    qtbot.waitUntil(lambda: "is not on disk any more" in window.message.shown, timeout=LONG)
+    qtbot.waitUntil(lambda: "is not on disk any more" in window.message.message, timeout=LONG)
     path.mkdir()
-    qtbot.waitUntil(lambda: "is a directory" in window.message.shown, timeout=LONG)
+    qtbot.waitUntil(lambda: "is a directory" in window.message.message, timeout=LONG)
     path.rmdir()
     path.write_text(GOOD.replace("hidden=8", "hidden='8'").replace("Net(hidden", "Net(8"))
-    qtbot.waitUntil(lambda: "was changed on disk" in window.message.shown, timeout=LONG)
+    qtbot.waitUntil(lambda: "was changed on disk" in window.message.message, timeout=LONG)
 
 
 def test_a_new_text_that_does_not_take_a_knob_says_so(window: Window, tmp_path: Path) -> None:
@@ -202,5 +202,5 @@ def test_a_new_text_that_does_not_take_a_knob_says_so(window: Window, tmp_path: 
     window.controls.set_knob("run.steps", 4)
     path.write_text(GOOD.replace("hidden", "width"))
     window.controls.restart_with_file(path)
-    assert window.message.shown == "The new text of points.py does not take what was set: model_file.hidden"
+    assert window.message.message == "The new text of points.py does not take what was set: model_file.hidden"
     assert window.simulator.requested.run.steps == 4 and asked(window) is not None

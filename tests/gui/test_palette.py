@@ -14,7 +14,7 @@ from pytestqt.qtbot import QtBot
 from waiting import LONG
 
 from gradstudio.gui.knobs import change_menu
-from gradstudio.gui.shell.command_palette import Choice, CommandPalette, found
+from gradstudio.gui.shell.command_palette import Choice, CommandPalette, best_matches
 from gradstudio.gui.window import Window
 from gradstudio.session.library.store import Library
 
@@ -34,9 +34,9 @@ def test_the_best_choice_comes_first_and_every_word_counts() -> None:
         choice("command", "Rewind to step…"),
     )  # fmt: skip
     every = [about, inside, kind, start]
-    assert found(every, "REWIND") == [start, inside, kind, about]
-    assert found(every, "step rewind") == [start] and found(every, "rewind nowhere") == []
-    assert found(every, "") == every
+    assert best_matches(every, "REWIND") == [start, inside, kind, about]
+    assert best_matches(every, "step rewind") == [start] and best_matches(every, "rewind nowhere") == []
+    assert best_matches(every, "") == every
 
 
 def test_the_palette_finds_each_kind_and_enter_carries_it_out(qtbot: QtBot, window: Window) -> None:
@@ -44,9 +44,9 @@ def test_the_palette_finds_each_kind_and_enter_carries_it_out(qtbot: QtBot, wind
     qtbot.waitUntil(lambda: window.simulator.run.over and not window.simulator.busy, timeout=LONG)
     first = window.simulator.run.id
     palette = opened(qtbot, window)
-    assert "palette" not in {choice.label for choice in palette.shown}
+    assert "palette" not in {choice.label for choice in palette.listed_choices}
     qtbot.keyClicks(palette.line, "clipping.max")
-    assert palette.shown[0].label == "clipping.max_norm"
+    assert palette.listed_choices[0].label == "clipping.max_norm"
     qtbot.keyClick(palette.line, Qt.Key.Key_Return)
     assert not palette.isVisible()
     row = window.knobs.rows["clipping.max_norm"]
@@ -54,18 +54,20 @@ def test_the_palette_finds_each_kind_and_enter_carries_it_out(qtbot: QtBot, wind
 
     palette = opened(qtbot, window)
     qtbot.keyClicks(palette.line, "zzz")
-    assert not palette.shown and palette.nothing.isVisible()
+    assert not palette.listed_choices and palette.nothing.isVisible()
     qtbot.keyClick(palette.line, Qt.Key.Key_Return)
     assert palette.isVisible()  # there was nothing to choose
     palette.line.setText("make step")  # a command, whose label has both words
-    assert palette.shown[0].label == "Make one step" and not palette.shown[0].possible  # the run is over
+    assert (
+        palette.listed_choices[0].label == "Make one step" and not palette.listed_choices[0].possible
+    )  # the run is over
     palette.line.setText("drag help")
-    assert {choice.kind for choice in palette.shown} == {"help"} and len(palette.shown) > 1
+    assert {choice.kind for choice in palette.listed_choices} == {"help"} and len(palette.listed_choices) > 1
     chosen = palette.list.indexOfTopLevelItem(palette.list.currentItem())
     qtbot.keyClick(palette.line, Qt.Key.Key_Down)
     assert palette.list.indexOfTopLevelItem(palette.list.currentItem()) == chosen + 1
     palette.line.setText("preset loss")
-    preset = next(choice for choice in palette.shown if choice.kind == "preset")
+    preset = next(choice for choice in palette.listed_choices if choice.kind == "preset")
     palette.reject()
     preset.call()
     assert window.simulator.preset.title == preset.label
@@ -74,8 +76,8 @@ def test_the_palette_finds_each_kind_and_enter_carries_it_out(qtbot: QtBot, wind
     qtbot.waitUntil(lambda: any(entry.id == first for entry in library.entries()), timeout=LONG)
     palette = opened(qtbot, window)
     palette.line.setText("run small")
-    qtbot.waitUntil(lambda: any(choice.kind == "run" for choice in palette.shown), timeout=LONG)
-    run = next(choice for choice in palette.shown if choice.kind == "run")
+    qtbot.waitUntil(lambda: any(choice.kind == "run" for choice in palette.listed_choices), timeout=LONG)
+    run = next(choice for choice in palette.listed_choices if choice.kind == "run")
     assert run.keys.startswith("today ")  # runs of one title are told apart by when they began
     palette.reject()
     run.call()
@@ -88,10 +90,10 @@ def test_what_was_chosen_last_comes_first(qtbot: QtBot, window: Window) -> None:
         qtbot.keyClicks(palette.line, "show directions")
         qtbot.keyClick(palette.line, Qt.Key.Key_Return)
         palette = opened(qtbot, window)
-        assert palette.shown[0].label == "Show directions"
-        assert [choice.label for choice in palette.shown].count("Show directions") == 1
+        assert palette.listed_choices[0].label == "Show directions"
+        assert [choice.label for choice in palette.listed_choices].count("Show directions") == 1
     palette.line.setText("rewind")
-    assert palette.shown[0].label == "Rewind to step…"
+    assert palette.listed_choices[0].label == "Rewind to step…"
     palette.reject()
 
 

@@ -133,7 +133,7 @@ def test_the_data_of_a_plot_as_csv(qtbot: QtBot, trained: Window, tmp_path: Path
     head, *rows = csv.reader(io.StringIO((tmp_path / "layers.csv").read_text()))
     assert head == ["step", *(layer.name for layer in history.layers)]
     assert np.array_equal(np.array(rows, float)[:, 1:], history.layer_metric("grad_norm").astype(float))
-    qtbot.waitUntil(lambda: "Written" in trained.figures.written.shown, timeout=LONG)
+    qtbot.waitUntil(lambda: "Written" in trained.figures.written.full_text, timeout=LONG)
     action(trained, trained.plots.timeline, "Copy data").trigger()
     assert QApplication.clipboard().text().startswith("step,kind,text")
 

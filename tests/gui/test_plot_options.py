@@ -47,7 +47,7 @@ def test_plots_are_drawn_as_chosen(qtbot: QtBot, make_window: Callable[..., Wind
     loss, norm = plots.loss, plots.gradient_norm
     losses, norms = history.column("loss"), history.column("grad_norm")
     plots.overlays.add(overlaid(first))
-    np.testing.assert_allclose(10 ** loss.smooth.curve.getData()[1], Smoother().smoothed(losses))
+    np.testing.assert_allclose(10 ** loss.smooth.curve.getData()[1], Smoother().smooth(losses))
 
     choose(window, loss, "Axis", "Linear")
     np.testing.assert_allclose(loss.raw.curve.getData()[1], losses)
@@ -58,8 +58,8 @@ def test_plots_are_drawn_as_chosen(qtbot: QtBot, make_window: Callable[..., Wind
     np.testing.assert_allclose(norm.before.curve.getData()[1], norms)
 
     choose(window, loss, "Smoothing", "0.9, over 10 steps")
-    np.testing.assert_allclose(loss.smooth.curve.getData()[1], Smoother(0.9).smoothed(losses))
-    np.testing.assert_allclose(plots.overlays.places[0].rows("smooth")[1], Smoother(0.9).smoothed(losses))
+    np.testing.assert_allclose(loss.smooth.curve.getData()[1], Smoother(0.9).smooth(losses))
+    np.testing.assert_allclose(plots.overlays.places[0].rows("smooth")[1], Smoother(0.9).smooth(losses))
     choose(window, loss, "Smoothing", "None")
     np.testing.assert_allclose(loss.smooth.curve.getData()[1], losses)
 

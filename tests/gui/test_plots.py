@@ -55,7 +55,7 @@ def test_an_envelope_holds_what_came_however_it_came(parts: list[list[tuple[floa
             inside = values[start : start + envelope.width]
             is_nan = np.isnan(inside) & known_mask(inside)
             for flag, is_one in ((NAN, is_nan), (INF, np.isinf(inside)), (ZERO, inside == 0)):
-                assert (start in envelope.flagged(flag, curve)) == is_one.any()
+                assert (start in envelope.first_steps(flag, curve)) == is_one.any()
             assert (start in envelope.above_zero(curve)) == (inside[np.isfinite(inside)] > 0).any()
         finite = values[np.isfinite(values)]
         found = envelope.range(0, max(len(values), 1), positive=False, curve=curve)
@@ -174,7 +174,7 @@ def test_a_run_is_read_once_for_all_plots_and_anew_when_it_is_another() -> None:
     assert read == [(0, 10), (10, 30)]
     smooth, loss, lr = (source.envelope.curve(source.names.index(name))[1] for name in ("smooth", "loss", "lr"))
     assert np.array_equal(loss, 2.0 + np.arange(30)) and (lr == 0.5).all()
-    np.testing.assert_allclose(smooth, Smoother().smoothed(2.0 + np.arange(30)), rtol=1e-12)
+    np.testing.assert_allclose(smooth, Smoother().smooth(2.0 + np.arange(30)), rtol=1e-12)
     source.take(other.history, 3)
     assert source.envelope.count == 3 and source.envelope.curve(source.names.index("smooth"))[1].tolist() == [
         1.0,
@@ -250,7 +250,7 @@ def test_a_long_run_is_at_most_a_few_thousand_points() -> None:
 def test_smoothing_lets_a_nan_pass_and_forgets_it() -> None:
     with_nan = np.array([2.0, 1.0, np.nan, 1.5, np.inf, 1.2])
     finite = np.isfinite(with_nan)
-    smooth, in_parts = Smoother().smoothed(with_nan), Smoother()
+    smooth, in_parts = Smoother().smooth(with_nan), Smoother()
     assert np.isnan(smooth[2]) and smooth[4] == np.inf
     assert smooth[0] == 2.0  # debiased
     mean = weight = 0.0
@@ -258,10 +258,10 @@ def test_smoothing_lets_a_nan_pass_and_forgets_it() -> None:
         mean, weight = 0.6 * mean + 0.4 * value, 0.6 * weight + 0.4
         assert told == pytest.approx(mean / weight, rel=1e-14)
     long = np.where(np.arange(1000) % 90, np.sin(np.arange(1000.0)), np.nan)
-    parts = np.concatenate([in_parts.smoothed(long[at : at + 7]) for at in range(0, 1000, 7)])
-    np.testing.assert_allclose(parts, Smoother().smoothed(long), rtol=1e-10, atol=1e-14)
+    parts = np.concatenate([in_parts.smooth(long[at : at + 7]) for at in range(0, 1000, 7)])
+    np.testing.assert_allclose(parts, Smoother().smooth(long), rtol=1e-10, atol=1e-14)
     huge = np.array([1.7e308, 1.7e308, -1.7e308, 1.0, 1.0])
-    assert np.isfinite(Smoother().smoothed(huge)).all()
+    assert np.isfinite(Smoother().smooth(huge)).all()
 
 
 def test_nan_inf_and_zero_are_marks_on_the_norm_plot(shown: tuple[PlotStack, Simulator]) -> None:
@@ -367,10 +367,10 @@ def test_a_part_of_a_curve_that_is_full_is_not_drawn_again(shown: tuple[PlotStac
 
 def test_an_unchanged_thing_is_not_looked_at_again() -> None:
     watch, thing, other = ChangeWatch(), [1], [1]
-    assert watch.changed(thing, "running") and not watch.changed(thing, "running")
-    assert watch.changed(other, "running")  # equal, and another
+    assert watch.has_changed(thing, "running") and not watch.has_changed(thing, "running")
+    assert watch.has_changed(other, "running")  # equal, and another
     watch.forget()
-    assert watch.changed(other, "running")
+    assert watch.has_changed(other, "running")
 
 
 @pytest.mark.parametrize("width", [500, 900])

@@ -41,7 +41,7 @@ def test_it_shows_one_card_in_large_type_and_leaves_as_it_came(qtbot: QtBot, win
     place = window.geometry()
     sizes, zoom, colors = window.columns.sizes(), theme.zoom, theme.colors
     call["projector"].call()
-    qtbot.waitUntil(lambda: theme.settled, timeout=WAIT)
+    qtbot.waitUntil(lambda: theme.is_settled, timeout=WAIT)
     assert window.isFullScreen() and theme.zoom == 1.5 and theme.dark == (colors is DARK) and theme.colors is not colors
     lesson, findings = window.lesson, window.findings
     assert window.plots.loss.isVisible() and lesson.isVisible()
@@ -61,7 +61,7 @@ def test_it_shows_one_card_in_large_type_and_leaves_as_it_came(qtbot: QtBot, win
     call["projector_card"].call()
     assert findings.isVisible() and not lesson.isVisible()
     call["projector"].call()
-    qtbot.waitUntil(lambda: theme.settled, timeout=WAIT)
+    qtbot.waitUntil(lambda: theme.is_settled, timeout=WAIT)
     assert not window.isFullScreen() and (theme.zoom, theme.colors) == (zoom, colors)
     assert window.geometry() == place
     assert window.minimumWidth() > 1024
@@ -80,5 +80,5 @@ def test_a_window_that_closes_on_the_projector_opens_as_it_was_before(qtbot: QtB
     window.commands.commands["projector"].call()
     window.close()
     assert theme.zoom == 1.0 and not window.projector.on and window.columns.sizes() == sizes
-    qtbot.waitUntil(lambda: theme.settled, timeout=WAIT)
+    qtbot.waitUntil(lambda: theme.is_settled, timeout=WAIT)
     assert theme.colors in (LIGHT, DARK)

@@ -51,7 +51,7 @@ def test_ten_files_are_kept_while_they_are_there(window: Window, tmp_path: Path)
     assert entries(window, recent.fill_files) == ["No file was opened yet"]
     for broken in ("{", '{"a": 1}', '[["a"], [1, 2], ["/etc/hosts", ""]]'):
         QSettings().setValue("recent/files", broken)
-        assert len(recent.known(user_settings.RECENT_FILES)) == (1 if "hosts" in broken else 0)
+        assert len(recent.recent_items(user_settings.RECENT_FILES)) == (1 if "hosts" in broken else 0)
 
 
 def test_runs_that_were_left_can_be_opened_again(qtbot: QtBot, window: Window) -> None:
@@ -61,13 +61,13 @@ def test_runs_that_were_left_can_be_opened_again(qtbot: QtBot, window: Window) -
     left = window.simulator.run
     window.controls.open_preset("rnn-explosion")
     window.refresh(whole=True)
-    remembered = recent.known(user_settings.RECENT_RUNS)
+    remembered = recent.recent_items(user_settings.RECENT_RUNS)
     ((run, told),) = remembered
     assert run == left.id and told.startswith("Small, ") and told.endswith(", 40 steps")
     recent.remember(user_settings.RECENT_RUNS, "gone", "A run that was deleted")
     qtbot.waitUntil(lambda: not window.simulator.leaves(left.id), timeout=LONG)
     assert entries(window, recent.fill_runs) == ["&1  A run that was deleted", f"&2  {told}", "Clear list"]
-    qtbot.waitUntil(lambda: recent.known(user_settings.RECENT_RUNS) == remembered, timeout=LONG)
+    qtbot.waitUntil(lambda: recent.recent_items(user_settings.RECENT_RUNS) == remembered, timeout=LONG)
     choose(window, recent.fill_runs, f"&1  {told}")
     qtbot.waitUntil(lambda: window.simulator.run.id == left.id, timeout=LONG)
 
@@ -82,8 +82,8 @@ def test_a_run_that_was_just_left_is_kept_though_it_is_not_written_yet(
     window.refresh(whole=True)
     window.controls.open_preset("rnn-explosion")
     window.refresh(whole=True)
-    remembered = recent.known(user_settings.RECENT_RUNS)
+    remembered = recent.recent_items(user_settings.RECENT_RUNS)
     recent.remember(user_settings.RECENT_RUNS, "gone", "A run that was deleted")
     entries(window, recent.fill_runs)
-    qtbot.waitUntil(lambda: len(recent.known(user_settings.RECENT_RUNS)) == 1, timeout=LONG)
-    assert recent.known(user_settings.RECENT_RUNS) == remembered
+    qtbot.waitUntil(lambda: len(recent.recent_items(user_settings.RECENT_RUNS)) == 1, timeout=LONG)
+    assert recent.recent_items(user_settings.RECENT_RUNS) == remembered

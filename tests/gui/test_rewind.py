@@ -173,7 +173,7 @@ def test_a_run_that_broke_offers_its_last_healthy_step_by_itself(
     assert not window.findings.provenance.isVisible() and window.simulator.run.first_nonfinite_step is None
     if changed == healthy:  # the change is in force again, which the form and the message bar say
         assert window.knobs.rows["optimizer.lr"].note.text() == "set at this step; 0.05 before it"
-        assert window.message.shown == "optimizer.lr = 1e6 was set at this step."
+        assert window.message.message == "optimizer.lr = 1e6 was set at this step."
         qtbot.mouseClick(window.message.action, LEFT)
         qtbot.waitUntil(lambda: window.simulator.run.in_force.optimizer.lr == 0.05, timeout=LONG)
 
@@ -319,7 +319,7 @@ def test_a_limit_for_the_norm_is_advised_and_dragging_it_begins_to_clip(
     share = number(100 * share_over(run, limit), 2)
     assert plot.limit.label.toPlainText() == f"max_norm\n{number(limit)} would\nclip {share} %"
     plot.limit.setPos(-1.0)
-    plot._dragged()
+    plot._on_drag()
     assert "max_norm\n0.1 would\nclip" in plot.limit.label.toPlainText()
     plot._let_go()
     clipping = window.simulator.requested.clipping

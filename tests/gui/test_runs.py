@@ -73,7 +73,7 @@ def write(run: Run) -> None:
 
 def run_to_the_end(qtbot: QtBot, window: Window) -> str:
     """Begin a run and wait for its end; gives its id."""
-    if window.simulator.started:
+    if window.simulator.has_begun:
         window.controls.restart()
     else:
         window.controls.run_or_pause()
@@ -168,7 +168,7 @@ def test_a_watched_run_is_opened_and_never_trained(qtbot: QtBot, window: Window)
         (
             controls.possible.can_run,
             controls.possible.can_step,
-            controls.possible.started,
+            controls.possible.has_begun,
             controls.possible.can_stop,
             controls.possible.led_elsewhere,
         )
@@ -244,7 +244,7 @@ def test_a_run_of_another_program_is_followed_and_asked(qtbot: QtBot, window: Wi
         and controls.possible.can_run
         and controls.possible.can_stop
     )
-    assert not controls.possible.can_step and not controls.possible.started
+    assert not controls.possible.can_step and not controls.possible.has_begun
     live.history.catch_up(whole.history.until(30))
     qtbot.waitUntil(lambda: len(run.history) == 30, timeout=LONG)
     assert run.history.column("loss").tobytes() == whole.history.column("loss", 0, 30).tobytes()
@@ -262,17 +262,17 @@ def test_a_run_of_another_program_is_followed_and_asked(qtbot: QtBot, window: Wi
                       "Asked the program that trains to change its learning rate: it obeys at its next step"}  # fmt: skip
     RunWriter(live).set_status("paused")
     qtbot.waitUntil(lambda: run.status == "paused", timeout=LONG)
-    assert window.message.shown == "the program that trains has paused, as it was asked to." and len(told()) == 1
+    assert window.message.message == "the program that trains has paused, as it was asked to." and len(told()) == 1
     RunWriter(live).note("notice", "slower from here on", value=0.25)
     qtbot.waitUntil(lambda: not told(), timeout=LONG)
-    qtbot.waitUntil(lambda: window.message.shown == "slower from here on", timeout=LONG)  # as it says itself
+    qtbot.waitUntil(lambda: window.message.message == "slower from here on", timeout=LONG)  # as it says itself
     controls.run_or_pause()
     controls.stop()
     qtbot.waitUntil(lambda: heard[2:] == [Request("resume"), Request("stop")], timeout=LONG)
     live.history.catch_up(whole.history)
     RunWriter(live).set_status("finished")
     qtbot.waitUntil(lambda: run.over, timeout=LONG)
-    assert len(run.history) == 40 and controls.possible.started and controls.possible.led_here and not told()
+    assert len(run.history) == 40 and controls.possible.has_begun and controls.possible.led_here and not told()
     assert writer.close(LONG / 1000)
 
 
@@ -436,7 +436,7 @@ def test_runs_are_drawn_over_hidden_and_taken_off(qtbot: QtBot, three: tuple[Win
     chip = plots.chips.chips[0]
     qtbot.mouseClick(chip.toggle, LEFT)
     assert (
-        list(plots.overlays.shown) == [1]
+        list(plots.overlays.by_place) == [1]
         and "hidden" in chip.toggle.accessibleName()
         and 0 not in plots.loss.overlay._curves
     )
@@ -681,7 +681,7 @@ def test_a_run_that_is_not_in_the_library_is_waited_for_and_then_refused(
     told: list[str] = []
     monkeypatch.setattr(window.message, "show_news", told.append)
     window.runs.open("gone", tries=1)
-    qtbot.waitUntil(lambda: window.message.shown.startswith("The run cannot be opened: no run gone"), timeout=LONG)
+    qtbot.waitUntil(lambda: window.message.message.startswith("The run cannot be opened: no run gone"), timeout=LONG)
     assert told == ["The run cannot be opened yet; it is tried again."]
 
 

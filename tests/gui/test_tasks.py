@@ -44,7 +44,7 @@ def test_a_file_that_takes_long_can_be_cancelled(qtbot: QtBot, window: Window, t
     assert line.cancel.accessibleName() == "Cancel: Writing metrics.csv" and line.cancel.toolTip()
     qtbot.mouseClick(line.cancel, Qt.MouseButton.LeftButton)
     go_on.set()
-    qtbot.waitUntil(lambda: window.message.shown == "Cancelled: writing metrics.csv.", timeout=LONG)
+    qtbot.waitUntil(lambda: window.message.message == "Cancelled: writing metrics.csv.", timeout=LONG)
     assert path.read_text() == "before" and [each.name for each in tmp_path.iterdir()] == ["metrics.csv"]
     assert not line.isVisible() and not window.jobs.long
 
@@ -65,10 +65,10 @@ def test_a_cancelled_event_file_leaves_nothing_behind(
     assert task.words == "Writing an event file" and task.can_cancel
     task.cancel()
     go_on.set()
-    qtbot.waitUntil(lambda: window.message.shown == "Cancelled: writing an event file.", timeout=LONG)
+    qtbot.waitUntil(lambda: window.message.message == "Cancelled: writing an event file.", timeout=LONG)
     assert not list(tmp_path.iterdir())
     window.files.export_events(window.simulator.run, str(tmp_path))
-    qtbot.waitUntil(lambda: window.figures.written.shown.startswith("Written: "), timeout=LONG)
+    qtbot.waitUntil(lambda: window.figures.written.full_text.startswith("Written: "), timeout=LONG)
     assert [each.read_bytes() for each in tmp_path.iterdir()] == [b"the first halfthe other half"]
 
 
@@ -107,7 +107,7 @@ def test_reports_of_several_runs_are_counted_and_cancelled_together(
     go_on.set()
     qtbot.waitUntil(lambda: not window.jobs.busy, timeout=LONG)
     assert [each.name for each in tmp_path.iterdir()] == ["a.html"]
-    assert window.message.shown == "Cancelled: writing 3 reports."
+    assert window.message.message == "Cancelled: writing 3 reports."
 
 
 def test_closing_waits_for_files_and_leaves_the_rest(qtbot: QtBot) -> None:

@@ -122,7 +122,7 @@ def test_all_plots_stand_over_the_time(qtbot: QtBot, make_window: Callable[..., 
     assert len(curve.getData()[0]) == 40
     left, right = plots.loss.box.viewRange()[0]
     assert all(plot.box.viewRange()[0] == [left, right] for plot in plots.plots)
-    assert sorted(plots.overlays.shown) == [0] and not plots.chips.chips[1].toggle.isChecked()
+    assert sorted(plots.overlays.by_place) == [0] and not plots.chips.chips[1].toggle.isChecked()
     bins = plots.layers._bins
     assert isinstance(bins, TimeBins) and bins.count == 40 and bins.used == np.ceil(total / bins.width)
     plots.step_cursor.move(30)
@@ -142,6 +142,6 @@ def test_all_plots_stand_over_the_time(qtbot: QtBot, make_window: Callable[..., 
     window.commands.commands["time_axis"].call()
     window.refresh(whole=True)
     assert (plots.steps.left, plots.steps.right) == pytest.approx(ends)
-    assert sorted(plots.overlays.shown) == [0, 1] and " s</b>" not in plots.loss.legend_label.text()
+    assert sorted(plots.overlays.by_place) == [0, 1] and " s</b>" not in plots.loss.legend_label.text()
     window.commands.commands["time_axis"].call()
-    assert make_window().plots.timed
+    assert make_window().plots.is_over_time

@@ -70,8 +70,8 @@ def test_the_window_opens_with_wrong_types_everywhere(make_window: Callable[...,
     try:
         window.furnish()
         window.show()
-        assert window.message.shown.startswith("The settings file had values that cannot be used: ")
-        assert "\x1b" not in window.message.shown and "..." in window.message.shown
+        assert window.message.message.startswith("The settings file had values that cannot be used: ")
+        assert "\x1b" not in window.message.message and "..." in window.message.message
         rewind_dialogs.fill_budgets(window.simulator, menu := QMenu())
         assert menu.actions()
     finally:

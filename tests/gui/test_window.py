@@ -483,7 +483,7 @@ def test_every_export_is_written_and_said_or_said_not_to_be(qtbot: QtBot, window
     (tmp_path / "file").write_text("in the way")
     window.files.export(window.simulator.run, "metrics.csv", str(tmp_path / "file" / "metrics.csv"))
     qtbot.waitUntil(window.message.isVisible, timeout=LONG)
-    assert "was not written" in window.message.shown and not line.isVisible()
+    assert "was not written" in window.message.message and not line.isVisible()
 
 
 def test_search_finds_knobs_that_are_hidden_otherwise(qtbot: QtBot, window: Window) -> None:
@@ -717,7 +717,7 @@ def test_text_of_twice_the_size_has_room(qtbot: QtBot, window: Window) -> None:
     window.resize(1440, 900)
     theme.set_zoom(2.0)
     assert theme.zoom == 2.0
-    qtbot.waitUntil(lambda: theme.settled and not window.knobs.isVisible())
+    qtbot.waitUntil(lambda: theme.is_settled and not window.knobs.isVisible())
     assert window.side.x() + window.side.width() <= window.width()
     assert window.plots.width() > window.width() / 2
     assert window.top.pill.width() > window.top.pill.fontMetrics().horizontalAdvance("Ready: press Run")
@@ -726,4 +726,4 @@ def test_text_of_twice_the_size_has_room(qtbot: QtBot, window: Window) -> None:
     window.commands.commands["page_diagnosis"].call()
     assert window.side.isVisible() and not window.knobs.isVisible()
     theme.set_zoom(1.0)
-    qtbot.waitUntil(lambda: theme.settled and window.knobs.isVisible())
+    qtbot.waitUntil(lambda: theme.is_settled and window.knobs.isVisible())

@@ -1,6 +1,6 @@
 """A plugin of pytest that takes the compiler away: `pytest -p without_numba tests/engine tests/watching`. Figures are
 then the same to rounding (docs/reliability.md)."""
 
-from gradstudio.core import compiled
+from gradstudio.core import jit
 
-compiled.available = lambda: False
+jit.available = lambda: False

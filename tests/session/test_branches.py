@@ -932,10 +932,10 @@ def do_at_random(one: Simulator, chance: random.Random, done: list[str]) -> None
         case "steps":
             make_steps(one, count := chance.randint(1, 4))
             done.append(f"{count} steps")
-        case "change" if one.started and not one.run.over:
+        case "change" if one.has_begun and not one.run.over:
             change(one, name, value)
             done.append(f"{name} = {value} at {rows}")
-        case "undo" if one.started and not one.run.over:
+        case "undo" if one.has_begun and not one.run.over:
             wanted = one.undo()
             until(
                 lambda: (
@@ -945,7 +945,7 @@ def do_at_random(one: Simulator, chance: random.Random, done: list[str]) -> None
                 )
             )
             done.append(f"undo {wanted}")
-        case "back" if one.started:
+        case "back" if one.has_begun:
             step = chance.randint(0, rows)
             done.append(f"back to {step} of {rows} in {one.run.status}")
             go_back(one, step)
@@ -958,7 +958,7 @@ def do_at_random(one: Simulator, chance: random.Random, done: list[str]) -> None
                 until(lambda: one.run.over or one.run.status == "paused")
             go_back(one, step := chance.randint(0, len(one.run.history)))
             done.append(f"back to {step}")
-        case "twice" if one.started:
+        case "twice" if one.has_begun:
             steps = [chance.randint(0, rows), chance.randint(0, rows)]
             done.append(f"back to {steps}")
             for step in steps:

@@ -236,7 +236,7 @@ def test_rows_are_written_while_a_later_step_hangs(monkeypatch, tmp_path):
     worker, writer = Worker(run), LibraryWriter(tmp_path / "library.sqlite3")
     with HeldStep(12) as held, closing(Library(tmp_path / "library.sqlite3")) as library:
         worker.start()
-        writer.follow(run, None, worker.hear, worker.show_waiting)
+        writer.follow(run, None, worker.on_request, worker.show_waiting)
         assert held.reached.wait(PATIENCE)
         until(lambda: any(entry.steps == 12 for entry in library.entries()))
         worker.send(Stop(leaving=True))

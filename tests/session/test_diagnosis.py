@@ -12,7 +12,7 @@ import pytest
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.presets import Preset
 from gradstudio.session.files.summary import summarize, to_json
-from gradstudio.session.record.ranked_findings import ranked
+from gradstudio.session.record.ranked_findings import ranked_findings
 from gradstudio.session.record.run import Run
 from gradstudio.session.running.worker import Worker
 
@@ -75,7 +75,7 @@ def trained(texts: list[str]) -> Run:
 def test_the_cause_is_named_first_and_a_remedy_heals_it(fault: str) -> None:
     sound, change, rule = FAULTS[fault]
     run = trained([*sound, *change])
-    causes = ranked(run)
+    causes = ranked_findings(run)
     assert [finding.rule for finding in causes if finding.severity != "info"] == [rule]
     first = json.loads(to_json(summarize(run)))["findings"][0]
     assert (first["rule"], first["explains"]) == (rule, list(causes[0].explains))
@@ -92,4 +92,4 @@ def test_the_cause_is_named_first_and_a_remedy_heals_it(fault: str) -> None:
 def test_a_healthy_run_gives_no_finding_above_a_note(more: list[str]) -> None:
     run = trained(more)
     assert run.accuracy > 0.75
-    assert [finding for finding in ranked(run) if finding.severity != "info"] == []
+    assert [finding for finding in ranked_findings(run) if finding.severity != "info"] == []

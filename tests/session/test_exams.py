@@ -22,7 +22,7 @@ from gradstudio.core.presets import Preset, load
 from gradstudio.session.course import causes, exam_making, exam_taking
 from gradstudio.session.course.exam_taking import AnswerSheet, Attempt
 from gradstudio.session.record.run import Run
-from gradstudio.session.record.run_outcome import HEALED, learned
+from gradstudio.session.record.run_outcome import HEALED, has_learned
 from gradstudio.session.running.worker import Worker
 
 SEED = 40  # the second draw: a rate that falls at step 3; the first makes no exam
@@ -34,7 +34,7 @@ def train(run: Run) -> None:
 
 @pytest.fixture(scope="module")
 def drawn() -> Exam:
-    return exam_making.drawn(SEED, train, lambda _: None)
+    return exam_making.draw_exam(SEED, train, lambda _: None)
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def test_the_file_tells_nothing_of_the_run(drawn: Exam, tmp_path: Path) -> None:
         if not found.is_shown(name):
             assert name not in text and (not isinstance(value, float) or repr(value) not in text)
     assert not found.is_shown("optimizer.lr") and "optimizer.lr" in found.hidden.knobs
-    assert exam_making.drawn(SEED, train, lambda _: None).to_toml() == text  # the same seed is the same exam
+    assert exam_making.draw_exam(SEED, train, lambda _: None).to_toml() == text  # the same seed is the same exam
 
 
 def test_the_known_fix_holds_and_the_run_as_it_stands_does_not(drawn: Exam) -> None:
@@ -81,7 +81,7 @@ def test_the_known_fix_holds_and_the_run_as_it_stands_does_not(drawn: Exam) -> N
         for seed, aim in drawn.hidden.aims.items():
             run = exam_making.of_seed(drawn, drawn.parse_changes(texts), int(seed))
             train(run)
-            assert learned(run, HEALED * aim) is heals
+            assert has_learned(run, HEALED * aim) is heals
 
 
 def test_it_is_taken_in_a_terminal(exam: tuple[Path, Exam], taken: tuple[Path, str]) -> None:
@@ -128,7 +128,7 @@ def test_nobody_goes_on_with_the_sheet_of_another(exam: tuple[Path, Exam], tmp_p
 
 
 def resealed(sheet: AnswerSheet, **values: object) -> AnswerSheet:
-    return sheet.model_copy(update={"tries": [sheet.tries[0], sheet.tries[1].model_copy(update=values)]}).sealed()
+    return sheet.model_copy(update={"tries": [sheet.tries[0], sheet.tries[1].model_copy(update=values)]}).with_seal()
 
 
 def test_grading_believes_nothing(exam: tuple[Path, Exam], taken: tuple[Path, str], tmp_path: Path) -> None:
@@ -140,13 +140,16 @@ def test_grading_believes_nothing(exam: tuple[Path, Exam], taken: tuple[Path, st
         "rows": (resealed(sheet, digest="0" * 64), "its rows are different"),
         "locked": (resealed(sheet, knobs={"problem.task": "pole"}), "problem.task is locked"),
         "many": (resealed(sheet, knobs={"a.b": 1}), "unknown knob"),
-        "tries": (sheet.model_copy(update={"tries": [*sheet.tries] * 10}).sealed(), "19 tries were made; allowed: 6"),
+        "tries": (
+            sheet.model_copy(update={"tries": [*sheet.tries] * 10}).with_seal(),
+            "19 tries were made; allowed: 6",
+        ),
     }
     for name, (each, _) in forged.items():
         (tmp_path / f"{name}.toml").write_text(each.to_toml())
     (tmp_path / "sound.toml").write_bytes(taken[0].read_bytes())
-    (tmp_path / "wrong.toml").write_text(sheet.model_copy(update={"diagnosis": wrong}).sealed().to_toml())
-    (tmp_path / "none.toml").write_text(sheet.model_copy(update={"diagnosis": ""}).sealed().to_toml())
+    (tmp_path / "wrong.toml").write_text(sheet.model_copy(update={"diagnosis": wrong}).with_seal().to_toml())
+    (tmp_path / "none.toml").write_text(sheet.model_copy(update={"diagnosis": ""}).with_seal().to_toml())
     (tmp_path / "nonsense.toml").write_text("exam = 3")
     worksheet = f'schema = 1\nexercise = "{sheet.what}"\nname = "Ada"\nseed = 1\n'  # of an exam, which has none
     (tmp_path / "worksheet.toml").write_text(worksheet)
@@ -168,7 +171,7 @@ def test_grading_believes_nothing(exam: tuple[Path, Exam], taken: tuple[Path, st
 def test_a_teacher_is_told_how_to_name_the_exam(exam: tuple[Path, Exam], tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     attempt = exam_taking.Attempt(exam[1], "Ada")
-    (tmp_path / "in" / "ada.toml").write_text(attempt.sheet.sealed().to_toml())
+    (tmp_path / "in" / "ada.toml").write_text(attempt.sheet.with_seal().to_toml())
     asked = ["grade", str(tmp_path / "in"), "--out", str(tmp_path / "out")]
     done = CliRunner().invoke(app, asked)
     assert done.exit_code == 1 and "is known; name its file with --exam FILE" in done.stdout, done.output
@@ -182,7 +185,7 @@ def test_the_budgets_hold(exam: tuple[Path, Exam]) -> None:
     for texts in ([], ["optimizer.lr=0.01"]):
         run = attempt.run(texts)
         run.__dict__["status"] = "finished"  # not trained: only the count matters here
-        attempt.made(run, texts)
+        attempt.add_try(run, texts)
     with pytest.raises(KnobError, match="all 1 tries are made"):
         attempt.run(["optimizer.lr=0.02"])
     with pytest.raises(KnobError, match="2 knobs are changed; allowed: at most 1"):

@@ -101,7 +101,7 @@ HEARERS = {
     "command": (
         "from gradstudio.session.running import interrupts\nheard = []\n"
         "duty = interrupts.stopping(lambda: heard.append('stopped'))\nsignals = duty.__enter__()",
-        "heard += ['a signal'] * signals.heard\nduty.__exit__(None, None, None)",
+        "heard += ['a signal'] * signals.interrupted\nduty.__exit__(None, None, None)",
     ),
     "window": (
         "from PySide6.QtCore import QObject\nfrom PySide6.QtWidgets import QApplication, QWidget\n"
@@ -141,11 +141,11 @@ def test_a_signal_that_comes_twice_at_once_is_one() -> None:
     """`timeout` sends it to the process and then to its group."""
     stopped = []
     with interrupts.stopping(lambda: stopped.append(1)) as signals:
-        assert not signals.heard and not signals.overdue
+        assert not signals.interrupted and not signals.overdue
         signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(signal.SIGTERM)
         until(lambda: stopped)
-    assert stopped == [1] and signals.heard
+    assert stopped == [1] and signals.interrupted
 
 
 def test_what_begins_after_the_signal_is_stopped_at_once_and_handlers_come_back() -> None:

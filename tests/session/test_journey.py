@@ -23,9 +23,9 @@ def line() -> tuple[Run, Run, Run]:
     first = Run(Preset(id="made", title="Made", experiment=experiment), experiment)
     Worker(first).run()
     assert first.status == "nonfinite"
-    second = fork(first, 1, asked=(Change(1, "clipping.kind", "norm"),))
+    second = fork(first, 1, changes=(Change(1, "clipping.kind", "norm"),))
     Worker(second).run()
-    third = fork(second, 20, asked=(Change(20, "optimizer.lr", 0.01),))
+    third = fork(second, 20, changes=(Change(20, "optimizer.lr", 0.01),))
     Worker(third).run()
     return first, second, third
 

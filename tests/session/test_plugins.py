@@ -20,7 +20,7 @@ from gradstudio.core.diagnosis import added_rules
 from gradstudio.engine.gauges import added_gauges
 from gradstudio.session.library.store import Library
 from gradstudio.session.machine import doctor
-from gradstudio.watching import watched
+from gradstudio.watching import training_watch
 
 EXAMPLE = Path(__file__).parents[2] / "docs/plugin"
 
@@ -36,7 +36,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def forget() -> None:
     plugins.forget()
-    added_gauges._made.cache_clear()
+    added_gauges._make.cache_clear()
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ def test_a_script_gets_the_remedy_that_is_a_line_of_code(tmp_path: Path) -> None
     assert any("xavier_uniform_" in remedy for remedy in told.remedies)
     (run,) = [found.run for found in one.watched_runs if found.run is not None]
     assert run.history.logged_as("largest weight")[0] == [0, 10, 20]
-    watcher = watched.current()
+    watcher = training_watch.current()
     assert watcher is not None
     watcher.close("finished", "")
 

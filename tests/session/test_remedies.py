@@ -27,7 +27,7 @@ from gradstudio.session.running.fix_trials import Trials
 from gradstudio.session.running.remedy_trial import Trial, ranking
 from gradstudio.session.running.worker import Resume, SetKnob, StepOnce, Worker
 from gradstudio.session.simulator import Simulator
-from gradstudio.session.words.fix_results import reached, told
+from gradstudio.session.words.fix_results import describe_result, describe_trial
 
 MEASURED = [name for name in COLUMNS if name != "step_seconds"]
 
@@ -100,9 +100,9 @@ def test_a_live_fix_is_the_run_that_had_it_planned(outlier: tuple[Run, Trials, i
 
 def test_clipping_survives_the_outlier_and_learns_on(outlier: tuple[Run, Trials, int]) -> None:
     _, trials, _ = outlier
-    best = trials.ranked[0]
+    best = trials.best_first[0]
     assert best.remedy.startswith("clipping.kind=") and best.outcome == "held" and best.learns and best.loss < 0.5
-    assert trials.ranked[-1].remedy == "" and all(trial.seconds > 0 for trial in trials.trials)
+    assert trials.best_first[-1].remedy == "" and all(trial.seconds > 0 for trial in trials.trials)
 
 
 def test_a_fix_that_acts_on_restart_is_a_run_from_the_start() -> None:
@@ -156,7 +156,7 @@ def test_clipping_does_nothing_against_a_nan_of_the_loss() -> None:
     run = trained(presets.load("log-of-zero"), snapshots=snapshots)
     _, clipped, _ = tried(run, snapshots, "clipping.kind=norm", "loss.eps=1e-7").trials
     assert (clipped.outcome, clipped.broke_at) == ("no effect", run.first_nonfinite_step)
-    assert told(clipped) == f"no effect, NaN at {run.first_nonfinite_step}"
+    assert describe_trial(clipped) == f"no effect, NaN at {run.first_nonfinite_step}"
 
 
 def test_a_run_that_breaks_at_once_is_tried_from_its_start() -> None:
@@ -164,7 +164,7 @@ def test_a_run_that_breaks_at_once_is_tried_from_its_start() -> None:
     run = trained(presets.load("fp16-overflow"), snapshots=snapshots, run__steps=30)
     trials = tried(run, snapshots)
     assert run.first_nonfinite_step == 0 == trials.step and trials.end == 30
-    assert trials.ranked[0].outcome == "held" and trials.ranked[0].remedy.startswith("precision.")
+    assert trials.best_first[0].outcome == "held" and trials.best_first[0].remedy.startswith("precision.")
 
 
 def test_a_critical_finding_of_a_run_that_stayed_finite() -> None:
@@ -173,8 +173,12 @@ def test_a_critical_finding_of_a_run_that_stayed_finite() -> None:
     trials = tried(run, snapshots)
     finding = run.findings["vanishing_gradient"]
     assert run.status == "finished" and trials.step == 0 == finding.first_step
-    unchanged, best = trials.trials[0], trials.ranked[0]
-    assert unchanged.outcome == "broke again" and not unchanged.nonfinite and told(unchanged).startswith("again at ")
+    unchanged, best = trials.trials[0], trials.best_first[0]
+    assert (
+        unchanged.outcome == "broke again"
+        and not unchanged.nonfinite
+        and describe_trial(unchanged).startswith("again at ")
+    )
     assert best.outcome == "held" and best.from_step == 0 and best.run and best.run.parent == ""
 
 
@@ -222,7 +226,7 @@ def test_what_cannot_be_set_has_failed_and_says_why() -> None:
     assert (
         "problem.task" in apart.message and "clipping.max_norm" in wrong.message and held.steps == unchanged.steps == 15
     )
-    assert [trial.outcome for trial in trials.ranked] == ["held", "held", "failed", "failed", "failed"]
+    assert [trial.outcome for trial in trials.best_first] == ["held", "held", "failed", "failed", "failed"]
 
 
 def test_a_loss_with_another_weight_is_ranked_without_it() -> None:
@@ -241,11 +245,11 @@ def test_where_the_loss_need_not_fall_another_measure_ranks() -> None:
     knobs = {"clipping__kind": "norm", "run__steps": 30, "problem__seq_len": 100}
     run = trained(presets.load("pole-collapse"), snapshots=snapshots, **knobs)
     trials = tried(run, snapshots, "clipping.max_norm=0.4", "optimizer.lr=0", "clipping.max_norm=2")
-    held = [trial for trial in trials.ranked if trial.outcome == "held"]
+    held = [trial for trial in trials.best_first if trial.outcome == "held"]
     shares = [trial.accuracy for trial in held]
     assert len(set(shares)) > 2 and max(shares) - shares[0] <= MOVED and shares[-1] == min(shares)
     assert held[-1].remedy == "optimizer.lr=0"
-    assert reached(held[0]) == f"pole up {100 * round(shares[0], 2):.3g} % of the time"
+    assert describe_result(held[0]) == f"pole up {100 * round(shares[0], 2):.3g} % of the time"
 
 
 # ---- beside others
@@ -387,7 +391,7 @@ def test_fixes_that_reach_the_same_are_ranked_by_how_little_they_change() -> Non
         "clipping.kind=norm", "model.norm=batch", "model.norm=batch model.residual=true", "optimizer.lr=0.01",
         "optimizer.lr=0.001",
     ]  # fmt: skip
-    assert told(held[-1]) == "survives, learns nothing"
+    assert describe_trial(held[-1]) == "survives, learns nothing"
 
 
 def test_a_remedy_is_told_as_a_person_reads_it() -> None:

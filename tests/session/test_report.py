@@ -27,7 +27,7 @@ from gradstudio.session.files.report.sections import SECTIONS, timeline
 from gradstudio.session.files.report.setup_sections import command
 from gradstudio.session.files.report.typesetting import width, wrap
 from gradstudio.session.record import run_writer
-from gradstudio.session.record.ranked_findings import ranked
+from gradstudio.session.record.ranked_findings import ranked_findings
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_writer import RunWriter
 from gradstudio.session.record.watched_script import WatchedScript
@@ -216,7 +216,7 @@ def test_every_section_is_there_and_says_what_happened(diverged: Run, diverged_p
     assert f"step {diverged.first_nonfinite_step}" in page.text
     assert "optimizer.lr 5 → 1e6" in page.text
     assert "NaN" in page.text or "Inf" in page.text
-    for finding in ranked(diverged):
+    for finding in ranked_findings(diverged):
         assert " ".join(finding.evidence.split()) in page.text
     at_default = 0
     for knob, value in diverged.experiment.items():

@@ -15,7 +15,7 @@ from gradstudio.core.experiment import Experiment
 from gradstudio.core.presets import Preset
 from gradstudio.session.record.branches import fork
 from gradstudio.session.record.run import Run
-from gradstudio.session.record.snapshots import COST, GAP, LATEST, MOST, OLDER, Kept, Snapshots
+from gradstudio.session.record.snapshots import COST, GAP, LATEST, MOST, OLDER, KeptSnapshot, Snapshots
 from gradstudio.session.running.run_driver import RunDriver
 from gradstudio.session.running.worker import Worker
 
@@ -24,8 +24,8 @@ KILO = 1000
 LONG = os.environ.get("GRADSTUDIO_TORTURE") == "1"
 
 
-def kept(step: int, size: int = KILO, run: str = "one", seconds: float | None = None) -> Kept:
-    return Kept(run, step, SimpleNamespace(nbytes=size), None, {}, STEP * step if seconds is None else seconds)
+def kept(step: int, size: int = KILO, run: str = "one", seconds: float | None = None) -> KeptSnapshot:
+    return KeptSnapshot(run, step, SimpleNamespace(nbytes=size), None, {}, STEP * step if seconds is None else seconds)
 
 
 def run(name: str = "one", **ancestors: int) -> Run:

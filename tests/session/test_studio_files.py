@@ -173,7 +173,7 @@ def test_a_branch_repeats_its_run_to_the_last_bit(tmp_path: Path) -> None:
     made = preset(tmp_path)
     snapshots = Snapshots(gap=0.0)
     whole = trained(made, snapshots=snapshots)
-    branch = fork(whole, 5, asked=(Change(5, "optimizer.lr", 0.01), Change(8, "clipping.kind", "norm")))
+    branch = fork(whole, 5, changes=(Change(5, "optimizer.lr", 0.01), Change(8, "clipping.kind", "norm")))
     foreground.train(branch, progress=False, snapshots=snapshots)
     assert branch.status == "finished" and branch.differs_at is None
     planned = (Change(5, "optimizer.lr", 0.01), Change(8, "clipping.kind", "norm"))
@@ -245,7 +245,7 @@ def test_fixes_are_tried_on_the_same_batches_and_the_cause_is_told(tmp_path: Pat
     assert run.provenance.operation and run.findings["nonfinite_loss"].remedies
     trials = fix_trials.Trials(run, snapshots)
     foreground.wait_for(trials, progress=False)
-    outcomes = {trial.remedy: trial.outcome for trial in trials.ranked}
+    outcomes = {trial.remedy: trial.outcome for trial in trials.best_first}
     assert outcomes[""] == "broke again" and "held" in outcomes.values() and "failed" not in outcomes.values()
 
 
@@ -503,7 +503,7 @@ def test_an_agreement_is_kept_for_this_text_alone(tmp_path: Path) -> None:
 def test_the_check_of_a_file_without_end_outlives_a_killed_program_by_little(tmp_path: Path) -> None:
     CheckNote.begin(tmp_path / NOTE)
     text = GOOD.replace("import torch\n", "import time\n\nimport torch\n\nwhile True:\n    time.sleep(0.1)\n", 1)
-    endless = own_model._checked(preset(tmp_path, text).experiment)
+    endless = own_model._check_input(preset(tmp_path, text).experiment)
     (tmp_path / ASKED).write_text(f"secret\n{endless}", encoding="utf-8")
     words = python_process.command(own_model._CHILD, str(tmp_path), "0.1")
     with subprocess.Popen(words, stderr=subprocess.DEVNULL) as alone:  # nobody looks at the clock for it

@@ -14,7 +14,7 @@ from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import LAYER_METRICS, Layer, Row
 from gradstudio.core.presets import Preset
 from gradstudio.session.files.summary import summarize, to_json
-from gradstudio.session.record.ranked_findings import ranked
+from gradstudio.session.record.ranked_findings import ranked_findings
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_figures import figures
 from gradstudio.session.record.run_writer import RunWriter
@@ -137,7 +137,7 @@ def test_findings_stand_most_severe_first_and_then_the_earliest() -> None:
     run = run_of(1.0)
     for rule, severity, step in (("a", "info", 0), ("b", "critical", 9), ("c", "warning", 1), ("d", "critical", 2)):
         RunWriter(run).find(Finding(rule, severity, rule, step, step, (), "", "", ()))
-    assert [finding.rule for finding in ranked(run)] == ["d", "b", "c", "a"]
+    assert [finding.rule for finding in ranked_findings(run)] == ["d", "b", "c", "a"]
 
 
 def test_exit_codes() -> None:

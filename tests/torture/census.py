@@ -58,7 +58,7 @@ ROOM = {  # how many more there may be, and why
         (10**6, "the pictures of the gallery are read once, when it is first looked at"),
     ),
     **dict.fromkeys(
-        [f"own session.map.{name}" for name in ("outcome.Trained", "map_plan.Job", "map_plan.Spot")],
+        [f"own session.map.{name}" for name in ("outcome.CellResult", "map_plan.Job", "map_plan.Spot")],
         (10**4, "the page Map keeps the map that was made last, which may have far more cells than the one before"),
     ),
 }

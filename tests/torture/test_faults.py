@@ -301,7 +301,7 @@ def test_a_step_that_does_not_end_holds_up_nobody(simulator: Simulator, tmp_path
 NURSERY = """
 import os, sys, threading, time
 from pathlib import Path
-from gradstudio.core import compiled
+from gradstudio.core import jit
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.presets import Preset
 from gradstudio.engine.trainer import Trainer
@@ -309,7 +309,7 @@ from gradstudio.session.library.writer import LibraryWriter
 from gradstudio.session.record import run_writer
 from gradstudio.session.record.run import Run
 from gradstudio.session.running.worker import Worker
-compiled.compile_all()
+jit.compile_all()
 experiment = Experiment().with_texts(sys.argv[2:])
 for line in sys.stdin:
     child = os.fork()

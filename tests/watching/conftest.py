@@ -15,9 +15,9 @@ from torch import Tensor, nn
 import gradstudio
 from gradstudio.engine.torch_internals import parts
 from gradstudio.session.record.run import Run
-from gradstudio.watching import watched
+from gradstudio.watching import training_watch
 from gradstudio.watching.measuring import host_loops
-from gradstudio.watching.watched import Watched
+from gradstudio.watching.training_watch import TrainingWatch
 
 
 def small_net(seed: int = 0) -> nn.Sequential:
@@ -56,20 +56,20 @@ def compiled_loops(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def watch(tmp_path: Path) -> Iterator[Callable[..., Watched]]:
+def watch(tmp_path: Path) -> Iterator[Callable[..., TrainingWatch]]:
     """`gradstudio.watch` into a library of the test."""
     yield lambda *given, **named: gradstudio.watch(*given, library=tmp_path / "runs.db", **named)
-    watcher = watched.current()
+    watcher = training_watch.current()
     if watcher is not None:
         watcher.close("finished", "")
 
 
-def runs_of(one: Watched) -> list[Run]:
+def runs_of(one: TrainingWatch) -> list[Run]:
     """Every run of what is watched, which has several where other parameters came to be trained."""
     return [found.run for found in one.watched_runs if found.run is not None]
 
 
-def columns(one: Watched, *names: str) -> list[list[float]]:
+def columns(one: TrainingWatch, *names: str) -> list[list[float]]:
     (run,) = runs_of(one)
     return [run.history.column(name).tolist() for name in names]
 

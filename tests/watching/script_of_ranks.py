@@ -114,7 +114,7 @@ def train(
     for step in range(4):
         inner.breaks = step == breaks and rank == 1
         if step == 2 and rank == 0 and asked is not None:
-            watched.watched_runs[0].hear(asked)
+            watched.watched_runs[0].on_request(asked)
         for each in optimizers:
             each.zero_grad()
         loss = 0.0

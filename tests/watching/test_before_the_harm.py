@@ -13,9 +13,9 @@ from watching.conftest import columns, gradient_norm, near, runs_of, small_net, 
 
 from gradstudio.core.unknown import is_known
 from gradstudio.watching.measuring import device_parameters
-from gradstudio.watching.watched import Watched
+from gradstudio.watching.training_watch import TrainingWatch
 
-Watch = Callable[..., Watched]
+Watch = Callable[..., TrainingWatch]
 BROKEN = 3
 
 

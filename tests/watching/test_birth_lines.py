@@ -12,7 +12,7 @@ from torch import nn
 from gradstudio.core.provenance import Provenance
 from gradstudio.watching.births.step_births import Births
 from gradstudio.watching.recording.birth_lines import LONGEST, act, birth_lines, unknown_lines
-from gradstudio.watching.watched import Watched
+from gradstudio.watching.training_watch import TrainingWatch
 
 
 def planted() -> Provenance:
@@ -67,7 +67,7 @@ def test_what_is_unknown_is_said_to_be() -> None:
 
 @pytest.mark.parametrize("by_script", [False, True])
 def test_an_update_is_named_that_made_the_weights_nan(
-    watch: Callable[..., Watched], capsys: pytest.CaptureFixture[str], by_script: bool
+    watch: Callable[..., TrainingWatch], capsys: pytest.CaptureFixture[str], by_script: bool
 ) -> None:
     """No derivative made them, so none is to be looked for."""
     model = nn.Linear(6, 1, bias=False)

@@ -30,7 +30,7 @@ from gradstudio.session.running.investigation import sentence
 from gradstudio.watching.births.pass_state import PassStates
 from gradstudio.watching.births.step_births import Births
 from gradstudio.watching.recording.birth_lines import place_and_cause
-from gradstudio.watching.watched import Watched
+from gradstudio.watching.training_watch import TrainingWatch
 
 pytestmark = pytest.mark.wants("torch.utils._python_dispatch", "OpOverload._schema")
 TOLD = pytest.mark.wants("autograd.Node._input_metadata")
@@ -435,7 +435,7 @@ class Encoder(nn.Module):
         return self.last(mean + self.root(spread.exp())), mean, spread
 
 
-def test_a_part_of_an_output_without_use_has_no_gradient(watch: Callable[..., Watched]) -> None:
+def test_a_part_of_an_output_without_use_has_no_gradient(watch: Callable[..., TrainingWatch]) -> None:
     model = nn.Sequential(nn.Linear(4, 2), Operation(lambda hidden: hidden.unbind(1)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     one = watch(model, optimizer)
@@ -894,7 +894,7 @@ def test_the_micro_batch_is_told() -> None:
 
 
 @pytest.mark.parametrize("broken", [0, 1, 2])
-def test_the_micro_batch_of_a_loss_is_told(watch: Callable[..., Watched], broken: int) -> None:
+def test_the_micro_batch_of_a_loss_is_told(watch: Callable[..., TrainingWatch], broken: int) -> None:
     model = nn.Linear(4, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     one = watch(model, optimizer)
@@ -909,7 +909,7 @@ def test_the_micro_batch_of_a_loss_is_told(watch: Callable[..., Watched], broken
 
 
 @pytest.mark.parametrize("together", [False, True])
-def test_two_losses_of_one_pass_are_no_micro_batches(watch: Callable[..., Watched], together: bool) -> None:
+def test_two_losses_of_one_pass_are_no_micro_batches(watch: Callable[..., TrainingWatch], together: bool) -> None:
     model = nn.Linear(4, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     one = watch(model, optimizer)
@@ -981,7 +981,7 @@ def test_a_model_that_gives_its_loss_too_is_explained() -> None:
     assert found is not None and (found.module, found.chain[0].of) == ("head", "SqrtBackward0")
 
 
-def test_what_broke_another_model_is_not_said_of_this_one(watch: Callable[..., Watched]) -> None:
+def test_what_broke_another_model_is_not_said_of_this_one(watch: Callable[..., TrainingWatch]) -> None:
     generator, judge = nn.Linear(2, 4), Odd(lambda hidden: hidden)
     optimizers = [torch.optim.SGD(each.parameters(), lr=0.1) for each in (generator, judge)]
     of_generator, of_judge = (watch(*each) for each in zip((generator, judge), optimizers, strict=True))

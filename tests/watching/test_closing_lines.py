@@ -12,13 +12,13 @@ from watching.conftest import runs_of, small_net, square_loss
 
 import gradstudio
 from gradstudio.watching.recording import closing_lines
-from gradstudio.watching.watched import Watched, current
+from gradstudio.watching.training_watch import TrainingWatch, current
 
 TASKS, BROKEN = 15, 2
 
 
 def test_of_many_runs_the_worst_and_the_latest_are_told(
-    watch: Callable[..., Watched], capsys: pytest.CaptureFixture[str]
+    watch: Callable[..., TrainingWatch], capsys: pytest.CaptureFixture[str]
 ) -> None:
     watched, optimizers = [], []
     for task in range(TASKS):

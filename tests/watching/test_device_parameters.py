@@ -16,7 +16,7 @@ from torch.nn import functional as F
 import gradstudio
 from gradstudio.core.columns import COLUMNS, LAYER_METRICS
 from gradstudio.session.record.run import Run
-from gradstudio.watching import watched
+from gradstudio.watching import training_watch
 from gradstudio.watching.measuring import device_parameters
 from gradstudio.watching.measuring.device_parameters import DeviceParameters
 
@@ -83,7 +83,7 @@ def run_of(script: Script, path: Path) -> tuple[Run, bool]:
     torch.manual_seed(0)
     script(lambda model, optimizer: begun.extend((gradstudio.watch(model, optimizer, library=path), model, optimizer)))
     on_device = isinstance(begun[0]._observer.parameters, DeviceParameters)
-    watcher = watched.current()
+    watcher = training_watch.current()
     assert watcher is not None
     watcher.close("finished", "")
     (found,) = begun[0].watched_runs
@@ -128,7 +128,7 @@ def test_a_watched_step_makes_no_call_that_waits_for_the_gpu(tmp_path: Path) -> 
             optimizer.step()
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    watcher = watched.current()
+    watcher = training_watch.current()
     assert watcher is not None and not watcher.closed
     one.close()
     (found,) = one.watched_runs

@@ -12,17 +12,17 @@ from watching.conftest import runs_of, small_net, square_loss
 
 from gradstudio.watching.measuring.parameters import Parameters
 from gradstudio.watching.recording.watched_run import WatchedRun
-from gradstudio.watching.steps.heard_steps import Observer
-from gradstudio.watching.watched import Watched
+from gradstudio.watching.steps.step_observer import Observer
+from gradstudio.watching.training_watch import TrainingWatch
 
-Watch = Callable[..., Watched]
+Watch = Callable[..., TrainingWatch]
 
 
 def wrong(*_: Any, **__: Any) -> Any:
     raise RuntimeError("planted")
 
 
-def trained(watch: Watch | None) -> tuple[list[float], Watched | None]:
+def trained(watch: Watch | None) -> tuple[list[float], TrainingWatch | None]:
     model = small_net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     one = watch(model, optimizer) if watch else None

@@ -1,4 +1,4 @@
-"""The loops that measure on the host: numpy's first, compiled ones once they pay, and the same figures from both."""
+"""The loops that measure on the host: numpy's first, jit ones once they pay, and the same figures from both."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import torch
 from watching.conftest import columns, small_net, square_loss
 
-from gradstudio.core import compiled
+from gradstudio.core import jit
 from gradstudio.core.columns import COLUMNS
 from gradstudio.engine.gauges import scattered
 from gradstudio.watching.measuring import host_loops
@@ -50,5 +50,5 @@ def test_without_a_compiler_and_with_one_that_cannot_be_loaded_numpy_goes_on(
     plain = rows(watch, monkeypatch, 1e9)
     monkeypatch.setattr(scattered.measure, "compile", lambda: 1 / 0)
     np.testing.assert_array_equal(rows(watch, monkeypatch, 0.0), plain)
-    monkeypatch.setattr(compiled, "available", lambda: False)
+    monkeypatch.setattr(jit, "available", lambda: False)
     np.testing.assert_array_equal(rows(watch, monkeypatch, 0.0), plain)

@@ -22,8 +22,8 @@ from waiting import PATIENCE
 
 from gradstudio.session.library.store import Library
 from gradstudio.watching import launcher
-from gradstudio.watching.hearing import guard
-from gradstudio.watching.watched import current
+from gradstudio.watching.hooks import guard
+from gradstudio.watching.training_watch import current
 
 TRAINING = """
 import sys

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from watching.conftest import columns, gradient_norm, near, small_net, square_loss
 
 from gradstudio.core.unknown import is_known
-from gradstudio.watching.watched import Watched
+from gradstudio.watching.training_watch import TrainingWatch
 
-Watch = Callable[..., Watched]
+Watch = Callable[..., TrainingWatch]
 Scaler = torch.amp.GradScaler
 SCALE = 1024.0
 

@@ -14,9 +14,9 @@ from watching.conftest import columns, gradient_norm, near, norm, runs_of, small
 
 from gradstudio.core.unknown import is_known
 from gradstudio.watching.measuring.parameters import Parameters
-from gradstudio.watching.watched import Watched
+from gradstudio.watching.training_watch import TrainingWatch
 
-Watch = Callable[..., Watched]
+Watch = Callable[..., TrainingWatch]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

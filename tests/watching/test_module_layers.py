@@ -10,15 +10,15 @@ import torch
 from torch import Tensor, nn
 from watching.conftest import columns, gradient_norm, norm, runs_of, small_net
 
-from gradstudio.watching.steps import heard_passes
-from gradstudio.watching.watched import Watched
+from gradstudio.watching.steps import pass_observer
+from gradstudio.watching.training_watch import TrainingWatch
 
-Watch = Callable[..., Watched]
+Watch = Callable[..., TrainingWatch]
 
 
 @pytest.mark.parametrize("most", [3, 2])
 def test_the_tensors_of_a_module_are_one_layer(watch: Watch, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
-    monkeypatch.setattr(heard_passes, "MOST_LAYERS", most)
+    monkeypatch.setattr(pass_observer, "MOST_LAYERS", most)
     model = nn.Sequential(small_net(), nn.Linear(1, 3), nn.Linear(3, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     one = watch(model, optimizer)

@@ -15,10 +15,10 @@ import torch
 from watching.conftest import runs_of, small_net, square_loss
 
 from gradstudio.session.library.store import Library
-from gradstudio.watching import cell_magic, live_widget, notebook, watched
-from gradstudio.watching.watched import Watched
+from gradstudio.watching import cell_magic, live_widget, notebook, training_watch
+from gradstudio.watching.training_watch import TrainingWatch
 
-Watch = Callable[..., Watched]
+Watch = Callable[..., TrainingWatch]
 
 
 class Shell:
@@ -86,7 +86,7 @@ def test_the_magic_watches_the_optimizers_of_earlier_cells_and_shows_what_came_o
     )
     (text,) = shown
     assert "mine: diverged at step 10" in text and "The loss is not finite" in text and text.count("<svg") == 3
-    current = watched.current()
+    current = training_watch.current()
     assert current is not None and current.closed
 
 

@@ -12,17 +12,17 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from watching.conftest import runs_of, small_net, square_loss
 
-from gradstudio.watching.hearing.number_format import may_be_cast
-from gradstudio.watching.watched import Watched
+from gradstudio.watching.hooks.number_format import may_be_cast
+from gradstudio.watching.training_watch import TrainingWatch
 
-Watch = Callable[..., Watched]
+Watch = Callable[..., TrainingWatch]
 
 
 def bf16() -> Any:
     return torch.autocast("cpu", torch.bfloat16)
 
 
-def formats(one: Watched) -> list[tuple[int, str]]:
+def formats(one: TrainingWatch) -> list[tuple[int, str]]:
     (run,) = runs_of(one)
     return [(step, settings.dtype) for step, settings in run.history.settings]
 

@@ -17,9 +17,9 @@ from gradstudio.engine.torch_internals import parts, plain_floats
 from gradstudio.watching.measuring import host_copies
 from gradstudio.watching.measuring import parameters as measured
 from gradstudio.watching.measuring.parameters import Parameters
-from gradstudio.watching.watched import Watched
+from gradstudio.watching.training_watch import TrainingWatch
 
-Watch = Callable[..., Watched]
+Watch = Callable[..., TrainingWatch]
 
 
 def test_numbers_of_twice_the_width_are_told_apart_where_a_script_makes_them_the_default() -> None:

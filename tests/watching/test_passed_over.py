@@ -19,10 +19,10 @@ from gradstudio.session.words.story import in_words
 from gradstudio.watching.recording.closing_lines import tell
 from gradstudio.watching.recording.run_facts import Script
 from gradstudio.watching.steps.watch_options import Options
-from gradstudio.watching.watched import Watched
+from gradstudio.watching.training_watch import TrainingWatch
 from gradstudio.watching.watcher import Watcher
 
-Watch = Callable[..., Watched]
+Watch = Callable[..., TrainingWatch]
 
 
 def batch(step: int, *, broken: str) -> tuple[Tensor, Tensor]:

@@ -17,7 +17,7 @@ from waiting import PATIENCE
 
 from gradstudio.core.unknown import is_known
 from gradstudio.session.library.store import Library
-from gradstudio.session.record.ranked_findings import ranked
+from gradstudio.session.record.ranked_findings import ranked_findings
 from gradstudio.session.record.run import Run
 
 SCRIPT, ROOT = Path(__file__).parent / "script_of_ranks.py", str(Path(__file__).parents[2])
@@ -90,7 +90,7 @@ def test_the_rank_that_brought_a_nan_is_named_with_its_birth(trained: Trained, t
     run = trained.runs[title]
     assert run.first_nonfinite_step == 2 and run.provenance is not None
     assert run.provenance.rank == 1 and run.provenance.cause.startswith(born)
-    first = ranked(run)[0]
+    first = ranked_findings(run)[0]
     assert first.title == "NaN or Inf on rank 1" and "nonfinite_loss" in run.findings
     assert "At step 2 the loss of rank 1 was NaN, and that of rank 0 was" in first.evidence and born in first.evidence
 

@@ -12,13 +12,13 @@ from waiting import until
 from watching.conftest import small_net, square_loss
 
 from gradstudio.session.library.requests import Request
-from gradstudio.watching.watched import Watched
+from gradstudio.watching.training_watch import TrainingWatch
 
-Watch = Callable[..., Watched]
+Watch = Callable[..., TrainingWatch]
 
 
 def test_a_factor_on_the_learning_rate_is_seen_by_the_step_alone(watch: Watch) -> None:
-    def train(factors: dict[int, float]) -> tuple[list[float], torch.Tensor, Watched | None]:
+    def train(factors: dict[int, float]) -> tuple[list[float], torch.Tensor, TrainingWatch | None]:
         model = small_net()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         decay = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
@@ -26,7 +26,7 @@ def test_a_factor_on_the_learning_rate_is_seen_by_the_step_alone(watch: Watch) -
         rates = []
         for step in range(4):
             if one is not None and step in factors:
-                one.watched_runs[0].hear(Request("rate", factors[step]))
+                one.watched_runs[0].on_request(Request("rate", factors[step]))
             optimizer.zero_grad()
             square_loss(model).backward()
             if one is None and step == 2:
@@ -58,14 +58,14 @@ def test_a_paused_training_waits_until_it_goes_on(watch: Watch) -> None:
 
     step()
     (found,) = one.watched_runs
-    found.hear(Request("pause"))
+    found.on_request(Request("pause"))
     training = threading.Thread(target=step)
     training.start()
     assert found.run is not None
     run = found.run
     until(lambda: run.status == "paused")
     assert len(run.history) == 1 and training.is_alive()
-    found.hear(Request("resume"))
+    found.on_request(Request("resume"))
     training.join()
     assert len(run.history) == 2 and run.status == "running"
 
@@ -77,7 +77,7 @@ def test_a_stop_is_a_keyboard_interrupt(watch: Watch) -> None:
     with pytest.raises(KeyboardInterrupt):
         for step in range(10**6):
             if step == 3:
-                one.watched_runs[0].hear(Request("stop"))
+                one.watched_runs[0].on_request(Request("stop"))
             square_loss(model).backward()
             optimizer.step()
     one.close()
@@ -85,7 +85,7 @@ def test_a_stop_is_a_keyboard_interrupt(watch: Watch) -> None:
     assert run is not None and run.status == "stopped" and len(run.history) >= 3
 
 
-def trained_until_stopped(watch: Watch, *, goes_on: int = 0) -> Watched:
+def trained_until_stopped(watch: Watch, *, goes_on: int = 0) -> TrainingWatch:
     """Train with a stop before the fourth step; the script catches the interruption and makes some steps more."""
     model = small_net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -94,7 +94,7 @@ def trained_until_stopped(watch: Watch, *, goes_on: int = 0) -> Watched:
     def train(steps: int) -> None:
         for step in range(steps):
             if step == 3 and one.watched_runs[0].remote.stopped is False:
-                one.watched_runs[0].hear(Request("stop"))
+                one.watched_runs[0].on_request(Request("stop"))
             square_loss(model).backward()
             optimizer.step()
 
@@ -129,13 +129,13 @@ def test_a_stop_ends_a_pause_without_a_step(watch: Watch) -> None:
     square_loss(model).backward()
     optimizer.step()
     (found,) = one.watched_runs
-    found.hear(Request("pause"))
+    found.on_request(Request("pause"))
     run = found.run
     assert run is not None
 
     def stop() -> None:
         until(lambda: run.status == "paused")
-        found.hear(Request("stop"))
+        found.on_request(Request("stop"))
 
     asking = threading.Thread(target=stop)
     asking.start()
@@ -149,7 +149,7 @@ def test_a_stop_ends_a_pause_without_a_step(watch: Watch) -> None:
 
 def test_a_stop_ends_a_training_in_a_thread(watch: Watch) -> None:
     """The main thread, which alone gets a signal, waits for that thread meanwhile."""
-    trained: list[Watched] = []
+    trained: list[TrainingWatch] = []
     training = threading.Thread(target=lambda: trained.append(trained_until_stopped(watch)))
     training.start()
     training.join()
@@ -175,7 +175,7 @@ def test_a_stop_that_came_after_the_last_step_has_stopped_nothing(watch: Watch) 
     one = watch(model, optimizer)
     square_loss(model).backward()
     optimizer.step()
-    one.watched_runs[0].hear(Request("stop"))
+    one.watched_runs[0].on_request(Request("stop"))
     one.close()
     run = one.watched_runs[0].run
     assert run is not None and run.status == "finished"

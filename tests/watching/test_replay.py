@@ -16,9 +16,9 @@ from torch.utils.checkpoint import checkpoint
 from watching.conftest import columns
 
 from gradstudio.watching.births.step_births import Births
-from gradstudio.watching.hearing.guard import replaying, say
-from gradstudio.watching.hearing.hooks import Hooks
-from gradstudio.watching.watched import Watched
+from gradstudio.watching.hooks.guard import replaying, say
+from gradstudio.watching.hooks.torch_hooks import Hooks
+from gradstudio.watching.training_watch import TrainingWatch
 
 pytestmark = pytest.mark.wants("torch.utils._python_dispatch", "OpOverload._schema")
 
@@ -122,7 +122,7 @@ def test_a_backward_pass_within_another_is_not_heard(outer: str) -> None:
 
 
 def test_a_script_that_skips_a_batch_behind_a_checkpoint_is_watched_to_its_end(
-    watch: Callable[..., Watched], capsys: pytest.CaptureFixture[str]
+    watch: Callable[..., TrainingWatch], capsys: pytest.CaptureFixture[str]
 ) -> None:
     model = Rooted(reentrant=True)
     optimizer = torch.optim.SGD(model.parameters(), 0.01)

@@ -23,8 +23,8 @@ from watching.conftest import columns, gradient_norm, near, norm, runs_of, small
 
 from gradstudio.core.history import LAYER_METRICS, Row
 from gradstudio.core.unknown import is_known
-from gradstudio.engine.torch_internals import heard_clipping
-from gradstudio.session.record.ranked_findings import ranked
+from gradstudio.engine.torch_internals import clipping_hooks
+from gradstudio.session.record.ranked_findings import ranked_findings
 from gradstudio.session.running.investigation import sentence
 from gradstudio.watching.births import step_births as births
 from gradstudio.watching.measuring.parameters import NOT_MEASURED, Gradient
@@ -32,10 +32,10 @@ from gradstudio.watching.recording.run_facts import Script
 from gradstudio.watching.steps.measured_step import MeasuredStep
 from gradstudio.watching.steps.script_facts import settings_of
 from gradstudio.watching.steps.watch_options import Options
-from gradstudio.watching.watched import Watched
+from gradstudio.watching.training_watch import TrainingWatch
 from gradstudio.watching.watcher import Watcher
 
-Watch = Callable[..., Watched]
+Watch = Callable[..., TrainingWatch]
 
 
 @pytest.mark.wants("torch.nn.utils.clip_grad")
@@ -214,7 +214,7 @@ def test_what_a_clip_may_have_changed_is_unknown_where_torch_lets_none_be_heard(
     watch: Watch, monkeypatch: pytest.MonkeyPatch, by_hand: bool
 ) -> None:
     """Of an update by hand that is the norm after the clip, of gradients that the script puts there the one before."""
-    monkeypatch.setattr(heard_clipping.CLIPPING, "_found", None)
+    monkeypatch.setattr(clipping_hooks.CLIPPING, "_found", None)
     model = small_net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     one, before, after = watch(model) if by_hand else watch(model, optimizer), [], []
@@ -668,7 +668,7 @@ def test_remedies_are_code(watch: Watch) -> None:
         optimizer.step()
     (run,) = runs_of(one)
     assert run.first_nonfinite_step is not None
-    remedies = [remedy for finding in ranked(run) for remedy in finding.remedies]
+    remedies = [remedy for finding in ranked_findings(run) for remedy in finding.remedies]
     assert any("clip_grad_norm_(model.parameters(), " in remedy for remedy in remedies)
     assert not any("clipping." in remedy or "optimizer." in remedy.replace("optimizer.step", "") for remedy in remedies)
 
@@ -683,7 +683,7 @@ def test_clipping_is_no_remedy_for_a_nan_of_unknown_birth_after_calm_gradients(w
         (square_loss(model) * (0.001 * factor**step if step < 7 else math.nan)).backward()
         optimizer.step()
     (run,) = runs_of(one)
-    found = ranked(replace(run, provenance=None))
+    found = ranked_findings(replace(run, provenance=None))
     (finding,) = (each for each in found if each.rule == "nonfinite_loss")
     assert any("clip_grad_norm_" in remedy for remedy in finding.remedies) is (factor > 1)
 
@@ -717,7 +717,7 @@ def test_an_update_that_breaks_weights_of_no_batch_is_told(
     assert sentence(run.provenance) == (
         "The first NaN was born in the update of step 0, in Adam: the update left 20 NaN in 0.weight."
     )
-    (first, *_) = ranked(run)
+    (first, *_) = ranked_findings(run)
     assert first.rule == "nonfinite_weights" and first.remedies[0].startswith("`eps=1e-8`")
     said = capsys.readouterr().err
     assert said.count("step 0 left weights that are not finite: loss") == 1
@@ -739,7 +739,7 @@ def test_an_update_by_hand_that_breaks_weights_is_told_as_the_script_s_own(
                 weight -= 0.01 * weight.grad / weight.grad.abs()
     one.close()
     (run,) = runs_of(one)
-    (first, *_) = ranked(run)
+    (first, *_) = ranked_findings(run)
     assert (run.first_nonfinite_step, first.rule) == (0, "nonfinite_weights")
     assert "optimizer.state" not in first.remedies[0] and "a division by 0" in first.remedies[0]
     assert "born in  the update of the weights: the script's own code" in capsys.readouterr().err

@@ -16,7 +16,7 @@ from watching.conftest import gradient_norm, near
 from watching.test_births import Odd, root
 
 from gradstudio.core.provenance import Provenance
-from gradstudio.watching import watched
+from gradstudio.watching import training_watch
 from gradstudio.watching.births.step_births import Births
 from gradstudio.watching.recording.run_facts import Script
 from gradstudio.watching.recording.watched_run import WatchedRun
@@ -29,7 +29,7 @@ BROKEN = 2  # the step at which a value is planted
 @pytest.fixture
 def watcher(tmp_path: Path) -> Iterator[Watcher]:
     torch.manual_seed(0)
-    watcher = watched.begin(tmp_path / "runs.db", Script(None), True)
+    watcher = training_watch.begin(tmp_path / "runs.db", Script(None), True)
     yield watcher
     watcher.close("finished", "")
 

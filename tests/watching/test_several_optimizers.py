@@ -10,10 +10,10 @@ import torch
 from torch import nn
 from watching.conftest import columns, gradient_norm, near, norm, runs_of, small_net, square_loss
 
-from gradstudio.watching import watched
-from gradstudio.watching.watched import Watched
+from gradstudio.watching import training_watch
+from gradstudio.watching.training_watch import TrainingWatch
 
-Watch = Callable[..., Watched]
+Watch = Callable[..., TrainingWatch]
 
 
 def halves(model: nn.Module) -> list[torch.optim.Optimizer]:
@@ -23,15 +23,17 @@ def halves(model: nn.Module) -> list[torch.optim.Optimizer]:
     return [torch.optim.SGD(matrices, lr=0.1), torch.optim.AdamW(rest, lr=0.01)]
 
 
-def watched_by(watch: Watch, model: nn.Module, optimizers: list[torch.optim.Optimizer], **options: Any) -> Watched:
+def watched_by(
+    watch: Watch, model: nn.Module, optimizers: list[torch.optim.Optimizer], **options: Any
+) -> TrainingWatch:
     """Watch all, and return what was given for one of them."""
     first, *_ = [watch(model, each, **options) for each in optimizers]
     return first
 
 
-def run_alone(one: Watched) -> Any:
+def run_alone(one: TrainingWatch) -> Any:
     (run,) = runs_of(one)
-    found = watched.current()
+    found = training_watch.current()
     assert found is not None and [each.run for each in found.runs] == [run]
     return run
 
@@ -133,7 +135,7 @@ def test_an_optimizer_that_steps_less_often_is_of_the_run_too(watch: Watch) -> N
         if step % 2 == 0:
             both[1].step()
     run_alone(one)
-    watched.current().close()  # pyright: ignore[reportOptionalMemberAccess]
+    training_watch.current().close()  # pyright: ignore[reportOptionalMemberAccess]
     assert columns(one, "grad_norm") == [near(norms)]
 
 

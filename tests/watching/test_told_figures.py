@@ -20,9 +20,9 @@ from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.session.files import run_files
 from gradstudio.session.library.store import Library
 from gradstudio.watching.recording import messenger, watched_run
-from gradstudio.watching.watched import Watched
+from gradstudio.watching.training_watch import TrainingWatch
 
-Watch = Callable[..., Watched]
+Watch = Callable[..., TrainingWatch]
 
 
 def steps(model: torch.nn.Module, optimizer: torch.optim.Optimizer, count: int, scale: float = 1.0) -> None:
@@ -32,7 +32,7 @@ def steps(model: torch.nn.Module, optimizer: torch.optim.Optimizer, count: int, 
         optimizer.step()
 
 
-def trained(watch: Watch, **options: Any) -> tuple[Watched, torch.nn.Module, torch.optim.Optimizer]:
+def trained(watch: Watch, **options: Any) -> tuple[TrainingWatch, torch.nn.Module, torch.optim.Optimizer]:
     model = small_net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     return watch(model, optimizer, **options), model, optimizer

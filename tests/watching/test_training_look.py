@@ -13,9 +13,9 @@ from torch.nn import functional
 from torch.optim import SGD, Adam
 
 from gradstudio.core.diagnosis.finding import Finding
-from gradstudio.core.diagnosis.heard_faults import HEARD
+from gradstudio.core.diagnosis.script_faults import HEARD
 from gradstudio.session.record.ranked_findings import in_order
-from gradstudio.watching import watched
+from gradstudio.watching import training_watch
 from tests.watching.conftest import runs_of, small_net
 
 TOLD = pytest.mark.wants("autograd.Node._input_metadata")
@@ -296,7 +296,7 @@ def test_parameters_that_no_optimizer_holds_are_noted_where_all_optimizers_are_w
     model = small_net()
     optimizer = SGD(model[2].parameters(), lr=0.01)
     one = watch(model, optimizer)
-    watcher = watched.current()
+    watcher = training_watch.current()
     assert watcher is not None
     watcher._every_optimizer = True
     for _ in range(6):
@@ -355,7 +355,7 @@ def judged(
     optimizer = Adam(model.parameters(), lr=named.get("lr", 0.01))
     schedule = named["schedule"](optimizer) if "schedule" in named else None
     one = watch(model, optimizer)
-    watcher = watched.current()
+    watcher = training_watch.current()
     assert watcher is not None
     watcher._every_optimizer = True
     for step in range(steps):

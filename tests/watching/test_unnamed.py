@@ -18,11 +18,11 @@ from torch import nn
 from waiting import join
 from watching.conftest import gradient_norm, near, norm, small_net, square_loss
 
-from gradstudio.core import compiled
+from gradstudio.core import jit
 from gradstudio.core.columns import COLUMNS, LAYER_METRICS
 from gradstudio.core.unknown import is_known
 from gradstudio.engine.torch_internals import parts
-from gradstudio.watching import watched
+from gradstudio.watching import training_watch
 from gradstudio.watching.recording.run_facts import Script
 from gradstudio.watching.steps.watch_options import Options
 from gradstudio.watching.watcher import Watcher
@@ -30,7 +30,7 @@ from gradstudio.watching.watcher import Watcher
 
 @pytest.fixture
 def watcher(tmp_path: Path) -> Iterator[Watcher]:
-    watcher = watched.begin(tmp_path / "runs.db", Script(None), True)
+    watcher = training_watch.begin(tmp_path / "runs.db", Script(None), True)
     yield watcher
     watcher.close("finished", "")
 
@@ -57,7 +57,7 @@ def test_a_model_that_is_updated_by_hand(watcher: Watcher) -> None:
 
 def test_what_the_watch_tries_of_torch_by_itself_is_no_training_of_the_script(tmp_path: Path) -> None:
     parts.forget()
-    watcher = watched.begin(tmp_path / "runs.db", Script(None), True)
+    watcher = training_watch.begin(tmp_path / "runs.db", Script(None), True)
     model, beside = small_net(), small_net(1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for step in range(4):
@@ -111,7 +111,7 @@ def test_the_last_update_by_hand_counts_though_the_model_is_gone_before_the_end(
 def test_a_model_that_the_garbage_collector_finds_in_the_midst_of_the_watch_waits(watcher: Watcher, lock: str) -> None:
     """What it has not told yet is told later, as locks may be held that it would wait for without an end."""
     held: Any = {
-        "of the compiler": compiled._once,
+        "of the compiler": jit._once,
         "of the library": watcher._writer._lock,
         "of titles": watcher._naming,
     }
@@ -170,7 +170,7 @@ def test_a_pass_under_autocast_that_a_script_gives_up_at_is_made_again_once(watc
 def test_a_model_that_is_gone_ends_no_script(
     tmp_path: Path, in_script: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    watcher = watched.begin(tmp_path / "runs.db", Script(None), True, Options("raise"))
+    watcher = training_watch.begin(tmp_path / "runs.db", Script(None), True, Options("raise"))
     model = small_net()
     for step in range(3):
         model.zero_grad()

@@ -18,11 +18,11 @@ from watching.conftest import gradient_norm, runs_of, small_net, square_loss
 
 from gradstudio.core.unknown import is_known
 from gradstudio.session.record.run import Run
-from gradstudio.watching.hearing import guard
-from gradstudio.watching.hearing.trees import tensors_of
-from gradstudio.watching.watched import Watched
+from gradstudio.watching.hooks import guard
+from gradstudio.watching.hooks.trees import tensors_of
+from gradstudio.watching.training_watch import TrainingWatch
 
-Watch = Callable[..., Watched]
+Watch = Callable[..., TrainingWatch]
 
 
 def column(run: Run, name: str) -> list[float]:
@@ -38,7 +38,9 @@ def faults_are_told(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     assert not [line for line in told if "watching ended" in line], told
 
 
-def trained(backward: Callable[[list[Tensor]], object], watch: Watch | None) -> tuple[list[float], Watched | None]:
+def trained(
+    backward: Callable[[list[Tensor]], object], watch: Watch | None
+) -> tuple[list[float], TrainingWatch | None]:
     """The losses of five steps, each with two losses."""
     torch.manual_seed(0)
     model = small_net()

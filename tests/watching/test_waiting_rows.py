@@ -11,7 +11,7 @@ from watching.conftest import runs_of, small_net, square_loss
 from gradstudio.core.history import LAYER_METRICS
 from gradstudio.watching.measuring import waiting_rows
 from gradstudio.watching.measuring.waiting_rows import MOST_BYTES, MOST_ROWS, Spare, most_waiting
-from gradstudio.watching.watched import Watched
+from gradstudio.watching.training_watch import TrainingWatch
 
 
 def test_an_array_is_given_again_only_when_nobody_holds_it() -> None:
@@ -33,7 +33,7 @@ def test_as_many_rows_wait_as_their_layers_leave_room_for() -> None:
 
 
 @pytest.mark.parametrize("most", [1, 7, 512])
-def test_every_row_is_recorded_in_its_order(watch: Callable[..., Watched], monkeypatch, most: int) -> None:
+def test_every_row_is_recorded_in_its_order(watch: Callable[..., TrainingWatch], monkeypatch, most: int) -> None:
     monkeypatch.setattr(waiting_rows, "MOST_ROWS", most)
     torch.manual_seed(3)
     model = small_net()

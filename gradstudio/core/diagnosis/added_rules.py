@@ -30,7 +30,7 @@ def makers() -> dict[str, Callable[..., Any]]:
     return found
 
 
-def made(values: Any) -> list[Rule]:
+def make(values: Any) -> list[Rule]:
     """Return the rules of plug-ins anew, with thresholds by rule, and the one that names those which failed; none
     without plug-ins."""
     rules: list[Any] = []
@@ -67,14 +67,14 @@ class AddedRule:
         return AddedRule(self.rule, copy.copy(self._rule))
 
     def update(self, history: History, progress: Progress) -> Finding | None:
-        return self._asked(lambda: self._rule.update(history, progress))
+        return self._ask(lambda: self._rule.update(history, progress))
 
     def conclude(self, history: History, progress: Progress, accuracy: float) -> Finding | None:
         if hasattr(self._rule, "conclude"):
-            return self._asked(lambda: self._rule.conclude(history, progress, accuracy))
+            return self._ask(lambda: self._rule.conclude(history, progress, accuracy))
         return None
 
-    def _asked(self, ask: Callable[[], Any]) -> Finding | None:
+    def _ask(self, ask: Callable[[], Any]) -> Finding | None:
         def checked() -> Finding | None:
             found = ask()
             if found is not None and not (isinstance(found, Finding) and found.rule == self.rule):

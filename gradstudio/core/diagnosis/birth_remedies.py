@@ -101,64 +101,70 @@ _OF_A_HOOK = ("look for hooks on the loss or on the outputs of the model: one ma
 
 
 def of_birth(
-    found: Provenance, gradient: float = UNKNOWN, optimizer: str = "optimizer", eps: float = UNKNOWN
+    birth: Provenance, gradient: float = UNKNOWN, optimizer: str = "optimizer", eps: float = UNKNOWN
 ) -> tuple[str, ...] | None:
-    """Return what to change in the script; None where the usual remedies fit. `gradient`: the norm that the optimizer
+    """Return what to change in the script; None if the usual remedies fit. `gradient`: the norm that the optimizer
     was given at the step before; `optimizer`: its name in the script, "" without one; `eps`: what it adds to what it
-    divides by, UNKNOWN where it does not."""
-    if found.phase == "update" and gradient < _OVERFLOWS:
-        in_half = any(made.dtype == "float16" for made in found.chain)
+    divides by, UNKNOWN if it does not."""
+    if birth.phase == "update" and gradient < _OVERFLOWS:
+        in_half = any(operation.dtype == "float16" for operation in birth.chain)
         if eps <= (_EPS_IN_HALF if in_half else 0):
             return ((_OF_EPS_IN_HALF if eps else _OF_EPS).format(optimizer or "the optimizer"),)
         return of_update(optimizer)
-    if found.phase == "update" and is_known(gradient) and not math.isfinite(gradient):
+    if birth.phase == "update" and is_known(gradient) and not math.isfinite(gradient):
         return tuple(line.format(optimizer=optimizer) for line in _OF_THE_LOOP)
-    if found.was_given:
+    if birth.was_given:
         return _OF_THE_DATA
-    if _is_softmax_of_inf(found):
+    if _is_softmax_of_inf(birth):
         return _OF_A_SOFTMAX
-    if CHANGED_BY_A_HOOK in found.cause:
+    if CHANGED_BY_A_HOOK in birth.cause:
         return _OF_A_HOOK
-    if GIVEN_NUMBER in found.cause:
+    if GIVEN_NUMBER in birth.cause:
         return _OF_THE_NUMBER
-    if MEAN_OF_NONE in found.cause:
+    if MEAN_OF_NONE in birth.cause:
         return _OF_NONE
-    if OF_NEGATIVE in found.cause:
+    if OF_NEGATIVE in birth.cause:
         return _OF_POSITIVE
-    if ROOT_OF_NEGATIVE in found.cause:
+    if ROOT_OF_NEGATIVE in birth.cause:
         return _OF_POSITIVE_ROOT
-    if _is_of_one_number(found):
+    if _is_of_one_number(birth):
         return _OF_ONE_NUMBER
-    born, in_half = found.chain[0] if found.chain else None, _is_in_half(found)
-    if lines := _of_operations(found):
+    born, in_half = birth.chain[0] if birth.chain else None, _is_in_half(birth)
+    if lines := _of_operations(birth):
         return tuple(line + _IN_HALF * (in_half and "1e-" in line) for line in lines)
-    if found.phase == "loss" and in_half and born is not None and born.given_inf and not born.given_nan:
+    if birth.phase == "loss" and in_half and born is not None and born.given_inf and not born.given_nan:
         return _OF_HALF
-    if born is not None and found.phase != "update" and _has_overflowed(born) and (lines := of_overflow(born)):
+    if born is not None and birth.phase != "update" and _has_overflowed(born) and (lines := of_overflow(born)):
         return lines
-    return () if undefined_for(found) or _is_nan_by_itself(found) else None
+    return () if undefined_for(birth) or _is_nan_by_itself(birth) else None
 
 
 def of_update(optimizer: str = "optimizer") -> tuple[str, ...]:
     """Return what to look at where an update made weights NaN or Inf of a finite gradient. `optimizer` is its name in
-    the script, "" where it has none and updates the weights itself."""
+    the script, "" if it has none and updates the weights itself."""
     return tuple(line.format(optimizer=optimizer) for line in _OF_THE_OPTIMIZER) if optimizer else _BY_HAND
 
 
-def _has_overflowed(born: Operation) -> bool:
+def _has_overflowed(operation: Operation) -> bool:
     """Return whether an operation gave Inf of finite values, or of values that nobody knows, which are not so large
     that they had grown before it."""
-    inf_alone = born.given_inf > 0 and not born.given_nan
-    return inf_alone and (born.is_birth or not born.taken_known) and not born.taken_largest > _OVERFLOWS
+    inf_alone = operation.given_inf > 0 and not operation.given_nan
+    return inf_alone and (operation.is_birth or not operation.taken_known) and not operation.taken_largest > _OVERFLOWS
 
 
-def _is_nan_by_itself(found: Provenance) -> bool:
+def _is_nan_by_itself(birth: Provenance) -> bool:
     """Return whether an operation gave NaN for what is not too large, as the deviation of one number or 0 times Inf:
     smaller gradients would not have helped."""
-    born = found.chain[0] if found.chain else None
-    if born is None or found.phase == "update" or not born.given_nan or born.taken_nan or _is_in_half(found):
+    operation = birth.chain[0] if birth.chain else None
+    if (
+        operation is None
+        or birth.phase == "update"
+        or not operation.given_nan
+        or operation.taken_nan
+        or _is_in_half(birth)
+    ):
         return False
-    return born.taken_inf > 0 or not born.taken_largest > _OVERFLOWS
+    return operation.taken_inf > 0 or not operation.taken_largest > _OVERFLOWS
 
 
 def _is_of_one_number(found: Provenance) -> bool:
@@ -169,24 +175,24 @@ def _is_of_one_number(found: Provenance) -> bool:
     return _plain(born.name) in ("var", "std", "var_mean", "std_mean")
 
 
-def _is_in_half(found: Provenance) -> bool:
+def _is_in_half(birth: Provenance) -> bool:
     """Return whether the value was made of finite ones in float16."""
-    born = found.chain[0] if found.chain else None
-    return born is not None and born.is_birth and born.dtype == "float16"
+    operation = birth.chain[0] if birth.chain else None
+    return operation is not None and operation.is_birth and operation.dtype == "float16"
 
 
-def _of_operations(found: Provenance) -> tuple[str, ...]:
+def _of_operations(birth: Provenance) -> tuple[str, ...]:
     """Return a line for each operation of the loss code of which one made the value, or for the one that did."""
-    born = found.chain[0] if found.chain else None
-    if born is None or not born.is_birth:
+    operation = birth.chain[0] if birth.chain else None
+    if operation is None or not operation.is_birth:
         return ()
-    several = born.name.split(" or ")
-    if len(several) == 1 and not undefined_for(found) and not _always(born.name):
+    several = operation.name.split(" or ")
+    if len(several) == 1 and not undefined_for(birth) and not _always(operation.name):
         return ()
     # the derivative of a root has a division, which nobody wrote
-    lines = [_of_name(born.of) or _of_name(born.name)] if len(several) == 1 else list(map(_of_name, several))
+    lines = [_of_name(operation.of) or _of_name(operation.name)] if len(several) == 1 else list(map(_of_name, several))
     strange = [name for name, line in zip(several, lines, strict=False) if not line and _plain(name) not in _OF_LARGE]
-    if found.phase == "backward" and len(several) > 1 and strange:
+    if birth.phase == "backward" and len(several) > 1 and strange:
         lines.insert(0, WHICH)
     return tuple(dict.fromkeys(line for line in lines if line))
 
@@ -205,6 +211,11 @@ def _plain(name: str) -> str:
     return "" if name.endswith("Backward") else operation_of(name).strip("_")
 
 
-def _is_softmax_of_inf(found: Provenance) -> bool:
-    born = found.chain[0] if found.chain else None
-    return born is not None and "softmax" in born.name.lower() and born.taken_inf > 0 and not born.taken_nan
+def _is_softmax_of_inf(birth: Provenance) -> bool:
+    operation = birth.chain[0] if birth.chain else None
+    return (
+        operation is not None
+        and "softmax" in operation.name.lower()
+        and operation.taken_inf > 0
+        and not operation.taken_nan
+    )

@@ -105,18 +105,18 @@ def rank_causes(findings: Iterable[Finding], provenance: Provenance | None = Non
     """Return causes first, the most likely at the head, each with the worst severity among the findings that it
     explains and with their names; then the explained findings, and notes last. `provenance` is where the first NaN or
     Inf was born, if that is known."""
-    found = {finding.rule: finding for finding in findings if not _is_refuted(finding, provenance)}
+    by_rule = {finding.rule: finding for finding in findings if not _is_refuted(finding, provenance)}
     for note, effects in _CAUSES_WHERE_GRAVE.items():
-        if note in found and any(rule in found and found[rule].severity != "info" for rule in effects):
-            found[note] = replace(found[note], severity="warning")
-    place = _places(found, provenance)
-    first = _first_steps(list(found.values()))
+        if note in by_rule and any(rule in by_rule and by_rule[rule].severity != "info" for rule in effects):
+            by_rule[note] = replace(by_rule[note], severity="warning")
+    place = _places(by_rule, provenance)
+    first = _first_steps(list(by_rule.values()))
     grave = sorted(
-        (finding for finding in found.values() if finding.severity != "info"),
+        (finding for finding in by_rule.values() if finding.severity != "info"),
         key=lambda finding: (place[finding.rule], -RANK[finding.severity], finding.first_step, finding.rule),
     )
     notes = sorted(
-        (finding for finding in found.values() if finding.severity == "info"),
+        (finding for finding in by_rule.values() if finding.severity == "info"),
         key=lambda finding: (finding.first_step, place[finding.rule], finding.rule),
     )
     with_data = provenance is not None and _came_with_data(provenance)
@@ -180,10 +180,10 @@ def _in_evaluation(finding: Finding) -> bool:
 
 def causes_only(findings: Iterable[Finding], provenance: Provenance | None = None) -> list[Finding]:
     """Return the same without the explained findings, which their causes name."""
-    found = rank_causes(findings, provenance)
-    titles = {finding.rule: f"{finding.title} ({finding.when})" for finding in found}
-    symptoms = {rule for finding in found for rule in finding.explains}
-    return [_naming(finding, titles) for finding in found if finding.rule not in symptoms]
+    by_rule = rank_causes(findings, provenance)
+    titles = {finding.rule: f"{finding.title} ({finding.when})" for finding in by_rule}
+    symptoms = {rule for finding in by_rule for rule in finding.explains}
+    return [_naming(finding, titles) for finding in by_rule if finding.rule not in symptoms]
 
 
 def _naming(cause: Finding, titles: dict[str, str]) -> Finding:
@@ -192,25 +192,25 @@ def _naming(cause: Finding, titles: dict[str, str]) -> Finding:
     return replace(cause, meaning=f"{cause.meaning} It explains: {'; '.join(titles[rule] for rule in cause.explains)}.")
 
 
-def _places(found: dict[str, Finding], provenance: Provenance | None) -> dict[str, int]:
+def _places(findings: dict[str, Finding], provenance: Provenance | None) -> dict[str, int]:
     """Return the place of each finding among causes and effects: that of its rule in ORDER, as far as the first steps
     do not say otherwise. Rules of another version come last."""
-    first = _first_steps([finding for finding in found.values() if finding.severity != "info"])
+    first = _first_steps([finding for finding in findings.values() if finding.severity != "info"])
     order: list[str] = list(ORDER)
-    _place_the_size_of_a_step(order, first, found)
-    if _died_of_depth(first, found):
+    _place_the_size_of_a_step(order, first, findings)
+    if _died_of_depth(first, findings):
         _move(order, ["dead_units"], before="signal_lost")  # right behind the vanishing gradient
-    if _is_critical(found.get("nonfinite_loss")):  # the same, before it lasted
+    if _is_critical(findings.get("nonfinite_loss")):  # the same, before it lasted
         _move(order, ["harmless_loss"], before="spoiled_buffer")
     if provenance is not None and (born_in_loss(provenance) or _came_with_data(provenance)):
-        made = [rule for rule in _NOT_FINITE if _is_critical(found.get(rule))]
+        made = [rule for rule in _NOT_FINITE if _is_critical(findings.get(rule))]
         _move(order, made, before=order[0])
         born = min((first[rule] for rule in made), default=-1)
         _move(order, [rule for rule in _OF_THE_LOOP if first.get(rule, _NEVER) < born], before=order[0])
     for event in _EXACT:
         if event in first:
             _move(order, _there_before(event, order, first), before=event)
-    return {rule: order.index(rule) if rule in order else len(order) for rule in found}
+    return {rule: order.index(rule) if rule in order else len(order) for rule in findings}
 
 
 def _first_steps(findings: Sequence[Finding]) -> dict[str, int]:
@@ -224,22 +224,22 @@ def _first_steps(findings: Sequence[Finding]) -> dict[str, int]:
     return first
 
 
-def _died_of_depth(first: dict[str, int], found: dict[str, Finding]) -> bool:
+def _died_of_depth(first: dict[str, int], findings: dict[str, Finding]) -> bool:
     """Return whether the gradient vanished before units were dead; or at the same step, while the units of the first
     layer lived: a signal that has forgotten its input leaves each later unit on or off for all examples alike."""
     vanished, died = (first.get(rule, _NEVER) for rule in ("vanishing_gradient", "dead_units"))
     if vanished == died < _NEVER:
-        return found["vanishing_gradient"].layers[0] not in found["dead_units"].layers
+        return findings["vanishing_gradient"].layers[0] not in findings["dead_units"].layers
     return vanished < died
 
 
-def _place_the_size_of_a_step(order: list[str], first: dict[str, int], found: dict[str, Finding]) -> None:
+def _place_the_size_of_a_step(order: list[str], first: dict[str, int], findings: dict[str, Finding]) -> None:
     """Move large updates and an explosion to before the units that they broke, and updates to before a gradient that
     vanished long after them. Weights that the first update made large are what weight decay takes away later."""
     units = min((first[rule] for rule in _UNITS if rule in first), default=_NEVER)
     vanishing = first.get("vanishing_gradient", _NEVER)
     updates, explosion = (first.get(rule, _NEVER) for rule in ("update_ratio_high", "exploding_gradient"))
-    if updates < _NEVER and found["update_ratio_high"].title == FIRST_UPDATE:
+    if updates < _NEVER and findings["update_ratio_high"].title == FIRST_UPDATE:
         decay = first.get("weight_decay_high", _NEVER)
         _move(order, ["update_ratio_high"], before="weight_decay_high" if updates < decay < _NEVER else _UNITS[0])
     elif explosion < units and explosion <= updates + LOOK_EVERY:  # the updates were large because the gradient was
@@ -290,16 +290,16 @@ def born_in_loss(provenance: Provenance) -> bool:
 def undefined_for(provenance: Provenance) -> bool:
     """Return whether an operation made the first NaN or Inf of finite values for which it is not defined, wherever it
     stands."""
-    born = provenance.chain[0] if provenance.chain else None
-    if born is None or not born.is_birth:
+    operation = provenance.chain[0] if provenance.chain else None
+    if operation is None or not operation.is_birth:
         return False
     if MEAN_OF_NONE in provenance.cause:  # a mean of some numbers only overflows
         return True
-    if born.given_inf and not born.given_nan and born.taken_largest > _OVERFLOWS:
+    if operation.given_inf and not operation.given_nan and operation.taken_largest > _OVERFLOWS:
         return False
-    if BEYOND in provenance.cause and any(part in born.name.lower() for part in _OF_LARGE):
+    if BEYOND in provenance.cause and any(part in operation.name.lower() for part in _OF_LARGE):
         return False
     # where it may have been one of several, each of them has to be such
-    of = "" if born.of == born.name else born.of
-    names = [NOT_UNDEFINED.sub("", f"{name} {of}".lower()) for name in born.name.split(" or ")]
+    of = "" if operation.of == operation.name else operation.of
+    names = [NOT_UNDEFINED.sub("", f"{name} {of}".lower()) for name in operation.name.split(" or ")]
     return all(any(part in name for part in _UNDEFINED) for name in names)

@@ -25,7 +25,7 @@ _SHORTENED = {
 
 
 def in_force(history: History, step: int) -> Settings | None:
-    """Return how the optimizer and clipping were set at a step; None where that was not recorded."""
+    """Return how the optimizer and clipping were set at a step; None if that was not recorded."""
     return next((settings for since, settings in reversed(history.settings) if since <= step), None)
 
 
@@ -45,7 +45,7 @@ def clipping(history: History, step: int) -> str:
 
 
 def unclipping(history: History, step: int) -> str:
-    """Return that clipping was switched off shortly before a step, as a sentence with a space before it; "" where it
+    """Return that clipping was switched off shortly before a step, as a sentence with a space before it; "" if it
     was not."""
     for (_, before), (since, settings) in pairwise(history.settings):
         if before.clipping != "none" and settings.clipping == "none" and 0 <= step - since <= _LATEST:
@@ -84,14 +84,14 @@ def update(history: History, step: int) -> str:
 
 
 def memory(settings: Settings) -> str:
-    """Return how long the running mean of squared gradients keeps a gradient, with a space before it; "" where that is
+    """Return how long the running mean of squared gradients keeps a gradient, with a space before it; "" if that is
     not known."""
     return f" for about {number(1 / (1 - settings.beta2))} steps" if 0 < settings.beta2 < 1 else ""
 
 
 def turn(history: History, step: int) -> str:
     """Return how far the updates after a step follow their own gradients, as a sentence with a space before it; ""
-    where they do so as before, or it is not known yet. SGD without momentum always follows its gradient."""
+    if they do so as before, or it is not known yet. SGD without momentum always follows its gradient."""
     cosines = history.column("update_cosine", max(step - _BEFORE, 0), step + 1 + _AFTER)
     split = min(step, _BEFORE)
     before, after = (part[np.isfinite(part)] for part in (cosines[:split], cosines[split + 1 :]))
@@ -104,7 +104,7 @@ def turn(history: History, step: int) -> str:
 
 
 def momentum(history: History) -> str:
-    """Return how little the latest updates follow their own gradients, as a sentence with a space before it; "" where
+    """Return how little the latest updates follow their own gradients, as a sentence with a space before it; "" if
     they mostly do. Momentum and the running mean of Adam carry them on."""
     cosines = history.column("update_cosine", len(history) - _LATEST)
     cosines = cosines[np.isfinite(cosines)]

@@ -12,7 +12,7 @@ from gradstudio.core.unknown import known_mask
 
 
 def median(values: np.ndarray) -> float:
-    """Return np.median of float64, (values,), in a tenth of its time. NaN where a value is NaN; there must be
+    """Return np.median of float64, (values,), in a tenth of its time. NaN if a value is NaN; there must be
     values."""
     ordered = values.copy()
     ordered.sort()  # NaN last

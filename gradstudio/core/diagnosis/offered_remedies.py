@@ -78,7 +78,7 @@ def fitting(finding: Finding, knobs: Experiment, provenance: Provenance | None =
 def _never_grew(provenance: Provenance) -> bool:
     """Return whether smaller steps before would not have kept a model of somebody's own from its first NaN or Inf: it
     was given, or an operation is not defined for what it got."""
-    given = GIVEN_NUMBER in provenance.cause or not all(made.is_birth for made in provenance.chain[:1])
+    given = GIVEN_NUMBER in provenance.cause or not all(operation.is_birth for operation in provenance.chain[:1])
     return given or undefined_for(provenance)
 
 

@@ -33,9 +33,9 @@ _OF_SCORES = (
 )
 
 
-def of_overflow(born: Operation) -> tuple[str, ...]:
+def of_overflow(operation: Operation) -> tuple[str, ...]:
     """Return what heals the operation; () where nothing is known to."""
-    name = operation_of(born.name).strip("_")
-    if born.dtype == "float16":
+    name = operation_of(operation.name).strip("_")
+    if operation.dtype == "float16":
         return _OF_SCORES if re.fullmatch("baddbmm|bmm", name) else OF_HALF
     return _BY_NAME.get(name, ())

@@ -35,7 +35,7 @@ SEEN = 3  # losses after the first, from which on it can be told
 
 @dataclass
 class Progress:
-    """Medians of the loss and means of the accuracy over WINDOW steps; NaN where there is no value yet."""
+    """Medians of the loss and means of the accuracy over WINDOW steps; NaN if there is no value yet."""
 
     guess: float = math.nan  # accuracy that is reached without looking at the input
     guess_loss: float = math.nan  # and its loss
@@ -95,7 +95,7 @@ class Progress:
 
     @property
     def thrown(self) -> bool:
-        """True where the first update threw the loss up, and it has not come back. Some healthy runs begin so; of a run
+        """True if the first update threw the loss up, and it has not come back. Some healthy runs begin so; of a run
         of few steps it is said only where the loss is far up."""
         return self.threw_up and self.recent > (THROWN if self.is_known else FAR) * self.start
 
@@ -110,7 +110,7 @@ class Progress:
 
     @property
     def has_learned(self) -> bool:
-        """True where the accuracy has risen; or the loss has fallen below that of guessing and the accuracy, where
+        """True if the accuracy has risen; or the loss has fallen below that of guessing and the accuracy, where
         there is one, has moved with it: a loss that came down from 1e9 to 1e6 has taught nothing."""
         if self.accuracy > self.start_accuracy + RISEN:
             return True
@@ -124,7 +124,7 @@ class Progress:
 
     @property
     def has_lost(self) -> bool:
-        """True where the run has lost what it had learned, or its loss has risen for good."""
+        """True if the run has lost what it had learned, or its loss has risen for good."""
         if self.best_accuracy - self.accuracy > max(RISEN, 0.4 * self.best_accuracy):
             return True
         if self.by_accuracy or (self.accuracy == self.accuracy and self.has_learned):
@@ -133,7 +133,7 @@ class Progress:
 
     @property
     def worse(self) -> bool:
-        """True where the run knew clearly more before, though it may still know much: twice as many examples of a
+        """True if the run knew clearly more before, though it may still know much: twice as many examples of a
         training batch are wrong as at best, RISEN more of them, and more than chance explains."""
         fallen = self.best_accuracy - self.accuracy
         doubled = 1 - self.accuracy > 2 * (1 - self.best_accuracy)
@@ -141,7 +141,7 @@ class Progress:
 
     @property
     def stuck(self) -> bool:
-        """True where the run has learned almost nothing and no longer improves."""
+        """True if the run has learned almost nothing and no longer improves."""
         if not self.is_known or self.has_learned or self.warming:
             return False
         if self.by_accuracy:
@@ -154,12 +154,12 @@ class Progress:
 
     @property
     def has_stalled(self) -> bool:
-        """True where the loss no longer falls, and fewer of the training batches are right than the task promises."""
+        """True if the loss no longer falls, and fewer of the training batches are right than the task promises."""
         return self._resting and self.accuracy < self.promised
 
     @property
     def is_unfinished(self) -> bool:
-        """True where the loss no longer falls, and the accuracy is less than half way from that promise to 1."""
+        """True if the loss no longer falls, and the accuracy is less than half way from that promise to 1."""
         return self._resting and self.accuracy < (1 + self.promised) / 2
 
     @property
@@ -168,7 +168,7 @@ class Progress:
 
     @property
     def struggling(self) -> bool:
-        """True where the run does badly, or still not well after 2 WINDOW steps: enough for a fault that is
+        """True if the run does badly, or still not well after 2 WINDOW steps: enough for a fault that is
         measured."""
         if self.failing or self.warming or self.count < 2 * WINDOW:
             return self.failing
@@ -250,7 +250,7 @@ def _threw_up(losses: np.ndarray, ratio: float) -> bool:
 
 
 def _mean(values: np.ndarray) -> float:
-    """Return the mean; NaN where one of them is: at once where the latest is, as of a script, whose accuracy nobody
+    """Return the mean; NaN if one of them is: at once where the latest is, as of a script, whose accuracy nobody
     knows."""
     return float(values.sum()) / len(values) if values.item(-1) == values.item(-1) else math.nan
 

@@ -88,7 +88,7 @@ def _with_names_of_script(line: str, variables: Mapping[str, str]) -> str:
 
 
 def _line(remedy: str, optimizer: str) -> str:
-    """Return one remedy, which may have several assignments; "" where one of them is of the studio alone."""
+    """Return one remedy, which may have several assignments; "" if one of them is of the studio alone."""
     given = dict(parse_assignment(part) for part in remedy.split())
     limited = {"clipping.max_norm", "clipping.clip_value"} & given.keys()
     optimizer = _OPTIMIZERS.get(str(given.get("optimizer.kind")), optimizer)

@@ -14,7 +14,7 @@ _LEAST, _MOST = 1e-6, 10.0  # rates beyond these tell of a gradient that is not 
 
 
 def fitting_rate(history: History) -> float | None:
-    """Return the rate at which the first update would have been USUAL; None where there was none, or it was lost in
+    """Return the rate at which the first update would have been USUAL; None if there was none, or it was lost in
     rounding, or no such rate is usual."""
     for step in range(min(len(history), 10)):
         ratio, lr = history.value("update_ratio", step), history.value("lr", step)

@@ -55,7 +55,7 @@ def _drowns(history: History, balance: np.ndarray) -> bool:
 
 
 def shrunk(history: History, step: int) -> str:
-    """Return that weight decay made the weights small before a step, as a sentence with a space before it; "" where it
+    """Return that weight decay made the weights small before a step, as a sentence with a space before it; "" if it
     did not."""
     first = fall(history, step + 1)
     if first is None:
@@ -99,7 +99,7 @@ def _balances(history: History, settings: Settings, decay: float, start: int, st
 
 
 def decayed_share(history: History, step: int) -> float | None:
-    """Return the share of the weights that the decay of a step takes away; None where the optimizer makes something
+    """Return the share of the weights that the decay of a step takes away; None if the optimizer makes something
     else of it."""
     settings = in_force(history, step)
     if settings is None or not settings.weight_decay:

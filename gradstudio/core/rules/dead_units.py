@@ -11,7 +11,7 @@ from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.diagnosis.rule import Looking
 from gradstudio.core.diagnosis.streak import NO_STREAK, Streak
 from gradstudio.core.diagnosis.suggested_rate import lower
-from gradstudio.core.diagnosis.unused import unused_layers
+from gradstudio.core.diagnosis.unreached_layers import unused_layers
 from gradstudio.core.history import LOOK_EVERY, History, up_to
 from gradstudio.core.text import number
 
@@ -84,14 +84,14 @@ class DeadUnits(Looking):
 
     def _come_back(self, history: History) -> None:
         """Tell in the past of units that a sample, or their gradient, shows to live again."""
-        told = self._finding
-        if told is None or told.severity == "info":
+        finding = self._finding
+        if finding is None or finding.severity == "info":
             return
         latest = history.activations[-1] if history.activations else None
         lives = latest is None or not any(layer.dead > self.share for layer in latest.layers)
-        if lives and (latest is None or latest.step > told.last_step):
+        if lives and (latest is None or latest.step > finding.last_step):
             self._finding = replace(
-                told, severity="info", title=f"{told.title}, until step {told.last_step:,}",
+                finding, severity="info", title=f"{finding.title}, until step {finding.last_step:,}",
                 meaning="Fewer units were dead after that step.", remedies=(),
             )  # fmt: skip
 

@@ -86,9 +86,9 @@ class ExplodingGradient:
 
     def _begin(self, history: History, step: int, progress: Progress) -> None:
         """Begin another explosion, unless the one before has not come to rest."""
-        known = self._finding
-        if known is not None and (
-            step <= known.last_step + self.rested or known.severity == "critical" or progress.at(history).failing
+        finding = self._finding
+        if finding is not None and (
+            step <= finding.last_step + self.rested or finding.severity == "critical" or progress.at(history).failing
         ):
             return  # a run that has not recovered is in the explosion of before
         if self._since >= 0:
@@ -136,11 +136,11 @@ class ExplodingGradient:
         """Make it a note: the run goes on well."""
         if self._finding and (self._finding.severity == "critical" or not self._forgiven):
             self._forgiven = over
-            told = self._recovery(history, loss, state)
+            text = self._recovery(history, loss, state)
             self._finding = replace(
                 self._finding, severity="info", remedies=(),
                 title=self._note(history) if over else _HARMLESS,
-                meaning=f"{'It is over' if over else 'They do no harm so far'}: {told}",
+                meaning=f"{'It is over' if over else 'They do no harm so far'}: {text}",
             )  # fmt: skip
 
     def _recovery(self, history: History, loss: float, state: Progress) -> str:
@@ -176,15 +176,15 @@ class ExplodingGradient:
 
     def _keep(self, history: History, step: int, severity: Severity) -> None:
         """Keep the finding up to date: the largest norm so far, with the worst severity so far."""
-        known, before = self._finding, self._episode
+        finding, before = self._finding, self._episode
         self._episode = before.at(step, history.value("grad_norm", step))
         rose = self._episode.peak > before.peak
         self._forgiven = self._forgiven and not rose
-        if known is None or rose or RANK[severity] > RANK[known.severity]:
-            worst = severity if known is None else max(severity, known.severity, key=RANK.__getitem__)
+        if finding is None or rose or RANK[severity] > RANK[finding.severity]:
+            worst = severity if finding is None else max(severity, finding.severity, key=RANK.__getitem__)
             self._finding = self._describe(history, worst)
-        elif step > known.last_step:
-            self._finding = known.until(step)
+        elif step > finding.last_step:
+            self._finding = finding.until(step)
 
     def _describe(self, history: History, severity: Severity) -> Finding:
         step = self._episode.peak_step

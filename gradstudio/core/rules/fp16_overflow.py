@@ -61,7 +61,7 @@ class Fp16Overflow(Looking):
             )  # fmt: skip
 
     def _text(self, history: History, state: Progress, since: int, *, at_once: bool) -> str:
-        """Return what was measured, "" where nothing was too large. The run is in fp16 since that step, and
+        """Return what was measured, "" if nothing was too large. The run is in fp16 since that step, and
         `at_once` says that its loss is not finite within the first steps there."""
         step, row = len(history) - 1, history.row(len(history) - 1)
         if self._skipped >= self.skips:

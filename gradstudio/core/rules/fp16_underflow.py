@@ -8,7 +8,7 @@ import numpy as np
 
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.diagnosis.rule import Looking
-from gradstudio.core.diagnosis.unused import unused_layers
+from gradstudio.core.diagnosis.unreached_layers import unused_layers
 from gradstudio.core.history import LOOK_EVERY, History
 from gradstudio.core.text import number, percent
 

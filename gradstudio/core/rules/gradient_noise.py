@@ -62,7 +62,7 @@ class GradientNoise(Looking):
 
     @staticmethod
     def _passed_on(history: History, start: int, stop: int) -> NDArray[np.float64]:
-        """Return the norm before clipping of what reached the optimizer, (rows,); 0 where it is not known."""
-        reached, kept = (history.column(name, start, stop) for name in ("clipped_norm", "clip_coef"))
-        sound = np.isfinite(reached) & np.isfinite(kept) & (kept > 0)
-        return np.where(sound, reached / np.where(sound, kept, 1.0), 0.0)
+        """Return the norm before clipping of what reached the optimizer, (rows,); 0 if it is not known."""
+        reached, mask = (history.column(name, start, stop) for name in ("clipped_norm", "clip_coef"))
+        sound = np.isfinite(reached) & np.isfinite(mask) & (mask > 0)
+        return np.where(sound, reached / np.where(sound, mask, 1.0), 0.0)

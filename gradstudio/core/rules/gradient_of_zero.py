@@ -55,12 +55,12 @@ class GradientOfZero(Looking):
         if not names or len(history) < self.after or len(names) == len(history.layers):
             self._finding = None  # they have come to be trained; where it is all of them, another rule tells of it
             return
-        told = join_with_and([*names[:_NAMED], *([f"{len(names) - _NAMED:,} more"] if len(names) > _NAMED else [])])
+        text = join_with_and([*names[:_NAMED], *([f"{len(names) - _NAMED:,} more"] if len(names) > _NAMED else [])])
         self._finding = None
         self.tell(
             history, "warning" if state.stuck or state.has_lost else "info",
             "Gradients that are exactly 0 at every step",
-            f"The gradient of {told} was exactly 0 at each of the {len(history):,} steps {up_to(history)}, though a "
+            f"The gradient of {text} was exactly 0 at each of the {len(history):,} steps {up_to(history)}, though a "
             f"backward pass reaches it.{self._of_zeros(history, names)}", _OF_SOME,
             ("model.init=he",) if self._of_zeros(history, names) else (), layers=names, first=0,
         )  # fmt: skip

@@ -98,8 +98,8 @@ class LossSpike(Looking):
             meaning = "An update at that step, or shortly before it, moved the weights to a higher loss for a while."
         else:
             meaning = "An update at that step, or shortly before it, moved the weights to a higher loss."
-        known = self._finding
-        if severity != "info" and known is not None and known.severity == "info" and since > known.first_step:
+        finding = self._finding
+        if severity != "info" and finding is not None and finding.severity == "info" and since > finding.first_step:
             self._finding = None  # what was told before has passed
         self.tell(
             history, severity, "Loss spike" if severity != "info" else "Loss spike that passed",

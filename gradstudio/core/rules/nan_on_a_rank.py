@@ -46,10 +46,10 @@ def of_losses(step: int, broken: Sequence[int], losses: Mapping[int, float]) -> 
     """Return the finding of a watched script in which these ranks brought the value. `losses` are those of the first of
     them and of one that was sound; none where the losses of all ranks were finite."""
     ranks, one = _ranks_in_words(broken), broken[0]
-    told = [f"that of rank {rank} was {number(loss)}" for rank, loss in losses.items() if rank != one]
+    texts = [f"that of rank {rank} was {number(loss)}" for rank, loss in losses.items() if rank != one]
     evidence = (
-        f"At step {step:,} the loss of rank {one} was {number(losses[one])}, and {told[0]}."
-        if told
+        f"At step {step:,} the loss of rank {one} was {number(losses[one])}, and {texts[0]}."
+        if texts
         else f"At step {step:,} it was made in the passes of {ranks}, and the losses of all ranks were finite."
     )
     return Finding(

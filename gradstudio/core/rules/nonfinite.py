@@ -200,7 +200,7 @@ class NonfiniteWeights(_FirstNonfinite):
 
 
 def _step_before(history: History, step: int) -> str:
-    """Return a sentence on what is known of the step before this one; "" where that is nothing."""
+    """Return a sentence on what is known of the step before this one; "" if that is nothing."""
     before = history.row(step - 1)
     told = (
         ("loss", f"the loss was {number(before['loss'])}"),

@@ -9,7 +9,7 @@ import numpy as np
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.diagnosis.rule import Looking
 from gradstudio.core.diagnosis.streak import NO_STREAK, Streak
-from gradstudio.core.diagnosis.unused import unused_layers
+from gradstudio.core.diagnosis.unreached_layers import unused_layers
 from gradstudio.core.history import History, up_to
 from gradstudio.core.text import plural
 
@@ -36,16 +36,16 @@ class UnusedLayers(Looking):
             self._finding = None  # others than before
         self._streak = self._streak.at(history, "grad_norm", found, lambda norms: ~np.any(norms, axis=1))
         first = self._streak.first
-        told, more = " and ".join(names[:_NAMED]), len(names) - _NAMED
+        text, more = " and ".join(names[:_NAMED]), len(names) - _NAMED
         if more > 0:
-            told = f"{', '.join(names[:_NAMED])} and {plural(more, 'other', 'others')}"
+            text = f"{', '.join(names[:_NAMED])} and {plural(more, 'other', 'others')}"
         one = len(names) == 1
         steps = plural(len(history) - first, "step", "steps")
         self.tell(
             history,
             "warning" if state.stuck or state.has_lost else "info",
             "A parameter gets no gradient" if one else f"{len(names)} parameters get no gradient",
-            f"No backward pass brought a gradient to {told} in any of the {steps} {up_to(history)}.",
+            f"No backward pass brought a gradient to {text} in any of the {steps} {up_to(history)}.",
             f"{'It is' if one else 'They are'} not trained in these steps; only weight decay or noise could change "
             f"{'it' if one else 'them'}. The layer was not called, as an expert that no example is sent to; or its "
             "output does not reach the loss; or the graph is cut behind it, as by `detach`, `no_grad`, or a checkpoint "

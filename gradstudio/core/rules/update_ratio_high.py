@@ -119,7 +119,7 @@ class UpdateRatioHigh(Looking):
 
     def _fell(self, history: History, state: Progress) -> str:
         """Return that the accuracy fell by half or more in the steps after the largest of the latest large updates, as
-        a sentence with a space before it; "" where it did not, or where the loss tells how the task goes."""
+        a sentence with a space before it; "" if it did not, or where the loss tells how the task goes."""
         if not state.by_accuracy or not self._high:
             return ""
         step, ratio = max(self._high, key=lambda each: each[1])
@@ -169,7 +169,7 @@ class UpdateRatioHigh(Looking):
         return float((norms * shares).sum()) > self.spiked * median(norms[:-1])
 
     def _of_a_spike(self, history: History) -> str:
-        """Return that the gradient made these updates large, as sentences; "" where it did not, or not most of them."""
+        """Return that the gradient made these updates large, as sentences; "" if it did not, or not most of them."""
         step = self._episode.peak_step
         if not (2 * self._spikes > self._count and self._had_spiked(history, step)):
             return ""

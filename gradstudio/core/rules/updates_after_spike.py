@@ -59,7 +59,7 @@ class UpdatesAfterSpike(Looking):
 
     def _spike_share(self, history: History) -> float:
         """Return the share of the spike, and of such ones after it, in the running mean of squares, summed over all
-        entries; 0 where that is not known."""
+        entries; 0 if that is not known."""
         settings = mechanism.in_force(history, self._spike)
         if settings is None or not 0 < settings.beta2 < 1:
             return 0.0
@@ -86,7 +86,7 @@ class UpdatesAfterSpike(Looking):
         )  # fmt: skip
 
     def _updates(self, history: History, start: int, stop: int | None = None) -> float:
-        """Return the median size of the last updates among these steps; NaN where none is finite."""
+        """Return the median size of the last updates among these steps; NaN if none is finite."""
         sizes = history.column("update_ratio", max(start, 0), stop)[-self.window :]
         sizes = sizes[np.isfinite(sizes)]
         return median(sizes) if len(sizes) else math.nan

@@ -11,7 +11,7 @@ from gradstudio.core.diagnosis.median import median
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.diagnosis.rule import Looking
 from gradstudio.core.diagnosis.streak import NO_STREAK
-from gradstudio.core.diagnosis.unused import unused_layers
+from gradstudio.core.diagnosis.unreached_layers import unused_layers
 from gradstudio.core.history import LOOK_EVERY, History, up_to
 from gradstudio.core.text import number
 from gradstudio.core.unknown import is_known
@@ -120,7 +120,7 @@ class VanishingGradient(Looking):
 
 
 def _bias_of(history: History, weight: int) -> int | None:
-    """Return the place of the bias beside a weight; None where it has none."""
+    """Return the place of the bias beside a weight; None if it has none."""
     module = history.layers[weight].name.rpartition(".")[0]
     names = [layer.name for layer in history.layers]
     return names.index(f"{module}.bias") if f"{module}.bias" in names else None

@@ -70,7 +70,7 @@ class _Server:
                 return
 
     def _read(self) -> bool:
-        """Take what is asked; False where nothing more will be."""
+        """Read the next request. Return False once there will be no more."""
         data = os.read(0, _CHUNK)
         *lines, self._asked = (self._asked + data).split(b"\n")
         if lines:

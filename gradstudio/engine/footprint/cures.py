@@ -49,18 +49,18 @@ class _Search:
         self._knobs, self._now, self._limit = knobs, now, limit
 
     def try_changes(self, changes: dict[str, Value], *, same: bool) -> Cure | None:
-        """Return what these changes bring; None where they are not possible or do not help."""
+        """Return what these changes bring; None if they are not possible or do not help."""
         knobs = self._knobs
         if all(knobs[name] == value for name, value in changes.items()) or not _possible(knobs, changes):
             return None
         try:
-            found = estimate(knobs.with_values(changes))
+            footprint = estimate(knobs.with_values(changes))
         except KnobError:
             return None
-        if found.peak >= self._now.peak:
+        if footprint.peak >= self._now.peak:
             return None
-        work = found.multiplications / self._now.multiplications if self._now.multiplications else 0.0
-        return Cure(changes, found.peak, same, work, not self._limit or found.peak <= self._limit)
+        work = footprint.multiplications / self._now.multiplications if self._now.multiplications else 0.0
+        return Cure(changes, footprint.peak, same, work, not self._limit or footprint.peak <= self._limit)
 
     def split(self, beside: dict[str, Value]) -> Cure | None:
         """Return the fewest micro-batches that fit, with other changes beside; the most that are possible where none

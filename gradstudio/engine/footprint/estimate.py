@@ -106,8 +106,8 @@ def _count_bytes(knobs: Experiment, subject: Subject, draw: Callable[[], Iterato
     with saving(tally):
         loop.step()
     tally.mark(loop.state(), "optimizer")
-    found, count = tally.footprint(), knobs.accumulation.steps
-    return replace(found, multiplications=found.multiplications * count // min(count, SEEN))
+    footprint, count = tally.footprint(), knobs.accumulation.steps
+    return replace(footprint, multiplications=footprint.multiplications * count // min(count, SEEN))
 
 
 class _UniformPolicy(nn.Module):

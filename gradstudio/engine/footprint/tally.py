@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gradstudio.core.footprint import PARTS, PHASES, Footprint
 from gradstudio.engine.footprint.workspaces import kept_by_kernel, workspace
-from gradstudio.engine.passes.watching import SeesOperations, storage_of, tensors_in
+from gradstudio.engine.passes.operation_calls import SeesOperations, storage_of, tensors_in
 from gradstudio.engine.torch_internals import memory_and_work, seen_operations
 
 _TEMPORARY = "temporary"

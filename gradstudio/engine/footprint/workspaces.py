@@ -43,7 +43,7 @@ def workspace(name: str, args: tuple[Any, ...], results: Any) -> int:
 
 
 def kept_by_kernel(name: str, args: tuple[Any, ...], results: Any) -> tuple[Tensor, int] | None:
-    """Return a result that is larger than it says, and its size; None where there is none."""
+    """Return a result that is larger than it says, and its size; None if there is none."""
     if name != "mkldnn_rnn_layer":
         return None
     return results[3], _Lstm.of(args[0], results[0]).saved

@@ -27,7 +27,7 @@ _SATURATED = {"tanh": (-0.99, 0.99), "sigmoid": (0.005, 0.995)}
 _DEAD_BELOW = {"relu": 0.0, "gelu": -4.0, "silu": -10.0}
 
 
-class _Seen(NamedTuple):
+class _LayerOutput(NamedTuple):
     layer: str
     kind: str  # of activation
     sums: Tensor | None  # (..., units); None where torch keeps them to itself
@@ -39,7 +39,7 @@ def sample(model: nn.Module, activation: str, inputs: Tensor, counted: Tensor | 
     """Measure every layer whose outputs go through an activation, in forward order. A network that is used several
     times in a pass is measured the first time. `counted` says which of the rows (batch x time steps,) of a network that
     answers each time step are measured; the others fill up the batch."""
-    seen: list[_Seen] = []
+    seen: list[_LayerOutput] = []
     with statistics_kept(model), _watch_activations(model, activation, seen):
         model(inputs)
     first = {each.layer: each for each in reversed(seen)}
@@ -47,7 +47,7 @@ def sample(model: nn.Module, activation: str, inputs: Tensor, counted: Tensor | 
 
 
 @contextmanager
-def _watch_activations(model: nn.Module, kind: str, seen: list[_Seen]) -> Iterator[None]:
+def _watch_activations(model: nn.Module, kind: str, seen: list[_LayerOutput]) -> Iterator[None]:
     """Note whatever passes through an activation in here."""
     undo: list[Callable[[], object]] = []
     for name, module in model.named_modules():
@@ -68,26 +68,26 @@ def _watch_activations(model: nn.Module, kind: str, seen: list[_Seen]) -> Iterat
 
 
 def _noting(
-    seen: list[_Seen], layer: str, kind: str, units: int, function: Callable[[Tensor], Tensor], sums: Tensor
+    seen: list[_LayerOutput], layer: str, kind: str, units: int, function: Callable[[Tensor], Tensor], sums: Tensor
 ) -> Tensor:
     outputs = function(sums)
-    seen.append(_Seen(layer, kind, sums.movedim(units, -1), outputs.movedim(units, -1)))
+    seen.append(_LayerOutput(layer, kind, sums.movedim(units, -1), outputs.movedim(units, -1)))
     return outputs
 
 
 def _note_states(
-    seen: list[_Seen],
+    seen: list[_LayerOutput],
     name: str,
     kind: str,
     module: nn.RNNBase | RecurrentStack,
-    given: tuple[Tensor, ...],
+    tensors: tuple[Tensor, ...],
     made: tuple[Tensor, ...],
 ) -> None:
     """Note the states of a recurrent network, layer by layer. This hook must return None: torch would take what it
     returns as the outputs."""
     layers = module.num_layers if isinstance(module, nn.RNNBase) else module.depth
     kind = "tanh" if isinstance(module, (nn.LSTM, nn.GRU)) else kind
-    state = given[0]
+    state = tensors[0]
     for layer in range(layers):
         if layer == layers - 1:
             state = made[0]
@@ -95,10 +95,10 @@ def _note_states(
             state = (
                 one_layer(module, layer)(state)[0] if isinstance(module, nn.RNNBase) else module.through(layer, state)
             )
-        seen.append(_Seen(f"{name}.weight_ih_l{layer}", kind, None, state))
+        seen.append(_LayerOutput(f"{name}.weight_ih_l{layer}", kind, None, state))
 
 
-def _measure(seen: list[_Seen], counted: Tensor | None) -> tuple[Activation, ...]:
+def _measure(seen: list[_LayerOutput], counted: Tensor | None) -> tuple[Activation, ...]:
     """Measure layers of one shape together: many small operations would cost more than the pass."""
     shapes: dict[tuple, list[int]] = {}
     for index, each in enumerate(seen):

@@ -18,17 +18,17 @@ def measure(model: nn.Module | None, step: int) -> tuple[tuple[str, float], ...]
     found: list[tuple[str, float]] = []
     with torch.no_grad():
         for name in plugins.names("gauges"):
-            value = plugins.attempt("gauges", name, lambda name=name: _measured(_made(name), model, step))
+            value = plugins.attempt("gauges", name, lambda name=name: _measure(_make(name), model, step))
             if value is not None:
                 found.append((name, value))
     return tuple(found)
 
 
-def _measured(gauge: Any, model: nn.Module, step: int) -> float | None:
+def _measure(gauge: Any, model: nn.Module, step: int) -> float | None:
     every = int(getattr(gauge, "every", 1))
     return float(gauge.measure(model)) if step % every == 0 else None
 
 
 @cache
-def _made(name: str) -> Any:
+def _make(name: str) -> Any:
     return plugins.get("gauges", name)()

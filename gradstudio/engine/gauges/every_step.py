@@ -95,7 +95,7 @@ def total(each: np.ndarray) -> float:
 
 
 def ratio(move: np.ndarray | float, weight: np.ndarray | float) -> np.ndarray:
-    """Return the norm of a change / the norm of what changed. For weights that are all 0 it is inf, or 0 where they
+    """Return the norm of a change / the norm of what changed. For weights that are all 0 it is inf, or 0 if they
     stayed."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         divided = np.divide(move, weight)
@@ -103,13 +103,13 @@ def ratio(move: np.ndarray | float, weight: np.ndarray | float) -> np.ndarray:
 
 
 def coefficient(before: float, after: float) -> float:
-    """Return the norm after clipping / the norm before; 1 where clipping did nothing."""
+    """Return the norm after clipping / the norm before; 1 if clipping did nothing."""
     return 1.0 if before == after else after / before if before else math.inf
 
 
 def cosine(product: float, one: float, other: float) -> float:
-    """Return the cosine between two tensors from their inner product and their norms. UNKNOWN where one of them is all
-    0 and so has no direction; NaN where an entry is not finite."""
+    """Return the cosine between two tensors from their inner product and their norms. UNKNOWN if one of them is all
+    0 and so has no direction; NaN if an entry is not finite."""
     if one == 0 or other == 0:
         return UNKNOWN
     found = product / (one * other)

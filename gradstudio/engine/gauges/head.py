@@ -17,11 +17,11 @@ from gradstudio.core.unknown import UNKNOWN
 @contextmanager
 def inputs_seen(model: nn.Module) -> Iterator[list[Tensor]]:
     """Collect what the output layer of a model is given in here. A model without one gives nothing."""
-    seen: list[Tensor] = []
+    tensors: list[Tensor] = []
     head = getattr(model, "head", None)
-    hook = head.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0])) if head is not None else None
+    hook = head.register_forward_pre_hook(lambda _, inputs: tensors.append(inputs[0])) if head is not None else None
     try:
-        yield seen
+        yield tensors
     finally:
         if hook is not None:
             hook.remove()
@@ -29,7 +29,7 @@ def inputs_seen(model: nn.Module) -> Iterator[list[Tensor]]:
 
 def mean_cosine(rows: Tensor) -> float:
     """Return the mean cosine between every two rows of (..., features). Rows that are all 0 have no direction and are
-    left out: UNKNOWN where fewer than two are left. NaN where an entry is not finite."""
+    left out: UNKNOWN if fewer than two are left. NaN if an entry is not finite."""
     rows = rows.double().flatten(0, -2)
     norms = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
     if not torch.isfinite(norms).all():

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gradstudio.core.compiled import jit
+from gradstudio.core.jit import jit
 from gradstudio.engine.gauges import plain_loops
 
 _WHERE = "int64[::1], int64[::1]"  # starts, stops
@@ -13,7 +13,7 @@ _BLOCK = 2048  # entries whose zeros are counted in 32 bits
 
 
 @jit(f"float64(float32[::1], {_WHERE}, float64[::1])", nogil=True, any_order=True, plain=plain_loops.norms)
-def norms(entries: np.ndarray, starts: np.ndarray, stops: np.ndarray, found: np.ndarray) -> float:
+def norms(entries: np.ndarray, starts: np.ndarray, stops: np.ndarray, values: np.ndarray) -> float:
     """Write the L2 norm of each tensor, its squares summed in float64, and return the norm of all."""
     whole = 0.0
     for tensor in range(starts.size):
@@ -22,7 +22,7 @@ def norms(entries: np.ndarray, starts: np.ndarray, stops: np.ndarray, found: np.
         for index in range(part.size):
             entry = np.float64(part[index])
             squares += entry * entry
-        found[tensor] = np.sqrt(squares)
+        values[tensor] = np.sqrt(squares)
         whole += squares
     return np.sqrt(whole)
 
@@ -81,7 +81,7 @@ def inspect(
     zeros: np.ndarray,
     nonfinite: np.ndarray,
 ) -> None:
-    """Write the largest absolute entry of each tensor, NaN where there is one, and how many entries are 0, and NaN or
+    """Write the largest absolute entry of each tensor, NaN if there is one, and how many entries are 0, and NaN or
     Inf. Entries and largest are the bits of float32. Without the sign these are in the order of the numbers, with Inf
     above all numbers and NaN above Inf (IEEE 754)."""
     for tensor in range(starts.size):

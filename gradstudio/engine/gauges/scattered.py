@@ -11,7 +11,7 @@ import numpy as np
 from numba import carray, types
 from numba.extending import intrinsic
 
-from gradstudio.core.compiled import jit
+from gradstudio.core.jit import jit
 
 # Entries that are read twice while they are in the nearest cache. Only loops over the whole of a slice become vector
 # instructions: with bounds of their own they take eight times as long.

@@ -15,14 +15,14 @@ from gradstudio.core.experiment import Model
 from gradstudio.core.history import Layer
 from gradstudio.engine.models.cnn import CNN
 from gradstudio.engine.models.gan import GAN
-from gradstudio.engine.models.gated import GRU, LSTM, Gated
+from gradstudio.engine.models.gated import GRU, LSTM, GatedNetwork
 from gradstudio.engine.models.mlp import MLP
 from gradstudio.engine.models.policy import Policy
 from gradstudio.engine.models.rnn import RNN
 from gradstudio.engine.models.transformer import Transformer
 from gradstudio.engine.shape import Shape
 
-Network = MLP | RNN | Gated | CNN | Transformer | GAN
+Network = MLP | RNN | GatedNetwork | CNN | Transformer | GAN
 MODELS: dict[str, Callable[[Model, Shape], Network]] = {
     "mlp": MLP,
     "rnn": RNN,
@@ -59,8 +59,8 @@ def role(name: str) -> Literal["weight", "recurrent", "bias", "norm", "factor"]:
 def _place(name: str) -> float:
     """Return the layer of a recurrent parameter (weight_ih_l3, norm_l3.weight). All others keep their order, the head
     last."""
-    found = re.search(r"_l(\d+)", name)
-    return int(found[1]) if found else math.inf
+    match = re.search(r"_l(\d+)", name)
+    return int(match[1]) if match else math.inf
 
 
 def in_head(name: str) -> bool:

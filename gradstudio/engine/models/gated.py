@@ -16,7 +16,7 @@ from gradstudio.engine.shape import Shape
 Recurrent = nn.LSTM | nn.GRU
 
 
-class Gated(nn.Module):
+class GatedNetwork(nn.Module):
     """A gated recurrent network and a head: (batch, time steps, features) -> (batch, outputs), or (batch, answers,
     outputs). The gates have activations of their own, so only the knobs width and depth apply. The recurrent part is
     called `lstm` or `gru`."""
@@ -50,5 +50,5 @@ class Gated(nn.Module):
         yield self.head.weight, lambda: self.head(state[:, -1])
 
 
-LSTM = partial(Gated, nn.LSTM)
-GRU = partial(Gated, nn.GRU)
+LSTM = partial(GatedNetwork, nn.LSTM)
+GRU = partial(GatedNetwork, nn.GRU)

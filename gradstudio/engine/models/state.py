@@ -53,7 +53,7 @@ def _plain(module: nn.Module) -> dict[str, Any]:
 
 
 def gradients_by_backward(loss: Tensor, parameters: Sequence[nn.Parameter]) -> list[Tensor | None]:
-    """Return the gradient of each parameter, None where the loss does not use it, and leave every .grad as it was. Some
+    """Return the gradient of each parameter, None if the loss does not use it, and leave every .grad as it was. Some
     operations, such as checkpoint(use_reentrant=True), work in backward() but not in torch.autograd.grad."""
     before = [parameter.grad for parameter in parameters]
     try:

@@ -42,9 +42,9 @@ _end = os._exit  # as it is before the file has run
 def main(folder: Path, limit: float) -> None:
     """Check the experiment that a folder holds as TOML, below a secret. The answer goes into the note there. Where the
     file takes longer than `limit` seconds, or crashes, its traceback is written there too."""
-    asked = folder / ASKED
-    secret, _, text = asked.read_text(encoding="utf-8").partition("\n")
-    asked.unlink()
+    path = folder / ASKED
+    secret, _, text = path.read_text(encoding="utf-8").partition("\n")
+    path.unlink()
     note = CheckNote(folder / NOTE, secret)
     experiment = presets.parse(text, Path("checked")).experiment
     file = experiment.studio_file
@@ -93,7 +93,7 @@ def any_went_on() -> bool:
 
 
 def fault(experiment: Experiment) -> str:
-    """Return why the studio file of an experiment cannot be trained, in one line; "" where it can."""
+    """Return why the studio file of an experiment cannot be trained, in one line; "" if it can."""
     assert experiment.studio_file is not None
     try:
         check(experiment.studio_file, experiment.with_value("run.device", "cpu"))
@@ -109,7 +109,7 @@ def fault(experiment: Experiment) -> str:
 
 
 def check(file: StudioFile, knobs: Experiment) -> None:
-    """Raise KnobError where the file cannot be trained."""
+    """Raise KnobError if the file cannot be trained."""
     runtime.prepare(knobs.run.deterministic)
     with chance.preserve("cpu"):
         torch.manual_seed(knobs.run.seed)
@@ -120,20 +120,20 @@ def check(file: StudioFile, knobs: Experiment) -> None:
         if time.monotonic() - begun < LONG:
             _check_that_it_begins_alike(subject, model, batch, knobs)
         subject.task.check_noise(knobs.problem, subject.task.example())
-        before, given = chance.states("cpu"), [tensor.clone() for tensor in trees.tensors(batch)]
+        before, tensors = chance.states("cpu"), [tensor.clone() for tensor in trees.tensors(batch)]
         Flat(subject.parameters(model))  # gives them gradients, as in training
         with state_kept(model):
             loss = subject.compute(model, (batch,), knobs).loss
             loss.backward()
         chance.restore(before, "cpu")
-        _check_that_it_repeats(subject, model, batch, given, loss.detach(), knobs)
+        _check_that_it_repeats(subject, model, batch, tensors, loss.detach(), knobs)
     subject.program.leave_torch_as_it_was()
 
 
 def _check_that_it_repeats(
-    subject: OwnModel, model: nn.Module, batch: Any, given: list[Tensor], loss: Tensor, knobs: Experiment
+    subject: OwnModel, model: nn.Module, batch: Any, tensors: list[Tensor], loss: Tensor, knobs: Experiment
 ) -> None:
-    """Raise StudioFileError where the loss of the same batch, whose tensors were `given`, is another one now."""
+    """Raise StudioFileError if the loss of the same batch, whose tensors were `given`, is another one now."""
     program = subject.program
     changes_it = program.error(
         "compute_loss changes the batch that it is given; wanted: the batch as it was, as it may be used again",
@@ -142,12 +142,12 @@ def _check_that_it_repeats(
     try:
         again = subject.compute(model, (batch,), knobs).loss.detach()
     except StudioFileError:
-        if _alike(trees.tensors(batch), given):
+        if _alike(trees.tensors(batch), tensors):
             raise
         raise changes_it from None
     if _same(loss, again):
         return
-    if not _alike(trees.tensors(batch), given):
+    if not _alike(trees.tensors(batch), tensors):
         raise changes_it
     raise program.error(
         f"compute_loss gave {loss.item():.9g}, then {again.item():.9g} for the same batch and weights; wanted: random "
@@ -156,7 +156,7 @@ def _check_that_it_repeats(
 
 
 def _check_that_it_begins_alike(subject: OwnModel, model: nn.Module, batch: Any, knobs: Experiment) -> None:
-    """Raise StudioFileError where the file, run once more from the same seed, makes another model or batch: a branch
+    """Raise StudioFileError if the file, run once more from the same seed, makes another model or batch: a branch
     and the program of the run would have that other one."""
     program = subject.program
     with chance.preserve("cpu"):
@@ -177,7 +177,7 @@ def _check_that_it_begins_alike(subject: OwnModel, model: nn.Module, batch: Any,
 
 
 def _batch_of_its_generator(subject: OwnModel, knobs: Experiment) -> Any:
-    """Return a batch; StudioFileError where the generator does not decide what is in it."""
+    """Return a batch; StudioFileError if the generator does not decide what is in it."""
     source = generator(knobs.run.seed, "order")
     start, size = source.get_state(), knobs.problem.batch_size
     batch = subject.program.batch(size, source)

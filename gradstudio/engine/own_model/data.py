@@ -62,7 +62,7 @@ class OwnData:
         return OwnBatch(trees.first_changed(batch.tree, spoilt))
 
     def check_noise(self, problem: Problem, batch: OwnBatch) -> None:
-        """Raise KnobError where these knobs ask for noise in inputs that are no floats."""
+        """Raise KnobError if these knobs ask for noise in inputs that are no floats."""
         first = trees.tensors(batch.tree)[0]
         for name, value in (
             ("noise", problem.noise), ("outlier_every", problem.outlier_every), ("nan_every", problem.nan_every),

@@ -51,18 +51,18 @@ class LineAtWork:
 
 
 def line_at_work(name: str, frame: FrameType | None) -> int:
-    """Return the innermost line of the file at work, from a frame on; 0 where there is none."""
+    """Return the innermost line of the file at work, from a frame on; 0 if there is none."""
     while frame is not None and frame.f_code.co_filename != name:
         frame = frame.f_back
     return frame.f_lineno if frame is not None else 0
 
 
 def line_of_fault(name: str, fault: BaseException) -> int:
-    """Return the innermost line of the file that an exception came through; 0 where it came through none."""
+    """Return the innermost line of the file that an exception came through; 0 if it came through none."""
     lines = [frame.lineno for frame in traceback.extract_tb(fault.__traceback__) if frame.filename == name]
     return lines[-1] or 0 if lines else 0
 
 
 def in_words(line: int) -> str:
-    """Return ', line 12'; "" where it is not known."""
+    """Return ', line 12'; "" if it is not known."""
     return f", line {line}" if line else ""

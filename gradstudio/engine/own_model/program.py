@@ -33,7 +33,7 @@ class Program:
     """A studio file that was run, with its functions. Each one is a namespace of its own: two trainers share none."""
 
     def __init__(self, file: StudioFile, values: Mapping[str, Value]) -> None:
-        """Run the text; StudioFileError where nobody has agreed to that, or where it fails. `values` are those of its
+        """Run the text; StudioFileError if nobody has agreed to that, or where it fails. `values` are those of its
         knobs that differ from their defaults."""
         if not trust.is_trusted(file.sha256, *file.hashes(values)):
             raise StudioFileError(
@@ -50,7 +50,7 @@ class Program:
         self.leave_torch_as_it_was()
 
     def model(self) -> nn.Module:
-        """Build the model; StudioFileError where it is none that can be trained."""
+        """Build the model; StudioFileError if it is none that can be trained."""
         model = self._call("build_model")
         self.leave_torch_as_it_was("build_model")
         if not isinstance(model, nn.Module):
@@ -69,7 +69,7 @@ class Program:
         return model
 
     def batch(self, batch_size: int, generator: torch.Generator) -> Any:
-        """Draw a batch; StudioFileError where it is none."""
+        """Draw a batch; StudioFileError if it is none."""
         batch = self._call("get_batch", batch_size, generator)
         wanted = "wanted: dense tensors, also in tuples, lists or dicts"
         if odd := trees.fault(batch):
@@ -79,7 +79,7 @@ class Program:
         return batch
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
-        """Compute the loss, a tensor without dimensions in whatever float format it came in; StudioFileError where it
+        """Compute the loss, a tensor without dimensions in whatever float format it came in; StudioFileError if it
         is none."""
         loss = self._call("compute_loss", model, batch)
         wanted = "wanted: a tensor with one number that depends on the parameters"
@@ -94,7 +94,7 @@ class Program:
         return loss.reshape(())
 
     def leave_torch_as_it_was(self, function: str = "") -> None:
-        """Bring torch itself and the clock back to what they were before any file ran; StudioFileError where one was
+        """Bring torch itself and the clock back to what they were before any file ran; StudioFileError if one was
         changed."""
         if changed := torch_itself.put_back():
             set_here = re.search(rf"\.{re.escape(changed.rpartition('.')[2])}\s*=(?!=)", self.file.text)
@@ -121,7 +121,7 @@ class Program:
 
     def _guard(self, function: str, work: Callable[[], Any]) -> Any:
         """Return what the file's own code returns. What it raises becomes a StudioFileError, but for memory that is
-        used up and a person who interrupts. StudioFileError where it changes what others share with it."""
+        used up and a person who interrupts. StudioFileError if it changes what others share with it."""
         sys.modules[MODULE] = self._module  # dataclasses, pickle and the like look a class's module up by its name
         prepared, before, changed = runtime.preparations(), shared_state.now(self._folder), ""
         try:
@@ -161,7 +161,7 @@ def _describe_raise(name: str, function: str, fault: BaseException) -> str:
 
 
 def _why_not_trained(name: str, weight: nn.Parameter) -> str:
-    """Return why a parameter cannot be trained here, "" where it can. All are laid out in one buffer: one that has
+    """Return why a parameter cannot be trained here, "" if it can. All are laid out in one buffer: one that has
     another layout would be added up in another order than in the file's own program."""
     if isinstance(weight, nn.parameter.UninitializedParameter):
         return f"the size of {name} is not known before a batch; wanted: modules that are not lazy"

@@ -27,7 +27,7 @@ class _Place(NamedTuple):
 
 
 def find_shared(model: nn.Module, variables: Mapping[str, Any]) -> str:
-    """Return a parameter that is trained and what shares its memory, in words; "" where none does. Looked at are what
+    """Return a parameter that is trained and what shares its memory, in words; "" if none does. Looked at are what
     the model holds and the global `variables` of the file. The same parameter at two names is no other tensor."""
     named = list(nn.Module.named_parameters(model))
     trained = sorted(_places((name, weight) for name, weight in named if weight.requires_grad))

@@ -13,7 +13,7 @@ import torch
 
 
 def folder() -> str:
-    """Return the working folder, "" where it was deleted."""
+    """Return the working folder, "" if it was deleted."""
     with suppress(OSError):
         return os.getcwd()
     return ""
@@ -39,7 +39,7 @@ def now(folder: str) -> tuple[Any, ...]:
 
 
 def put_back(before: tuple[Any, ...]) -> str:
-    """Bring the state back to what it was. Return what was changed, in words; "" where nothing was."""
+    """Bring the state back to what it was. Return what was changed, in words; "" if nothing was."""
     after = now(folder())
     if after == before:
         return ""

@@ -66,10 +66,10 @@ class Structure:
         if after.version != before.version or not all(map(is_, after.gradients, before.gradients)):
             return "the gradients were changed, as by backward() or zero_grad(); wanted: the loss alone"
         if (buffers_now := _buffers_of(self._model)) != self._buffers:
-            told = _difference("buffer", "buffers", self._buffers, buffers_now)
-            return f"{told}; wanted: each one registered as a tensor in build_model"
-        if told := self._others_changed():
-            return told
+            text = _difference("buffer", "buffers", self._buffers, buffers_now)
+            return f"{text}; wanted: each one registered as a tensor in build_model"
+        if text := self._others_changed():
+            return text
         if self._require == [weight.requires_grad for weight in self._weights] and all(map(_holds, self._held)):
             return ""
         now = _trained_parameters(self._model)

@@ -110,7 +110,7 @@ class OwnModel:
         )
 
     def _fault(self, model: nn.Module, batch: OwnBatch, knobs: Experiment) -> str:
-        """Return why a pass fails, in torch's words; "" where it does not. It leaves no trace in the model."""
+        """Return why a pass fails, in torch's words; "" if it does not. It leaves no trace in the model."""
         trained = [weight for _, weight in self.parameters(model)]
         try:
             with state_kept(model):

@@ -88,7 +88,7 @@ class _Before:
         self._hooks = {name: dict(table) for name, table in whole_program.hook_tables().items()}
 
     def put_back(self) -> str:
-        """Bring torch back to that. Return what was changed, in words; "" where nothing was."""
+        """Bring torch back to that. Return what was changed, in words; "" if nothing was."""
         changed = [f"replaces {name}" for owner in self._owners for name in self._put_parts_back(owner)]
         for name, mode in _MODES.items():
             if (found := mode.get()) != self._modes[name]:
@@ -197,6 +197,6 @@ def remember() -> None:
 
 
 def put_back() -> str:
-    """Bring torch back to what it was before. Return what a file has changed, in words; "" where nothing was."""
+    """Bring torch back to what it was before. Return what a file has changed, in words; "" if nothing was."""
     with _one_at_a_time:
         return _before.put_back() if _before else ""

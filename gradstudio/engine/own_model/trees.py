@@ -48,7 +48,7 @@ def first_changed(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
 
 
 def fault(tree: Any) -> str:
-    """Return what of a tree is no part of a batch; "" where all is."""
+    """Return what of a tree is no part of a batch; "" if all is."""
     try:
         for leaf in _leaves(tree):
             if isinstance(leaf, Tensor):

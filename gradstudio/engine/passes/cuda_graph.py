@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from gradstudio.engine.passes.operation_calls import Unrecordable
 from gradstudio.engine.passes.recording import Results, hold_against_autograd, restore
-from gradstudio.engine.passes.watching import Unrecordable
 from gradstudio.engine.runtime import out_of_memory
 from gradstudio.engine.torch_internals import tensor_lists
 
@@ -73,15 +73,15 @@ class Graph:
         self._inputs = [tensor.clone() for tensor in inputs]
         before = [tensor.clone() for tensor in state]
 
-        def differentiate(*given: Tensor) -> tuple[Sequence[Tensor], Sequence[Tensor | None]]:
-            results = compute(*given)
+        def differentiate(*tensors: Tensor) -> tuple[Sequence[Tensor], Sequence[Tensor | None]]:
+            results = compute(*tensors)
             return results, torch.autograd.grad(results[0], parameters, allow_unused=True)
 
         def once() -> Results:
-            results, found = differentiate(*self._inputs)
-            pairs = list(zip(grads, found, strict=True))
+            results, tensors = differentiate(*self._inputs)
+            pairs = list(zip(grads, tensors, strict=True))
             tensor_lists.copy_(
-                [target for target, grad in pairs if grad is not None], [grad for grad in found if grad is not None]
+                [target for target, grad in pairs if grad is not None], [grad for grad in tensors if grad is not None]
             )
             for target in [target for target, grad in pairs if grad is None]:
                 target.zero_()

@@ -12,8 +12,8 @@ from gradstudio.core import recording_switch
 from gradstudio.engine import notices
 from gradstudio.engine.passes.cuda_graph import Graph
 from gradstudio.engine.passes.flat import Flat
+from gradstudio.engine.passes.operation_calls import Unrecordable
 from gradstudio.engine.passes.recording import Recording, Results
-from gradstudio.engine.passes.watching import Unrecordable
 
 # Number of passes of a kind that go through autograd before one is recorded. A recording costs as much as ten to forty
 # passes, so that even a slider that is dragged, which voids it again and again, costs at most three times the cheapest.

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from gradstudio.engine.passes.flat import ALIGNED
-from gradstudio.engine.passes.watching import (
+from gradstudio.engine.passes.operation_calls import (
     Call,
     Unrecordable,
     Watch,
@@ -71,14 +71,14 @@ class Recording:
         self._inputs = [tensor.clone() for tensor in inputs]
         before = [tensor.clone() for tensor in state]
 
-        def differentiate(*given: Tensor) -> tuple[Sequence[Tensor], Sequence[Tensor | None]]:
-            results = compute(*given)
+        def differentiate(*tensors: Tensor) -> tuple[Sequence[Tensor], Sequence[Tensor | None]]:
+            results = compute(*tensors)
             return results, torch.autograd.grad(results[0], parameters, allow_unused=True)
 
         try:
             with Watch() as watch:
-                results, found = differentiate(*self._inputs)
-            self._place(watch.calls, results, found, grads)
+                results, tensors = differentiate(*self._inputs)
+            self._place(watch.calls, results, tensors, grads)
             hold_against_autograd(self, differentiate, inputs, grads, state, before)
         except BaseException:
             restore(state, before)
@@ -86,19 +86,19 @@ class Recording:
 
     @torch.no_grad()
     def _place(
-        self, calls: list[Call], results: Sequence[Tensor], found: Sequence[Tensor | None], grads: Sequence[Tensor]
+        self, calls: list[Call], results: Sequence[Tensor], tensors: Sequence[Tensor | None], grads: Sequence[Tensor]
     ) -> None:
         places = _Places(calls)
         copied = [
             (grad, target)
-            for grad, target in zip(found, grads, strict=True)
+            for grad, target in zip(tensors, grads, strict=True)
             if grad is not None and not places.move(grad, target)
         ]
         places.settle([*results, *(grad for grad, _ in copied)])
         self.results = tuple(places.of(result) for result in results)
         self.operations = [repeated for number, call in enumerate(calls) for repeated in places.repeat(number, call)]
         self.operations += [_copy(places.of(grad), target) for grad, target in copied]
-        missing = [target for grad, target in zip(found, grads, strict=True) if grad is None]
+        missing = [target for grad, target in zip(tensors, grads, strict=True) if grad is None]
         self.operations += [partial(Tensor.zero_, target) for target in missing]
         for standing in places.taken_over.values():
             _let_go(standing)  # so that no memory of the watched pass is held
@@ -132,12 +132,12 @@ def hold_against_autograd(
     # Data that was read past torch's operations was recorded as a constant: the same examples in another order tell.
     for given in ([tensor.flip(0) for tensor in inputs], inputs):
         restore(state, before)
-        results, found = differentiated(*given)
+        results, tensors = differentiated(*given)
         after = [tensor.clone() for tensor in state]
         restore(state, before)
         again.repeat(given)
-        there = [target for grad, target in zip(found, grads, strict=True) if grad is not None]
-        once = [*results, *(grad for grad in found if grad is not None), *after]
+        there = [target for grad, target in zip(tensors, grads, strict=True) if grad is not None]
+        once = [*results, *(grad for grad in tensors if grad is not None), *after]
         if not all(map(_same_bits, once, [*again.results, *there, *state])):
             raise Unrecordable("it gave other numbers")
 

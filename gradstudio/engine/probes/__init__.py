@@ -32,7 +32,7 @@ class OnDemandGauges:
         self._trainer = trainer
         self._standins: dict[tuple[torch.dtype, str], Standin] = {}
         self._batch: Any = None
-        self._steepest: sharpness.Found | None = None  # of the last time
+        self._steepest: sharpness.Curvature | None = None  # of the last time
         self._chance = torch.Generator().manual_seed(0)
         self._noise = noise_scale.Average()
         self._measures = {

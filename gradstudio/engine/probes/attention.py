@@ -51,16 +51,16 @@ def measure(trainer: Trainer, standin: Standin, batch: Batch) -> Logits:
 
 def logits_and_entropy(query: Tensor, key: Tensor, *, causal: bool) -> tuple[float, float]:
     """Return the largest absolute logit, query . key / sqrt(width of a head), and the mean entropy of the softmax over
-    the keys, as a share of the logarithm of their number (1: all alike, 0: one alone; NaN where there is one key only),
+    the keys, as a share of the logarithm of their number (1: all alike, 0: one alone; NaN if there is one key only),
     of (batch, heads, time steps, width of a head). Zhai 2023, section 3; Dehghani 2023, section 2."""
     logits = query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1])
     steps = logits.shape[-1]
-    seen = torch.ones(steps, steps, dtype=torch.bool, device=logits.device)
-    seen = seen.tril() if causal else seen
-    largest = logits.abs().masked_fill(~seen, 0.0).max().item()
-    log_shares = logits.masked_fill(~seen, -math.inf).log_softmax(-1)
+    tensor = torch.ones(steps, steps, dtype=torch.bool, device=logits.device)
+    tensor = tensor.tril() if causal else tensor
+    largest = logits.abs().masked_fill(~tensor, 0.0).max().item()
+    log_shares = logits.masked_fill(~tensor, -math.inf).log_softmax(-1)
     shares = log_shares.exp()
-    entropy = -(shares * log_shares.masked_fill(~seen, 0.0)).sum(-1)
-    several = seen.sum(-1) > 1
-    most = seen.sum(-1)[several].to(entropy).log()
+    entropy = -(shares * log_shares.masked_fill(~tensor, 0.0)).sum(-1)
+    several = tensor.sum(-1) > 1
+    most = tensor.sum(-1)[several].to(entropy).log()
     return largest, (entropy[..., several] / most).mean().item()

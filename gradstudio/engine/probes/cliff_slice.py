@@ -36,24 +36,24 @@ def measure(trainer: Trainer, stopped: Callable[[], bool], check: Callable[[Row]
     The trainer is not the same afterwards."""
     end = perf_counter() + SECONDS
     plane = _Plane(trainer, check)
-    found = plane.outline()
+    cliff = plane.outline()
     each = 0.0  # seconds that a cell took
     for strides in STRIDES:
-        wanted = [place for place in _grid(*strides) if not found.known[place]]
+        wanted = [place for place in _grid(*strides) if not cliff.known[place]]
         began = perf_counter()
         if strides != STRIDES[0] and began + len(wanted) * each > end:
             return
         for row, column in wanted:
             if stopped():
                 return
-            place = (column - LEFT) * found.cell, (row - DOWN) * found.cell
-            found.losses[row, column] = plane.loss_at(*place)
-            found.known[row, column] = True
+            place = (column - LEFT) * cliff.cell, (row - DOWN) * cliff.cell
+            cliff.losses[row, column] = plane.loss_at(*place)
+            cliff.known[row, column] = True
         each = (perf_counter() - began) / len(wanted)
-        yield replace(found, losses=found.losses.copy(), known=found.known.copy())
+        yield replace(cliff, losses=cliff.losses.copy(), known=cliff.known.copy())
         if strides == STRIDES[0]:
-            found = replace(found, landings=plane.landings(found.cell, stopped))
-            yield replace(found, losses=found.losses.copy(), known=found.known.copy())
+            cliff = replace(cliff, landings=plane.landings(cliff.cell, stopped))
+            yield replace(cliff, losses=cliff.losses.copy(), known=cliff.known.copy())
 
 
 def _grid(rows: int, columns: int) -> list[tuple[int, int]]:
@@ -158,7 +158,7 @@ class _Plane:
         return total / len(self._batches) * self._here.experiment.loss.weight
 
     def _edge(self, loss: float) -> float:
-        """Return the share of the update up to which the loss stays about as it is: 1 where the update ends well."""
+        """Return the share of the update up to which the loss stays about as it is: 1 if the update ends well."""
 
         def stays(share: float) -> bool:
             here = self.loss_at(share * self.update[0], share * self.update[1])

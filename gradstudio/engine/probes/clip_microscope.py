@@ -48,7 +48,7 @@ def shown_ranks(size: int) -> tuple[int, ...]:
 
 
 def angle(before: np.ndarray, after: np.ndarray) -> float:
-    """Return the angle between two vectors in degrees, exact also where it is small (Kahan 2006); NaN where one is
+    """Return the angle between two vectors in degrees, exact also where it is small (Kahan 2006); NaN if one is
     0."""
     lengths = float(np.linalg.norm(before)), float(np.linalg.norm(after))
     if 0 in lengths:

@@ -34,7 +34,7 @@ STIR = 0.1
 Product = Callable[[Tensor], Tensor]
 
 
-class Found(NamedTuple):
+class Curvature(NamedTuple):
     value: float
     vector: Tensor
     converged: bool
@@ -81,7 +81,7 @@ def as_stepped(product: Product, divisor: Tensor | None, decay: float) -> Produc
     return product_as_stepped
 
 
-def largest(product: Product, start: Tensor, most: int, least: int = 1, seconds: float = SECONDS) -> Found:
+def largest(product: Product, start: Tensor, most: int, least: int = 1, seconds: float = SECONDS) -> Curvature:
     """Return the largest eigenvalue of a symmetric matrix, by Lanczos' method. It costs as much as power iteration and
     is closer after every product. Power iteration would find the eigenvalue that is largest in absolute value."""
     end = time.perf_counter() + seconds
@@ -92,9 +92,9 @@ def largest(product: Product, start: Tensor, most: int, least: int = 1, seconds:
         diagonal.append(torch.dot(basis[-1], new).item())
         if not math.isfinite(diagonal[-1]):
             raise Unmeasurable("The curvature is not finite here.")
-        held = torch.stack(basis)
+        tensor = torch.stack(basis)
         for _ in range(2):  # once leaves what rounding puts back
-            new = new - held.T @ (held @ new)
+            new = new - tensor.T @ (tensor @ new)
         length = new.norm().item()
         matrix = torch.diag(torch.tensor(diagonal, dtype=torch.float64))
         for place, value in enumerate(beside):
@@ -105,14 +105,17 @@ def largest(product: Product, start: Tensor, most: int, least: int = 1, seconds:
         exhausted = length <= 1e-6 * size  # nothing is left that the start could lead to
         converged = exhausted or (residual <= CLOSE * abs(values[-1].item()) and len(basis) >= least)
         if converged or len(basis) == min(most, len(start)) or time.perf_counter() > end:
-            return Found(
-                values[-1].item(), held.T @ vectors[:, -1].to(held), converged or len(basis) == len(start), len(basis)
+            return Curvature(
+                values[-1].item(),
+                tensor.T @ vectors[:, -1].to(tensor),
+                converged or len(basis) == len(start),
+                len(basis),
             )
         beside.append(length)
         basis.append(new / length)
 
 
-def begin(length: int, like: Tensor, before: Found | None, source: torch.Generator) -> Tensor:
+def begin(length: int, like: Tensor, before: Curvature | None, source: torch.Generator) -> Tensor:
     """Return a vector to begin with: a random one, or one near the last eigenvector; an unfinished search goes on from
     its own."""
     if before is not None and not before.converged:

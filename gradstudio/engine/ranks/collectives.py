@@ -29,7 +29,7 @@ def placement(choice: str, ranks: int) -> Placement:
 
 
 def open_device(device: str) -> None:
-    """Take a GPU for this process, before anything else may choose one. KnobError where it cannot be used."""
+    """Take a GPU for this process, before anything else may choose one. KnobError if it cannot be used."""
     if not _on_gpu(device):
         return
     try:
@@ -47,7 +47,7 @@ def meet(store: Store, rank: int, world: int) -> None:
 
 def group_of_devices(backend: str, device: str) -> ProcessGroup | None:
     """Return the group for tensors on the devices, connected; None without a `backend`, for the default group does
-    that too. KnobError where it does not start."""
+    that too. KnobError if it does not start."""
     if not backend:
         return None
     try:

@@ -46,7 +46,7 @@ class Crew:
     """The ranks of one experiment. Only one thread may ask; `close` may come from any."""
 
     def __init__(self, experiment: Experiment, stopped: Callable[[], bool], placement: Placement) -> None:
-        """Start the processes. KnobError where they refuse, RankFailure where they do not come up."""
+        """Start the processes. KnobError if they refuse, RankFailure where they do not come up."""
         self.size, self.step, self.stopped = experiment.distributed.ranks, 0, stopped
         self._temporary = files.temporary_folder(Path(tempfile.gettempdir()))
         self._folder = Path(self._temporary.name)
@@ -87,7 +87,7 @@ class Crew:
             self._selector.register(process.sentinel, selectors.EVENT_READ, rank)
 
     def ask_all(self, word: str, what: Any = None) -> list[Any]:
-        """Ask every rank the same, and return what they answer. KnobError where they refuse, RankFailure where one
+        """Ask every rank the same, and return what they answer. KnobError if they refuse, RankFailure where one
         cannot answer, which ends them all."""
         return self.ask(range(self.size), word, what)
 

@@ -91,7 +91,7 @@ class RankTrainer(Trainer):
         return UNKNOWN if self._without_batch else mean * self._factor
 
     def own_loss(self, row: Row) -> float:
-        """Return this rank's loss in the latest step, of this row; UNKNOWN where it had no batch."""
+        """Return this rank's loss in the latest step, of this row; UNKNOWN if it had no batch."""
         return UNKNOWN if self._without_batch else row.loss
 
     @property

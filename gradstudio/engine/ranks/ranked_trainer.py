@@ -48,17 +48,17 @@ class RankedTrainer:
             self.environment["device"] = join_with_and(placement.devices)
 
     def check(self, experiment: Experiment) -> None:
-        """Raise KnobError where the ranks cannot train with these values."""
+        """Raise KnobError if the ranks cannot train with these values."""
         self._crew.ask([0], "check", experiment)
 
     def change(self, name: str, value: Value) -> None:
         """Give a live knob a new value on every rank, between two steps."""
         if not find_knob(name).live:
             raise KnobError(f"{name} acts on restart and cannot change while the run goes on")
-        wanted = self.experiment.with_value(name, value)
-        check_passed(wanted, self.experiment.problem.skip_batches if self.step else 0)
+        experiment = self.experiment.with_value(name, value)
+        check_passed(experiment, self.experiment.problem.skip_batches if self.step else 0)
         self.test_interval = self._crew.ask_all("change", (name, value))[0]
-        self.experiment = wanted
+        self.experiment = experiment
 
     def pass_over(self, stopped: Callable[[], bool] = lambda: False) -> bool:
         """Return True: each rank passes over batches at its step."""
@@ -103,7 +103,7 @@ class RankedTrainer:
         return replace(found, rank=rank, ranks=self._broken if found.step == self.step - 1 else ())
 
     def evaluate(self) -> float | None:
-        """Return the accuracy of rank 0 on the test set, None where the ranks are ended."""
+        """Return the accuracy of rank 0 on the test set, None if the ranks are ended."""
         if self._over:
             return None
         with suppress(CrewStopped):

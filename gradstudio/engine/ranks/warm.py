@@ -11,9 +11,9 @@ os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
 # ruff: isort: split
 import torch
 
-from gradstudio.core import compiled
+from gradstudio.core import jit
 from gradstudio.engine.ranks import rank_process, rank_replay, rank_trainer
 
 __all__ = ["rank_process", "rank_replay", "rank_trainer"]
-compiled.compile_all()
+jit.compile_all()
 torch.compile(abs)  # imports the compiler of torch, as DistributedDataParallel does, in a second

@@ -24,7 +24,7 @@ def kept_share(micro_batches: int) -> int:
 
 def means(passes: Sequence[Sequence[float]]) -> tuple[float, float]:
     """Return the loss and the accuracy of a step. Each pass gives its loss, its accuracy and its largest absolute
-    output. The accuracy is NaN where an output is not finite."""
+    output. The accuracy is NaN if an output is not finite."""
     loss = mean_loss([loss for loss, _, _ in passes])
     return loss, sum(right if math.isfinite(largest) else math.nan for _, right, largest in passes) / len(passes)
 
@@ -69,7 +69,7 @@ def gradient_of(
 
 
 def plain_gradients(loss: Tensor, parameters: Sequence[Parameter]) -> Sequence[Tensor | None]:
-    """Return the gradient of each parameter, None where the loss does not use it. No .grad is changed."""
+    """Return the gradient of each parameter, None if the loss does not use it. No .grad is changed."""
     return torch.autograd.grad(loss, parameters, allow_unused=True)
 
 

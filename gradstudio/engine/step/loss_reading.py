@@ -14,7 +14,7 @@ from gradstudio.core.unknown import UNKNOWN
 from gradstudio.engine.passes.flat import Flat
 from gradstudio.engine.step.accumulation import mean_loss
 from gradstudio.engine.step.clipping import CLIPPING, Rules
-from gradstudio.engine.step.reading import Made
+from gradstudio.engine.step.reading import StepFacts
 
 
 class LossReading:
@@ -44,7 +44,7 @@ class LossReading:
     def change(self, before: Tensor, after: Tensor, gradients: Tensor) -> None:
         pass
 
-    def rows(self, made: Made) -> list[Row]:
+    def rows(self, made: StepFacts) -> list[Row]:
         loss = mean_loss(self._losses)
         return [
             Row(

@@ -40,7 +40,7 @@ class StaticScaler:
         pass
 
 
-Left = Literal["", "unscaled", "stepped"]
+ScalerState = Literal["", "unscaled", "stepped"]
 
 
 class DynamicScaler(torch.amp.GradScaler):
@@ -49,7 +49,7 @@ class DynamicScaler(torch.amp.GradScaler):
 
     `left` is what its last call was, between two steps, where nobody called its update: it refuses the next unscale."""
 
-    left: Left = ""
+    left: ScalerState = ""
 
 
 Scaler = StaticScaler | DynamicScaler
@@ -94,7 +94,7 @@ def kind(scaler: Scaler) -> Literal["dynamic", "static", "none"]:
     return "none" if scaler.get_scale() == 1 else "static"
 
 
-def leave(scaler: Scaler, left: Left) -> None:
+def leave(scaler: Scaler, left: ScalerState) -> None:
     """Note what the scaler's last call was where its update is left out."""
     if isinstance(scaler, DynamicScaler):
         scaler.left = left

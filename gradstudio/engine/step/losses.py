@@ -49,7 +49,7 @@ def naive_division(outputs: Tensor, targets: Tensor, eps: float) -> Tensor:
 def naive_sqrt(outputs: Tensor, labels: Tensor, eps: float) -> Tensor:
     """Return the triplet loss with the hardest examples of a batch (Hermans 2017): the farthest of the same class is to
     be nearer, by MARGIN, than the nearest of another class. An example that is alone in its class is its own farthest,
-    at distance 0, where the root has no slope: the loss is finite and its gradient NaN."""
+    at distance 0, if the root has no slope: the loss is finite and its gradient NaN."""
     squares, alike = pairs(outputs, labels)
     farthest = torch.sqrt((squares * alike).amax(1) + eps)
     nearest = torch.sqrt(squares.masked_fill(alike, math.inf).amin(1) + eps)
@@ -67,7 +67,7 @@ def naive_exp(outputs: Tensor, labels: Tensor, eps: float) -> Tensor:
 def naive_variance(outputs: Tensor, targets: Tensor, eps: float) -> Tensor:
     """Return the Gaussian negative log-likelihood with a mean and a variance for each value. The variance is 1 plus an
     output, so it starts near 1 and nothing keeps it above 0. eps is its least value, as in torch.nn.GaussianNLLLoss;
-    below it the slope by the variance is 0, where torch's is that at eps."""
+    below it the slope by the variance is 0, if torch's is that at eps."""
     mean, output = outputs.chunk(2, -1)
     variance = 1 + output
     if eps > 0:
@@ -88,8 +88,8 @@ def policy_gradient(outputs: Tensor, targets: Tensor, eps: float) -> Tensor:
     worth, summed over an episode, mean over episodes. Targets (batch, time steps, 3) are the action, its worth, and 1
     while the episode lasted."""
     action, worth, lasted = targets.unbind(-1)
-    taken = torch.log_softmax(outputs, -1).gather(-1, action.long().unsqueeze(-1)).squeeze(-1)
-    return -(taken * worth * lasted).sum(1).mean()
+    tensor = torch.log_softmax(outputs, -1).gather(-1, action.long().unsqueeze(-1)).squeeze(-1)
+    return -(tensor * worth * lasted).sum(1).mean()
 
 
 def squared_log_z(outputs: Tensor) -> Tensor:
@@ -172,5 +172,5 @@ def choose(kind: str, goal: Goal) -> Loss:
 
 
 def accuracy(loss: Loss, outputs: Tensor, targets: Tensor) -> float:
-    """Return the share of the answers that are right; NaN where any output is not finite."""
+    """Return the share of the answers that are right; NaN if any output is not finite."""
     return loss.accuracy(outputs, targets).item() if torch.isfinite(outputs).all() else math.nan

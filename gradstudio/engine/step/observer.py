@@ -20,12 +20,12 @@ class Observer:
         self.call = self.calls.append  # with the name of a call, just before it is made
 
     def phase(self, phase: Phase) -> None:
-        """Hear that the gradients are unscaled, or that the update begins. The passes before that tell their phases
-        themselves."""
+        """The gradients are unscaled, or the update begins. The passes before that report their phases themselves."""
 
     def takes(self, batch: Sequence[Any]) -> None:
-        """Hear the micro-batch of which a forward pass is made next. Passes that repeat a recorded one are not told."""
+        """The next forward pass is made of this micro-batch. Not called for passes that are replayed from a
+        recording."""
 
     def on_loss(self, loss: Tensor) -> None:
-        """Hear the loss that a forward pass gave, times the loss scale; the backward pass is next. Passes
-        that repeat a recorded one are not told."""
+        """A forward pass gave this loss, times the loss scale; the backward pass is next. Not called for passes that
+        are replayed from a recording."""

@@ -30,7 +30,7 @@ LAG = {"cuda": 4}  # steps from a step to its row, by type of device; on all oth
 
 
 @dataclass(slots=True)
-class Made:
+class StepFacts:
     """The facts that the host knows of a step that it has just made, without a look at the device."""
 
     step: int
@@ -53,7 +53,7 @@ class Reading(Protocol):
         """Begin a step."""
 
     def on_pass(self, figures: Tensor) -> None:
-        """Take the loss, the accuracy and the largest absolute output of a pass, (3,)."""
+        """Note the loss, the accuracy and the largest absolute output of a pass, (3,)."""
 
     def gradient(self, gradients: Tensor, scale: float = 1.0) -> None:
         """Measure the gradients, which may carry the factor `scale`. The first ones of a step are its true gradient;
@@ -65,7 +65,7 @@ class Reading(Protocol):
     def change(self, before: Tensor, after: Tensor, gradients: Tensor) -> None:
         """Measure the weights before the update by these gradients, and what the update did to them."""
 
-    def rows(self, made: Made) -> list[Row]:
+    def rows(self, made: StepFacts) -> list[Row]:
         """Return the rows that are due at the end of the step."""
         ...
 
@@ -105,7 +105,7 @@ class ImmediateReading:
     def change(self, before: Tensor, after: Tensor, gradients: Tensor) -> None:
         self._change = self._gauges.measure_change(before, after, gradients)
 
-    def rows(self, made: Made) -> list[Row]:
+    def rows(self, made: StepFacts) -> list[Row]:
         assert self._gradient is not None, "a step measures its gradient"
         seconds = time.perf_counter() - self._started
         clipped = _ClippedGradient(self._norm, self._clip_coef, self._clip_cosine)
@@ -124,7 +124,7 @@ class _ClippedGradient(NamedTuple):
 class _Unread:
     """A step whose figures are on their way to the host."""
 
-    made: Made
+    made: StepFacts
     names: tuple[str, ...]
     figures: Tensor
     there: torch.cuda.Event | None  # None where there is nothing to wait for
@@ -164,7 +164,7 @@ class DelayedReading:
     def change(self, before: Tensor, after: Tensor, gradients: Tensor) -> None:
         self._gauges.measure_change(before, after, gradients)
 
-    def rows(self, made: Made) -> list[Row]:
+    def rows(self, made: StepFacts) -> list[Row]:
         names, figures = self._gauges.figures(self._passes)
         latest = _Unread(made, names, *_send_to_host(figures))
         self._unread.append(latest)
@@ -196,27 +196,32 @@ class DelayedReading:
 
 
 def late_reading(flat: Flat, device: str) -> DelayedReading | None:
-    """Return what reads the steps of this device late; None where the host reads them at once."""
+    """Return what reads the steps of this device late; None if the host reads them at once."""
     lag = LAG.get(torch.device(device).type)
     return DelayedReading(flat, lag) if lag is not None and device_kernels.segment_sums_possible() else None
 
 
 def _row(
-    made: Made, passes: list[list[float]], gradient: Gradient, clipped: _ClippedGradient, change: Change, seconds: float
+    facts: StepFacts,
+    passes: list[list[float]],
+    gradient: Gradient,
+    clipped: _ClippedGradient,
+    change: Change,
+    seconds: float,
 ) -> Row:
     """Return the row of a step."""
     loss, accuracy = means(passes)
-    checks = made.checks
+    checks = facts.checks
     return Row(
-        step=made.step, loss=loss, grad_norm=gradient.norm, clipped_norm=clipped.norm, clip_coef=clipped.coefficient,
-        lr=made.lr, scale=made.scale, skipped=made.loop.skipped, nonfinite=gradient.nonfinite,
+        step=facts.step, loss=loss, grad_norm=gradient.norm, clipped_norm=clipped.norm, clip_coef=clipped.coefficient,
+        lr=facts.lr, scale=facts.scale, skipped=facts.loop.skipped, nonfinite=gradient.nonfinite,
         update_ratio=change.update_ratio, weight_norm=change.weight_norm,
-        accuracy=accuracy if made.judged else UNKNOWN, step_seconds=seconds,
-        layers=by_layer(gradient, change), loop=made.loop, joined_difference=checks.joined_difference,
-        joined_problem=checks.joined_problem, settings=made.settings, accumulated=checks.accumulated,
+        accuracy=accuracy if facts.judged else UNKNOWN, step_seconds=seconds,
+        layers=by_layer(gradient, change), loop=facts.loop, joined_difference=checks.joined_difference,
+        joined_problem=checks.joined_problem, settings=facts.settings, accumulated=checks.accumulated,
         activations=checks.activations, test_accuracy=checks.tested.accuracy, head_cosine=checks.tested.head_cosine,
         clip_cosine=clipped.cosine, update_cosine=cosine(-change.along_gradient, clipped.norm, change.norm),
-        unused=made.unused,
+        unused=facts.unused,
     )  # fmt: skip
 
 

@@ -24,7 +24,7 @@ class Copy(Task):
 
     def draw(self, examples: int, source: torch.Generator) -> Batch:
         symbols = torch.randint(KINDS, (examples, SYMBOLS), generator=source)
-        shown = torch.full((examples, self.shape.time_steps), BLANK)
-        shown[:, :SYMBOLS] = symbols
-        shown[:, -SYMBOLS - 1] = DELIMITER
-        return Batch(F.one_hot(shown, KINDS + 2).float(), symbols)
+        tensor = torch.full((examples, self.shape.time_steps), BLANK)
+        tensor[:, :SYMBOLS] = symbols
+        tensor[:, -SYMBOLS - 1] = DELIMITER
+        return Batch(F.one_hot(tensor, KINDS + 2).float(), symbols)

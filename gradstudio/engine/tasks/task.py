@@ -119,8 +119,8 @@ class Dataset(Task):
         labels, rarer = batch.targets.cpu(), self.problem.imbalance
         last = self.shape.outputs - 1
         of_class = [torch.nonzero(labels == number).flatten() for number in range(last + 1)]
-        kept = [each[: max(round(len(each) * rarer ** (-number / last)), 1)] for number, each in enumerate(of_class)]
-        chosen = to_device(torch.cat(kept).sort().values, self.device)
+        tensors = [each[: max(round(len(each) * rarer ** (-number / last)), 1)] for number, each in enumerate(of_class)]
+        chosen = to_device(torch.cat(tensors).sort().values, self.device)
         return Batch(batch.inputs[chosen], batch.targets[chosen])
 
     def add_label_noise(self, batch: Batch) -> Batch:

@@ -55,8 +55,8 @@ def backends() -> dict[int, Any]:
 
 
 def looker() -> Callable[[], Any]:
-    """Return a function that gives what looks at the calls of this thread for torch's compiler, None where nothing
-    does; True where that is not known."""
+    """Return a function that gives what looks at the calls of this thread for torch's compiler, None if nothing
+    does; True if that is not known."""
     return LOOKER.get() or (lambda: True)
 
 

@@ -32,5 +32,5 @@ STACK = Internal(
 
 
 def transform() -> Callable[[], Any]:
-    """Return a function that gives what transforms the calls of this thread, None where nothing does."""
+    """Return a function that gives what transforms the calls of this thread, None if nothing does."""
     return STACK.get() or (lambda: None)

@@ -29,7 +29,7 @@ class Internal:
         self._find, self._found, self._problem = find, _UNTRIED, ""
 
     def get(self) -> Any:
-        """Return the part, or None where it is missing. The first call tries it."""
+        """Return the part, or None if it is missing. The first call tries it."""
         if self._found is _UNTRIED:
             with _one_at_a_time:
                 if self._found is _UNTRIED:
@@ -42,7 +42,7 @@ class Internal:
         return self.price in (SLOWER, SLOW_START, SAME_FIGURES)
 
     def problem(self) -> str:
-        """Return what is lost, in one sentence; empty where nothing is."""
+        """Return what is lost, in one sentence; empty if nothing is."""
         self.get()
         return self._problem
 
@@ -77,6 +77,6 @@ def _as_at_first() -> ExitStack:
 
 
 def check(holds: bool) -> None:
-    """Raise RuntimeError where a trial of a part does not give what it should."""
+    """Raise RuntimeError if a trial of a part does not give what it should."""
     if not holds:
         raise RuntimeError("not what it was")

@@ -60,7 +60,7 @@ ONEDNN = Internal(
 
 
 def without_memory() -> Callable[[], AbstractContextManager[Any]] | None:
-    """Return what makes a context in which tensors have a shape and no memory; None where torch has none. To make the
+    """Return what makes a context in which tensors have a shape and no memory; None if torch has none. To make the
     first one imports torch's compiler, for a second."""
     return WITHOUT_MEMORY.get()
 
@@ -72,7 +72,7 @@ def count_multiplications() -> _Count:
 
 
 def convolved_by_onednn(dtype: torch.dtype) -> bool:
-    """Return whether oneDNN makes convolutions in this number format on this processor. True where nobody tells."""
+    """Return whether oneDNN makes convolutions in this number format on this processor. True if nobody tells."""
     knows = ONEDNN.get()
     return torch.backends.mkldnn.is_available() and (knows is None or knows(dtype))
 

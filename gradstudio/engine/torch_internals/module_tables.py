@@ -39,7 +39,7 @@ def set_compiled_call(module: nn.Module, call: Callable[..., Any]) -> None:
 
 
 def buffers(module: nn.Module) -> dict[str, Tensor | None]:
-    """Return a module's own buffers by their names, None where one has no tensor yet; none in a version of torch that
+    """Return a module's own buffers by their names, None if one has no tensor yet; none in a version of torch that
     keeps them elsewhere."""
     return vars(module).get("_buffers") or {}
 
@@ -54,7 +54,7 @@ _KEPT_BY_TORCH = frozenset(vars(nn.Module()))
 
 def without_hooks(trace: TracebackType, following: TracebackType, is_ours: Callable[[Any], bool]) -> Any:
     """Return what would follow `trace` if the model that it calls had no hooks of ours, and the instruction and the
-    line at which it would stand; None where it is no such call. `following` is the entry after it: with hooks torch
+    line at which it would stand; None if it is no such call. `following` is the entry after it: with hooks torch
     calls a function within this one, and in torch 2.4 the model itself."""
     called, inner = trace.tb_frame.f_code, following.tb_frame.f_code
     if called is not getattr(nn.Module._call_impl, "__code__", None):
@@ -78,6 +78,6 @@ def without_hooks(trace: TracebackType, following: TracebackType, is_ours: Calla
 
 
 def scripts_modules() -> Any:
-    """Return the module of torch whose `create_script_module` makes a script of a model; None where it has none."""
+    """Return the module of torch whose `create_script_module` makes a script of a model; None if it has none."""
     owner = getattr(torch.jit, "_recursive", None)
     return owner if hasattr(owner, "create_script_module") else None

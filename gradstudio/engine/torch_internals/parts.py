@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from gradstudio.engine.torch_internals import (
     autograd_nodes,
+    clipping_hooks,
     compiled_frames,
     device_kernels,
     function_modes,
     function_transforms,
-    heard_clipping,
     memory_and_work,
     plain_floats,
     plain_optimizers,
@@ -25,7 +25,7 @@ _FILES = (
     plain_floats,
     plain_optimizers,
     autograd_nodes,
-    heard_clipping,
+    clipping_hooks,
     compiled_frames,
     device_kernels,
     function_modes,
@@ -39,13 +39,13 @@ PARTS_OF_A_WATCH = (
     autograd_nodes.NODE_AT_WORK,
     autograd_nodes.HOOK_DICT,
     autograd_nodes.TOLD_RESULTS,
-    heard_clipping.ANY_AUTOCAST,
+    clipping_hooks.ANY_AUTOCAST,
     plain_floats.FLOAT_TYPE,
     function_modes.STACK,
     function_transforms.STACK,
     seen_operations.SEEING,
     seen_operations.SCHEMA,
-    heard_clipping.CLIPPING,
+    clipping_hooks.CLIPPING,
     compiled_frames.BACKENDS,
 )
 

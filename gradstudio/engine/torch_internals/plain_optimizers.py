@@ -83,7 +83,7 @@ def without_compiler(kind: type[torch.optim.Optimizer]) -> OptimizerClass:
 
 
 def plain_step(optimizer: torch.optim.Optimizer) -> Callable[..., object] | None:
-    """Return the function that makes an update, to be called with the optimizer; None where only optimizer.step() can.
+    """Return the function that makes an update, to be called with the optimizer; None if only optimizer.step() can.
 
     torch wraps it for its profiler and for differentiable optimizers, which takes as long as an update of a small
     model. Where it is returned, a GradScaler also calls a method that is put in place of optimizer.step."""
@@ -92,7 +92,7 @@ def plain_step(optimizer: torch.optim.Optimizer) -> Callable[..., object] | None
 
 
 def scaler_in_mid_step(scaler: torch.amp.GradScaler) -> bool:
-    """Return whether a step broke off between its unscale and its update. True where that cannot be told."""
+    """Return whether a step broke off between its unscale and its update. True if that cannot be told."""
     look = SCALER_STATES.get()
     return look(scaler) if look else True
 

@@ -33,7 +33,7 @@ STORE = Internal(
 
 
 def store() -> Any:
-    """Return the store of the processes that train together; None where there is none. Only where torch.distributed is
+    """Return the store of the processes that train together; None if there is none. Only where torch.distributed is
     initialized."""
     if (find := STORE.get()) is not None:
         return find()

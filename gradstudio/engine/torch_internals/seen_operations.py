@@ -1,4 +1,4 @@
-"""See every operation of a thread, and what its declaration says of it."""
+"""Observation of every operation of a thread, with what its declaration says of it."""
 
 from __future__ import annotations
 

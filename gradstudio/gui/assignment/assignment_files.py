@@ -28,7 +28,7 @@ from gradstudio.session.course.worksheet import LONGEST_NAME, Worksheet, seed_of
 
 ANSWERS = ".answers.toml"  # ending of the answer sheet beside an exam
 
-Found = TypeVar("Found")
+Content = TypeVar("Content")
 
 
 def ask_exam(context: Context) -> None:
@@ -64,11 +64,11 @@ def show_exercises(context: Context) -> None:
         return
     page = ExercisesPage()
 
-    def begun(id: str, name: str) -> None:
+    def has_begun(id: str, name: str) -> None:
         context.close_large()
         begin_exercise(context, id, name)
 
-    page.begun.connect(begun)
+    page.begun.connect(has_begun)
     page.worksheet_asked.connect(lambda: ask_worksheet(context))
     context.show_large(page, "Exercises", page.deleteLater, alone=True)
 
@@ -121,7 +121,7 @@ def _ask(context: Context, title: str, kinds: str, open: Callable[[Context, Path
     dialog.open()
 
 
-def _read(load: Callable[[Path], Found], path: Path) -> Found:
+def _read(load: Callable[[Path], Content], path: Path) -> Content:
     try:
         return load(path)
     except AssignmentError as fault:

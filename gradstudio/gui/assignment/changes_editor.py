@@ -56,7 +56,7 @@ class ChangesEditor(QWidget):
             self.rows[name].take_focus()
             return
         value = self._begins_with(name)
-        if not self._allowed({**self._values(), name: value}):
+        if not self._accepts({**self._values(), name: value}):
             return
         row = self.rows[name] = ChangeRow(self._knob_of(name), value)
         row.asked.connect(lambda value: self._set(name, value))
@@ -95,13 +95,13 @@ class ChangesEditor(QWidget):
 
     def _set(self, name: str, value: Value) -> None:
         row = self.rows[name]
-        if self._allowed({**self._values(), name: value}):
+        if self._accepts({**self._values(), name: value}):
             row.value = value
             self.changed.emit()
         else:
             row.show_value()
 
-    def _allowed(self, values: dict[str, Value]) -> bool:
+    def _accepts(self, values: dict[str, Value]) -> bool:
         try:
             self._check(_texts(values))
         except KnobError as fault:

@@ -14,7 +14,7 @@ from gradstudio.gui.assignment.changes_editor import ChangesEditor
 from gradstudio.gui.assignment.exam_verdict import ExamVerdict
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.choice import Choice
-from gradstudio.gui.widgets.plain_grounds import scrolled
+from gradstudio.gui.widgets.plain_grounds import scroll_area
 from gradstudio.gui.widgets.roles import role_label, set_role
 from gradstudio.session.course.exam_taking import AnswerSheet
 
@@ -68,7 +68,7 @@ class ExamAnswers(QWidget):
         self.tries.setCurrentRow(place)
 
     def say_fault(self, text: str) -> None:
-        """Say what is wrong; "" where nothing is."""
+        """Say what is wrong; "" if nothing is."""
         self.problem.setText(text)
         self.problem.setVisible(bool(text))
 
@@ -173,7 +173,7 @@ class ExamAnswers(QWidget):
             head.setContentsMargins(0, 8, 0, 0)
         column.addWidget(self.give_up, 0, Qt.AlignmentFlag.AlignLeft)
         column.addStretch(1)
-        self.area: QScrollArea = scrolled(inside, "Questions of the exam")
+        self.area: QScrollArea = scroll_area(inside, "Questions of the exam")
         whole = QVBoxLayout(self)
         whole.setContentsMargins(0, 0, 0, 0)
         whole.addWidget(self.area)

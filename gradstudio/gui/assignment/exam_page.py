@@ -110,18 +110,18 @@ class ExamPage(QWidget):
 
     def _train_try(self) -> None:
         texts = self.answers.changes.texts
-        with self._told():
+        with self._showing_errors():
             self._begin(len(self.attempt.sheet.tries), texts, self.attempt.run(texts))
 
     def _begin(self, place: int, texts: list[str], run: Run) -> None:
         self._place, self._texts = place, texts
         self._runs[place] = run
         train = partial(exam_training.train_for, self._context.simulator, run)
-        self._training = self._context.jobs.start("", train, self._trained, self._not_trained)
+        self._training = self._context.jobs.start("", train, self._on_trained, self._not_trained)
         self._show_state()
 
     def _say_cause(self, place: int) -> None:
-        with self._told():
+        with self._showing_errors():
             self.attempt.diagnose(LETTERS[place])
             self._keep()
 
@@ -132,7 +132,7 @@ class ExamPage(QWidget):
             self.answers.hand_in.setEnabled(False)  # until it has left off
             return
         before = self.attempt.sheet
-        with self._told():
+        with self._showing_errors():
             if before.fix < 1:
                 self.attempt.hand_in(place)
                 self._keep()
@@ -154,7 +154,7 @@ class ExamPage(QWidget):
         self._show_state()
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _showing_errors(self) -> Iterator[None]:
         """Say what is not allowed."""
         try:
             yield
@@ -175,19 +175,21 @@ class ExamPage(QWidget):
             self._training = None
             self._show_state()
 
-    def _trained(self, run: Run) -> None:
+    def _on_trained(self, run: Run) -> None:
         if self._left:
             return
         self._training = None
         if run.status in ENDED and self._place == len(self.attempt.sheet.tries):
-            self.attempt.made(run, self._texts)
+            self.attempt.add_try(run, self._texts)
             self._keep()
             self.answers.choose_try(self._place)
         self._show_state()
 
     def _grade(self) -> None:
         """Train the fix with the other seeds, beside the window, and say what came of it."""
-        self._grading = self._context.jobs.start("Grading the exam", self._graded, self._show_grade, self._not_graded)
+        self._grading = self._context.jobs.start(
+            "Grading the exam", self._grade_now, self._show_grade, self._not_graded
+        )
         self._show_state()
 
     def _not_graded(self, task: Task) -> None:
@@ -196,7 +198,7 @@ class ExamPage(QWidget):
             self._grading = None
             self._show_state()
 
-    def _graded(self, task: Task) -> Grade:
+    def _grade_now(self, task: Task) -> Grade:
         return Grader(exam_training.of_task(self._context.simulator, task)).grade(self.attempt.sheet, self.exam)
 
     def _show_grade(self, grade: Grade) -> None:
@@ -227,7 +229,7 @@ class ExamPage(QWidget):
         answers.say_fault(self._not_written)
         answers.show_tries([_in_words(place, each, self.attempt) for place, each in enumerate(sheet.tries)])
         answers.show_state(
-            sheet, busy=self.busy, grading=self._grading is not None, over=self.over, left=self.attempt.left
+            sheet, busy=self.busy, grading=self._grading is not None, over=self.over, left=self.attempt.tries_left
         )
         answers.give_up.setVisible(self.random and not self.over and sheet.fix < 0)
         answers.budget.setText(self._next_step())
@@ -243,17 +245,17 @@ class ExamPage(QWidget):
         if sheet.fix > 0:
             return "Your fix is trained with the other seeds …"
         left = (
-            f"{plural(attempt.left, 'try is', 'tries are')} left; each may change "
+            f"{plural(attempt.tries_left, 'try is', 'tries are')} left; each may change "
             f"{plural(self.exam.changes, 'knob', 'knobs')}."
         )
         if self.random:
-            left += f" A try is healed with {percent(exam_solution.healed(self.exam))} right or more."
+            left += f" A try is healed with {percent(exam_solution.healthy_accuracy(self.exam))} right or more."
         if not sheet.tries:
             return f"{left} First the run is trained as it stands."
         if not sheet.diagnosis:
             return f"{left} Say the cause, which you can see in the plots."
         if len(sheet.tries) > 1:
-            again = ", or try again" if attempt.left else ""
+            again = ", or try again" if attempt.tries_left else ""
             return f"{left} Hand in the try that heals it{again}."
         return f"{left} Change the knobs that heal it, and train."
 
@@ -269,8 +271,10 @@ class ExamPage(QWidget):
         self.verdict.next_asked.connect(self.next_asked)
 
 
-def _in_words(place: int, made: Evidence, attempt: Attempt) -> str:
-    ended = {"finished": "finished", "nonfinite": f"diverged at step {made.nonfinite_step}"}.get(made.outcome, "failed")
-    right = f", {percent(made.accuracy)} right" if isinstance(made.accuracy, float) else ""
+def _in_words(place: int, evidence: Evidence, attempt: Attempt) -> str:
+    ended = {"finished": "finished", "nonfinite": f"diverged at step {evidence.nonfinite_step}"}.get(
+        evidence.outcome, "failed"
+    )
+    right = f", {percent(evidence.accuracy)} right" if isinstance(evidence.accuracy, float) else ""
     changed = ", ".join(text.replace("=", " = ", 1) for text in attempt.sheet.knobs(place)) or "as it stands"
     return f"{place}. {changed}: {ended}{right}"

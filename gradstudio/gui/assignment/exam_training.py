@@ -19,7 +19,7 @@ def train_for(simulator: Simulator, run: Run, task: Task) -> Run:
 def of_task(simulator: Simulator, task: Task) -> Callable[[Run], None]:
     """Return what trains runs for a task, as making and grading an exam need it."""
 
-    def trained(run: Run) -> None:
+    def train(run: Run) -> None:
         train_for(simulator, run, task)
 
-    return trained
+    return train

@@ -1,4 +1,4 @@
-"""What came of an exam: the points, the right answers, and what the best attempt would have needed."""
+"""The result of an exam: the points, the right answers, and what the best attempt would have needed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gradstudio.core.exam import Exam
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.roles import role_label, set_role
 from gradstudio.session.course import exam_solution
-from gradstudio.session.course.grading import DIAGNOSIS, Grade, Judged
+from gradstudio.session.course.grading import DIAGNOSIS, Grade, GradedAnswer
 
 LARGE = 1.7  # of the normal text: the points
 
@@ -43,7 +43,7 @@ class ExamVerdict(QFrame):
         """Show the points of each answer, and the solution."""
         self._begin(f"{grade.score} of {grade.most} points" if grade.verified else f"No points: {grade.reason}")
         for each in grade.answers:
-            self._tell(_told(each), "good" if each.points == each.question.points else "over")
+            self._tell(_describe(each), "good" if each.points == each.question.points else "over")
         self._solve(exam, known=any(each.points == DIAGNOSIS for each in grade.answers[:1]))
 
     def give_up(self, exam: Exam) -> None:
@@ -122,7 +122,7 @@ class ExamVerdict(QFrame):
         self.foot.hide()
 
 
-def _told(each: Judged) -> str:
+def _describe(each: GradedAnswer) -> str:
     full = each.points == each.question.points
     mark = "✓" if full else "✗"
     return f"{mark} {each.question.text}, {each.points} of {each.question.points}: {each.answer}"

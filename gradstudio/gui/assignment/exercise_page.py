@@ -177,13 +177,13 @@ class ExercisePage(QWidget):
         done, runs, peaks = found
         self._keep(done)
 
-        def drawn(suffix: str) -> str | bytes:
+        def draw(suffix: str) -> str | bytes:
             from gradstudio.session.files import report
 
             return report.worksheet(done, self.exercise, runs, peaks, suffix)
 
         for suffix in ("html", "pdf"):
-            self._context.files.draw(partial(drawn, suffix), str(self.path.with_suffix(f".{suffix}")))
+            self._context.files.draw(partial(draw, suffix), str(self.path.with_suffix(f".{suffix}")))
         self.told.setText(f"Handed in: give {self.path.name} to your teacher. Beside it the curves are written.")
 
     def _keep(self, sheet: Worksheet) -> None:

@@ -25,7 +25,7 @@ RUNS = 2 * SEEDS  # that are trained of a draw which makes an exam
 
 
 class Game(QObject):
-    """Tells what is to be shown of it to whoever offers it."""
+    """The game of random exams. It reports what to show of it to the page that offers it."""
 
     # Its title, what is to be said of it, what a press does, and how much of it is made, None while nothing is.
     changed = Signal(str, str, str, object)
@@ -69,7 +69,7 @@ class Game(QObject):
         assignment_files.pause(self._context)
         self._draw, self._trained = "", 0
         words, make = f"Breaking run {self.number}", partial(self._make, self.number)
-        self._making = self._context.jobs.start(words, make, self._made, self._not_made)
+        self._making = self._context.jobs.start(words, make, self._on_made, self._not_made)
         self.tell()
 
     def stop(self) -> None:
@@ -113,11 +113,13 @@ class Game(QObject):
             self._context.jobs.post(self.tell)
 
         try:
-            return exam_making.drawn(number, partial(count, exam_training.of_task(self._context.simulator, task)), tell)
+            return exam_making.draw_exam(
+                number, partial(count, exam_training.of_task(self._context.simulator, task)), tell
+            )
         except AssignmentError:
             raise JobError(f"Run {number} does not break for good: take another number.") from None
 
-    def _made(self, exam: Exam) -> None:
+    def _on_made(self, exam: Exam) -> None:
         self._making = None
         self._put_away()
         page = self.page = ExamPage(self._context, Attempt(exam, ""), None, self.number)

@@ -99,7 +99,7 @@ class MakingDialog(TemporaryDialog):
         self.problem.setText("")
         self.ok.setEnabled(False)
         write = partial(self._write, preset, asked, Path(path))
-        self._making = self._context.jobs.start("Making an exam", write, partial(self._end, path), self._failed)
+        self._making = self._context.jobs.start("Making an exam", write, partial(self._end, path), self._on_failed)
 
     def reject(self) -> None:
         """Cancel what is under way, or else close."""
@@ -136,7 +136,7 @@ class MakingDialog(TemporaryDialog):
         self._context.message.show_written(f"Written: {path}", Path(path))
         super().accept()
 
-    def _failed(self, task: Task) -> None:
+    def _on_failed(self, task: Task) -> None:
         self._making = None
         self.ok.setEnabled(True)
         self.told.setText("")

@@ -88,7 +88,7 @@ class BranchList(RowList[Member]):
         parent = self._told[run.parent][1][0].title if run.parent in family.members else run.parent
         state = (_state(run), parent)
         if run.id not in self._told or self._told[run.id][0] != state:
-            self._told[run.id] = (state, _told(run, parent))
+            self._told[run.id] = (state, _texts(run, parent))
         return self._told[run.id][1]
 
 
@@ -113,7 +113,7 @@ def _state(run: Run) -> tuple:
     return run.id, run.name, outcome(run), run.status, len(run.history), run.first_nonfinite_step, run.in_force
 
 
-def _told(run: Run, parent: str) -> tuple[RowTexts, str, str]:
+def _texts(run: Run, parent: str) -> tuple[RowTexts, str, str]:
     """Return the texts, tooltip and spoken text of a run; `parent` is the title of the run that it branched from."""
     name, line, came = title(run), _line(run), outcome(run)
     if _stands(run) and run.status == "starting":

@@ -55,12 +55,12 @@ class BranchesController(QObject):
         if run is None or run is left:
             self._context.message.show_news("This run is shown in the plots already.")
             return
-        went = simulator.started and not left.over
+        went = simulator.has_begun and not left.over
         self._context.controls.show(run)
         self._context.message.hide()
         if went and left.id in self._family.members:
-            told = f"“{title(left)}” was stopped after {plural(len(left.history), 'step', 'steps')}."
-            self._context.message.show_news(told, action=("Show it again", partial(self.go, left.id)), stay=LEFT_STAYS)
+            text = f"“{title(left)}” was stopped after {plural(len(left.history), 'step', 'steps')}."
+            self._context.message.show_news(text, action=("Show it again", partial(self.go, left.id)), stay=LEFT_STAYS)
         self._context.controls.refresh_asked.emit()
         self.refresh()
 
@@ -106,15 +106,15 @@ class BranchesController(QObject):
         family, run = self._family, self._family.members.get(id)
         if run is None:
             return
-        name, gone = title(run), self._context.simulator.remove(run)
-        if not gone:
+        name, runs = title(run), self._context.simulator.remove(run)
+        if not runs:
             self._context.message.show_error("The first run of the tree stays here; the page Runs can delete it.")
             return
         self._context.controls.knobs_changed.emit()
-        self._overlays.remove(*(each.id for each in gone))
-        kept = [each for each in gone if each.own]
+        self._overlays.remove(*(each.id for each in runs))
+        kept = [each for each in runs if each.own]
         more = f", and {plural(len(kept) - 1, 'branch', 'branches')} of it" if len(kept) > 1 else ""
-        told = f"Deleted: “{name}”{more}."
+        text = f"Deleted: “{name}”{more}."
 
         def back() -> None:
             if self._family is family:
@@ -123,7 +123,7 @@ class BranchesController(QObject):
                 self.refresh()
 
         if kept:
-            self._runs.delete_when_written([each.id for each in kept], told, back)
+            self._runs.delete_when_written([each.id for each in kept], text, back)
         else:
             self._context.message.show_news(f"“{name}” is gone; it had made no step yet.")
         self._context.controls.refresh_asked.emit()
@@ -160,13 +160,13 @@ class BranchesController(QObject):
 
     def _draw(self) -> None:
         """Cut each curve over the plots where it leaves the run that they show, which has no curve over itself."""
-        shown = self._context.simulator.run
+        record = self._context.simulator.run
         for place, drawn in list(self._overlays.places.items()):
             if drawn.run is None or place >= MOST:
                 continue
             run: Run = self._family.members.get(drawn.id) or drawn.run
             self._places[run.id] = place
-            if run.id == shown.id or self._overlays.slots[run.id] >= MOST:
+            if run.id == record.id or self._overlays.slots[run.id] >= MOST:
                 self._overlays.put(place, None)
             elif not self._is_drawn(run, drawn):
                 self._put(place, run)
@@ -175,5 +175,5 @@ class BranchesController(QObject):
         if self._panel.isVisible():
             run = self._context.simulator.run
             step = self._context.looked.at(run)
-            family, shown = (self._family, run) if step is None else family_as_of(self._family, run, step)
-            self._panel.take(family, shown, self._overlays)
+            family, record = (self._family, run) if step is None else family_as_of(self._family, run, step)
+            self._panel.take(family, record, self._overlays)

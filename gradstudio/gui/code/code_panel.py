@@ -11,7 +11,7 @@ from gradstudio.core.experiment import Experiment, differing
 from gradstudio.core.knobs import value_text
 from gradstudio.core.presets import Preset
 from gradstudio.core.text import plural
-from gradstudio.gui.code.code_view import Changed, CodeView, changed
+from gradstudio.gui.code.code_view import ChangedLines, CodeView, changed_lines
 from gradstudio.gui.theme import theme
 from gradstudio.session.record.watched_script import WatchedScript
 from gradstudio.session.simulator import Simulator
@@ -50,7 +50,7 @@ class CodePanel(QWidget):
         self._shown: Experiment | None = None
         self._preset: Preset | None = None
         self._base, self._base_text = Experiment(), ""  # of the preset
-        self._marks = Changed()
+        self._marks = ChangedLines()
         foot = QHBoxLayout()
         foot.setContentsMargins(12, 6, 12, 8)
         foot.addWidget(self.note, 1)
@@ -82,17 +82,17 @@ class CodePanel(QWidget):
             self._show_script(watched)
             return
         self._describe_program(simulator)
-        wanted, preset, before = simulator.requested, simulator.preset, self._shown
-        if wanted is before and preset is self._preset:
+        experiment, preset, before = simulator.requested, simulator.preset, self._shown
+        if experiment is before and preset is self._preset:
             return
         other, was = preset is not self._preset, self.text
-        self._shown, self._preset = wanted, preset
+        self._shown, self._preset = experiment, preset
         text = simulator.script()
         if before is None or other:
             self._base = preset.experiment
-            self._base_text = text if wanted == self._base else simulator.script_of_preset()
-        self._marks = changed(self._base_text, text)
-        latest = Changed() if before is None or other else changed(was, text)
+            self._base_text = text if experiment == self._base else simulator.script_of_preset()
+        self._marks = changed_lines(self._base_text, text)
+        latest = ChangedLines() if before is None or other else changed_lines(was, text)
         self.view.show_code(text, self._marks, latest.to_look_at(text))
         if before is None or other:
             self.view.show_loop()
@@ -108,16 +108,16 @@ class CodePanel(QWidget):
         self._say(about, about)
         self.note.setText("")
         self._shown = self._preset = None
-        text = "\n".join(f"# {name}: {value}" for name, value in watched.told)
+        text = "\n".join(f"# {name}: {value}" for name, value in watched.all_facts)
         if text != self.text:
-            self.view.show_code(text, Changed())
+            self.view.show_code(text, ChangedLines())
 
     def _describe_program(self, simulator: Simulator) -> None:
         """Say whether the program repeats the run. It does not once a knob was changed after the run began, because it
         contains no timeline but the preset's."""
         run = simulator.run
         own = any(change not in run.planned for change in list(run.timeline))
-        if simulator.started and (own or simulator.requested != run.experiment):
+        if simulator.has_begun and (own or simulator.requested != run.experiment):
             changes = f" with its {plural(len(run.timeline), 'change', 'changes')}" if run.timeline else " as it began"
             caption = OF_RESTART.format(changes)
             self._say(caption, f"{SAVING} {caption}")
@@ -136,12 +136,12 @@ class CodePanel(QWidget):
         self.note.setToolTip("\n".join(f"{name} = {value_text(value)}" for name, value in new.items()))
         if len(new) == 1:
             [(name, value)] = new.items()
-            self.note.setText(self._marked(f"{name} {value_text(self._base[name])} → {value_text(value)}"))
+            self.note.setText(self._marks_text(f"{name} {value_text(self._base[name])} → {value_text(value)}"))
             return
-        named = self._marked(", ".join(f"{name} {value_text(value)}" for name, value in new.items()))
-        self.note.setText(named if self._fits(named) else self._marked(f"{len(new)} knobs"))
+        named = self._marks_text(", ".join(f"{name} {value_text(value)}" for name, value in new.items()))
+        self.note.setText(named if self._fits(named) else self._marks_text(f"{len(new)} knobs"))
 
-    def _marked(self, what: str) -> str:
+    def _marks_text(self, what: str) -> str:
         """Return the text behind the sign of the marks, with places to break."""
         if not what:
             return ""

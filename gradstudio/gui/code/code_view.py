@@ -44,7 +44,7 @@ _PARTS = re.compile(
 _ROLES = {"comment": "dim", "string": "good", "keyword": "accent"}
 
 
-class Changed(NamedTuple):
+class ChangedLines(NamedTuple):
     """Numbers of new lines, from 0 on, and of the lines before which others were removed."""
 
     lines: tuple[int, ...] = ()
@@ -60,7 +60,7 @@ class Changed(NamedTuple):
         return next((line for line in self.lines if MARK in written[line]), self.first)
 
 
-def changed(before: str, after: str) -> Changed:
+def changed_lines(before: str, after: str) -> ChangedLines:
     """Return the lines of `after` that are new, and where lines of `before` were removed."""
     matcher = difflib.SequenceMatcher(None, before.splitlines(), after.splitlines(), autojunk=False)
     lines, gaps = [], []
@@ -69,7 +69,7 @@ def changed(before: str, after: str) -> Changed:
             gaps.append(start)
         elif kind != "equal":
             lines += range(start, stop)
-    return Changed(tuple(lines), tuple(gaps))
+    return ChangedLines(tuple(lines), tuple(gaps))
 
 
 class Colors(QSyntaxHighlighter):
@@ -136,14 +136,14 @@ class CodeView(QPlainTextEdit):
         self.setTabChangesFocus(True)
         self.setLineWrapMode(QPlainTextEdit.LineWrapMode.WidgetWidth)
         self.document().setDocumentMargin(MARGIN)
-        self.changed = Changed()
+        self.changed = ChangedLines()
         self._colors = Colors(self.document())
         self._numbers = _LineNumbers(self)
         self.updateRequest.connect(lambda _, __: self._numbers.update())
         theme.dress(self, self._restyle)
         self._restyle()
 
-    def show_code(self, text: str, marks: Changed, line: int | None = None) -> None:
+    def show_code(self, text: str, marks: ChangedLines, line: int | None = None) -> None:
         """Show a program with marks; scroll no further than is needed to have `line` in sight."""
         place = self.verticalScrollBar().value()
         if text != self.toPlainText():

@@ -13,7 +13,7 @@ from gradstudio.gui.diagnosis.fixes_panel import FixesPanel
 from gradstudio.gui.diagnosis.provenance_card import ProvenanceCard
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.flow_layout import FlowLayout
-from gradstudio.session.record.ranked_findings import ranked
+from gradstudio.session.record.ranked_findings import ranked_findings
 from gradstudio.session.record.run import Run
 from gradstudio.session.words.outcome_words import SEVERITY_TONES
 from gradstudio.session.words.run_state import State
@@ -173,14 +173,14 @@ class FindingsPanel(QWidget):
         when = when or ("now" if run.history and not run.over else "")
         if self.state.show_text(state.tone, state.headline, when, state.text) and state.tone == "bad":
             self.news.emit(self.state)
-        found = ranked(run)
-        while len(self.cards) < len(found):
+        findings = ranked_findings(run)
+        while len(self.cards) < len(findings):
             card = Card()
             theme.dress(card)
             card.remedy_chosen.connect(self.remedy_chosen)
             self.cards.append(card)
             self._column.insertWidget(self._column.count() - 1, card)
-        for card, finding in zip(self.cards, found, strict=False):
+        for card, finding in zip(self.cards, findings, strict=False):
             # the remedies of a watched script are code, which no button can change
             code = (
                 f" Change in the script: {', or '.join(finding.remedies)}." if run.watched and finding.remedies else ""
@@ -189,7 +189,7 @@ class FindingsPanel(QWidget):
             card.show_text(SEVERITY_TONES[finding.severity], finding.title, finding.when, finding.evidence, meaning)
             card.offer(() if run.watched else finding.remedies)
             card.show()
-        while len(self.cards) > len(found):
+        while len(self.cards) > len(findings):
             card = self.cards.pop()
             self._column.removeWidget(card)
             card.hide()

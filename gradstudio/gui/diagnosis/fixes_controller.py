@@ -89,7 +89,7 @@ class FixesController(QObject):
 
     @property
     def future(self) -> Future | None:
-        """What comes of the best fix so far, to draw beside the run that diverged; None where nothing is to be
+        """What comes of the best fix so far, to draw beside the run that diverged; None if nothing is to be
         drawn."""
         trials = self.trials
         best = trials.best if trials is not None and TWO_FUTURES.get() and self._simulator.run is trials.tried else None
@@ -107,15 +107,15 @@ class FixesController(QObject):
         return Future(run, best.from_step, f"{remedy_trial.in_words(best.remedy)}{since}")
 
     def apply(self, trial: Trial) -> None:
-        """Continue with a fix: as a branch from where it was tried, or from step 0 where it acts on restart."""
+        """Continue with a fix: as a branch from where it was tried, or from step 0 if it acts on restart."""
         trials, simulator = self.trials, self._simulator
         if trials is None or not self._belongs(trials):
             return
         self.stop()
         simulator.show(trials.tried)
         if not remedy_trial.acts_live(trial.remedy):
-            wanted = trials.restarted_with(trial.remedy)
-            for name, value in differing(simulator.requested, wanted).items():
+            experiment = trials.restarted_with(trial.remedy)
+            for name, value in differing(simulator.requested, experiment).items():
                 self._controls.set_knob(name, value)
             self._controls.restart()
             return

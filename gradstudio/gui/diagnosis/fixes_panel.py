@@ -18,7 +18,7 @@ from gradstudio.session.record.run import Run
 from gradstudio.session.running import fix_trials, remedy_trial
 from gradstudio.session.running.fix_trials import Trials
 from gradstudio.session.running.remedy_trial import Trial
-from gradstudio.session.words.fix_results import accuracy, outcome_key, reached, told
+from gradstudio.session.words.fix_results import accuracy, describe_result, describe_trial, outcome_key
 from gradstudio.session.words.outcome_words import outcome_of
 
 SPARK = QSize(62, 26)  # px at normal size
@@ -72,7 +72,7 @@ class Sparkline(QWidget):
     def _stretches(self) -> list[QPolygonF]:
         """Return the curve in pieces, cut where there is no number, with one point for each pixel at most."""
         low, high = self._range
-        scaled = _scaled(np.clip(self._losses, low, high), low, high)
+        scaled = _heights(np.clip(self._losses, low, high), low, high)
         every = max(len(scaled) // max(self.width(), 1), 1)
         points, pieces = [], []
         for start in range(0, len(scaled), every):
@@ -140,11 +140,11 @@ class FixRow(QFrame):
         if (mark, role, text) != self._said:
             self._said, self._role = (mark, role, text), role
             self.mark.setText(mark)
-            told = text.replace(f" · {reached(trial)}", "") if figure else text
+            told = text.replace(f" · {describe_result(trial)}", "") if figure else text
             self.what.setText(told.replace(" %", "\N{NO-BREAK SPACE}%"))
             self.what.setToolTip(trial.message)
             self.accuracy.setText(figure)
-            self.accuracy.setToolTip(reached(trial) if figure else "")
+            self.accuracy.setToolTip(describe_result(trial) if figure else "")
             self.setAccessibleName(f"{self.name.text()}: {' '.join(text.split())}")
             self.restyle()
         self.apply.setVisible(trial.outcome == "held" and bool(trial.remedy))
@@ -228,7 +228,7 @@ class FixesPanel(QWidget):
         trials = self._trials
         if trials is None:
             return
-        order = {id(trial): place for place, trial in enumerate(trials.ranked)}
+        order = {id(trial): place for place, trial in enumerate(trials.best_first)}
         rows = sorted(self.rows, key=lambda row: order[id(row.trial)])
         if rows != self.rows:
             self.rows = rows
@@ -257,7 +257,7 @@ def bounds(trials: Trials) -> tuple[float, float]:
     diverged."""
     held = [trial for trial in trials.trials if trial.outcome == "held" and trial.run]
     before = trials.tried.history.column("loss", trials.step - run_outcome.LATEST, trials.step + 1)
-    losses = np.concatenate([Smoother().smoothed(before), *(_curve(trial.run, trials) for trial in held if trial.run)])
+    losses = np.concatenate([Smoother().smooth(before), *(_curve(trial.run, trials) for trial in held if trial.run)])
     losses = losses[np.isfinite(losses)]
     if not len(losses):
         return 0.0, 1.0
@@ -267,10 +267,10 @@ def bounds(trials: Trials) -> tuple[float, float]:
 
 def _curve(run: Run, trials: Trials) -> np.ndarray:
     """Return the loss of a trial, smoothed as in the plot of the loss: at this size, the raw loss is only noise."""
-    return Smoother().smoothed(run.history.column("loss", trials.step, trials.end))
+    return Smoother().smooth(run.history.column("loss", trials.step, trials.end))
 
 
-def _scaled(losses: np.ndarray, low: float, high: float) -> np.ndarray:
+def _heights(losses: np.ndarray, low: float, high: float) -> np.ndarray:
     """Return losses as shares of the height, logarithmic where they differ much."""
     if low > 0 and high > LOG_FROM * low:
         losses, low, high = np.log(losses), float(np.log(low)), float(np.log(high))
@@ -286,8 +286,8 @@ def _text(trials: Trials, trial: Trial) -> str:
     """Return what came of a trial, to stand below its name."""
     if trial.outcome is None:
         return "being tried" if trials.now is trial else "waits"
-    parts = [told(trial)]
-    if trial.outcome == "held" and (how_far := reached(trial)):
+    parts = [describe_trial(trial)]
+    if trial.outcome == "held" and (how_far := describe_result(trial)):
         parts.append(how_far)
     began = f"\nfrom step {trial.from_step:,}" if trial.run is not None and trial.from_step != trials.step else ""
     return " · ".join(parts) + began

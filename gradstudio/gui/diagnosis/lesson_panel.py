@@ -172,9 +172,9 @@ class LessonPanel(QWidget):
             row.show_state(passed, current=current, too_late=too_late, can_explain=can_explain, waits=waits[place])
             for part in (mark, row):
                 part.setVisible(place == min(self._at, last) if self._one_step else place <= last)
-        told = self._preset.setting if self._secret else self._preset.summary
-        self.summary.setText(told)
-        self.summary.setVisible(bool(told) and not (self._one_step and self._rows))
+        text = self._preset.setting if self._secret else self._preset.summary
+        self.summary.setText(text)
+        self.summary.setVisible(bool(text) and not (self._one_step and self._rows))
         hidden = len(self._rows) - 1 - last
         self.more.setVisible(hidden > 0 and not self._one_step)
         self.more.setText(f"… {plural(hidden, 'more step', 'more steps')} after the answer")

@@ -20,7 +20,7 @@ from gradstudio.core.lesson import LessonStep
 from gradstudio.gui.diagnosis.formula import FormulaPicture, Formulas
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.choice import Choice
-from gradstudio.session.course.lesson_progress import Passed
+from gradstudio.session.course.lesson_progress import StepResult
 
 MARKS = {"open": "○", "done": "✓", "answered": "?", "right": "✓", "wrong": "✗", "skipped": "–"}
 SAID = {
@@ -70,7 +70,7 @@ class LessonStepRow(QWidget):
         self.hint.clicked.connect(self._show_hint)
         self.skip.clicked.connect(self.left_out)
 
-    def show_state(self, passed: Passed, *, current: bool, too_late: bool, can_explain: bool, waits: str) -> None:
+    def show_state(self, passed: StepResult, *, current: bool, too_late: bool, can_explain: bool, waits: str) -> None:
         """Show what came of the step so far. `too_late`: a run that a prediction is about was seen; `can_explain`: the
         number that a question asks for is there; `waits`: what is to be done until an answer is judged."""
         asks = current and passed.mark == "open"
@@ -109,7 +109,7 @@ class LessonStepRow(QWidget):
             self.say("")
 
     def say(self, fault: str) -> None:
-        """Say what is wrong with an answer; "" where nothing is."""
+        """Say what is wrong with an answer; "" if nothing is."""
         self.fault.setText(fault)
         self.fault.setVisible(bool(fault))
         self.fault.setStyleSheet(f"color: {theme.colors.bad};")

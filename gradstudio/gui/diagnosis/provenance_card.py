@@ -70,23 +70,29 @@ class ProvenanceCard(QFrame):
 
     def _write_chain(self) -> None:
         if self._shown is not None:
-            self.chain.setText("".join(_line(made, first=index == 0) for index, made in enumerate(self._shown.chain)))
+            self.chain.setText(
+                "".join(_line(operation, first=index == 0) for index, operation in enumerate(self._shown.chain))
+            )
 
 
-def _line(made: Operation, *, first: bool) -> str:
+def _line(operation: Operation, *, first: bool) -> str:
     """Return an operation as rich text: where it is, its name, its input and its output."""
     c = theme.colors
-    of = f" of {made.of.removesuffix('0').removesuffix('Backward')}" if made.of and "::" not in made.of else ""
-    where = escape(f"{made.phase}{of}{f' · {made.module}' if made.module else ''}")
-    name = escape(made.name.removeprefix("aten."))
-    told = (
-        f"{_values(made.taken_largest, made.taken_nan, made.taken_inf)} → "
-        f"{_values(made.given_largest, made.given_nan, made.given_inf)}"
+    of = (
+        f" of {operation.of.removesuffix('0').removesuffix('Backward')}"
+        if operation.of and "::" not in operation.of
+        else ""
+    )
+    where = escape(f"{operation.phase}{of}{f' · {operation.module}' if operation.module else ''}")
+    name = escape(operation.name.removeprefix("aten."))
+    text = (
+        f"{_values(operation.taken_largest, operation.taken_nan, operation.taken_inf)} → "
+        f"{_values(operation.given_largest, operation.given_nan, operation.given_inf)}"
     )
     color = c.bad if first else c.text
     return (
         f"<p style='margin: 0 0 5px 0'><span style='color:{c.dim}'>{where}</span><br><b "
-        f"style='color:{color}'>{name}</b> &nbsp;{escape(told)}</p>"
+        f"style='color:{color}'>{name}</b> &nbsp;{escape(text)}</p>"
     )
 
 

@@ -25,7 +25,7 @@ class Bins:
         return self.count // self.width
 
     @property
-    def left(self) -> float:
+    def left_edge(self) -> float:
         """Left edge of the first bin on the x axis."""
         return self.start - 0.5
 

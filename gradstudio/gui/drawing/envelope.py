@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from gradstudio.core.compiled import READ_ONLY, jit
+from gradstudio.core.jit import READ_ONLY, jit
 from gradstudio.core.unknown import BITS
 from gradstudio.gui.drawing.bins import Bins
 
@@ -27,7 +27,7 @@ def _take(
     flags: np.ndarray, flagged: np.ndarray,
 ) -> None:  # fmt: skip
     """Put the values of the steps after `count`, (curves, steps), into bins of `width`. `positive` gets the points of
-    the bins from `changed` on, NaN where they are not above 0; the other arrays are those of an Envelope."""
+    the bins from `changed` on, NaN if they are not above 0; the other arrays are those of an Envelope."""
     curves, steps = values.shape
     for curve in range(curves):
         least, greatest = ranges[curve]
@@ -55,7 +55,7 @@ def _take(
 
 @jit("UniTuple(float64, 2)(float64[::1], int64, int64, boolean)")
 def _extremes(points: np.ndarray, first: int, last: int, positive: bool) -> tuple[float, float]:
-    """Return the least and the greatest value of the bins first to last of one curve, only of values above 0 where
+    """Return the least and the greatest value of the bins first to last of one curve, only of values above 0 if
     `positive`; inf and -inf without any."""
     least, greatest = math.inf, -math.inf
     for place in range(first, last):
@@ -119,10 +119,10 @@ class Envelope(Bins):
         return self._steps[1], points
 
     def whole(self, curve: int, *, positive: bool) -> bool:
-        """Return whether all values so far were finite, and above 0 where `positive`."""
+        """Return whether all values so far were finite, and above 0 if `positive`."""
         return not self.flags[curve] & (NAN | INF) and not (positive and self.least[curve] <= 0)
 
-    def flagged(self, flag: int, curve: int = 0) -> np.ndarray:
+    def first_steps(self, flag: int, curve: int = 0) -> np.ndarray:
         """Return the first step of every bin that has a value of this kind: NAN, INF or ZERO."""
         if not self.flags[curve] & flag:
             return np.empty(0)
@@ -133,7 +133,7 @@ class Envelope(Bins):
         return self.start + np.flatnonzero(self._high[curve, : self.used] > 0).astype(float) * self.width
 
     def range(self, first: float, last: float, *, positive: bool, curve: int = 0) -> tuple[float, float] | None:
-        """Return the least and the greatest finite value (above 0 where `positive`) between two steps; None without
+        """Return the least and the greatest finite value (above 0 if `positive`) between two steps; None without
         any."""
         if not self.count:  # and numba may not be there yet
             return None
@@ -145,7 +145,7 @@ class Envelope(Bins):
         return (least, greatest) if greatest > -math.inf else None
 
     def bins(self, curve: int = 0) -> tuple[np.ndarray, np.ndarray, float, int]:
-        """Return the least and the greatest finite value of every bin of a curve, NaN where it has none; the first step
+        """Return the least and the greatest finite value of every bin of a curve, NaN if it has none; the first step
         of all, and the steps of a bin. The arrays are not to be changed."""
         return self._low[curve, : self.used], self._high[curve, : self.used], self.start, self.width
 

@@ -8,7 +8,7 @@ import numpy as np
 import pyqtgraph as pg
 from PySide6.QtGui import QColor
 
-from gradstudio.core.compiled import jit
+from gradstudio.core.jit import jit
 from gradstudio.gui.theme import theme
 
 # Places in the table: 0 to TOP is viridis, and the last is transparent.

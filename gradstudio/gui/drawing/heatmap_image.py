@@ -9,7 +9,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QBrush, QImage, QPixmap, QTransform
 from PySide6.QtWidgets import QGraphicsPixmapItem, QGraphicsRectItem
 
-from gradstudio.core.compiled import READ_ONLY, jit
+from gradstudio.core.jit import READ_ONLY, jit
 from gradstudio.gui.drawing.bins import Bins
 from gradstudio.gui.drawing.canvas import Canvas
 from gradstudio.gui.drawing.cheap_frame import leave_unpainted

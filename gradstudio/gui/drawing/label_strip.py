@@ -69,7 +69,7 @@ class LabelStrip(QGraphicsRectItem):
         """Place the words for the ranges and the size of the plot."""
         if not self._items and not any(self._tags.values()):
             return
-        placed = self._arranged()
+        placed = self._arrange()
         for _ in range(len(placed) - len(self._items)):
             self._items.append(QGraphicsSimpleTextItem(self))
         for item in self._items[len(placed) :]:
@@ -83,14 +83,14 @@ class LabelStrip(QGraphicsRectItem):
             item.setPos(round(left), -HIGH * theme.zoom)
             item.show()
 
-    def _arranged(self) -> list[tuple[Tag, float, str, str]]:
+    def _arrange(self) -> list[tuple[Tag, float, str, str]]:
         """Return each tag that has room, with its left edge, its text and its kind."""
         wide = self._canvas.size[0]
         waiting: list[tuple[Tag, float, str]] = []
         for kind, tags in self._tags.items():
             there = [(tag, float(self._canvas.across(tag.step))) for tag in tags]
             there = [(tag, x) for tag, x in there if -1 <= x <= wide + 1][-MOST:]
-            waiting += [(tag, x, kind) for tag, x in (_joined(there) if kind == "changes" else there)]
+            waiting += [(tag, x, kind) for tag, x in (_join(there) if kind == "changes" else there)]
         spans: dict[int, tuple[float, float]] = {}
         said: dict[int, str] = {}
         fixed = [index for index, (tag, *_) in enumerate(waiting) if not tag.slides]
@@ -113,7 +113,7 @@ class LabelStrip(QGraphicsRectItem):
 def _place(
     x: float, width: float, room: float, taken: list[tuple[float, float]], tag: Tag
 ) -> tuple[float, float] | None:
-    """Return the left and right edge of words at a step, beside it or over it, where that is free; None where not."""
+    """Return the left and right edge of words at a step, beside it or over it, where that is free; None if not."""
     starts = [x + ASIDE, x - ASIDE - width]
     if tag.centred:
         starts = [x - width / 2, *starts]
@@ -128,7 +128,7 @@ def _place(
     return None
 
 
-def _joined(tags: list[tuple[Tag, float]]) -> list[tuple[Tag, float]]:
+def _join(tags: list[tuple[Tag, float]]) -> list[tuple[Tag, float]]:
     """Return the tags of changes, one for all that are too close to be told apart."""
     found: list[tuple[Tag, float]] = []
     group: list[Tag] = []

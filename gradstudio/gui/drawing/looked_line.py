@@ -26,7 +26,7 @@ class LookedLine:
 
     @property
     def step(self) -> int | None:
-        """Where the line stands; None where there is none."""
+        """Where the line stands; None if there is none."""
         return self._looked.step if self._line.isVisible() else None
 
     def place(self) -> None:

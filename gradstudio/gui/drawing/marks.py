@@ -13,7 +13,7 @@ from PySide6.QtWidgets import QGraphicsPixmapItem
 from gradstudio.gui.drawing.canvas import Canvas
 
 
-def _closed(*corners: tuple[float, float]) -> QPainterPath:
+def _polygon(*corners: tuple[float, float]) -> QPainterPath:
     path = QPainterPath()
     path.addPolygon(QPolygonF([QPointF(x, y) for x, y in corners]))
     path.closeSubpath()
@@ -29,15 +29,15 @@ def _circle() -> QPainterPath:
 def _cross() -> QPainterPath:
     quarter = [(-0.5, -0.1), (-0.5, 0.1), (-0.1, 0.1)]
     corners = [(c * x + s * y, c * y - s * x) for c, s in ((1, 0), (0, 1), (-1, 0), (0, -1)) for x, y in quarter]
-    return QTransform().rotate(45).map(_closed(*corners))
+    return QTransform().rotate(45).map(_polygon(*corners))
 
 
 SYMBOLS = {  # in a square of side 1 around the origin
     "circle": _circle(),
     "cross": _cross(),
-    "up": _closed((-0.5, 0.5), (0, -0.5), (0.5, 0.5)),
-    "above": _closed((-0.5, 0.3), (0, -0.3), (0.5, 0.3), (0.5, 0.05), (0, -0.55), (-0.5, 0.05)),
-    "down": _closed((-0.5, -0.5), (0, 0.5), (0.5, -0.5)),
+    "up": _polygon((-0.5, 0.5), (0, -0.5), (0.5, 0.5)),
+    "above": _polygon((-0.5, 0.3), (0, -0.3), (0.5, 0.3), (0.5, 0.05), (0, -0.55), (-0.5, 0.05)),
+    "down": _polygon((-0.5, -0.5), (0, 0.5), (0.5, -0.5)),
 }
 
 

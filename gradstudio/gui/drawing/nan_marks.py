@@ -40,14 +40,14 @@ class NanMarks:
             return
         self._shown = bool(envelope.flags[curve])
         for flag, marks in self.of.items():
-            steps = envelope.flagged(flag, curve) if flag != ZERO or log else np.empty(0)
+            steps = envelope.first_steps(flag, curve) if flag != ZERO or log else np.empty(0)
             if len(steps) != len(marks.steps) or not np.array_equal(steps, marks.steps):
                 marks.show_at(steps)
 
 
 def legend(flags: int, *, log: bool) -> str:
     """Return what the marks for these flags mean, as rich text; empty without any."""
-    told = [f"<span style='color:{theme.colors.bad}'>{sign}</span>" for flag, sign in _SIGNS.items() if flags & flag]
+    texts = [f"<span style='color:{theme.colors.bad}'>{sign}</span>" for flag, sign in _SIGNS.items() if flags & flag]
     if log and flags & ZERO:
-        told.append("▼ 0: not on a log axis")
-    return " &nbsp; ".join(told)
+        texts.append("▼ 0: not on a log axis")
+    return " &nbsp; ".join(texts)

@@ -51,10 +51,10 @@ def blocks_of(names: tuple[str, ...], most: int) -> list[Group]:
     if len(found) <= most:
         return found
     ends = [round(each) for each in np.linspace(0, len(found), most + 1)]
-    return [_joined(found[first:stop]) for first, stop in pairwise(ends)]
+    return [_join(found[first:stop]) for first, stop in pairwise(ends)]
 
 
-def _joined(parts: list[Group]) -> Group:
+def _join(parts: list[Group]) -> Group:
     first, last = parts[0], parts[-1]
     name = first.name if len(parts) == 1 else f"{first.name}–{last.name.rpartition('.')[2]}"
     return Group(name, first.first, last.stop)
@@ -86,16 +86,16 @@ def _flow(squares: float, zeros: float, broken: float, size: float, measured: fl
     return Flow(norm, zero, share, "zero" if norm == 0 and zero == 1 else "measured")
 
 
-def birth_of(found: Provenance | None, step: int, blocks: list[Group], names: tuple[str, ...]) -> Birth | None:
+def birth_of(birth: Provenance | None, step: int, blocks: list[Group], names: tuple[str, ...]) -> Birth | None:
     """Return where the first NaN or Inf was born, if that was up to this step and the place is known."""
-    if found is None or step < found.step:
+    if birth is None or step < birth.step:
         return None
-    backward = found.phase in ("backward", "unscale", "update")
-    if found.phase == "data":
+    backward = birth.phase in ("backward", "unscale", "update")
+    if birth.phase == "data":
         return Birth(-1, backward)
-    places = [row for row, name in enumerate(names) if name in found.layers or _is_within(name, found.module)]
-    if found.phase == "loss" or not places:
-        return Birth(len(blocks), backward) if found.phase in ("loss", "forward", "backward") else None
+    places = [row for row, name in enumerate(names) if name in birth.layers or _is_within(name, birth.module)]
+    if birth.phase == "loss" or not places:
+        return Birth(len(blocks), backward) if birth.phase in ("loss", "forward", "backward") else None
     row = max(places) if backward else min(places)  # the end that the pass reaches first
     return Birth(next(place for place, block in enumerate(blocks) if row < block.stop), backward)
 

@@ -87,7 +87,7 @@ class Overlays(QObject):
         return {overlaid.id: place for place, overlaid in self.places.items()}
 
     @property
-    def shown(self) -> dict[int, Overlaid]:
+    def by_place(self) -> dict[int, Overlaid]:
         return {place: overlaid for place, overlaid in sorted(self.places.items()) if self.shows(place)}
 
     def shows(self, place: int) -> bool:
@@ -97,7 +97,7 @@ class Overlays(QObject):
     @property
     def longest(self) -> float:
         """End of the longest overlay on view, in steps or in seconds."""
-        return max((overlaid.end(self.timed) for overlaid in self.shown.values()), default=0.0)
+        return max((overlaid.end(self.timed) for overlaid in self.by_place.values()), default=0.0)
 
     def add(self, overlaid: Overlaid) -> None:
         """Add an overlay in the first free place, unless it is there or all places are taken."""

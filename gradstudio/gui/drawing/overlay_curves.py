@@ -53,7 +53,7 @@ class OverlayLayer:
         overlay and those `beside` it, of the run itself: of the parent perhaps the explosion alone is drawn."""
         asked = (first, last, scale, cut, beside.tobytes())
         if not self._range or self._range[0] != asked:
-            shown = self._overlays.shown.values()
+            shown = self._overlays.by_place.values()
             spans = [span for each in shown if (span := self._span(each, first, last, scale, cut, beside))]
             found = (min(low for low, _ in spans), max(high for _, high in spans)) if spans else None
             self._range = (asked, found)
@@ -68,7 +68,7 @@ class OverlayLayer:
         if view == self._view:
             return
         self._view = view
-        shown = self._overlays.shown
+        shown = self._overlays.by_place
         for place in self._curves.keys() - shown.keys():
             self._curves.pop(place).leave()
         for place, overlaid in shown.items():
@@ -87,15 +87,15 @@ class OverlayLayer:
         for curve in self._curves.values():
             curve.restyle()
 
-    def cached(self, cached: bool) -> None:
+    def set_cached(self, cached: bool) -> None:
         """Let Qt keep pictures of the curves, or not, as while they are drawn into a file."""
         for curve in self._curves.values():
-            curve.cached(cached)
+            curve.set_cached(cached)
 
     def reading(self, step: int) -> str:
         """Return the values at a step, each after its name, as rich text."""
         told = []
-        for place, overlaid in self._overlays.shown.items():
+        for place, overlaid in self._overlays.by_place.items():
             value = overlaid.at(self._told, self._canvas.places.there(step, overlaid.clock))
             if value is not None:
                 words = f"{strong(NAMES[place])} {escape(number(value))}"
@@ -131,7 +131,7 @@ class OverlayCurve:
         self._path = QGraphicsPathItem(canvas.frame)
         self._path.setZValue(14 + place / 10)
         self._marks = [Marks(canvas, SYMBOLS[flag], SIZE, z=29, height=TOP_EDGE) for flag in (NAN, INF)]
-        self.cached(True)
+        self.set_cached(True)
         self.restyle()
 
     def restyle(self) -> None:
@@ -139,7 +139,7 @@ class OverlayCurve:
         for marks in self._marks:
             marks.dress(None, color(self._place))
 
-    def cached(self, cached: bool) -> None:
+    def set_cached(self, cached: bool) -> None:
         mode = QGraphicsItem.CacheMode
         self._path.setCacheMode(mode.DeviceCoordinateCache if cached else mode.NoCache)
 
@@ -159,11 +159,11 @@ class OverlayCurve:
         across = across[part]
         with np.errstate(over="ignore", invalid="ignore"):
             down = np.clip(transform.m22() * scale(values[part]) + transform.dy(), -2 * height, 3 * height)
-        across, down = dashed(*_thinned(across, down, width), DASHES[self._place])
+        across, down = dash(*_thin(across, down, width), DASHES[self._place])
         finite = np.isfinite(down)
         cached = self._path.cacheMode() != QGraphicsItem.CacheMode.NoCache
-        self.cached(False)  # else Qt keeps the old picture over a change of size, without what was outside of it
-        self.cached(cached)
+        self.set_cached(False)  # else Qt keeps the old picture over a change of size, without what was outside of it
+        self.set_cached(cached)
         self._path.setPath(pg.arrayToQPath(across, down, connect="finite") if finite.any() else QPainterPath())
 
 
@@ -188,7 +188,7 @@ def _end_tag(
     return Tag(step, texts, place, overlaid.title, slides=True)
 
 
-def dashed(across: np.ndarray, down: np.ndarray, pattern: list[int]) -> tuple[np.ndarray, np.ndarray]:
+def dash(across: np.ndarray, down: np.ndarray, pattern: list[int]) -> tuple[np.ndarray, np.ndarray]:
     """Return a curve in pixels with the gaps of a dash pattern, in pixels across: along a noisy curve itself, as Qt
     dashes it, the gaps would lie anywhere and the dashes be too short to see."""
     if not len(across):
@@ -205,7 +205,7 @@ def dashed(across: np.ndarray, down: np.ndarray, pattern: list[int]) -> tuple[np
     return whole, np.where(gap & ~starts, np.nan, values)
 
 
-def _thinned(across: np.ndarray, down: np.ndarray, width: float) -> tuple[np.ndarray, np.ndarray]:
+def _thin(across: np.ndarray, down: np.ndarray, width: float) -> tuple[np.ndarray, np.ndarray]:
     """Return only the least and the greatest value of each pixel where many points share one; a pixel with nothing but
     NaN is a gap."""
     if len(across) <= 3 * max(width, 1):

@@ -40,7 +40,7 @@ def works(instead: str, attempt: Callable[[], bool]) -> bool:
 
 
 def private(owner: object, name: str) -> Any:
-    """Return one of NAMES; AttributeError where it is gone."""
+    """Return one of NAMES; AttributeError if it is gone."""
     return getattr(owner, name)
 
 
@@ -89,7 +89,7 @@ def _try_axis() -> bool:
 @lru_cache(maxsize=256)
 def polygon(points: int) -> tuple[QPolygonF, np.ndarray] | None:
     """Return a polygon of so many points with its coordinates, (points, 2), which are filled anew each time: to make it
-    longer or shorter would release the interpreter lock. None where pyqtgraph gives no such array."""
+    longer or shorter would release the interpreter lock. None if pyqtgraph gives no such array."""
     return _new_polygon(points) if polygons_are_arrays() else None
 
 

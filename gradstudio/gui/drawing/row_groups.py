@@ -26,10 +26,10 @@ def groups(names: tuple[str, ...], most: int) -> list[Group]:
 
 
 def finer(names: tuple[str, ...], than: int) -> list[Group]:
-    """Return the modules told apart by as few parts of the name as give more than `than` of them; empty where none
+    """Return the modules told apart by as few parts of the name as give more than `than` of them; empty if none
     do."""
     levels = (_at_depth(names, depth) for depth in range(1, _deepest(names) + 1))
-    return next((found for found in levels if len(found) > than), [])
+    return next((groups for groups in levels if len(groups) > than), [])
 
 
 def _deepest(names: tuple[str, ...]) -> int:

@@ -81,7 +81,7 @@ class Series:
             self.marks.clear()
 
     def range(self, first: float, last: float, *, cut: Cut | None = None) -> tuple[float, float] | None:
-        """Return the range that the y axis needs, in its own units; None where nothing can be drawn. With a `cut`,
+        """Return the range that the y axis needs, in its own units; None if nothing can be drawn. With a `cut`,
         spikes far above the rest of the curve may leave the plot."""
         found = self.envelope.range(first, last, positive=self._log, curve=self.index)
         if found is None:
@@ -154,7 +154,7 @@ class Series:
         self.curve.put(part, steps, values, whole=envelope.whole(curve, positive=log))
 
 
-def joined(*spans: tuple[float, float] | None) -> tuple[float, float] | None:
-    """Return the range that holds all of these; None where there is none."""
+def union(*spans: tuple[float, float] | None) -> tuple[float, float] | None:
+    """Return the range that holds all of these; None if there is none."""
     there = [span for span in spans if span is not None]
     return (min(low for low, _ in there), max(high for _, high in there)) if there else None

@@ -156,7 +156,7 @@ class Cursor(QObject):
         return self.looked.step if self._under_pointer is None else self._under_pointer
 
     def move(self, step: int | None) -> None:
-        """Say which step is under the pointer; None where it is over no plot."""
+        """Say which step is under the pointer; None if it is over no plot."""
         before, self._under_pointer = self.step, step
         if before != self.step:
             self.moved.emit()

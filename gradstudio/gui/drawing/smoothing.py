@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from gradstudio.core.compiled import READ_ONLY, jit
+from gradstudio.core.jit import READ_ONLY, jit
 
 SMOOTHING = 0.6  # weight of the mean so far against the new value, unless a person has chosen another
 
@@ -31,7 +31,7 @@ class Smoother:
         # the mean of what was there, 0 before it, and its weight; the share of the mean that each value leaves
         self._state = np.array([0.0, 0.0, smoothing])
 
-    def smoothed(self, values: np.ndarray, into: np.ndarray | None = None) -> np.ndarray:
+    def smooth(self, values: np.ndarray, into: np.ndarray | None = None) -> np.ndarray:
         """Return the smoothed values of the steps that follow those of the last call, (steps,)."""
         means = np.empty(len(values)) if into is None else into
         _smooth(values, self._state, means)

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from gradstudio.core.compiled import READ_ONLY, jit
+from gradstudio.core.jit import READ_ONLY, jit
 
 NARROWEST = 2.0**-14  # seconds of a bin at first
 
@@ -32,7 +32,7 @@ class TimeBins:
     first bin begins, and `width` the seconds of a bin."""
 
     def __init__(self, rows: int, capacity: int = 1024, start: float = 0.0) -> None:
-        self.start, self.left = start, start
+        self.start, self.left_edge = start, start
         self.width = NARROWEST
         self.count = 0  # steps taken in
         self._reach = 0.0  # seconds from the start to the end of the last step

@@ -21,7 +21,7 @@ class Cut(NamedTuple):
 
 def top(highs: np.ndarray, low: float, cut: Cut) -> float:
     """Return the greatest value to show of a curve whose bins have these greatest values, in the units of the axis and
-    in their order; NaN where a bin has none. The curve's beginning is always shown. `low` is the foot of the axis."""
+    in their order; NaN if a bin has none. The curve's beginning is always shown. `low` is the foot of the axis."""
     there = highs[np.isfinite(highs)]
     if not len(there):
         return low

@@ -19,7 +19,7 @@ NOTHING_YET = "There is nothing to export yet: press Run first."
 def open_preset(context: Context) -> None:
     """Ask which preset to load."""
 
-    def opened(path: str) -> None:
+    def on_opened(path: str) -> None:
         file_choice.remember(path)
         if path.endswith(LOGS):
             context.controls.file_asked.emit(path)
@@ -28,7 +28,7 @@ def open_preset(context: Context) -> None:
 
     kinds = f"Presets, studio files, logs (*.toml *.py {' '.join(f'*{suffix}' for suffix in LOGS)});;All files (*)"
     dialog = popups.file_dialog(context.parent, "Open preset", file_choice.folder(), kinds)
-    dialog.fileSelected.connect(opened)
+    dialog.fileSelected.connect(on_opened)
     dialog.open()
 
 

@@ -48,14 +48,14 @@ def svg(plot: StepPlot) -> bytes:
     place = plot.box.sceneBoundingRect()
     corner = plot.widget.viewport().mapTo(plot, plot.widget.mapFromScene(place.topLeft()))
     with _drawn_anew(plot, 1):
-        inside = _generated(
+        inside = _svg(
             plot,
             place.size(),
             lambda painter: plot.widget.scene().render(painter, QRectF(QPointF(), place.size()), place),
         )
         for frame in frames:
             frame.hide()
-        around = _generated(plot, QSizeF(plot.size()), lambda painter: plot.render(painter, QPoint()))
+        around = _svg(plot, QSizeF(plot.size()), lambda painter: plot.render(painter, QPoint()))
         for frame in frames:
             frame.show()
     wide, high = place.width(), place.height()
@@ -71,7 +71,7 @@ def svg(plot: StepPlot) -> bytes:
     return (around[:end] + nested + around[end:]).encode()
 
 
-def _generated(plot: StepPlot, size: QSizeF, draw: Callable[[QPainter], object]) -> str:
+def _svg(plot: StepPlot, size: QSizeF, draw: Callable[[QPainter], object]) -> str:
     data = QByteArray()
     buffer = QBuffer(data)
     buffer.open(QIODevice.OpenModeFlag.WriteOnly)

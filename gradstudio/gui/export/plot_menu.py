@@ -82,7 +82,7 @@ def fill_options(plot: StepPlot, menu: QMenu) -> None:
 
 def _fill_axis(plots: PlotStack, menu: QMenu) -> None:
     """Add the choice of what all plots stand over."""
-    _add_option(menu, X_AXIS, "time" if plots.timed else "steps", plots.choose_axis)
+    _add_option(menu, X_AXIS, "time" if plots.is_over_time else "steps", plots.choose_axis)
 
 
 def _add_option(menu: QMenu, option: Option, chosen: str, choose: Callable[[str], None]) -> None:

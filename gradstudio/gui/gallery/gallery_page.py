@@ -25,7 +25,7 @@ from gradstudio.gui.gallery.gallery_card import GalleryCard
 from gradstudio.gui.gallery.game_card import GameCard
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.card_wall import AHEAD, SIDE, CardWall
-from gradstudio.gui.widgets.plain_grounds import scrolled
+from gradstudio.gui.widgets.plain_grounds import scroll_area
 from gradstudio.gui.widgets.search_line import SearchLine
 
 NO_GROUP = "your own"
@@ -75,15 +75,15 @@ class GalleryPage(QWidget):
 
     def making(self) -> Iterator[None]:
         """Make the cards, a few each time that it is asked."""
-        found: list[Preset] = []
+        chosen: list[Preset] = []
         for path in presets.available():
             try:
-                found.append(presets.read(path))
+                chosen.append(presets.read(path))
             except presets.PresetError:
                 continue  # the menu of presets says why
-            if len(found) % CARDS_A_TURN == 0:
+            if len(chosen) % CARDS_A_TURN == 0:
                 yield
-        for place, preset in enumerate(gallery.in_order(found)):
+        for place, preset in enumerate(gallery.in_order(chosen)):
             card = GalleryCard(self.wall, preset)
             card.clicked.connect(self._choose)
             self.cards.append(card)
@@ -108,7 +108,7 @@ class GalleryPage(QWidget):
             self.next.setToolTip(self.next_preset.setting)
 
     def offer_last(self, told: str) -> None:
-        """Offer to open the latest run; `told` says which it is, "" where there is none."""
+        """Offer to open the latest run; `told` says which it is, "" if there is none."""
         self.last.setText(f"Last run: {told}")
         self.last.setVisible(bool(told))
 
@@ -145,13 +145,13 @@ class GalleryPage(QWidget):
         """Put the cards that the search finds under their headings."""
         self.number_asked.emit(self.search.text().strip())
         words = self.search.text().casefold().split()
-        sections = self._found(words) if words else self._grouped()
+        sections = self._matches(words) if words else self._groups()
         shown = sum(len(cards) for _, cards in sections)
         self.wall.arrange(sections, self.cards)
         self._count(shown)
         self.empty.setVisible(bool(self.cards) and not shown)
 
-    def _found(self, words: list[str]) -> list[tuple[str, list[GalleryCard]]]:
+    def _matches(self, words: list[str]) -> list[tuple[str, list[GalleryCard]]]:
         """Return the cards that have all these words: in the title, then in the summary, then anywhere."""
         kinds: tuple[list[GalleryCard], ...] = ([], [], [])
         for card in self.cards:
@@ -162,7 +162,7 @@ class GalleryPage(QWidget):
         titled, others = kinds[0], [*kinds[1], *kinds[2]]
         return [(name, cards) for name, cards in (("In the title", titled), ("Also about", others)) if cards]
 
-    def _grouped(self) -> list[tuple[str, list[GalleryCard]]]:
+    def _groups(self) -> list[tuple[str, list[GalleryCard]]]:
         by_level = self.by_order.isChecked()
         sections = []
         for name in LEVELS if by_level else GROUPS:
@@ -194,7 +194,7 @@ class GalleryPage(QWidget):
         self.empty = QLabel("No preset has all these words.")
         self.empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self.empty.hide()
-        self.area: QScrollArea = scrolled(self.wall, "Presets")
+        self.area: QScrollArea = scroll_area(self.wall, "Presets")
         head = self._head()
         self.game_room = QWidget()
         room = QHBoxLayout(self.game_room)

@@ -67,5 +67,5 @@ class GameCard(Card):
         painter.drawText(upper, middle, self.title)
         painter.setFont(theme.font(0.88))
         painter.setPen(theme.color("dim"))
-        told = painter.fontMetrics().elidedText(self.told, Qt.TextElideMode.ElideRight, int(lower.width()))
-        painter.drawText(lower, middle, told)
+        text = painter.fontMetrics().elidedText(self.told, Qt.TextElideMode.ElideRight, int(lower.width()))
+        painter.drawText(lower, middle, text)

@@ -50,7 +50,7 @@ class ClipCard(QFrame):
 
     def refresh(self, clipping: Clipping, sample: tuple[int, ClippedGradient] | None, problem: str) -> None:
         """Show the limits in force, and the latest gradient; `problem`: why there is none."""
-        if not self._watch.changed(clipping, sample, problem):
+        if not self._watch.has_changed(clipping, sample, problem):
             return
         self._clipping, self._problem = clipping, problem
         if sample is not None:
@@ -87,30 +87,32 @@ class ClipCard(QFrame):
         vector = self._vector or (FIRST[0] * largest, FIRST[1] * largest)
         vectors = {"before": vector, **{kind: clip(vector, kind, limits) for kind in CLIPPED_BY}}
         self.picture.show_plane(Plane(vectors, limits, 2 * largest))
-        told = [f"Gradient ({number(vector[0])}, {number(vector[1])}), {number(math.hypot(*vector))} long."]
-        told += [
+        texts = [f"Gradient ({number(vector[0])}, {number(vector[1])}), {number(math.hypot(*vector))} long."]
+        texts += [
             f"{NAMES[kind][0].upper()}{NAMES[kind][1:]}: "
             f"{gauge_readings.cut_in_words(math.hypot(*vector), math.hypot(*cut), angle(vector, cut))}."
             for kind, cut in vectors.items()
             if kind != "before"
         ]
         weights = f"AGC takes the entries for two units whose weights have norms of {UNITS[0]:g} and {UNITS[1]:g}."
-        self.text.setText(" ".join([*told, weights]))
+        self.text.setText(" ".join([*texts, weights]))
 
     def _show_live(self) -> None:
-        found = self._found
-        if self._problem or found is None:
+        clipped_gradient = self._found
+        if self._problem or clipped_gradient is None:
             self.text.setText(self._problem or "Measured at the next step of the run.")
             return
         one, other = max(self.across.currentIndex(), 0), max(self.up.currentIndex(), 0)
-        vectors: dict[str, Vector] = {"before": (found.entries[one], found.entries[other])}
-        for kind, cut in found.cuts.items():
+        vectors: dict[str, Vector] = {"before": (clipped_gradient.entries[one], clipped_gradient.entries[other])}
+        for kind, cut in clipped_gradient.cuts.items():
             vectors[kind] = cut.entries[one], cut.entries[other]
-        limits = Limits(math.inf, found.clip_value, (math.inf, math.inf))  # the others are no lines of this plane
+        limits = Limits(
+            math.inf, clipped_gradient.clip_value, (math.inf, math.inf)
+        )  # the others are no lines of this plane
         self.picture.show_plane(Plane(vectors, limits, reach_of(vectors)))
         here = angle(vectors["before"], vectors["value"])
-        told = "" if math.isnan(here) else f" In this plane value clipping turns it by {gauge_readings.degrees(here)}."
-        self.text.setText(gauge_readings.clipping(found) + told)
+        text = "" if math.isnan(here) else f" In this plane value clipping turns it by {gauge_readings.degrees(here)}."
+        self.text.setText(gauge_readings.clipping(clipped_gradient) + text)
 
     def _offer(self, found: ClippedGradient) -> None:
         """List the entries that a person can choose, and keep the choice."""

@@ -91,9 +91,9 @@ class ExponentBars(Picture):
         painter.drawText(QRectF(x + side + 5, 0, width, line), Qt.AlignmentFlag.AlignVCenter, "range of fp16")
 
 
-def scale_beside(found: Exponents) -> float:
+def scale_beside(exponents: Exponents) -> float:
     """Return the factor of the outline: the loss scale in force, or the best one where there is none."""
-    return found.best_scale if found.scale == 1 else found.scale
+    return exponents.best_scale if exponents.scale == 1 else exponents.scale
 
 
 def _outline(
@@ -130,7 +130,7 @@ class Sparkline(Picture):
             return
         line = painter.fontMetrics().height()
         top, foot = ROOM + (0 if np.isfinite(self._values).all() else 8), height - line - 4
-        values, limits = self._placed(width, top, foot)
+        values, limits = self._to_pixels(width, top, foot)
         painter.setPen(QPen(theme.color("line"), 1))
         painter.drawLine(QPointF(0, foot), QPointF(width, foot))
         self._draw_limits(painter, limits, width, line)
@@ -160,8 +160,8 @@ class Sparkline(Picture):
             painter.setPen(theme.color("bad"))
             painter.drawText(QRectF(ROOM, above, width, line), Qt.AlignmentFlag.AlignLeft, self._limit_name)
 
-    def _placed(self, width: float, top: float, foot: float) -> tuple[np.ndarray, np.ndarray]:
-        """Return values and limits in pixels, each (samples, 2), with NaN where there is nothing finite."""
+    def _to_pixels(self, width: float, top: float, foot: float) -> tuple[np.ndarray, np.ndarray]:
+        """Return values and limits in pixels, each (samples, 2), with NaN if there is nothing finite."""
         both = np.stack([self._values, self._limits])
         finite = both[np.isfinite(both)]
         logarithmic = bool(len(finite) and (finite > 0).all())

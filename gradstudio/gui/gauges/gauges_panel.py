@@ -19,7 +19,7 @@ from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.change_watch import ChangeWatch
 from gradstudio.gui.widgets.page import Page
 from gradstudio.gui.widgets.picture import Picture
-from gradstudio.gui.widgets.plain_grounds import scrolled
+from gradstudio.gui.widgets.plain_grounds import scroll_area
 from gradstudio.session.record.run import Run
 from gradstudio.session.words import gauge_readings
 
@@ -66,7 +66,7 @@ class GaugeCard(QFrame):
 
     def is_new(self, *things: object) -> bool:
         """Return whether any of these differs from what the card shows, and take them as shown."""
-        return self._watch.changed(*things)
+        return self._watch.has_changed(*things)
 
     def show_picture(self, shown: bool) -> None:
         if self.picture is not None:
@@ -230,11 +230,11 @@ class GaugesPanel(Page):
         self.activations.say(
             "", _at(found.step), f"<table width='100%' cellspacing='0' cellpadding='1'>{head}{rows}</table>"
         )
-        told = [
+        texts = [
             f"{each.layer}: {number(100 * each.saturated, 2)} % saturated, {number(100 * each.dead, 2)} % dead"
             for each in found.layers
         ]
-        self.activations.setAccessibleName(f"Activations. {'; '.join(told)}")
+        self.activations.setAccessibleName(f"Activations. {'; '.join(texts)}")
 
     # ---- inside
 
@@ -269,7 +269,7 @@ class GaugesPanel(Page):
         column.addStretch(1)
         around = QVBoxLayout(self)
         around.setContentsMargins(0, 0, 0, 0)
-        around.addWidget(scrolled(inside, "Gauges"))
+        around.addWidget(scroll_area(inside, "Gauges"))
         for part in (self.note, self.missing, self.measure, *self.cards, self.clipping):
             theme.dress(part)
 

@@ -20,24 +20,24 @@ TIP = {"undo": "Undoes this change, and every later one", "redo": "Redoes this c
 def fill(menu: QMenu, context: Context) -> None:
     """List the latest changes; one that is chosen is undone or redone with all between."""
     controls, simulator = context.controls, context.simulator
-    undone, done = simulator.undone[:MOST_LISTED], simulator.done[:MOST_LISTED]
+    undone, changes = simulator.undone[:MOST_LISTED], simulator.undoable[:MOST_LISTED]
     for place, change in reversed(list(enumerate(undone))):
         _add(menu, "redo", change, partial(_repeat, controls.redo, place + 1))
-    if undone and done:
+    if undone and changes:
         menu.addSeparator()
-    for place, change in enumerate(done):
+    for place, change in enumerate(changes):
         _add(menu, "undo", change, partial(_repeat, controls.undo, place + 1))
-    if not undone and not done:
+    if not undone and not changes:
         menu.addAction("No knob was changed yet").setEnabled(False)
 
 
 def _add(menu: QMenu, what: str, change: Change, call: Callable[[], object]) -> None:
-    told = ", ".join(
+    text = ", ".join(
         f"{name} {value_text(change.before[name])} → {value_text(value)}"
         for name, value in change.after.items()
         if name in change.before
     )
-    action = menu.addAction(shorten(one_line(f"{what.capitalize()} {told}"), LONGEST), call)
+    action = menu.addAction(shorten(one_line(f"{what.capitalize()} {text}"), LONGEST), call)
     action.setToolTip(TIP[what])
 
 

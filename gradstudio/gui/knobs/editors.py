@@ -115,13 +115,13 @@ class SwitchEditor(Editor):
         super().__init__(knob)
         self.head = self._box = QCheckBox()
         self._box.setFocusPolicy(Qt.FocusPolicy.TabFocus)
-        self._box.clicked.connect(self._clicked)
+        self._box.clicked.connect(self._on_click)
 
     def set_value(self, value: Value) -> None:
         self.value = value
         self._box.setChecked(bool(value))
 
-    def _clicked(self) -> None:
+    def _on_click(self) -> None:
         self.value = self._box.isChecked()
         self.changed.emit(self.value)
 

@@ -95,7 +95,7 @@ class KnobGroup(QWidget):
             row.setVisible(row in shown)
         self._body.setVisible(bool(shown))
         self.setVisible(bool(shown) if words else bool(able) and not folded)
-        changed = sum(row.changed for row in able) if not self.head.open else 0
+        changed = sum(row.is_changed for row in able) if not self.head.open else 0
         notes = [f"{len(able)} that can act"] if self.title == "Mistakes" and not words else []
         notes += [f"{changed} changed"] if changed else []
         self.head.show_title(open=self.head.open or bool(words), note=", ".join(notes))
@@ -107,6 +107,6 @@ def can_act(row: KnobRow, simulator: Simulator) -> bool:
     name, requested = row.knob.name, simulator.requested
     if not requested.applies(name):
         return False
-    if row.knob.section != "mistakes" or requested[name] or row.changed:
+    if row.knob.section != "mistakes" or requested[name] or row.is_changed:
         return True
     return not mistakes.note(name, requested).startswith(mistakes.NO_EFFECT)

@@ -20,7 +20,7 @@ from gradstudio.gui.knobs.knob_group import Fold, KnobGroup, can_act
 from gradstudio.gui.knobs.knob_row import KnobRow
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.change_watch import ChangeWatch
-from gradstudio.gui.widgets.plain_grounds import Ground, Rule, scrolled
+from gradstudio.gui.widgets.plain_grounds import Ground, Rule, scroll_area
 from gradstudio.gui.widgets.roles import role_label
 from gradstudio.gui.widgets.search_line import SearchLine
 from gradstudio.session.record.branches import changed_at
@@ -52,7 +52,7 @@ class KnobPanel(Ground):
             self._connect(row)
         self.groups = [
             KnobGroup(title, knobs, [self.rows[knob.name] for knob in knobs])
-            for title, knobs in _grouped(KNOBS.values())
+            for title, knobs in _by_section(KNOBS.values())
         ]
         self.mistakes = self.groups[[group.title for group in self.groups].index("Mistakes")]
         self.essentials = QWidget()
@@ -84,11 +84,11 @@ class KnobPanel(Ground):
             run,
             run.in_force,
             run.status,
-            simulator.started,
+            simulator.has_begun,
             run.not_compared,
             locked,
         )
-        if not self._watch.changed(*news, *run.compared[-1:]):
+        if not self._watch.has_changed(*news, *run.compared[-1:]):
             self._refresh_hints(simulator)
             return
         self._show_file(simulator.requested.studio_file)
@@ -115,7 +115,7 @@ class KnobPanel(Ground):
             inner = group in sections
             able = group.show_rows(simulator, words, folded=inner and not self.more.open)
             more += able if inner else 0
-        changed = sum(row.changed for group in sections for row in group.rows) if not self.more.open else 0
+        changed = sum(row.is_changed for group in sections for row in group.rows) if not self.more.open else 0
         note = f"{more} more" + (f", {changed} changed" if changed else "")
         self.more.show_title(open=self.more.open, note=note)
         self.more.setVisible(bool(more) and not words)
@@ -194,7 +194,7 @@ class KnobPanel(Ground):
             return False
         for part in (self.nothing, self.compare, self.more, self.changes):
             part.hide()
-        told = [*watched.told]
+        told = [*watched.all_facts]
         if len(history := simulator.run.history):
             told.insert(1, ("learning rate now", number(history.value("lr", len(history) - 1))))
         self.reason.setText("\n\n".join([why, *(f"{name}\n{value}" for name, value in told)]))
@@ -262,7 +262,7 @@ class KnobPanel(Ground):
         for part in (self.essentials, self.changes, self.more, *others, self.mistakes):
             column.addWidget(part)
         column.addStretch(1)
-        scroll = self._scroll = scrolled(inner, "Knobs")
+        scroll = self._scroll = scroll_area(inner, "Knobs")
         scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         top = QHBoxLayout()
         top.setContentsMargins(12, 10, 12, 8)
@@ -300,7 +300,7 @@ class KnobPanel(Ground):
         self._scroll.verticalScrollBar().setValue(0)
 
 
-def _grouped(knobs: Iterable[Knob]) -> list[tuple[str, list[Knob]]]:
+def _by_section(knobs: Iterable[Knob]) -> list[tuple[str, list[Knob]]]:
     groups: dict[str, list[Knob]] = {}
     for knob in knobs:
         groups.setdefault(knob.group, []).append(knob)

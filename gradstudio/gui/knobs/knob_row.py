@@ -58,7 +58,7 @@ class KnobRow(QWidget):
         self.customContextMenuRequested.connect(self._menu)
 
     @property
-    def changed(self) -> bool:
+    def is_changed(self) -> bool:
         """Whether its value differs from the preset's."""
         return self.dot.isVisibleTo(self)
 
@@ -68,7 +68,7 @@ class KnobRow(QWidget):
         self._show_slider(True)
         marked = mixed and not self.knob.live
         if marked:
-            self._marked().clear()
+            self._mark_label().clear()
             self._color_mark()
         if self._mark is not None:
             self._mark.setVisible(marked)
@@ -76,15 +76,15 @@ class KnobRow(QWidget):
     def stand_apart(self) -> None:
         """Be called as one of the essentials, which says when it takes effect."""
         self.label.setText(label(self.knob))
-        self._marked().setText("live" if self.knob.live else "restart")
-        self._marked().show()
+        self._mark_label().setText("live" if self.knob.live else "restart")
+        self._mark_label().show()
         self._show_slider(self.knob.name not in TYPED)
 
     def _show_slider(self, shown: bool) -> None:
         if isinstance(self.editor.foot, Slider):
             self.editor.foot.setVisible(shown)
 
-    def _marked(self) -> QLabel:
+    def _mark_label(self) -> QLabel:
         if self._mark is None:
             self._mark = role_label("", "note")
             self._mark.setToolTip("acts at the next step" if self.knob.live else "acts on restart")
@@ -113,7 +113,7 @@ class KnobRow(QWidget):
         self.dot.setToolTip(f"Resets the knob to the preset's value, {value_text(self._preset_value)}")
         applies = requested.applies(name)
         self.setEnabled(applies)
-        fixed = simulator.started and not simulator.run.over and not self.knob.live
+        fixed = simulator.has_begun and not simulator.run.over and not self.knob.live
         set_role(self.label, "fixed" if fixed or not applies else "")
         self._waiting, self._before = waiting, before
         self._write(*self._note(simulator, applies))
@@ -135,7 +135,7 @@ class KnobRow(QWidget):
             if self.knob.live and run.over and simulator.steps_to_go:
                 when = "applies as the run goes on, or on restart"
             return f"{when}; in force: {in_force}", "waiting"
-        if simulator.started and run.in_force[name] != requested[name]:
+        if simulator.has_begun and run.in_force[name] != requested[name]:
             text = f"set to {in_force} by the timeline"
         elif self._before is not None:
             return f"set at this step; {value_text(self._before)} before it", "waiting"

@@ -99,7 +99,7 @@ class TwinsDialog(TemporaryDialog):
         except KnobError as fault:
             self._show_problem(str(fault))
         else:
-            self.now.setText(f"{self.now.text()} {_told(requested, twin, name)}")
+            self.now.setText(f"{self.now.text()} {_describe(requested, twin, name)}")
             self._show_problem("")
 
     def _show_problem(self, text: str) -> None:
@@ -109,7 +109,7 @@ class TwinsDialog(TemporaryDialog):
         self.start.setAccessibleDescription(text or "Starts both runs from step 0")
 
 
-def _told(run: Experiment, twin: Experiment, name: str) -> str:
+def _describe(run: Experiment, twin: Experiment, name: str) -> str:
     """Return the values of the twin as a sentence: the knob, those that change with it, and those of its section that
     act beside it alone."""
     told = {name: twin[name], **differing(run, twin)}

@@ -24,7 +24,7 @@ from gradstudio.gui.widgets import popups
 from gradstudio.gui.widgets.change_watch import ChangeWatch
 from gradstudio.session import own_model
 from gradstudio.session.map import journal, time_needed
-from gradstudio.session.map.journal import JournalError, Stored
+from gradstudio.session.map.journal import JournalContent, JournalError
 from gradstudio.session.map.map_plan import Job, Plan, Spot
 from gradstudio.session.map.map_texts import progress_in_words
 from gradstudio.session.map.mapper import Mapper
@@ -53,7 +53,7 @@ class MapController(QObject):
         self._context, self._panel = context, panel
         self._mapper: Mapper | None = None
         self._path: Path | None = None
-        self._stored: Stored | None = None  # of the map that was opened
+        self._stored: JournalContent | None = None  # of the map that was opened
         self._view: View | None = None
         self._drawing: Task | None = None
         self._drawn: tuple[Plan, int] | None = None  # the plan, and the number of results, of the latest drawing
@@ -102,7 +102,7 @@ class MapController(QObject):
     def open(self, path: Path) -> None:
         """Show a map that was made before; the message bar says where it cannot be read."""
         if self._mapper is None:
-            self._context.files.read(path, _loaded, partial(self._take, path))
+            self._context.files.read(path, _load, partial(self._take, path))
         else:
             self._context.message.show_error("A map is being made: cancel it before another one is opened.")
 
@@ -212,7 +212,7 @@ class MapController(QObject):
     def _finish(self, mapper: Mapper) -> None:
         """Let go of a map that is made no more, and say what became of it."""
         self._mapper, self._told = None, ""
-        self._stored = self._known(mapper)
+        self._stored = self._content(mapper)
         title = shorten(mapper.plan.preset.title, LONGEST_TITLE)
         if mapper.status == "failed":
             self._told = f"The map was not made: {mapper.message}"
@@ -220,7 +220,7 @@ class MapController(QObject):
         elif mapper.status == "finished":
             self._context.message.show_news(f"The map of {title} is finished.")
 
-    def _take(self, path: Path, stored: Stored) -> None:
+    def _take(self, path: Path, stored: JournalContent) -> None:
         """Show a map that was read."""
         if self._mapper is None:
             self._context.controls.file_opened.emit(str(path))
@@ -240,17 +240,17 @@ class MapController(QObject):
         if self._drawn == (plan, count) or (mapper and count and now < self._drawn_at + LOOK_AGAIN):
             return
         self._drawn, self._drawn_at = (plan, count), now
-        known = self._known(mapper) if mapper else stored
+        known = self._content(mapper) if mapper else stored
         assert known is not None
         self._drawing = self._context.jobs.start("", lambda _: view_of(known), self._show_view, self._show_none)
 
-    def _known(self, mapper: Mapper) -> Stored:
+    def _content(self, mapper: Mapper) -> JournalContent:
         """Return what is known of a map that is made: until the mapper has read the file that it goes on with, what was
         read of it before."""
         results, before = list(mapper.results), self._stored
         if before is not None and len(before.results) > len(results):
             return before
-        return Stored(mapper.plan, dict(results))
+        return JournalContent(mapper.plan, dict(results))
 
     def _show_none(self, task: Task) -> None:
         self._drawing = None
@@ -284,7 +284,7 @@ class MapController(QObject):
         """Show the cross where the requested knobs are, and where the run is that is shown."""
         simulator, view = self._context.simulator, self._view
         requested, run = simulator.requested, simulator.run
-        if view is None or not self._cross.changed(view, requested, run, run.status):
+        if view is None or not self._cross.has_changed(view, requested, run, run.status):
             return
         plan = view.stored.plan
         others = differing(plan, requested)
@@ -297,7 +297,7 @@ class MapController(QObject):
             self._panel.show_place(knobs_place(plan, requested))
 
 
-def _loaded(path: Path) -> Stored:
+def _load(path: Path) -> JournalContent:
     try:
         return journal.load(path)
     except JournalError as fault:
@@ -305,7 +305,7 @@ def _loaded(path: Path) -> Stored:
 
 
 def _measured_cost(experiment: Experiment, task: Task) -> Cost | None:
-    return time_needed.measured(experiment, lambda: task.cancelled)
+    return time_needed.measure_cost(experiment, lambda: task.cancelled)
 
 
 def _folder() -> Path:
@@ -324,16 +324,16 @@ def _new_file(plan: Plan) -> Path:
     return path
 
 
-def _file(stored: Stored, kind: str) -> files.Content:
+def _file(stored: JournalContent, kind: str) -> files.Content:
     """Return one of a map's files. It takes long: matplotlib draws the pictures."""
     from gradstudio.session.map import picture_file, tables
 
     if kind in ("png", "svg"):
-        return picture_file.drawn(stored, kind)
+        return picture_file.render(stored, kind)
     return partial(tables.write_csv if kind == "csv" else tables.write_npz, stored)
 
 
-def _report(run: Run, stored: Stored) -> files.Content:
+def _report(run: Run, stored: JournalContent) -> files.Content:
     from gradstudio.session.files import report
     from gradstudio.session.map import report_section
 

@@ -13,7 +13,7 @@ from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets import popups
 from gradstudio.gui.widgets.menu_arrow import add_arrow
 from gradstudio.gui.widgets.page import Page
-from gradstudio.gui.widgets.plain_grounds import scrolled
+from gradstudio.gui.widgets.plain_grounds import scroll_area
 from gradstudio.gui.widgets.roles import role_label, set_role
 
 ABOUT = (
@@ -77,7 +77,7 @@ class MapPanel(Page):
     # ---- what is shown
 
     def show_work(self, title: str, state: str, *, share: float | None, role: str = "dim") -> None:
-        """Show what is made or open, and how far it is; `share` of the level that is done, None where nothing is
+        """Show what is made or open, and how far it is; `share` of the level that is done, None if nothing is
         made."""
         self.title.setText(title)
         self.title.setVisible(bool(title))
@@ -188,7 +188,7 @@ class MapPanel(Page):
         column.addStretch(1)
         around = QVBoxLayout(self)
         around.setContentsMargins(0, 0, 0, 0)
-        around.addWidget(scrolled(inside, "Map"))
+        around.addWidget(scroll_area(inside, "Map"))
         theme.dress(inside, self._keep_room)
         self._keep_room()
 

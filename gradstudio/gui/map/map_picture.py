@@ -9,7 +9,7 @@ from PySide6.QtGui import QColor, QImage, QKeyEvent, QMouseEvent, QPainter, QPai
 
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.picture import Picture
-from gradstudio.session.map.drawing import UNKNOWN, Drawing, named, ticks
+from gradstudio.session.map.drawing import UNKNOWN, Drawing, name_with_unit, ticks
 from gradstudio.session.map.grid import UNTRAINED
 from gradstudio.session.map.map_plan import Spot
 
@@ -175,12 +175,12 @@ class MapPicture(Picture):
             painter.drawText(beside, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, text)
         painter.setPen(theme.color("text"))
         below = QRectF(area.left(), area.bottom() + line + 4, area.width(), line)
-        painter.drawText(below, Qt.AlignmentFlag.AlignHCenter, named(plan.x, plan.experiment))
+        painter.drawText(below, Qt.AlignmentFlag.AlignHCenter, name_with_unit(plan.x, plan.experiment))
         painter.save()
         painter.translate(0, area.center().y())
         painter.rotate(-90)
         along = QRectF(-area.height() / 2, 0, area.height(), line)
-        painter.drawText(along, Qt.AlignmentFlag.AlignHCenter, named(plan.y, plan.experiment))
+        painter.drawText(along, Qt.AlignmentFlag.AlignHCenter, name_with_unit(plan.y, plan.experiment))
         painter.restore()
 
     def _draw_key(self, painter: QPainter, drawing: Drawing, top: float, width: float, line: float) -> None:

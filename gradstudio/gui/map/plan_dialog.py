@@ -113,7 +113,7 @@ class PlanDialog(TemporaryDialog):
         self._lay_out()
         self.third.currentTextChanged.connect(self._show_third)
         for number in (self.cells, self.seeds, self.steps):
-            number.valueChanged.connect(self._sized)
+            number.valueChanged.connect(self._keep_size)
         self.full.toggled.connect(self._show_size)
         for axis in (self.across, self.up):
             axis.knob.currentTextChanged.connect(self._show_size)
@@ -142,7 +142,7 @@ class PlanDialog(TemporaryDialog):
         self._cost = cost
         if self._proposed:
             asked = Size(self.cells.value(), self.steps.value())
-            size = time_needed.fitted(asked, self._panels, cost, workers.cores())
+            size = time_needed.fit_size(asked, self._panels, cost, workers.cores())
             self.cells.setValue(size.cells)
             self.steps.setValue(size.steps)
         self._show_size()
@@ -167,7 +167,7 @@ class PlanDialog(TemporaryDialog):
             self.values.show_knob(self._experiment.find_knob(name), self._experiment[name], values)
         self._show_size()
 
-    def _sized(self) -> None:
+    def _keep_size(self) -> None:
         """Keep the size that a person has chosen."""
         self._proposed = False
         self._show_size()

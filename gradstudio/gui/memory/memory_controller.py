@@ -16,7 +16,7 @@ from gradstudio.gui.services.message_bar import Action
 from gradstudio.gui.widgets.change_watch import ChangeWatch
 from gradstudio.session import own_model
 from gradstudio.session.footprint import budget, estimator
-from gradstudio.session.footprint.estimator import Known
+from gradstudio.session.footprint.estimator import Estimate
 from gradstudio.session.footprint.process import FootprintProcess
 from gradstudio.session.record.run import Run
 
@@ -35,7 +35,9 @@ class MemoryController(QObject):
         super().__init__(panel)
         self._simulator, self._controls, self._panel = context.simulator, context.controls, panel
         self._jobs, self._process = context.jobs, FootprintProcess()
-        self._known: Known | None = None  # the latest answer, perhaps of an earlier experiment than the one asked for
+        self._known: Estimate | None = (
+            None  # the latest answer, perhaps of an earlier experiment than the one asked for
+        )
         self._wanted: Experiment | None = None
         self._wanted_at = 0.0
         self._working: Task | None = None
@@ -53,12 +55,12 @@ class MemoryController(QObject):
         why = WATCHED if self._simulator.run.watched else NOT_AGREED if own_model.needs_agreement(requested) else ""
         if why:
             self._want(None)
-            if self._watch.changed(why):
+            if self._watch.has_changed(why):
                 self._panel.say_unknown(why)
             return
-        asked = self._alike(requested)
-        self._want(asked)
-        self._show(requested, asked)
+        experiment = self._alike(requested)
+        self._want(experiment)
+        self._show(requested, experiment)
 
     def way_out(self, run: Run) -> Action | None:
         """Return what would make a run fit that was refused for its memory, as a button's label and what it does; None
@@ -69,8 +71,10 @@ class MemoryController(QObject):
     @property
     def busy(self) -> bool:
         """Whether an answer is to come."""
-        wanted, known = self._wanted, self._known
-        return wanted is not None and (known is None or known.experiment != wanted or not known.complete)
+        experiment, estimate = self._wanted, self._known
+        return experiment is not None and (
+            estimate is None or estimate.experiment != experiment or not estimate.complete
+        )
 
     def stop(self) -> None:
         """End the process that works footprints out, until the page is seen again."""
@@ -92,10 +96,10 @@ class MemoryController(QObject):
             self._working = self._jobs.start("", work, queue=QUEUE)
 
     def _work_out(self, experiment: Experiment, task: Task) -> None:
-        for known in estimator.answers(self._process, experiment, lambda: task.cancelled):
-            self._jobs.post(partial(self._learn, known))
+        for estimate in estimator.answers(self._process, experiment, lambda: task.cancelled):
+            self._jobs.post(partial(self._learn, estimate))
 
-    def _learn(self, known: Known) -> None:
+    def _learn(self, known: Estimate) -> None:
         self._known = known
         if known.complete and known.experiment == self._wanted:
             self._working = None
@@ -106,17 +110,17 @@ class MemoryController(QObject):
         return self._asked[1]
 
     def _show(self, requested: Experiment, asked: Experiment) -> None:
-        known = self._known
-        current = known is not None and known.experiment == asked
-        if not self._watch.changed(known, current, asked):
+        estimate = self._known
+        current = estimate is not None and estimate.experiment == asked
+        if not self._watch.has_changed(estimate, current, asked):
             return
-        if known is None or not current:
+        if estimate is None or not current:
             self._panel.say_working()
-        elif known.footprint is None:
-            self._panel.say_unknown(f"The memory of this experiment is not known: {known.problem}.")
+        elif estimate.footprint is None:
+            self._panel.say_unknown(f"The memory of this experiment is not known: {estimate.problem}.")
         else:
             limit = requested.run.memory_budget
-            self._panel.show_footprint(known.footprint, limit, known.cures, complete=known.complete)
+            self._panel.show_footprint(estimate.footprint, limit, estimate.cures, complete=estimate.complete)
 
     def _apply(self, cure: Cure) -> None:
         self._controls.set_together(cure.changes)

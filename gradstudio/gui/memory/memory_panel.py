@@ -9,7 +9,7 @@ from gradstudio.core.footprint import MB, Cure, Footprint
 from gradstudio.gui.memory.memory_pictures import FootprintPicture, PartBars, StepCurve
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.page import Page
-from gradstudio.gui.widgets.plain_grounds import scrolled
+from gradstudio.gui.widgets.plain_grounds import scroll_area
 from gradstudio.gui.widgets.roles import role_label, set_role
 from gradstudio.session.footprint import texts
 
@@ -167,7 +167,7 @@ class MemoryPanel(Page):
         column.addStretch(1)
         around = QVBoxLayout(self)
         around.setContentsMargins(0, 0, 0, 0)
-        around.addWidget(scrolled(inside, "Memory"))
+        around.addWidget(scroll_area(inside, "Memory"))
 
 
 def _sentence(text: str) -> str:

@@ -96,12 +96,12 @@ class StepCurve(FootprintPicture):
 
     def at(self, x: float) -> str:
         """Return what is taken at a pixel: '12.6 MB in the forward pass, operation addmm'; "" beside the curve."""
-        shown = self._shown
-        if shown is None or not self._left <= x < self.width():
+        footprint = self._shown
+        if footprint is None or not self._left <= x < self.width():
             return ""
-        index = int((x - self._left) / (self.width() - self._left) * len(shown.curve))
-        where = texts.place(PHASES[shown.phases[index]], shown.names[shown.operations[index]])
-        return f"{texts.size(shown.curve[index])} {where}"
+        index = int((x - self._left) / (self.width() - self._left) * len(footprint.curve))
+        where = texts.place(PHASES[footprint.phases[index]], footprint.names[footprint.operations[index]])
+        return f"{texts.size(footprint.curve[index])} {where}"
 
     def event(self, event: QEvent) -> bool:
         if isinstance(event, QHelpEvent) and event.type() == QEvent.Type.ToolTip:

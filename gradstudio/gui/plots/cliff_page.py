@@ -100,8 +100,8 @@ class CliffPage(QFrame):
     # ---- inside
 
     def _say(self) -> None:
-        found = self.picture.cliff
-        text = self._in_words(found) if found is not None else ""
+        cliff = self.picture.cliff
+        text = self._in_words(cliff) if cliff is not None else ""
         if text != self.words.text():
             self.words.setText(text)
             self.picture.setAccessibleDescription(text)
@@ -135,8 +135,8 @@ class CliffPage(QFrame):
         return "\n".join(parts)
 
 
-def _beyond(found: Cliff) -> float:
-    """Return how many times as far as the picture shows the update reaches; 0 where it ends within."""
-    x, y = (abs(each) / found.cell for each in found.update)
-    times = max(x / (ACROSS - LEFT - 0.5 if found.update[0] > 0 else LEFT + 0.5), y / (UP - DOWN - 0.5))
+def _beyond(cliff: Cliff) -> float:
+    """Return how many times as far as the picture shows the update reaches; 0 if it ends within."""
+    x, y = (abs(each) / cliff.cell for each in cliff.update)
+    times = max(x / (ACROSS - LEFT - 0.5 if cliff.update[0] > 0 else LEFT + 0.5), y / (UP - DOWN - 0.5))
     return times if times > 1 else 0.0

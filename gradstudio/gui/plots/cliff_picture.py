@@ -71,25 +71,25 @@ class CliffPicture(QWidget):
     # ---- painting
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        found = self._cliff
-        if found is None:
+        cliff = self._cliff
+        if cliff is None:
             return
         if self._image is None:
-            self._image = _drawn(found)
+            self._image = _draw(cliff)
         with QPainter(self) as painter:
             painter.setRenderHint(QPainter.RenderHint.Antialiasing)
             painter.setRenderHint(QPainter.RenderHint.SmoothPixmapTransform)
             painter.setFont(theme.font(0.8))
             plane = self._plane()
             painter.drawImage(plane, self._image)
-            self._hatch(painter, found, plane)
+            self._hatch(painter, cliff, plane)
             painter.setPen(QPen(theme.color("line"), 1))
             painter.drawRect(plane)
-            self._write_axes(painter, found, plane)
+            self._write_axes(painter, cliff, plane)
             painter.setClipRect(plane)
-            self._draw_circle(painter, found)
-            self._draw_update(painter, found, plane)
-            self._draw_landing(painter, found)
+            self._draw_circle(painter, cliff)
+            self._draw_update(painter, cliff, plane)
+            self._draw_landing(painter, cliff)
 
     def _plane(self) -> QRectF:
         """Return where the cells lie."""
@@ -205,9 +205,9 @@ class CliffPicture(QWidget):
         self.preview_changed.emit()
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        key, found = event.key(), self._cliff
+        key, cliff = event.key(), self._cliff
         turns: dict[int, float] = {Qt.Key.Key_Up: TURN, Qt.Key.Key_Down: 1 / TURN}
-        if found is not None and key in turns and length_of(found, self.max_norm) is not None:
+        if cliff is not None and key in turns and length_of(cliff, self.max_norm) is not None:
             self._look_at((self.max_norm if self.preview is None else self.preview) * turns[key])
         elif key in (Qt.Key.Key_Return, Qt.Key.Key_Enter) and self.preview is not None:
             self._let_go()
@@ -243,22 +243,22 @@ class CliffPicture(QWidget):
             self.preview_changed.emit()
 
 
-def cell_at(found: Cliff, x: float, y: float) -> tuple[int, int] | None:
+def cell_at(cliff: Cliff, x: float, y: float) -> tuple[int, int] | None:
     """Return the row and the column of the cell at a place; None outside."""
-    row, column = round(y / found.cell) + DOWN, round(x / found.cell) + LEFT
+    row, column = round(y / cliff.cell) + DOWN, round(x / cliff.cell) + LEFT
     return (row, column) if 0 <= row < UP and 0 <= column < ACROSS else None
 
 
-def _levels(found: Cliff) -> tuple[tuple[float, float], bool]:
-    finite = found.losses[found.known & np.isfinite(found.losses)]
+def _levels(cliff: Cliff) -> tuple[tuple[float, float], bool]:
+    finite = cliff.losses[cliff.known & np.isfinite(cliff.losses)]
     if (finite > 0).all():
         low = math.log10(finite.min())
-        return (low, max(min(math.log10(finite.max()), math.log10(HIGHEST * found.loss)), low + 0.01)), True
+        return (low, max(min(math.log10(finite.max()), math.log10(HIGHEST * cliff.loss)), low + 0.01)), True
     low = float(finite.min())
-    return (low, max(min(float(finite.max()), found.loss + HIGHEST * max(abs(found.loss), 1.0)), low + 1e-6)), False
+    return (low, max(min(float(finite.max()), cliff.loss + HIGHEST * max(abs(cliff.loss), 1.0)), low + 1e-6)), False
 
 
-def _drawn(found: Cliff) -> QImage:
+def _draw(found: Cliff) -> QImage:
     """Return the colours of the plane with lines of equal loss. Between the cells of the measured grid they go over
     evenly; beyond it a cell is as the nearest one."""
     (low, high), logs = _levels(found)

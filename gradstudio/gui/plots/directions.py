@@ -17,7 +17,7 @@ from gradstudio.gui.drawing.curve_source import Source
 from gradstudio.gui.drawing.dots import Dots
 from gradstudio.gui.drawing.marks import Marks
 from gradstudio.gui.drawing.nan_marks import SIZE
-from gradstudio.gui.drawing.series import Series, joined
+from gradstudio.gui.drawing.series import Series, union
 from gradstudio.gui.drawing.shared_cursor import Cursor, StepRange
 from gradstudio.gui.plots.step_plot import StepPlot
 from gradstudio.gui.theme import theme
@@ -30,7 +30,7 @@ _BROKEN = "broken"  # 1 where something was measured as NaN
 End = tuple[int, float] | None  # the number of steps of a run that is over, and its accuracy on the test set
 
 
-class Measured:
+class MeasuredColumn:
     """A column that is measured at a few steps, as dots: nobody knows how it went between them."""
 
     def __init__(self, canvas: Canvas, name: str, role: str, *, hollow: bool = False) -> None:
@@ -51,7 +51,7 @@ class Measured:
         self._dots.show_at(*self._with(end))
 
     def range(self, first: float, last: float, end: End = None) -> tuple[float, float] | None:
-        """Return the least and the greatest of the values that `draw` draws; None where there is none."""
+        """Return the least and the greatest of the values that `draw` draws; None if there is none."""
         steps, values = self._with(end)
         shown = values[(steps >= first) & (steps <= last) & np.isfinite(values)]
         return (float(shown.min()), float(shown.max())) if len(shown) else None
@@ -83,8 +83,8 @@ class DirectionsPlot(StepPlot):
         self.clip = Series(self.canvas, source, "clip_cosine", "good", dashed=True, marked=False)
         self.update_ = Series(self.canvas, source, "update_cosine", "warning", marked=False)
         self.series = (self.clip, self.update_)
-        self.accuracy = Measured(self.canvas, "test_accuracy", "accent")
-        self.alike = Measured(self.canvas, "head_cosine", "dim", hollow=True)
+        self.accuracy = MeasuredColumn(self.canvas, "test_accuracy", "accent")
+        self.alike = MeasuredColumn(self.canvas, "head_cosine", "dim", hollow=True)
         self.measured = (self.accuracy, self.alike)
         self._broken = Marks(self.canvas, "cross", SIZE, z=30, height=0.04)
         self.restyle()
@@ -104,7 +104,7 @@ class DirectionsPlot(StepPlot):
     def fit_y(self, run: Run) -> None:
         first, last = self.steps.first, self.steps.last
         curves = (*self.series, self.alike)
-        if found := joined(*(each.range(first, last) for each in curves), self.accuracy.range(first, last, _end(run))):
+        if found := union(*(each.range(first, last) for each in curves), self.accuracy.range(first, last, _end(run))):
             self.widget.set_y(found[0] - EDGE, found[1] + EDGE, least=0.1)
 
     def draw(self, run: Run) -> None:

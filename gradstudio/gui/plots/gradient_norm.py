@@ -15,7 +15,7 @@ from gradstudio.gui.drawing.axes import EitherAxis
 from gradstudio.gui.drawing.drag_line import DragLine
 from gradstudio.gui.drawing.overlay import Overlays
 from gradstudio.gui.drawing.peaks import Peaks
-from gradstudio.gui.drawing.series import Scale, Series, joined, linear, log10
+from gradstudio.gui.drawing.series import Scale, Series, linear, log10, union
 from gradstudio.gui.drawing.shared_cursor import Cursor, StepRange
 from gradstudio.gui.drawing.spread import Spread
 from gradstudio.gui.drawing.usual_range import Cut
@@ -58,7 +58,7 @@ class GradientNormPlot(StepPlot):
         self.spread, self.peaks = Spread(self.canvas, "accent"), Peaks(self.canvas)
         self._coefficient = source.names.index("clip_coef")
         self.limit = DragLine(self.canvas)
-        self.limit.sigDragged.connect(self._dragged)
+        self.limit.sigDragged.connect(self._on_drag)
         self.limit.sigPositionChangeFinished.connect(self._let_go)
         self.plot.addItem(self.limit, ignoreBounds=True)
         self._limit: tuple[float | None, bool] = (-1.0, False)  # on view, and whether it is only advised
@@ -77,7 +77,7 @@ class GradientNormPlot(StepPlot):
 
     def show_limit(self, max_norm: float | None, *, advised: bool = False) -> None:
         """Show the max_norm in force; or, where nothing is clipped, an `advised` one that would clip only the outliers.
-        None where the clipping rule has no max_norm."""
+        None if the clipping rule has no max_norm."""
         if self.limit.dragged or (max_norm, advised) == self._limit:
             return
         self._limit, self._advised = (max_norm, advised), advised
@@ -136,16 +136,16 @@ class GradientNormPlot(StepPlot):
 
     @property
     def _norm(self) -> float:
-        """The norm at which the line lies; on a linear axis it can be dragged below 0, where no norm is."""
+        """The norm at which the line lies; on a linear axis it can be dragged below 0, if no norm is."""
         return max(self.limit.level, LEAST) if self._axis.linear else 10**self.limit.level
 
     def fit_y(self, run: Run) -> None:
         first, last = self.steps.first, self.steps.last
         cut = Cut(0.0 if self._axis.linear else LEAST_DECADES, REACH) if self.steps.following else None
         limit = (self.limit.level, self.limit.level) if self.limit.isVisible() else None
-        spans = [series.range(first, last, cut=cut) for series in self._drawn()]
+        spans = [series.range(first, last, cut=cut) for series in self._visible_series()]
         overlaid = self._overlaid.range(first, last, self.y_scale, cut=cut, beside=self.before.highs)
-        found = joined(*spans, limit, overlaid) or (0.0, 1.0)  # not as the run before, where all norms are 0
+        found = union(*spans, limit, overlaid) or (0.0, 1.0)  # not as the run before, where all norms are 0
         self.widget.set_y(*found, least=max(0.05 * abs(found[1]), 1e-9) if self._axis.linear else LEAST_DECADES)
 
     def draw(self, run: Run) -> None:
@@ -155,13 +155,13 @@ class GradientNormPlot(StepPlot):
         self.before.curve.setVisible(not banded)
         if banded:
             self.spread.draw(self.before, first, last)
-        for series in self._drawn():
+        for series in self._visible_series():
             series.draw(run.history, first, last)
         self.before.draw_marks()
         self.peaks.find(self.before, "Gradient norm", run.first_nonfinite_step)
         self.strip.show_tags("peaks", self.peaks.tags)
 
-    def _drawn(self) -> tuple[Series, ...]:
+    def _visible_series(self) -> tuple[Series, ...]:
         """Return both curves once a step was clipped: until then the second lies hidden under the first."""
         envelope = self.before.envelope
         coefficients = envelope.least[self._coefficient], envelope.greatest[self._coefficient]
@@ -185,7 +185,7 @@ class GradientNormPlot(StepPlot):
         clipped = f" → {number(row['clipped_norm'])} after clipping" if row["clip_coef"] != 1 else ", not clipped"
         return f"norm {number(row['grad_norm'])}{clipped}"
 
-    def _dragged(self) -> None:
+    def _on_drag(self) -> None:
         self.limit.write(self._limit_text(self._norm))
 
     def _let_go(self) -> None:

@@ -126,7 +126,7 @@ class HeatmapPlot(StepPlot):
         index = indices(bins.picture(done), self._levels, linear=linear).T
         self.image.put(done, index, lookup_table())
         self._has_zero = (same and self._has_zero) or bool((index == ZERO).any())
-        self.image.stretch(bins.left, bins.width)
+        self.image.stretch(bins.left_edge, bins.width)
         self._drawn = (*shown, bins.done, bins.count)
         self._draw_lines(len(self._rows))
         name, unit = self.names[self.shown], self.units[self.shown]

@@ -58,7 +58,7 @@ class LayerCard(QFrame):
         self._put("layers", layers, layers.give_head())
         self._put("cliff", self.cliff, self.cliff.head)
         self.show_page(self._chosen["page"])
-        self.tabs.currentChanged.connect(self._turned)
+        self.tabs.currentChanged.connect(self._on_page)
         theme.dress(self, self._restyle)
 
     @property
@@ -109,7 +109,7 @@ class LayerCard(QFrame):
         self._heads.addWidget(head)
         self._pages.addWidget(widget)
 
-    def _turned(self) -> None:
+    def _on_page(self) -> None:
         self.show_page(self.page)
         self._chosen.choose("page", self.page)
         self.look_again()

@@ -38,32 +38,32 @@ class HistogramPicture(Picture):
     def show_of(self, found: Histogram | None) -> None:
         if found is not self._shown:
             self._shown = found
-            self.setAccessibleDescription(told(found) if found is not None else "not measured")
+            self.setAccessibleDescription(describe(found) if found is not None else "not measured")
             self.draw()
 
     def paint(self, painter: QPainter, width: float, height: float) -> None:
-        found, line = self._shown, painter.fontMetrics().height()
+        histogram, line = self._shown, painter.fontMetrics().height()
         foot = height - line - 3
         painter.setPen(theme.color("line"))
         painter.drawLine(QPointF(0, foot), QPointF(width, foot))
-        if found is None or not math.isfinite(found.least):
+        if histogram is None or not math.isfinite(histogram.least):
             return
-        heights = np.log1p(found.counts) / np.log1p(found.counts.max())
+        heights = np.log1p(histogram.counts) / np.log1p(histogram.counts.max())
         across = width / BINS
-        for place in np.flatnonzero(found.counts).tolist():
+        for place in np.flatnonzero(histogram.counts).tolist():
             high = max((foot - 3) * float(heights[place]), 1.0)
             bar = QRectF(place * across, foot - high, max(across - 0.5, 1), high)
             painter.fillRect(bar, theme.color(ROLES[self._part], 190))
         painter.setPen(theme.color("dim"))
-        if found.least < 0 < found.greatest:
-            zero = width * -found.least / (found.greatest - found.least)
+        if histogram.least < 0 < histogram.greatest:
+            zero = width * -histogram.least / (histogram.greatest - histogram.least)
             painter.drawLine(QPointF(zero, 2), QPointF(zero, foot))
         below = QRectF(0, foot + 2, width, line)
-        if found.least == found.greatest:
-            painter.drawText(below, Qt.AlignmentFlag.AlignHCenter, number(found.least))
+        if histogram.least == histogram.greatest:
+            painter.drawText(below, Qt.AlignmentFlag.AlignHCenter, number(histogram.least))
             return
-        painter.drawText(below, Qt.AlignmentFlag.AlignLeft, number(found.least))
-        painter.drawText(below, Qt.AlignmentFlag.AlignRight, number(found.greatest))
+        painter.drawText(below, Qt.AlignmentFlag.AlignLeft, number(histogram.least))
+        painter.drawText(below, Qt.AlignmentFlag.AlignRight, number(histogram.greatest))
 
 
 class LayerHistograms(QFrame):
@@ -129,13 +129,13 @@ class LayerHistograms(QFrame):
             self.note.setText(note)
 
     def show_of(self, sample: LayerSample | None, layer: str) -> None:
-        """Show the histograms of a layer; nothing where there is no sample."""
+        """Show the histograms of a layer; nothing if there is no sample."""
         found = sample.layers.get(layer) if sample is not None else None
         for part in PARTS:
             each = found[part] if found is not None else None
             self.pictures[part].show_of(each)
             self.texts[part].say((TITLES[part], *(_short(each) if each is not None else ())))
-            self.texts[part].setToolTip(f"{ABOUT[part]}{f' {told(each)}' if each is not None else ''}")
+            self.texts[part].setToolTip(f"{ABOUT[part]}{f' {describe(each)}' if each is not None else ''}")
 
     def _ask(self) -> None:
         self.step_asked.emit(self.step.value())
@@ -145,17 +145,17 @@ class LayerHistograms(QFrame):
             picture.draw()
 
 
-def _short(found: Histogram) -> tuple[str, ...]:
+def _short(histogram: Histogram) -> tuple[str, ...]:
     """Return the norm, and what matters most beside it."""
-    if found.zeros == found.size:
+    if histogram.zeros == histogram.size:
         return ("every entry is 0",)
-    if found.nonfinite:
-        return (f"{percent(found.nonfinite / found.size)} NaN or Inf",)
-    beside = f"{percent(found.zeros / found.size)} zeros" if found.zeros else f"std {number(found.std)}"
-    return f"norm {number(found.norm)}", beside
+    if histogram.nonfinite:
+        return (f"{percent(histogram.nonfinite / histogram.size)} NaN or Inf",)
+    beside = f"{percent(histogram.zeros / histogram.size)} zeros" if histogram.zeros else f"std {number(histogram.std)}"
+    return f"norm {number(histogram.norm)}", beside
 
 
-def told(found: Histogram) -> str:
+def describe(found: Histogram) -> str:
     """Return all that a histogram says, in words."""
     parts = [f"norm {number(found.norm)}"]
     if math.isfinite(found.std):

@@ -46,7 +46,7 @@ class LayerPage(QWidget):
         column.addWidget(self._make_head())
         for plot, share in zip(self.plots, (30, 26, 22, 18), strict=True):
             column.addWidget(plot, share)
-            plot.box.clicked.connect(lambda place, plot=plot: self._clicked(plot, place))
+            plot.box.clicked.connect(lambda place, plot=plot: self._on_click(plot, place))
         column.addWidget(self.histograms)
         self.hide()
 
@@ -204,7 +204,7 @@ class LayerPage(QWidget):
                 f"mean {number(each.mean)}, std {number(each.std)}"
             )
 
-    def _clicked(self, plot: LayerPlot, place: QPointF) -> None:
+    def _on_click(self, plot: LayerPlot, place: QPointF) -> None:
         self._ask(plot.box.step_at(place))
 
     def _ask(self, step: int) -> None:

@@ -22,7 +22,7 @@ from gradstudio.gui.drawing.axes import Axis, EitherAxis, LinearAxis
 from gradstudio.gui.drawing.band import Band
 from gradstudio.gui.drawing.canvas import Upright
 from gradstudio.gui.drawing.curve_source import Source
-from gradstudio.gui.drawing.series import Scale, Series, joined, linear, log10
+from gradstudio.gui.drawing.series import Scale, Series, linear, log10, union
 from gradstudio.gui.drawing.shared_cursor import Cursor, StepRange
 from gradstudio.gui.drawing.usual_range import Cut
 from gradstudio.gui.plots.plot_options import SCALE, Option
@@ -79,7 +79,7 @@ class LayerPlot(StepPlot):
         self.restyle()
 
     def look_at(self, layer: Layer | None, place: int) -> None:
-        """Show another layer, which stands at `place`; None where the run has not begun."""
+        """Show another layer, which stands at `place`; None if the run has not begun."""
         self.layer = layer
         self.source.look_at(place)
         self.run = None  # so that all is read anew
@@ -113,7 +113,7 @@ class LayerPlot(StepPlot):
         if self.steps.following and not self.shares:
             cut = Cut(0.0 if self.straight else self.least, REACH)
         spans = [series.range(first, last, cut=cut) for series in self.series]
-        if found := joined(*spans, self.always()):
+        if found := union(*spans, self.always()):
             least = self.least if self.shares or not self.straight else max(0.05 * abs(found[1]), 1e-12)
             self.widget.set_y(*found, least=least)
 
@@ -128,12 +128,12 @@ class LayerPlot(StepPlot):
 
     def legend(self) -> str:
         lines = ("——", "- - -")
-        told = [
+        texts = [
             f"<span style='color:{theme.color(role).name()}'>{line} {word}</span>"
             for line, word, role in zip(lines, self.words, ROLES, strict=False)
         ]
         marks = " ".join(dict.fromkeys(filter(None, (series.marks_legend() for series in self.series))))
-        return f"{' &nbsp; '.join(told)}{f' &nbsp; {marks}' if marks else ''} · {'linear' if self.straight else 'log'}"
+        return f"{' &nbsp; '.join(texts)}{f' &nbsp; {marks}' if marks else ''} · {'linear' if self.straight else 'log'}"
 
     def reading(self, run: Run, step: int) -> str:
         if self.layer is None:

@@ -58,7 +58,7 @@ class LayersPlot(HeatmapPlot):
         self._lit = QGraphicsPathItem(self.canvas.data)  # around the layers where the first NaN was born
         self._lit.setZValue(3)
         self._lit_of: tuple = ()
-        self.box.clicked.connect(self._clicked)
+        self.box.clicked.connect(self._on_click)
         self.restyle()
 
     @property
@@ -107,7 +107,7 @@ class LayersPlot(HeatmapPlot):
             path.addRect(left, min(rows), right - left, max(rows) + 1 - min(rows))
         self._lit.setPath(path)
 
-    def _clicked(self, place: QPointF) -> None:
+    def _on_click(self, place: QPointF) -> None:
         row = math.floor(self.box.mapSceneToView(place).y())
         if 0 <= row < len(self._axis.names):
             self.layer_asked.emit(row)

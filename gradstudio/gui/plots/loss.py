@@ -14,7 +14,7 @@ from gradstudio.core.text import number, percent
 from gradstudio.gui.drawing.axes import EitherAxis
 from gradstudio.gui.drawing.overlay import Overlays
 from gradstudio.gui.drawing.peaks import Peaks
-from gradstudio.gui.drawing.series import Scale, Series, joined, linear, log10
+from gradstudio.gui.drawing.series import Scale, Series, linear, log10, union
 from gradstudio.gui.drawing.shared_cursor import Cursor, StepRange
 from gradstudio.gui.drawing.spread import Spread
 from gradstudio.gui.drawing.usual_range import Cut
@@ -75,8 +75,8 @@ class LossPlot(StepPlot):
         """Return the measure to watch where the loss does not say how well the run is doing."""
         if self.run is None or not math.isfinite(recent_mean(self.run.history, "accuracy")):
             return ""
-        told = aim(self.run)
-        return f" · need not fall, watch: {told}" if told else ""
+        text = aim(self.run)
+        return f" · need not fall, watch: {text}" if text else ""
 
     def clear(self) -> None:
         super().clear()
@@ -104,7 +104,7 @@ class LossPlot(StepPlot):
         cut = Cut(0.0 if straight else LEAST, REACH) if self.steps.following else None
         own = self.raw.range(first, last, cut=cut)
         over = self._overlaid.range(first, last, self.y_scale, cut=cut, beside=self.raw.highs)
-        found = joined(own, over) or (0.0, 1.0)  # not as the run before, where nothing can be drawn
+        found = union(own, over) or (0.0, 1.0)  # not as the run before, where nothing can be drawn
         self.widget.set_y(*found, least=max(0.05 * abs(found[0]), 1e-6) if straight else LEAST)
 
     def draw(self, run: Run) -> None:
@@ -139,6 +139,6 @@ class LossPlot(StepPlot):
         if not loss_broke(loss):
             what = "gradient" if row["nonfinite"] else "weights"
             return f"{what} not finite · {where}", f"{what} not finite"
-        told = f"{number(loss)} · {where}"
-        after = (f"{told}, after {number(run.history.row(step - 1)['loss'])}",) if step else ()
-        return *after, told, number(loss)
+        text = f"{number(loss)} · {where}"
+        after = (f"{text}, after {number(run.history.row(step - 1)['loss'])}",) if step else ()
+        return *after, text, number(loss)

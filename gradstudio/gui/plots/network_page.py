@@ -105,7 +105,7 @@ class NetworkPage(QFrame):
         return last if asked is None else min(max(asked, 0), last)
 
     def show_time_steps(self, found: TimeSteps | None, *, possible: bool) -> None:
-        """Show the time steps of the step on view, once they are measured; None where the run goes on."""
+        """Show the time steps of the step on view, once they are measured; None if the run goes on."""
         self._unrolled = found
         if self.unroll.isHidden() == possible:
             self.unroll.setVisible(possible)
@@ -130,16 +130,16 @@ class NetworkPage(QFrame):
                 self._blocks, self._scale = blocks, DecadeScale()
         self._scale.take(run.history, self._blocks, self._rows)
         self._places = []
-        found = self._unrolled
-        if found is not None and found.step == self._step and self.unroll.isChecked():
-            self._show_unrolled(run, found, most)
+        time_steps = self._unrolled
+        if time_steps is not None and time_steps.step == self._step and self.unroll.isChecked():
+            self._show_unrolled(run, time_steps, most)
             return
         birth = birth_of(run.provenance, self._step, self._blocks, self._names)
         self.picture.show_state(
             NetworkState(
                 tuple(block.name for block in self._blocks),
                 tuple(flows(run.history, self._blocks, self._step)),
-                self._scale.levels, birth, _born(run.provenance) if birth else "",
+                self._scale.levels, birth, _kind(run.provenance) if birth else "",
             )
         )  # fmt: skip
         self._say()
@@ -152,7 +152,7 @@ class NetworkPage(QFrame):
         names = tuple(f"t {place + 1}" for place in self._places)
         backward = born is not None and born.phase == "backward"
         birth = Birth(self._places.index(at), backward) if at is not None else None
-        self.picture.show_state(NetworkState(names, tuple(made), levels, birth, _born(born) if birth else "", "start"))
+        self.picture.show_state(NetworkState(names, tuple(made), levels, birth, _kind(born) if birth else "", "start"))
         self._say()
 
     def _choose(self, block: int) -> None:
@@ -161,17 +161,17 @@ class NetworkPage(QFrame):
 
     def _say(self) -> None:
         """Bring the words up to date: what is under the pointer, or what the picture means."""
-        run, shown = self._run, self.picture.shown
-        if run is None or shown is None or self.picture.isHidden():
+        run, state = self._run, self.picture.state
+        if run is None or state is None or self.picture.isHidden():
             self.legend.setText("")
             return
         read = self.picture.read
         where = strong(f"step {self._step:,}")
-        found = run.provenance
-        if read is not None and read < len(shown.names):
+        birth = run.provenance
+        if read is not None and read < len(state.names):
             told = self._reading(run, read)
-        elif shown.birth is not None and found is not None:
-            told = f"{shown.what} born{_when(found, self._step)} in the {PHASES[found.phase]}, in {found.short_name}"
+        elif state.birth is not None and birth is not None:
+            told = f"{state.what} born{_when(birth, self._step)} in the {PHASES[birth.phase]}, in {birth.short_name}"
         elif self._places:
             told = f"thick: |dL/dh| back through the steps of {self._module}"
         else:
@@ -180,7 +180,7 @@ class NetworkPage(QFrame):
         if text != self.legend.text():
             self.legend.setText(text)
         if read is not None or self.picture.hasFocus() or QAccessible.isActive() or run.status != "running":
-            self.picture.setAccessibleDescription(self._spoken(run, shown, read))
+            self.picture.setAccessibleDescription(self._spoken(run, state, read))
 
     @property
     def _module(self) -> str:
@@ -198,10 +198,10 @@ class NetworkPage(QFrame):
     def _spoken(self, run: Run, shown: NetworkState, read: int | None) -> str:
         if read is not None:
             return f"Step {self._step:,}. {self._reading(run, read)}"
-        told = "; ".join(f"{name} {_in_words(flow)}" for name, flow in zip(shown.names, shown.flows, strict=True))
-        found = run.provenance
-        born = f" {shown.what} was born in {found.short_name}." if shown.birth and found is not None else ""
-        return f"Step {self._step:,}, from the input to the loss: {told}.{born}"
+        text = "; ".join(f"{name} {_in_words(flow)}" for name, flow in zip(shown.names, shown.flows, strict=True))
+        birth = run.provenance
+        born = f" {shown.what} was born in {birth.short_name}." if shown.birth and birth is not None else ""
+        return f"Step {self._step:,}, from the input to the loss: {text}.{born}"
 
 
 def _in_words(flow: Flow) -> str:
@@ -223,11 +223,11 @@ def _weights(run: Run, group: Group, step: int) -> str:
     return f" · weight norm {number(norm)}" if math.isfinite(norm) else ""
 
 
-def _when(found: Provenance, step: int) -> str:
-    return f" at step {found.step:,}" if found.step != step else ""
+def _when(birth: Provenance, step: int) -> str:
+    return f" at step {birth.step:,}" if birth.step != step else ""
 
 
-def _born(found: Provenance | None) -> str:
+def _kind(found: Provenance | None) -> str:
     """Return what was born: NaN or Inf."""
     first = found.chain[0] if found is not None and found.chain else None
     return "Inf" if first is not None and first.given_inf and not first.given_nan else "NaN"

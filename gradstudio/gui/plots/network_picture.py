@@ -72,11 +72,11 @@ class NetworkPicture(QWidget):
         self.setAccessibleDescription("Nothing was drawn yet.")
 
     @property
-    def shown(self) -> NetworkState | None:
+    def state(self) -> NetworkState | None:
         return self._shown
 
     @property
-    def animated(self) -> bool:
+    def is_animated(self) -> bool:
         """Whether the light runs just now."""
         return self._light.state() == QVariantAnimation.State.Running
 
@@ -113,8 +113,8 @@ class NetworkPicture(QWidget):
     # ---- painting
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        shown = self._shown
-        if shown is None:
+        state = self._shown
+        if state is None:
             return
         if self._still is None:
             scale = self.devicePixelRatioF()
@@ -122,20 +122,20 @@ class NetworkPicture(QWidget):
             self._still.setDevicePixelRatio(scale)
             self._still.fill(Qt.GlobalColor.transparent)
             with QPainter(self._still) as painter:
-                self._draw_still(painter, shown)
+                self._draw_still(painter, state)
             self._drawn = None
         if self._drawn is None:
             self._drawn = self._still.copy()
             with QPainter(self._drawn) as painter:
-                self._draw_gradients(painter, shown)
+                self._draw_gradients(painter, state)
         with QPainter(self) as painter:
             painter.drawPixmap(0, 0, self._drawn)
             painter.setRenderHint(QPainter.RenderHint.Antialiasing)
             if self.read is not None:
                 painter.setPen(QPen(theme.color("accent"), 2))
                 painter.drawRoundedRect(self._box(self.read + 1).adjusted(-3, -3, 3, 3), 7, 7)
-            if self.animated:
-                self._draw_light(painter, shown, float(self._light.currentValue()))
+            if self.is_animated:
+                self._draw_light(painter, state, float(self._light.currentValue()))
 
     def _draw_still(self, painter: QPainter, shown: NetworkState) -> None:
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
@@ -261,13 +261,13 @@ class NetworkPicture(QWidget):
         self._read(None)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        shown, key = self._shown, event.key()
+        state, key = self._shown, event.key()
         moves: dict[int, int] = {Qt.Key.Key_Left: -1, Qt.Key.Key_Right: 1}
-        if shown is None or not shown.names:
+        if state is None or not state.names:
             super().keyPressEvent(event)
         elif key in moves:
             start = -1 if moves[key] > 0 else 0
-            self._read(((start if self.read is None else self.read) + moves[key]) % len(shown.names))
+            self._read(((start if self.read is None else self.read) + moves[key]) % len(state.names))
         elif key in (Qt.Key.Key_Return, Qt.Key.Key_Enter) and self.read is not None:
             self.block_chosen.emit(self.read)
         else:
@@ -279,8 +279,8 @@ class NetworkPicture(QWidget):
 
     def _block_at(self, place: QPointF) -> int | None:
         """Return the block at a place, or the one that the edge there leads back into."""
-        shown = self._shown
-        for block in range(len(shown.names)) if shown is not None else ():
+        state = self._shown
+        for block in range(len(state.names)) if state is not None else ():
             if self._box(block + 1).left() <= place.x() < self._box(block + 2).left():
                 return block
         return None
@@ -292,8 +292,8 @@ class NetworkPicture(QWidget):
             self.read_changed.emit()
 
 
-def _but_gradients(shown: NetworkState) -> tuple:
-    return shown._replace(flows=()), [flow.state == "nonfinite" for flow in shown.flows]
+def _but_gradients(state: NetworkState) -> tuple:
+    return state._replace(flows=()), [flow.state == "nonfinite" for flow in state.flows]
 
 
 def _label(flow: Flow) -> str:

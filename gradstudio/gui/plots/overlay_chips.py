@@ -38,7 +38,7 @@ class Chip(QFrame):
         self.remove.clicked.connect(lambda: overlays.remove(overlaid.id))
 
     @property
-    def wanted(self) -> float:
+    def full_width(self) -> float:
         """Px that the whole title would take, at most LONGEST."""
         return min(self.toggle.fontMetrics().horizontalAdvance(self.overlaid.title) + 4, LONGEST * theme.zoom)
 
@@ -104,7 +104,7 @@ class Chips(QWidget):
         """Share the room among the titles; the others get what a short one leaves."""
         taken = 78 * theme.zoom + self.compare.sizeHint().width() + self.clear.sizeHint().width()
         room, left = self.width() - taken - len(self.chips) * AROUND * theme.zoom, len(self.chips)
-        for place, chip in sorted(self.chips.items(), key=lambda placed: placed[1].wanted):
-            own = max(min(chip.wanted, room / left), 0)
+        for place, chip in sorted(self.chips.items(), key=lambda placed: placed[1].full_width):
+            own = max(min(chip.full_width, room / left), 0)
             chip.show_as(self._overlays.shows(place), own)
             room, left = room - own, left - 1

@@ -18,7 +18,7 @@ from gradstudio.gui.drawing.axes import LinearAxis
 from gradstudio.gui.drawing.dots import Dots
 from gradstudio.gui.drawing.marks import Marks
 from gradstudio.gui.drawing.nan_marks import SIZE
-from gradstudio.gui.drawing.series import joined
+from gradstudio.gui.drawing.series import union
 from gradstudio.gui.drawing.shared_cursor import Cursor, StepRange
 from gradstudio.gui.plots.step_plot import StepPlot
 from gradstudio.gui.theme import theme
@@ -74,7 +74,7 @@ class OwnFiguresPlot(StepPlot):
             seen = values[np.isfinite(values) & (steps >= self.steps.first) & (steps <= self.steps.last)]
             spans.append((float(seen.min()), float(seen.max())) if len(seen) else None)
         self._broken.show_at(np.unique(np.concatenate(broken)))
-        if span := joined(*spans):
+        if span := union(*spans):
             room = 0.05 * (span[1] - span[0])
             self.widget.set_y(span[0] - room, span[1] + room, least=1e-6)
 

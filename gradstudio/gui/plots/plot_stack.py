@@ -51,7 +51,7 @@ class PlotStack(QWidget):
         self.overlays = Overlays()
         self._source = RunSource()
         self._axis = Chosen("all", {"x": X_AXIS})
-        self.overlays.timed = self.steps.places.timed = self.timed
+        self.overlays.timed = self.steps.places.timed = self.is_over_time
         # of an overlay: how much its loss is smoothed, and its length then
         self._smoothed = WeakKeyDictionary[Overlaid, tuple[float, int]]()
         self.overlays.changed.connect(self._make_room)  # before the plots draw the change
@@ -203,7 +203,7 @@ class PlotStack(QWidget):
             self.rewind.hide()
 
     @property
-    def timed(self) -> bool:
+    def is_over_time(self) -> bool:
         """Whether the plots stand over the time that training took, not over steps."""
         return self._axis["x"] == "time"
 
@@ -211,10 +211,10 @@ class PlotStack(QWidget):
         """Let all plots stand over the "steps" or the "time" of the run, and remember it."""
         self._axis.choose("x", value)
         self.timeline.show_axis(value)
-        self.overlays.timed = self.timed
+        self.overlays.timed = self.is_over_time
         for plot in self.every:
             plot.run = None  # which is drawn anew at the next refresh
-        self.steps.show_time(self._run.history if self._run else History(), self.timed)
+        self.steps.show_time(self._run.history if self._run else History(), self.is_over_time)
         self.overlays.changed.emit()
 
     @property
@@ -360,7 +360,7 @@ class PlotStack(QWidget):
             steps, _ = overlaid.rows("smooth")
             first = int(steps[0]) if len(steps) else 0
             losses = overlaid.run.history.column("loss", 0, first + len(steps))
-            overlaid.columns["smooth"] = (steps, Smoother(self._source.smoothing).smoothed(losses)[first:])
+            overlaid.columns["smooth"] = (steps, Smoother(self._source.smoothing).smooth(losses)[first:])
 
     def _follow_twin(self) -> None:
         self._smooth_overlays()

@@ -64,9 +64,9 @@ class RanksPlot(HeatmapPlot):
             ranks.column(name, count - LATEST, count).sum(dtype=float) for name in ("seconds", "computing")
         )
         whole = communication + computing
-        told = f"{percent(float(communication / whole))} of the time in communication" if whole else ""
+        text = f"{percent(float(communication / whole))} of the time in communication" if whole else ""
         drift = f"drift {number(float(ranks.column('drift', count - 1, count).max()))}"
-        ways = ((told, drift, kind), (told, kind), (kind,))
+        ways = ((text, drift, kind), (text, kind), (kind,))
         return self.header.first_that_fits(*(" · ".join(filter(None, parts)) for parts in ways))
 
     def reading(self, run: Run, step: int) -> str:

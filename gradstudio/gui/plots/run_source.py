@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from gradstudio.core.compiled import READ_ONLY, jit
 from gradstudio.core.history import COLUMNS, History
+from gradstudio.core.jit import READ_ONLY, jit
 from gradstudio.gui.drawing.curve_source import Source
 from gradstudio.gui.drawing.smoothing import SMOOTHING, Smoother
 
@@ -45,5 +45,5 @@ class RunSource(Source):
         table = history.table(start, stop)
         rows = np.empty((len(self.names), len(table)))
         _turn(table[:, _DRAWN], rows[:-1])
-        self._smoother.smoothed(rows[0], into=rows[-1])
+        self._smoother.smooth(rows[0], into=rows[-1])
         return rows

@@ -73,7 +73,7 @@ class ScaleAndRatePlot(StepPlot):
         run = self.run
         folded = (
             self.with_rate and run is not None and not self.alone and self.chosen["unscaled"] == "line"
-            and not self._scaled() and not run.in_force.schedule.warmup_steps
+            and not self._has_scale() and not run.in_force.schedule.warmup_steps
         )  # fmt: skip
         if folded != self.folded:
             self.folded = folded
@@ -100,7 +100,7 @@ class ScaleAndRatePlot(StepPlot):
         if self.folded and self.run is not None:
             return self._in_words(self.run)
         rate = f"<span style='color:{c.good}'>- - - learning rate</span> (right)" if self.with_rate else ""
-        if self.run is None or not self._scaled():
+        if self.run is None or not self._has_scale():
             dtype = self.run.in_force.precision.dtype if self.run else "fp32"
             if not self.with_rate:
                 return "no loss scale in use"
@@ -117,7 +117,7 @@ class ScaleAndRatePlot(StepPlot):
 
     def read(self, run: Run, start: int, stop: int) -> None:
         super().read(run, start, stop)
-        if self._scaled():  # only then an update can be skipped
+        if self._has_scale():  # only then an update can be skipped
             skips = run.history.column("skipped", self._skips.count, stop)
             self._skips.append(skips[None])
             self._skipped += np.count_nonzero(skips == 1)
@@ -125,16 +125,16 @@ class ScaleAndRatePlot(StepPlot):
     def _shows(self, run: Run, stop: int) -> bool:
         """Return whether to draw: a rate that never changed is a straight line, whose end can wait."""
         envelope, index = self.rate.envelope, self.rate.index
-        level = not self._scaled() and envelope.least[index] == envelope.greatest[index]
+        level = not self._has_scale() and envelope.least[index] == envelope.greatest[index]
         return self._overdue(run) if level and self._seen else super()._shows(run, stop)
 
     @property
     def left_values(self) -> bool:
-        return self._scaled()
+        return self._has_scale()
 
     def fit_y(self, run: Run) -> None:
         first, last = self.steps.first, self.steps.last
-        if self._scaled() and (found := self.scale.range(first, last)):
+        if self._has_scale() and (found := self.scale.range(first, last)):
             self.widget.set_y(*found, least=2.0)
         if self._rates.viewRange()[0] != self.box.viewRange()[0]:
             self._rates.setXRange(*self.box.viewRange()[0], padding=0)
@@ -145,7 +145,7 @@ class ScaleAndRatePlot(StepPlot):
     def draw(self, run: Run) -> None:
         first, last = self.steps.first, self.steps.last
         self.show_values("right", self.with_rate and bool(len(run.history)))
-        if self._scaled():
+        if self._has_scale():
             self.scale.draw(run.history, first, last)
             if self._skipped:
                 self._skip_marks.show_at(self._skips.above_zero())
@@ -159,16 +159,18 @@ class ScaleAndRatePlot(StepPlot):
 
     def reading(self, run: Run, step: int) -> str:
         row = run.history.row(step)
-        scale = f"scale {number(row['scale'])}{', skipped' if row['skipped'] == 1 else ''} · " if self._scaled() else ""
+        scale = (
+            f"scale {number(row['scale'])}{', skipped' if row['skipped'] == 1 else ''} · " if self._has_scale() else ""
+        )
         return f"{scale}learning rate {number(row['lr'])}" if self.with_rate else scale.removesuffix(" · ")
 
     def spoken(self, run: Run) -> str:
-        shown = (*(["scale"] if self._scaled() else []), *(["lr"] if self.with_rate else []))
+        shown = (*(["scale"] if self._has_scale() else []), *(["lr"] if self.with_rate else []))
         skipped = int(np.count_nonzero(run.history.column("skipped") == 1))
-        updates = f" {plural(skipped, 'update was', 'updates were')} skipped." if self._scaled() else ""
+        updates = f" {plural(skipped, 'update was', 'updates were')} skipped." if self._has_scale() else ""
         return self.summaries.words(run.history, shown, len(run.history)) + updates
 
-    def _scaled(self) -> bool:
+    def _has_scale(self) -> bool:
         return self.is_scaled(self.run)
 
     def is_scaled(self, run: Run | None) -> bool:

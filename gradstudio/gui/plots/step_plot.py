@@ -248,7 +248,7 @@ class StepPlot(QFrame):
         self.restyle()
         self.widget.draw_anew(bool(sharp))
         if self.overlay is not None:
-            self.overlay.cached(not sharp)
+            self.overlay.set_cached(not sharp)
         if not sharp:
             self.settle()
 
@@ -291,7 +291,7 @@ class StepPlot(QFrame):
     def _connect(self) -> None:
         self.widget.installEventFilter(self)
         self.widget.mouse_moved.connect(self._mouse_moved)
-        self.widget.resized.connect(self._resized)
+        self.widget.resized.connect(self._on_resize)
         self.box.sigTransformChanged.connect(self._place_labels)
         self.box.sigRangeChanged.connect(self._has_moved)
         self.steps.changed.connect(self._steps_changed)
@@ -355,7 +355,7 @@ class StepPlot(QFrame):
         wide, high = self.canvas.size
         self.invitation.place(wide / 2, high / 2, (0.5, 0.5))
 
-    def _resized(self) -> None:
+    def _on_resize(self) -> None:
         self._unsaid = True  # as there may be room for more words, or for fewer
         self.settle()
 
@@ -407,8 +407,8 @@ class StepPlot(QFrame):
         then, when the run pauses or ends, and now and then while somebody listens."""
         self._told = time.monotonic()
         run = self.run
-        told = self.spoken(run) if run is not None and len(run.history) else NOTHING
-        self.widget.setAccessibleDescription(told)
+        text = self.spoken(run) if run is not None and len(run.history) else NOTHING
+        self.widget.setAccessibleDescription(text)
 
     def _steps_changed(self) -> None:
         if self.isVisible() and self.run is not None:

@@ -197,13 +197,13 @@ class Timeline(StepPlot):
 
     def spoken(self, run: Run) -> str:
         changes, diverged = list(run.timeline), run.first_nonfinite_step
-        told = [f"{plural(len(run.history), 'step', 'steps')} made, {plural(len(changes), 'change', 'changes')}."]
+        texts = [f"{plural(len(run.history), 'step', 'steps')} made, {plural(len(changes), 'change', 'changes')}."]
         if changes:
             last = changes[-1]
-            told.append(f"The last is {last.knob} = {value_text(last.value)} at step {last.step:,}.")
+            texts.append(f"The last is {last.knob} = {value_text(last.value)} at step {last.step:,}.")
         if diverged is not None:
-            told.append(f"It diverged at step {diverged:,}.")
-        return " ".join(told)
+            texts.append(f"It diverged at step {diverged:,}.")
+        return " ".join(texts)
 
     def _say(self, run: Run) -> None:
         if self._looked.step is not None and self.step_cursor.step == self._looked.step:

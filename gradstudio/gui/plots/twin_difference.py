@@ -12,7 +12,7 @@ from gradstudio.gui.drawing.axes import LogAxis
 from gradstudio.gui.drawing.canvas import Upright
 from gradstudio.gui.drawing.curve_source import Source
 from gradstudio.gui.drawing.label_strip import Tag
-from gradstudio.gui.drawing.series import Series, joined, log10
+from gradstudio.gui.drawing.series import Series, log10, union
 from gradstudio.gui.drawing.shared_cursor import Cursor, StepRange
 from gradstudio.gui.drawing.usual_range import Cut
 from gradstudio.gui.plots.step_plot import StepPlot
@@ -61,7 +61,7 @@ class DifferencePlot(StepPlot):
     def fit_y(self, run: Run) -> None:
         cut = Cut(LEAST, REACH) if self.steps.following else None
         first, last = self.steps.first, self.steps.last
-        if found := joined(*(series.range(first, last, cut=cut) for series in self.series)):
+        if found := union(*(series.range(first, last, cut=cut) for series in self.series)):
             self.widget.set_y(*found, least=LEAST)
 
     def draw(self, run: Run) -> None:

@@ -82,9 +82,9 @@ def _draw_curve(
     for start in range(0, len(values), every):
         part = values[start : start + every]
         finite = np.isfinite(part)
-        kept, x = part[finite & (part > 0)], area.left() + start / last * area.width()
-        if kept.size:
-            share = (math.log10(float(kept.max())) - low) / (high - low)
+        mask, x = part[finite & (part > 0)], area.left() + start / last * area.width()
+        if mask.size:
+            share = (math.log10(float(mask.max())) - low) / (high - low)
             pieces[-1].append(QPointF(x, area.bottom() - share * area.height()))
         elif not finite.all():
             pieces.append(QPolygonF())

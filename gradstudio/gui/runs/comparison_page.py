@@ -222,9 +222,9 @@ def _cell(text: str) -> str:
     return text  # a number may begin with a sign
 
 
-def _alike(found: Comparison, place: int) -> str:
+def _alike(comparison: Comparison, place: int) -> str:
     """Return over how many steps the loss of a run equals that of the first run, bit for bit."""
-    member = found.members[place]
+    member = comparison.members[place]
     if not place:
         return "–"
     if member.differs_at is not None:

@@ -104,9 +104,9 @@ class LiveRun(QObject):
         words = f"Asked {_name(run)} {_ASKED[word]}: it obeys at its next step"
         task = self._context.jobs.begin(words)
         self._asked.append(_Request(word, factor, len(run.events), task))
-        self._context.library.ask(lambda library: library.request(run.id, word, factor), failed=self._refused)
+        self._context.library.ask(lambda library: library.request(run.id, word, factor), failed=self._on_refused)
 
-    def _refused(self, task: Task) -> None:
+    def _on_refused(self, task: Task) -> None:
         self._forget_asked()
         self._context.jobs.tell(task)
 

@@ -39,7 +39,7 @@ class NoteView(QTextBrowser):
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setAccessibleName("Note on the chosen run")
         self.setToolTip("What was written about this run, as Markdown. Click it, or press Enter, to edit it")
-        self.anchorClicked.connect(self._clicked)
+        self.anchorClicked.connect(self._on_click)
 
     def show_note(self, note: str) -> None:
         """Show a note that is Markdown."""
@@ -86,7 +86,7 @@ class NoteView(QTextBrowser):
         else:
             super().keyPressEvent(ev)
 
-    def _clicked(self, link: QUrl) -> None:
+    def _on_click(self, link: QUrl) -> None:
         if link.scheme() in WEB:
             self.link_asked.emit(link.toString())
 

@@ -77,7 +77,7 @@ class NotesEditor(QWidget):
     def show_notes(self, entry: Entry | None) -> None:
         """Show the tags and the note of a run; keep what a person is writing about the same run."""
         same = entry is not None and self._entry is not None and entry.id == self._entry.id
-        if same and self._edited():
+        if same and self._is_edited():
             return
         if not same:
             self.save()
@@ -93,9 +93,9 @@ class NotesEditor(QWidget):
 
     def save(self) -> None:
         """Emit `left` if anything was written."""
-        if self._entry is None or not self._edited():
+        if self._entry is None or not self._is_edited():
             return
-        note, tags = self._written()
+        note, tags = self._content()
         if len(note) > LONGEST_NOTE:
             note = note[:LONGEST_NOTE]
             self.note.setPlainText(note)
@@ -109,9 +109,9 @@ class NotesEditor(QWidget):
                 self._render()
         return False
 
-    def _edited(self) -> bool:
-        return self._entry is not None and self._written() != (self._entry.note, self._entry.tags)
+    def _is_edited(self) -> bool:
+        return self._entry is not None and self._content() != (self._entry.note, self._entry.tags)
 
-    def _written(self) -> tuple[str, tuple[str, ...]]:
+    def _content(self) -> tuple[str, tuple[str, ...]]:
         tags = [" ".join(tag.split()) for tag in self.tags.text().split(",")]
         return storable(self.note.toPlainText()), tuple(dict.fromkeys(storable(tag) for tag in tags if tag))

@@ -32,15 +32,15 @@ class Look:
         return len(self.rails)
 
 
-class Identified(Protocol):
+class HasId(Protocol):
     @property
     def id(self) -> str: ...
 
 
-Listed = TypeVar("Listed", bound=Identified)
+Row = TypeVar("Row", bound=HasId)
 
 
-class RowList(QAbstractListModel, Generic[Listed]):
+class RowList(QAbstractListModel, Generic[Row]):
     """One row for each run. A refresh keeps the selection and the place of every row that stays. A subclass says what
     there is to tell of a row."""
 
@@ -55,7 +55,7 @@ class RowList(QAbstractListModel, Generic[Listed]):
 
     def __init__(self) -> None:
         super().__init__()
-        self.rows: list[Listed] = []
+        self.rows: list[Row] = []
 
     def row_of(self, run: str) -> int:
         """Return the row of a run, or -1."""
@@ -63,18 +63,18 @@ class RowList(QAbstractListModel, Generic[Listed]):
 
     # ---- what a subclass tells
 
-    def look(self, listed: Listed) -> Look:
+    def look(self, listed: Row) -> Look:
         raise NotImplementedError
 
-    def tip(self, listed: Listed) -> str:
+    def tip(self, listed: Row) -> str:
         """Return the tooltip, as rich text."""
         raise NotImplementedError
 
-    def spoken(self, listed: Listed) -> str:
+    def spoken(self, listed: Row) -> str:
         """Return all texts in one sentence, for a screen reader."""
         raise NotImplementedError
 
-    def has_notes(self, listed: Listed) -> bool:
+    def has_notes(self, listed: Row) -> bool:
         raise NotImplementedError
 
     # ---- Qt's questions
@@ -124,7 +124,7 @@ class RowList(QAbstractListModel, Generic[Listed]):
 
     # ---- inside
 
-    def _show(self, rows: Sequence[Listed]) -> None:
+    def _show(self, rows: Sequence[Row]) -> None:
         """Change the rows as little as possible: remove, add, sort, update."""
         kept = {listed.id for listed in rows}
         row = len(self.rows)

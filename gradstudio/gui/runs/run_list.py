@@ -9,7 +9,7 @@ from PySide6.QtCore import Signal
 
 from gradstudio.gui.runs.row_list import Look, RowList, same
 from gradstudio.gui.runs.run_search import RunSearch
-from gradstudio.session.library.run_entries import Entry, searched
+from gradstudio.session.library.run_entries import Entry, searchable_text
 from gradstudio.session.words import run_texts
 
 
@@ -29,14 +29,14 @@ class RunList(RowList[Entry]):
         if len(entries) == len(self.all) and all(map(same, entries, self.all)):
             return
         self.all = list(entries)
-        self._texts = [f"{searched(entry)} {run_texts.outcome(entry)[0]}" for entry in self.all]
-        self._show(self.search.found(self.all, self._texts))
+        self._texts = [f"{searchable_text(entry)} {run_texts.outcome(entry)[0]}" for entry in self.all]
+        self._show(self.search.matches(self.all, self._texts))
 
     def find(self, search: RunSearch) -> None:
         """List the runs that match."""
         if search != self.search:
             self.search = search
-            self._show(search.found(self.all, self._texts))
+            self._show(search.matches(self.all, self._texts))
 
     def mark(self, slots: dict[str, int], current: str) -> None:
         """Mark the runs that are drawn over the plots, each in its place, and the run that the plots show."""
@@ -47,7 +47,7 @@ class RunList(RowList[Entry]):
                 self.dataChanged.emit(self.index(0), self.index(len(self.rows) - 1))
 
     @property
-    def drawn(self) -> list[str]:
+    def plotted_runs(self) -> list[str]:
         """Runs of the library that the plots show: first the one that they are about, then those over it."""
         ids = {entry.id for entry in self.all}
         return [run for run in dict.fromkeys((self._current, *self._slots)) if run in ids]

@@ -16,7 +16,7 @@ def overlaid(run: Run, start: int = 0) -> Overlaid:
     """Return the curves of a run from a step on. A long run takes some tens of ms."""
     count = len(run.history)
     rows = {name: run.history.column(name, 0, count) for name in ("loss", "grad_norm")}
-    rows["smooth"] = Smoother().smoothed(rows["loss"])
+    rows["smooth"] = Smoother().smooth(rows["loss"])
     steps = np.arange(start, count, dtype=float)
     columns = {name: (steps, values[start:]) for name, values in rows.items()}
     tip = f"<p>{strong(run_texts.rich(run.title))}<br>{run_texts.rich(run.id)}</p>"

@@ -184,7 +184,7 @@ class RunPainter(QStyledItemDelegate):
         painter.setFont(self._small)
         painter.setPen(theme.color("dim"))
         line = QRect(rect.left(), line.bottom() + 4, rect.width(), self._low)
-        painter.drawText(line, _LEFT, _fitted(painter, _with_room(metrics, words, line.width()), line.width()))
+        painter.drawText(line, _LEFT, _fit(painter, _with_room(metrics, words, line.width()), line.width()))
         if words.tags or words.note:
             self._paint_own(painter, QRect(rect.left(), line.bottom() + 5, rect.width(), self._low), words)
 
@@ -200,13 +200,13 @@ class RunPainter(QStyledItemDelegate):
             painter.drawRoundedRect(QRectF(left, line.top(), width, line.height()), 4, 4)
             painter.setPen(theme.color("text"))
             painter.drawText(
-                QRect(left + 5, line.top(), width - 10, line.height()), _LEFT, _fitted(painter, tag, width - 9)
+                QRect(left + 5, line.top(), width - 10, line.height()), _LEFT, _fit(painter, tag, width - 9)
             )
             left += width + 5
         painter.setPen(theme.color("dim"))
         if words.note and line.right() - left > 30:
             room = QRect(left + 1, line.top(), line.right() - left, line.height())
-            painter.drawText(room, _LEFT, _fitted(painter, one_line_of(words.note), room.width()))
+            painter.drawText(room, _LEFT, _fit(painter, one_line_of(words.note), room.width()))
 
 
 def _indent(depth: int) -> int:
@@ -235,5 +235,5 @@ def title_with_room(metrics: QFontMetrics, title: str, width: int) -> str:
     return metrics.elidedText(title, _ELIDED, max(width, 0))
 
 
-def _fitted(painter: QPainter, text: str, width: int) -> str:
+def _fit(painter: QPainter, text: str, width: int) -> str:
     return painter.fontMetrics().elidedText(" ".join(text[:300].split()), _ELIDED, max(width, 0))

@@ -27,7 +27,7 @@ class RunSearch:
     preset: str = ""
     outcome: str = ""  # as the list shows it
 
-    def found(self, entries: Sequence[Entry], texts: Sequence[str]) -> list[Entry]:
+    def matches(self, entries: Sequence[Entry], texts: Sequence[str]) -> list[Entry]:
         """Return the runs that match, in order; `texts` holds the text of each run in which words are searched."""
         words = self.words.casefold().split()
         found = [

@@ -35,7 +35,7 @@ UNDO_FOR = 5 * 60_000  # ms after which a deletion cannot be undone
 FORGOTTEN = 3600.0  # seconds after which deleted runs of other windows are removed from the library
 OFFERED_FOR = 20_000  # ms for which the message bar offers to undo a deletion
 
-Found = tuple[int, list[Entry]]
+FoundEntries = tuple[int, list[Entry]]
 
 
 @dataclass(eq=False)
@@ -91,17 +91,17 @@ class RunsController(QObject):
         # A run that was killed is found to be interrupted only by another look.
         alive = any(entry.outcome not in OVER for entry in self._panel.model.all)
 
-        def find(library: Library) -> Found | None:
+        def find(library: Library) -> FoundEntries | None:
             version = library.version()
             if first:
                 library.purge(older_than=FORGOTTEN)  # a window that was killed could not do so
             return None if version == known and not alive else (version, library.entries())
 
-        def failed(task: Task) -> None:
+        def on_failed(task: Task) -> None:
             self._looking = False
             self._context.jobs.tell(task)
 
-        self._library.ask(find, self._found, failed, "Reading the list of runs")
+        self._library.ask(find, self._on_found, on_failed, "Reading the list of runs")
 
     def mark(self) -> None:
         """Mark in the list the runs that the plots show, and draw the baseline over another run."""
@@ -132,7 +132,7 @@ class RunsController(QObject):
             opened = library.load(run)
             return opened, relatives(library, opened) if opened.over else []
 
-        def loaded(found: tuple[Run, list[Run]]) -> None:
+        def on_loaded(found: tuple[Run, list[Run]]) -> None:
             opened, family = found
             if self._context.simulator.leaves(run) or (leaving and not opened.over):
                 later("it was told to stop, and is still in a step.")
@@ -148,10 +148,10 @@ class RunsController(QObject):
             self._context.message.show_news("The run cannot be opened yet; it is tried again.")
             QTimer.singleShot(RETRY, self, lambda: self.open(run, tries - 1))
 
-        def failed(task: Task) -> None:
+        def on_failed(task: Task) -> None:
             self._context.jobs.tell(task) if task.cancelled else later(task.problem)
 
-        self._library.ask(load, loaded, failed, f"Opening the run {self._title(run)}", can_cancel=True)
+        self._library.ask(load, on_loaded, on_failed, f"Opening the run {self._title(run)}", can_cancel=True)
 
     def run_again(self, run: str) -> None:
         """Begin a new run with the knobs and the timeline of a run."""
@@ -192,13 +192,13 @@ class RunsController(QObject):
         elif run not in self._loading:
             self._loading.add(run)
 
-            def failed(task: Task) -> None:
+            def on_failed(task: Task) -> None:
                 self._loading.discard(run)
                 self._context.jobs.tell(task)
 
             words = f"Reading the run {self._title(run)}"
             load = lambda library: overlaid(library.load(run))  # noqa: E731
-            self._library.ask(load, self._draw_over, failed, words, can_cancel=True)
+            self._library.ask(load, self._draw_over, on_failed, words, can_cancel=True)
 
     def _draw_all(self, entries: list[Entry]) -> None:
         for entry in entries:
@@ -209,9 +209,9 @@ class RunsController(QObject):
         """Keep the run in the plots as the baseline, which is drawn over every other run; unpin the one there is."""
         run, message = self._context.simulator.run, self._context.message
         if self.baseline is not None:
-            gone, self.baseline = self.baseline, None
-            self._overlays.remove(gone.id)
-            message.show_news(f"“{gone.title}” is no baseline any more.")
+            record, self.baseline = self.baseline, None
+            self._overlays.remove(record.id)
+            message.show_news(f"“{record.title}” is no baseline any more.")
         elif not len(run.history):
             message.show_error("A baseline needs a run that has made a step: run it first.")
         else:
@@ -220,11 +220,11 @@ class RunsController(QObject):
 
     def _draw_baseline(self) -> None:
         """Draw the baseline once another run is in the plots. A person may still take it off there."""
-        shown, pinned = self._context.simulator.run, self.baseline
-        if shown is self._over:
+        run, pinned = self._context.simulator.run, self.baseline
+        if run is self._over:
             return
-        self._over = shown
-        if pinned is not None and shown is not pinned and pinned.id not in self._overlays.slots:
+        self._over = run
+        if pinned is not None and run is not pinned and pinned.id not in self._overlays.slots:
             if self._overlays.full:
                 self._context.message.show_error(
                     f"The plots have room for {MOST} overlays: remove one to see the baseline."
@@ -238,22 +238,22 @@ class RunsController(QObject):
 
     def compare_drawn(self) -> None:
         """Compare the run of the plots with the runs that are drawn over it."""
-        over = [drawn.run for drawn in self._overlays.shown.values() if drawn.run is not None]
+        over = [drawn.run for drawn in self._overlays.by_place.values() if drawn.run is not None]
         current = self._context.simulator.run
-        here = [current] if self._context.simulator.started and current.id not in [run.id for run in over] else []
+        here = [current] if self._context.simulator.has_begun and current.id not in [run.id for run in over] else []
         self._compare([*here, *over])
 
     def delete(self, runs: list[str]) -> None:
         """Delete runs; for some minutes that can be undone."""
 
-        def done(_: Any) -> None:
+        def on_done(_: Any) -> None:
             entry = self._panel.model.entry(runs[0])
             what = f"“{entry.title}”" if entry and len(runs) == 1 else plural(len(runs), "run", "runs")
             self._can_be_undone(Deletion(runs, lambda: None), f"Deleted: {what}.")
             self._look_anew()
 
         words = f"Deleting {plural(len(runs), 'run', 'runs')}"
-        self._library.ask(lambda library: library.delete(runs), done, words=words)
+        self._library.ask(lambda library: library.delete(runs), on_done, words=words)
 
     def delete_when_written(self, runs: list[str], told: str, back: Callable[[], object]) -> None:
         """Delete runs that may have been stopped just now, and so are not written yet. `told`: the message; `back`:
@@ -273,12 +273,12 @@ class RunsController(QObject):
         deletion.back()
         runs = deletion.runs
 
-        def done(_: Any) -> None:
+        def on_done(_: Any) -> None:
             self._context.message.show_news(f"Restored: {plural(len(runs), 'run', 'runs')}.")
             self._look_anew()
 
         words = f"Restoring {plural(len(runs), 'run', 'runs')}"
-        self._library.ask(lambda library: library.restore(runs), done, words=words)
+        self._library.ask(lambda library: library.restore(runs), on_done, words=words)
 
     def stop(self) -> None:
         """Save notes and remove deleted runs for good before the window closes."""
@@ -299,7 +299,7 @@ class RunsController(QObject):
         entry = self._panel.model.entry(run)
         return f"“{entry.title}”" if entry is not None else run
 
-    def _found(self, found: Found | None) -> None:
+    def _on_found(self, found: FoundEntries | None) -> None:
         self._looking = False
         if found is not None:
             self._version = None if self._look_again else found[0]
@@ -328,11 +328,11 @@ class RunsController(QObject):
     def _compare(self, runs: list[Run]) -> None:
         slots = self._overlays.slots
         try:
-            found = comparison.compare(runs)
+            compared = comparison.compare(runs)
         except comparison.ComparisonError as fault:
             self._context.message.show_error(str(fault))
             return
-        page = ComparisonPage(found, runs, [slots.get(run.id) for run in runs])
+        page = ComparisonPage(compared, runs, [slots.get(run.id) for run in runs])
         self._context.show_large(
             page, f"Comparison of {len(runs)} runs", page.deleteLater, alone=len(runs) > SIDE_BY_SIDE
         )
@@ -366,13 +366,13 @@ class RunsController(QObject):
             deletion.waits = len(written) < len(deletion.runs)
             return True
 
-        def done(deleted: bool) -> None:
+        def on_done(deleted: bool) -> None:
             if deleted:
                 self._look_anew()
             else:
                 QTimer.singleShot(RETRY, self, lambda: self._delete_when_written(deletion, tries - 1))
 
-        self._library.ask(delete, done)
+        self._library.ask(delete, on_done)
 
     def _purge(self, deletion: Deletion) -> None:
         """Remove the runs for good, unless the deletion was undone."""

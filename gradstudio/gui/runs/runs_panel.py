@@ -116,7 +116,7 @@ class RunsPanel(ListPanel):
         """Runs that are compared: the chosen rows where there are several, or else the run in the plots with those that
         are ticked, as over the plots."""
         chosen = [entry.id for entry in self.chosen]
-        return chosen if len(chosen) > 1 else self.model.drawn
+        return chosen if len(chosen) > 1 else self.model.plotted_runs
 
     def _delete(self) -> None:
         if self.chosen:
@@ -124,7 +124,7 @@ class RunsPanel(ListPanel):
 
     def _search(self) -> None:
         """List the runs that the search and the filters ask for."""
-        self.model.find(self._asked)
+        self.model.find(self._query)
         self._show_state()
 
     def apply(self, search: RunSearch) -> None:
@@ -137,7 +137,7 @@ class RunsPanel(ListPanel):
             box.setCurrentIndex(max(box.findData(value), 0))
 
     @property
-    def _asked(self) -> RunSearch:
+    def _query(self) -> RunSearch:
         return RunSearch(
             self.search.text(),
             self.sort.currentData(),
@@ -153,20 +153,20 @@ class RunsPanel(ListPanel):
         if searches:
             menu.addSeparator()
         menu.addAction("Save this search…", self._ask_name)
-        for name in [name for name, search in searches.items() if search == self._asked]:
+        for name in [name for name, search in searches.items() if search == self._query]:
             menu.addAction(f"Forget “{name}”".replace("&", "&&"), partial(self._forget, name))
         menu.popup(self.saved.mapToGlobal(self.saved.rect().bottomLeft()))
 
     def _ask_name(self) -> None:
         dialog = popups.input_dialog(self, "Save this search", "Its name")
-        dialog.setTextValue(" · ".join(filter(None, (self._asked.words, self._asked.preset, self._asked.outcome)))[:60])
+        dialog.setTextValue(" · ".join(filter(None, (self._query.words, self._query.preset, self._query.outcome)))[:60])
         dialog.textValueSelected.connect(self.save_search)
         dialog.open()
 
     def save_search(self, name: str) -> None:
         """Keep the search as it is under a name; one of that name is replaced."""
         if name := " ".join(name.split())[: saved_searches.LONGEST]:
-            saved_searches.keep({**saved_searches.load(), name: self._asked})
+            saved_searches.keep({**saved_searches.load(), name: self._query})
 
     def _forget(self, name: str) -> None:
         saved_searches.keep({each: search for each, search in saved_searches.load().items() if each != name})
@@ -185,12 +185,12 @@ class RunsPanel(ListPanel):
         self.compare.setText(f"Compare {len(self.to_compare)}")
         self.notes.setVisible(len(chosen) == 1)
         several = f", {len(chosen)} chosen" if len(chosen) > 1 else ""
-        told = (
+        text = (
             plural(all_of_them, "run", "runs")
             if shown == all_of_them
             else f"{shown:,} of {plural(all_of_them, 'run', 'runs')}"
         )
-        self.count.setText(f"{told}{several}" if all_of_them else "")
+        self.count.setText(f"{text}{several}" if all_of_them else "")
         self.notes.show_notes(self.model.entry(chosen[0].id) if len(chosen) == 1 else None)
         self.list.show_empty(not shown, NO_MATCH if all_of_them else EMPTY)
         self.foot.setVisible(bool(all_of_them))

@@ -51,12 +51,12 @@ class SeveralRuns(QObject):
                     tags = [tag for tag in now[entry.id] if tag not in gone]
                     library.annotate(entry.id, tags=[*tags, *added])
 
-        def done(_: object) -> None:
+        def on_done(_: object) -> None:
             self._context.message.show_news(f"Tags written to {plural(len(entries), 'run', 'runs')}.")
             self._changed()
 
         words = f"Tagging {plural(len(entries), 'run', 'runs')}"
-        self._context.library.ask(annotate, done, words=words)
+        self._context.library.ask(annotate, on_done, words=words)
 
     def ask_folder(self, entries: Sequence[Entry]) -> None:
         """Ask for the folder into which a report of each run is written."""
@@ -76,7 +76,7 @@ class SeveralRuns(QObject):
         the others."""
         message, place = self._context.message, Path(folder)
 
-        def done(problems: list[str]) -> None:
+        def on_done(problems: list[str]) -> None:
             if problems:
                 message.show_error(problems[-1])
             elif len(entries) == 1:
@@ -87,7 +87,7 @@ class SeveralRuns(QObject):
 
         words = f"Writing {plural(len(entries), 'report', 'reports')}"
         work = partial(_write, self._context.library.path, entries, place)
-        self._context.jobs.start(words, work, done, parts=len(entries), writes=True)
+        self._context.jobs.start(words, work, on_done, parts=len(entries), writes=True)
 
 
 def _write(library_path: Path, entries: Sequence[Entry], folder: Path, task: Task) -> list[str]:

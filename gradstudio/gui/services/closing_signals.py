@@ -28,18 +28,18 @@ class ClosingSignals(QObject):
             end_of_pair.setblocking(False)
         self._notifier = QSocketNotifier(self._source.fileno(), QSocketNotifier.Type.Read, self)
         self._notifier.activated.connect(self._close)
-        heed(self._heard)
+        heed(self._on_signal)
         self._woken = signal.set_wakeup_fd(self._sink.fileno(), warn_on_full_buffer=False)
 
     def remove(self) -> None:
-        """Leave the signals to whoever heard them before."""
+        """Give the signals back to their former handlers."""
         signal.set_wakeup_fd(self._woken)
         leave()
         self._notifier.setEnabled(False)
         self._source.close()
         self._sink.close()
 
-    def _heard(self, number: int, frame: object) -> None:
+    def _on_signal(self, number: int, frame: object) -> None:
         """End the program at the second signal, which may come while the first one waits for a file to be written."""
         now = time.monotonic()
         self._first = self._first or now

@@ -65,13 +65,13 @@ class FaultLog:
     def write(self, line: str, details: str = "") -> threading.Event:
         """Add an entry: a line, and what belongs to it. Return what is set once it is written, or cannot be."""
         self.recent.append(f"{time.strftime('%H:%M:%S')} {line}")
-        done = threading.Event()
+        event = threading.Event()
         with self._lock:
-            self._waiting.append((f"{line}\n{details}" if details else line, done))
+            self._waiting.append((f"{line}\n{details}" if details else line, event))
             if not self._writes:
                 threading.Thread(target=self._write, name="writing the log", daemon=True).start()
                 self._writes = True
-        return done
+        return event
 
     def _write(self) -> None:
         """Write the entries that wait, in their order."""
@@ -80,12 +80,12 @@ class FaultLog:
                 if not self._waiting:
                     self._writes = False
                     return
-                text, done = self._waiting.popleft()
+                text, event = self._waiting.popleft()
             with contextlib.suppress(Exception):  # of a disk: what is written was printed already
-                self._put(text)
-            done.set()
+                self._append(text)
+            event.set()
 
-    def _put(self, text: str) -> None:
+    def _append(self, text: str) -> None:
         if self.path.exists() and not self.path.is_file():
             return  # to open a pipe would wait for its reader
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -114,7 +114,7 @@ class Fault:
 
 
 class FaultReports(QObject):
-    """Hears of every fault while it is installed. Faults come on any thread; only the GUI thread tells them."""
+    """Collects every fault while it is installed. Faults occur on any thread; only the GUI thread reports them."""
 
     def __init__(self, parent: QObject, message: MessageBar, path: Path, ready: Callable[[], bool]) -> None:
         """`ready`: whether the window can show a message yet; an exception before that ends the program."""
@@ -131,7 +131,7 @@ class FaultReports(QObject):
         self._timer.timeout.connect(self._tell)
 
     def install(self) -> None:
-        """Hear of faults from now on."""
+        """Collect faults from now on."""
         sys.excepthook, threading.excepthook = self._in_slot, self._in_thread
         sys.unraisablehook = self._in_destructor
         qInstallMessageHandler(self._from_qt)
@@ -185,13 +185,13 @@ class FaultReports(QObject):
         own = [frame for frame in frames if frame.filename.startswith(_PACKAGE)] or list(frames)
         at = own[-1] if own else None
 
-        def told() -> tuple[str, str]:
+        def describe() -> tuple[str, str]:
             what = shorten(traceback.format_exception_only(fault)[-1].strip(), LONGEST_LINE // 2)
             place = f"{at.name} in {Path(at.filename).name} failed" if at else "something failed"
             lines = "".join(traceback.format_exception(type(fault), fault, trace))
             return f"{where}{place}: {what}. The window goes on.", lines
 
-        self._note((where, type(fault).__name__, at and (at.filename, at.lineno)), told, True)
+        self._note((where, type(fault).__name__, at and (at.filename, at.lineno)), describe, True)
 
     def _note(self, key: object, describe: Callable[[], tuple[str, str]], told: bool) -> None:
         """Count a fault, and write it down if it is a new one. A fault in here is left alone, so nothing recurs."""
@@ -232,12 +232,12 @@ class FaultReports(QObject):
         fault = self._latest
         if fault is None or not self._ready():
             return
-        in_sight = self._shown == (fault, self._message.shown)
+        in_sight = self._shown == (fault, self._message.message)
         if not (fault.wanted or in_sight):
             return
         with self._lock:
             text, fault.wanted = fault.text, False
-        if text != self._message.shown:
+        if text != self._message.message:
             self._message.show_error(text, self._details(fault))
         self._shown = (fault, text)
 

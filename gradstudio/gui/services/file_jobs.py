@@ -92,10 +92,10 @@ class FileJobs:
             with telling(path, "was not written"):
                 return write(task) or path
 
-        def done(written: Path) -> None:
+        def on_done(written: Path) -> None:
             self._message.show_written(f"Written: {written}", written)
 
-        self._jobs.start(words or f"Writing {path.name}", work, done, writes=True)
+        self._jobs.start(words or f"Writing {path.name}", work, on_done, writes=True)
 
 
 @contextmanager

@@ -47,7 +47,7 @@ class LibraryReader:
 
     def _carry_out(self, work: Callable[[Library], T], task: Task) -> T:
         try:
-            if self._library is not None and self._library.replaced:
+            if self._library is not None and self._library.is_replaced:
                 self._close()
             if self._library is None:
                 self._library = Library(self.path)

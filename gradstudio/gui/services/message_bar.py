@@ -68,7 +68,7 @@ class MessageBar(QFrame):
             widget.installEventFilter(self)
 
     @property
-    def shown(self) -> str:
+    def message(self) -> str:
         """The message on view; empty without one."""
         return self.text.text() if self.isVisible() else ""
 

@@ -42,7 +42,7 @@ class PastRun:
         return True
 
     @property
-    def known(self) -> bool:
+    def complete(self) -> bool:
         """Whether the view has all that the rules had found by then."""
         return bool(self._made_for) and self._made_for[2]
 
@@ -50,4 +50,4 @@ class PastRun:
         """Return the state of the view in words, without what came later."""
         assert self.view is not None
         state = describe(self.view)
-        return state if self.known or not run.findings else replace(state, text=f"{state.text} {WORKED_OUT}".strip())
+        return state if self.complete or not run.findings else replace(state, text=f"{state.text} {WORKED_OUT}".strip())

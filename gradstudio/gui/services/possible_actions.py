@@ -54,25 +54,25 @@ class PossibleActions:
     @property
     def why_no_restart(self) -> str:
         """Why a run cannot be restarted, as a sentence; "" where it can."""
-        return "" if self.started else self._simulator.only_shown or "Nothing has begun yet: press Run"
+        return "" if self.has_begun else self._simulator.only_shown or "Nothing has begun yet: press Run"
 
     @property
     def can_step(self) -> bool:
         return self.led_here and not self._simulator.going.over
 
     @property
-    def started(self) -> bool:
+    def has_begun(self) -> bool:
         """Whether the run has begun, so that it can be restarted."""
-        return self.led_here and self._simulator.started
+        return self.led_here and self._simulator.has_begun
 
     @property
     def can_rewind(self) -> bool:
-        return self.started and self._simulator.rewinds
+        return self.has_begun and self._simulator.rewinds
 
     @property
     def why_no_rewinding(self) -> str:
         """Why a run is not rewound, as a sentence; "" where it is."""
-        if self.started and ranks_allowed.several(self._simulator.run.experiment):
+        if self.has_begun and ranks_allowed.several(self._simulator.run.experiment):
             return "Not on several ranks: model and optimizer are in their processes"
         return "" if self.can_rewind else self._simulator.only_shown or "No step was made yet: press Run"
 
@@ -89,14 +89,14 @@ class PossibleActions:
 
     @property
     def can_stop(self) -> bool:
-        return self._simulator.started and not self._simulator.run.over
+        return self._simulator.has_begun and not self._simulator.run.over
 
     @property
     def playing(self) -> bool:
-        return self._simulator.going.status in ("running", "starting") and self._simulator.started
+        return self._simulator.going.status in ("running", "starting") and self._simulator.has_begun
 
     @property
-    def measured(self) -> bool:
+    def has_steps(self) -> bool:
         """Whether the run has made a step, so that there is something to export."""
         return bool(len(self._simulator.run.history))
 

@@ -26,7 +26,7 @@ KEYS = "1234567890"
 
 def remember(kind: Kind, item: str, title: str = "") -> None:
     """Put a file, by its path, a run, by its id, or a choice, by its name, before the others of its kind."""
-    kind.set([(item, title), *((other, its) for other, its in known(kind) if other != item)][:MOST])
+    kind.set([(item, title), *((other, its) for other, its in recent_items(kind) if other != item)][:MOST])
 
 
 def remember_file(path: str) -> None:
@@ -36,19 +36,19 @@ def remember_file(path: str) -> None:
 def remember_run(run: Run) -> None:
     """Put a run before the others, with what tells it from runs of the same title."""
     begun = time.strftime("%d.%m. %H:%M", time.localtime(run.started))
-    told = f"{begun}, {plural(len(run.history), 'step', 'steps')}"
-    remember(RECENT_RUNS, run.id, f"{shorten(run.title, LONGEST - len(told) - 2)}, {told}")
+    text = f"{begun}, {plural(len(run.history), 'step', 'steps')}"
+    remember(RECENT_RUNS, run.id, f"{shorten(run.title, LONGEST - len(text) - 2)}, {text}")
 
 
-def known(kind: Kind) -> list[tuple[str, str]]:
+def recent_items(kind: Kind) -> list[tuple[str, str]]:
     """Return files or runs with their titles, the latest first."""
     return kind.get()[:MOST]
 
 
 def fill_files(menu: QMenu, context: Context) -> None:
     """Fill a menu with the files that are still there."""
-    there = [(path, title) for path, title in known(RECENT_FILES) if Path(path).is_file()]
-    if there != known(RECENT_FILES):
+    there = [(path, title) for path, title in recent_items(RECENT_FILES) if Path(path).is_file()]
+    if there != recent_items(RECENT_FILES):
         RECENT_FILES.set(there)
     for place, (path, _) in enumerate(there):
         action = _add(menu, place, Path(path).name, partial(context.controls.file_asked.emit, path))
@@ -61,7 +61,7 @@ def fill_runs(menu: QMenu, context: Context) -> None:
     left may not be in it yet."""
     actions = {
         run: _add(menu, place, title or run, partial(context.controls.open_asked.emit, run))
-        for place, (run, title) in enumerate(known(RECENT_RUNS))
+        for place, (run, title) in enumerate(recent_items(RECENT_RUNS))
     }
     _end(menu, RECENT_RUNS, "No run was opened yet")
 
@@ -69,7 +69,7 @@ def fill_runs(menu: QMenu, context: Context) -> None:
 
     def compare(entries: list[Entry]) -> None:
         gone = actions.keys() - leaving - {entry.id for entry in entries}
-        RECENT_RUNS.set([(run, title) for run, title in known(RECENT_RUNS) if run not in gone])
+        RECENT_RUNS.set([(run, title) for run, title in recent_items(RECENT_RUNS) if run not in gone])
         if menu.isVisible():
             for run in gone:
                 actions[run].setEnabled(False)

@@ -78,7 +78,7 @@ class SimulatorController(QObject):
 
     def restart(self) -> None:
         """Begin again from step 0 with the knobs as they are set."""
-        if self._refused():
+        if self._refuses_change():
             return
         self._message.hide()
         self._if_agreed(self._simulator.restart)
@@ -96,7 +96,7 @@ class SimulatorController(QObject):
 
     def rewind(self, step: int) -> None:
         """Set the run back to the start of a step, or forward to one that was made already."""
-        if not self._refused():
+        if not self._refuses_change():
             self._if_agreed(partial(self._rewind, step))
 
     def _rewind(self, step: int) -> None:
@@ -108,10 +108,10 @@ class SimulatorController(QObject):
         """Say which knobs were changed at the step that the run was set back to, and offer to go on without."""
         if not (found := changed_at(self._simulator.run, step)):
             return
-        told = " and ".join(f"{name} = {value_text(after)}" for name, (_, after) in found.items())
+        text = " and ".join(f"{name} = {value_text(after)}" for name, (_, after) in found.items())
         before = {name: value for name, (value, _) in found.items()}
         self._message.show_news(
-            f"{told} {'was' if len(found) == 1 else 'were'} set at this step.",
+            f"{text} {'was' if len(found) == 1 else 'were'} set at this step.",
             action=(f"Go on without {'it' if len(found) == 1 else 'them'}", partial(self.set_together, before)),
             stay=LEFT_STAYS,
         )
@@ -119,7 +119,7 @@ class SimulatorController(QObject):
     def rewind_without(self) -> None:
         """Rewind a run that diverged to its last change by hand, and take that change back."""
         step, found = self.possible.last_changes
-        if not self._refused():
+        if not self._refuses_change():
             self._if_agreed(partial(self._rewind_without, step, {name: value for name, (value, _) in found.items()}))
 
     def _rewind_without(self, step: int, values: Mapping[str, Value]) -> None:
@@ -134,7 +134,7 @@ class SimulatorController(QObject):
 
     def compare_with_large_batch(self) -> None:
         """Compare the accumulated gradient of the next step with that of one large batch."""
-        if self._refused():
+        if self._refuses_change():
             return
         if self._simulator.run.over:
             self._message.show_error("The run is over, so there is no next step to compare: press Restart first.")
@@ -145,7 +145,7 @@ class SimulatorController(QObject):
 
     def set_knob(self, name: str, value: Value) -> None:
         """Set a knob; the message bar says which other knobs had to change with it."""
-        if self._refused():
+        if self._refuses_change():
             return
         try:
             others = self._simulator.set(name, value)
@@ -153,9 +153,9 @@ class SimulatorController(QObject):
             self._message.show_error(str(fault))
         else:
             if others:
-                told = " and ".join(f"{other} = {value_text(new)}" for other, new in others.items())
+                text = " and ".join(f"{other} = {value_text(new)}" for other, new in others.items())
                 self._message.show_news(
-                    f"{name} = {value_text(value)} needs {told}, so "
+                    f"{name} = {value_text(value)} needs {text}, so "
                     f"{'that was' if len(others) == 1 else 'those were'} set too."
                 )
         self.knobs_changed.emit()
@@ -182,34 +182,34 @@ class SimulatorController(QObject):
 
     def set_together(self, values: Mapping[str, Value]) -> None:
         """Set several knobs as one change, and offer the restart that it needs."""
-        if self._refused():
+        if self._refuses_change():
             return
         if self._is_done(lambda: self._simulator.set_together(values)):
-            told = " and ".join(f"{name} = {value_text(value)}" for name, value in values.items())
-            if not self._simulator.started:
-                self._message.show_news(f"Set: {told}.", action=("Run", self.run_or_pause), stay=LEFT_STAYS)
+            text = " and ".join(f"{name} = {value_text(value)}" for name, value in values.items())
+            if not self._simulator.has_begun:
+                self._message.show_news(f"Set: {text}.", action=("Run", self.run_or_pause), stay=LEFT_STAYS)
             elif self._simulator.run.over or self._simulator.waiting_for_restart:
-                told = f"Set: {told}. It takes effect when the run begins again."
-                self._message.show_news(told, action=("Restart", self.restart), stay=LEFT_STAYS)
+                text = f"Set: {text}. It takes effect when the run begins again."
+                self._message.show_news(text, action=("Restart", self.restart), stay=LEFT_STAYS)
             else:
-                self._message.show_news(f"Set: {told}, from the next step on.")
+                self._message.show_news(f"Set: {text}, from the next step on.")
         self.knobs_changed.emit()
 
     def reset_knobs(self) -> None:
         """Set every knob to the preset's value."""
-        if self._refused():
+        if self._refuses_change():
             return
         self._simulator.reset()
         self.knobs_changed.emit()
 
     def undo(self) -> None:
         """Undo the latest change of a knob."""
-        if not self._refused():
+        if not self._refuses_change():
             self._tell_again("Undone", self._simulator.undo(), "There is no knob change left to undo.", " again")
 
     def redo(self) -> None:
         """Make the change of a knob again that was undone last."""
-        if not self._refused():
+        if not self._refuses_change():
             self._tell_again("Redone", self._simulator.redo(), "There is no undone knob change to redo.")
 
     def _tell_again(self, done: str, values: Mapping[str, Value], nothing: str, after: str = "") -> None:
@@ -220,7 +220,7 @@ class SimulatorController(QObject):
     # ---- presets and other runs
 
     def open_preset(self, source: str | Path) -> None:
-        """Load a preset from an id or a file, to begin afresh; say so and change nothing where it cannot be read."""
+        """Load a preset from an id or a file, to begin afresh; say so and change nothing if it cannot be read."""
         try:
             preset = presets.load(source)
         except presets.PresetError as fault:
@@ -265,7 +265,7 @@ class SimulatorController(QObject):
             self._message.show_news(f"The new text of {path.name} does not take what was set: {', '.join(lost)}")
 
     def start_twins(self, name: str, value: Value) -> None:
-        """Begin again with a twin in which this knob has this value; raise KnobError where it cannot."""
+        """Begin again with a twin in which this knob has this value; raise KnobError if it cannot."""
         if why := self._simulator.only_shown:
             raise KnobError(why)
         own_model.agree_to_own(self._simulator.requested, {name: value})
@@ -273,7 +273,7 @@ class SimulatorController(QObject):
 
     def save_preset_as(self, title: str) -> None:
         """Save the knobs as they are set as a preset of the person's own, and continue with that preset."""
-        if self._refused():
+        if self._refuses_change():
             return
         title = storable(title)
         old = self._simulator.preset  # its lesson and its promise are about other knobs
@@ -302,7 +302,7 @@ class SimulatorController(QObject):
             return False
         return True
 
-    def _refused(self) -> bool:
+    def _refuses_change(self) -> bool:
         """Say why nothing can be changed, where the run can only be looked at."""
         if why := self._simulator.only_shown:
             self._message.show_news(why)
@@ -315,8 +315,8 @@ class SimulatorController(QObject):
 
     def if_agreed(self, act: Callable[[], object], *experiments: Experiment) -> None:
         """Do what runs experiments, at once or when a person has agreed to run their studio file."""
-        if asked := own_model.to_agree(*experiments):
-            self.agreement_asked.emit(asked, act)
+        if agreement := own_model.to_agree(*experiments):
+            self.agreement_asked.emit(agreement, act)
             return
         for each in experiments:
             own_model.keep_agreement(each)
@@ -325,16 +325,16 @@ class SimulatorController(QObject):
     def _leave(self, load: Callable[[], object]) -> None:
         """Load something else; offer the run that went until now, which the library keeps."""
         run, preset = self._simulator.run, self._simulator.preset
-        going = self._simulator.started and not run.over and not self.possible.led_elsewhere
+        going = self._simulator.has_begun and not run.over and not self.possible.led_elsewhere
         left = run if run.own and not self._simulator.only_shown else None  # without a step it is not kept
         self._message.hide()
         load()
         self.title_changed.emit(self._simulator.preset.title)
         self.knobs_changed.emit()
-        afresh = self._simulator.preset.id == preset.id and not self._simulator.started
+        afresh = self._simulator.preset.id == preset.id and not self._simulator.has_begun
         if left is not None and (going or afresh) and not self._simulator.library_problem:
             steps = plural(len(left.history), "step", "steps")
             what = f"was stopped after {steps} and" if going else f"of {steps}"
-            told = f"{left.title} {what} is kept in the library."
+            text = f"{left.title} {what} is kept in the library."
             again = partial(self.open_asked.emit, left.id)  # holds the id, not the run
-            self._message.show_news(told, action=("Open it again", again), stay=LEFT_STAYS)
+            self._message.show_news(text, action=("Open it again", again), stay=LEFT_STAYS)

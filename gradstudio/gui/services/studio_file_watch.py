@@ -88,8 +88,8 @@ class StudioFileWatch(QObject):
             self._take_back()
         else:
             again = partial(self._controls.restart_with_file, path)
-            told = f"{path.name} was changed on disk. {KEPT}"
-            self._tell(found.sha256, told, action=("Restart with the new text", again))
+            text = f"{path.name} was changed on disk. {KEPT}"
+            self._tell(found.sha256, text, action=("Restart with the new text", again))
 
     def _tell(self, what: str, text: str, *, action: Action | None = None, wrong: bool = False) -> None:
         """Show a message, once for each state of the file."""
@@ -100,10 +100,10 @@ class StudioFileWatch(QObject):
             self._message.show_error(text)
         else:
             self._message.show_news(text, action=action, stay=OFFER_STAYS)
-        self._shown = self._message.shown
+        self._shown = self._message.message
 
     def _take_back(self) -> None:
         """Show nothing of the file any more: it is again the one that the run was made with."""
-        if self._shown and self._message.shown == self._shown:
+        if self._shown and self._message.message == self._shown:
             self._message.hide()
         self._told = self._shown = ""

@@ -51,7 +51,7 @@ class Choice:
         return f"{self.kind}: {self.named or self.label}"
 
 
-def found(choices: Iterable[Choice], text: str) -> list[Choice]:
+def best_matches(choices: Iterable[Choice], text: str) -> list[Choice]:
     """Return the choices that have every word of a text, the best first: those whose label begins with the text, then
     those that have every word in the label, then in the kind, then anywhere. Choices of one rank keep their order."""
     words = text.casefold().split()
@@ -146,12 +146,12 @@ class CommandPalette(popups.TemporaryDialog):
         self._find()
 
     @property
-    def shown(self) -> list[Choice]:
+    def listed_choices(self) -> list[Choice]:
         """The choices that are listed, the best first."""
         return list(self._shown)
 
     def _find(self) -> None:
-        self._shown = found(self._in_order(), self.line.text())[:MOST_SHOWN]
+        self._shown = best_matches(self._in_order(), self.line.text())[:MOST_SHOWN]
         self.list.clear()
         for choice in self._shown:
             item = QTreeWidgetItem([choice.label, choice.about, choice.keys, choice.kind])

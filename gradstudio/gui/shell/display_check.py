@@ -16,7 +16,7 @@ class NoWindow(Exception):
 
 
 def missing_library(fault: BaseException) -> str | None:
-    """Return the sentence for a system library that Qt could not load, or None where the fault is another."""
+    """Return the sentence for a system library that Qt could not load, or None if the fault is another."""
     found = system_libraries.missing(str(fault))
     return f"the system library {found[0]} is missing, without which Qt opens no window; {found[1]}" if found else None
 

@@ -178,9 +178,9 @@ class FiguresBar(QWidget):
             return dict.fromkeys(("step", "loss", "|g|"), NOTHING)
         row = history.row(count - 1)
         skipped, nonfinite = self._count(history, count)
-        norms = _seen(row["grad_norm"]) + (f" → {number(row['clipped_norm'])}" if row["clip_coef"] < 1 else "")
+        norms = _format(row["grad_norm"]) + (f" → {number(row['clipped_norm'])}" if row["clip_coef"] < 1 else "")
         values = {
-            "step": f"{own_step(history, count - 1):,}", "loss": _seen(row["loss"]), "|g|": norms,
+            "step": f"{own_step(history, count - 1):,}", "loss": _format(row["loss"]), "|g|": norms,
             "clipped": f"{number(100 * share_clipped(run, count), 2)} %",
             "scale": _scale(row["scale"]) if row["scale"] != 1 or _scales(run) else NOTHING,
             "skipped": f"{skipped:,}", "non-finite": f"{nonfinite:,}",
@@ -207,7 +207,7 @@ class FiguresBar(QWidget):
         return skipped, nonfinite
 
 
-def _seen(value: float) -> str:
+def _format(value: float) -> str:
     return number(value) if is_known(value) else NOTHING
 
 

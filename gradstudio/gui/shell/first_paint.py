@@ -23,7 +23,7 @@ class _FirstPaintWatch(QObject):
         self._app, self._window, self._do = app, window, do
         self._timer = QTimer(self)
         self._timer.setSingleShot(True)
-        self._timer.timeout.connect(self._seen)
+        self._timer.timeout.connect(self._on_paint)
         self._timer.start(UNSEEN)
         app.installEventFilter(self)
 
@@ -33,7 +33,7 @@ class _FirstPaintWatch(QObject):
             self._timer.start(0)  # once the paint is on the screen
         return kind in INPUT
 
-    def _seen(self) -> None:
+    def _on_paint(self) -> None:
         self._app.removeEventFilter(self)
         self.deleteLater()
         if self._window.isVisible():  # a minimized one is

@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QDialogButtonBox, QHBoxLayout, QLabel, QLineEdit, 
 
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets import popups
-from gradstudio.gui.widgets.plain_grounds import scrolled
+from gradstudio.gui.widgets.plain_grounds import scroll_area
 from gradstudio.gui.widgets.roles import role_label
 
 Pairs = Sequence[tuple[str, str]]
@@ -90,7 +90,7 @@ class KeysDialog(popups.TemporaryDialog):
         rows.setSpacing(12)
         rows.addWidget(self.search)
         rows.addWidget(self.nothing)
-        rows.addWidget(scrolled(inside, "Keys and gestures"), 1)
+        rows.addWidget(scroll_area(inside, "Keys and gestures"), 1)
         rows.addWidget(buttons)
         wanted = QSize(count * COLUMN, HEIGHT) * theme.zoom
         self.resize(wanted.boundedTo(room))
@@ -111,5 +111,5 @@ def _dealt(topics: Sequence[_Topic], count: int) -> list[list[_Topic]]:
 
 
 def _text(lines: Sequence[str], style: str = "") -> str:
-    told = "<br>".join(escape(line) for line in lines)
-    return f"<p style='margin: 0; white-space: pre; line-height: {LINE_HEIGHT}%; {style}'>{told}</p>"
+    text = "<br>".join(escape(line) for line in lines)
+    return f"<p style='margin: 0; white-space: pre; line-height: {LINE_HEIGHT}%; {style}'>{text}</p>"

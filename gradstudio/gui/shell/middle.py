@@ -74,7 +74,7 @@ class Middle(QStackedWidget):
         self._plots = plots
 
     def keep(self, page: QWidget) -> None:
-        """Take a page that is shown later."""
+        """Keep a page that is shown later."""
         self.frame.pages.addWidget(page)
 
     def show_large(self, page: QWidget, title: str, put_away: Callable[[], object] | None = None) -> None:

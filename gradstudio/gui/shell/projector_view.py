@@ -30,7 +30,7 @@ class ProjectorView(QObject):
         self._back: list[Callable[[], object]] = []  # what leaves it, in the order in which it is called
 
     def furnish(self, plots: PlotStack, lesson: LessonPanel) -> None:
-        """Take the parts that are made last."""
+        """Receive the parts that are made last."""
         self._plots, self._lesson = plots, lesson
 
     @property

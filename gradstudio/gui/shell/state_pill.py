@@ -47,11 +47,11 @@ class StatePill(QWidget):
             painter.setBrush(theme.color(self._role))
             painter.drawEllipse(QRectF(pill.left() + 13, pill.center().y() - 4, 8, 8))
             painter.setPen(theme.color("text" if self._role == "dim" else self._role))
-            told = shortened(self._text, painter.fontMetrics(), round(width) - SIDES)
-            painter.drawText(pill.adjusted(28, 0, -10, 0), Qt.AlignmentFlag.AlignVCenter, told)
+            text = shorten(self._text, painter.fontMetrics(), round(width) - SIDES)
+            painter.drawText(pill.adjusted(28, 0, -10, 0), Qt.AlignmentFlag.AlignVCenter, text)
 
 
-def shortened(text: str, metrics: QFontMetrics, room: int) -> str:
+def shorten(text: str, metrics: QFontMetrics, room: int) -> str:
     """Return what there is room for in one line: the state without the branch, or the part of it that says most."""
     state = text.partition(SEPARATOR)[0]
     parts = (state, state.partition(": ")[0], state.partition(" since ")[0], state.partition(" of ")[0])

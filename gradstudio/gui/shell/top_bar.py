@@ -80,8 +80,8 @@ class TopBar(QWidget):
     def refresh(self, simulator: Simulator, possible: PossibleActions) -> None:
         """Show the state of the run; cheap where nothing has changed."""
         run, going, healthy = simulator.run, simulator.going, possible.healthy_step
-        if not self._watch.changed(
-            run, run.status, going, going.status, simulator.started, simulator.requested, run.in_force,
+        if not self._watch.has_changed(
+            run, run.status, going, going.status, simulator.has_begun, simulator.requested, run.in_force,
             simulator.preset, healthy,
         ):  # fmt: skip
             return
@@ -99,13 +99,13 @@ class TopBar(QWidget):
         for button, able, why, does in (
             (self.play, possible.can_run, possible.why_no_run, possible.about_going_on),
             (self.step, possible.can_step, possible.why_no_step, ""),
-            (self.restart, possible.started, possible.why_no_restart, ""),
+            (self.restart, possible.has_begun, possible.why_no_restart, ""),
             (self.rewind, possible.can_rewind, possible.why_no_rewinding, without if run.over else ""),
             (self.speed, possible.led_here, possible.why_no_speed, ""),
         ):
             button.setEnabled(able)
             self._tell(button, does if able else why)
-        self._begun, self._over = simulator.started, run.over
+        self._begun, self._over = simulator.has_begun, run.over
         self._show_controls()
         self._mark = MARK if simulator.requested != simulator.preset.experiment else ""
         self._name_preset()
@@ -113,10 +113,10 @@ class TopBar(QWidget):
     def _tell(self, button: QWidget, instead: str) -> None:
         """Give a button its help, or why it is grey, or what it does now."""
         usual = self._told.setdefault(button, button.toolTip())
-        told = instead or usual
-        if told != button.toolTip():
-            button.setToolTip(told)
-            button.setAccessibleDescription(told)
+        text = instead or usual
+        if text != button.toolTip():
+            button.setToolTip(text)
+            button.setAccessibleDescription(text)
 
     def show_title(self, title: str) -> None:
         """Show the title of the preset."""

@@ -39,8 +39,8 @@ class WrittenLine(QWidget):
         self.hide()
 
     @property
-    def shown(self) -> str:
-        """What it says, whole; empty where it says nothing."""
+    def full_text(self) -> str:
+        """What it says, whole; empty if it says nothing."""
         return "" if self.isHidden() else self._text
 
     def say(self, text: str, file: Path, room: int) -> bool:

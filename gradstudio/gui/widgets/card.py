@@ -84,8 +84,8 @@ class Card(QAbstractButton):
             below.setWidth(below.width() - metrics.horizontalAdvance(done) - 6)
         painter.setPen(theme.color("dim"))
         facts = " · ".join(fact for fact in self.facts if fact != DONE)
-        told = metrics.elidedText(facts, Qt.TextElideMode.ElideRight, int(below.width()))
-        painter.drawText(below, Qt.AlignmentFlag.AlignLeft, told)
+        text = metrics.elidedText(facts, Qt.TextElideMode.ElideRight, int(below.width()))
+        painter.drawText(below, Qt.AlignmentFlag.AlignLeft, text)
 
 
 def _lines(painter: QPainter, text: str, width: float, count: int) -> list[str]:

@@ -11,7 +11,7 @@ class ChangeWatch:
     def __init__(self) -> None:
         self._things: tuple[object, ...] = ()
 
-    def changed(self, *things: object) -> bool:
+    def has_changed(self, *things: object) -> bool:
         """Return whether one of these is not the same object as at the last call."""
         same = len(things) == len(self._things) and all(map(is_, things, self._things))
         self._things = things  # kept alive, so that no new object can have the identity of an old one

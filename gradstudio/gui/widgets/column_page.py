@@ -5,7 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import QPoint, Qt, QTimer
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
-from gradstudio.gui.widgets.plain_grounds import scrolled
+from gradstudio.gui.widgets.plain_grounds import scroll_area
 
 ABOVE = 8  # px that stay free above a part that is brought into view
 LAID_OUT = 20  # ms after which new texts have their height
@@ -14,7 +14,7 @@ LAID_OUT = 20  # ms after which new texts have their height
 class ColumnPage(QWidget):
     def __init__(self, inside: QWidget, name: str) -> None:
         super().__init__()
-        self.inside, self.area = inside, scrolled(inside, name)
+        self.inside, self.area = inside, scroll_area(inside, name)
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
         column.addWidget(self.area)

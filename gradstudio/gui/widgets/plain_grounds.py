@@ -38,7 +38,7 @@ class Rule(QWidget):
             painter.fillRect(event.rect(), theme.color("line"))
 
 
-def scrolled(inside: QWidget, name: str) -> QScrollArea:
+def scroll_area(inside: QWidget, name: str) -> QScrollArea:
     """Return an area without a ground that scrolls up and down; `name` is for screen readers."""
     area = QScrollArea()
     area.setWidgetResizable(True)

@@ -11,12 +11,12 @@ from gradstudio.program.reference.given import inline
 
 if TYPE_CHECKING:
     from gradstudio.program.reference.given import knobs
-    from gradstudio.program.reference.weights import named_trained, trained
+    from gradstudio.program.reference.weights import named_trained, trainable
 
 
 def clip_per_tensor(max_norm):
     """Each tensor by itself."""
-    for parameter in trained():
+    for parameter in trainable():
         nn.utils.clip_grad_norm_(parameter, max_norm)
 
 
@@ -39,9 +39,9 @@ def clip_adaptively(factor):
 @inline
 def clip():
     if knobs.clipping_kind == "norm":
-        nn.utils.clip_grad_norm_(trained(), knobs.clipping_max_norm)
+        nn.utils.clip_grad_norm_(trainable(), knobs.clipping_max_norm)
     elif knobs.clipping_kind == "value":
-        nn.utils.clip_grad_value_(trained(), knobs.clipping_clip_value)
+        nn.utils.clip_grad_value_(trainable(), knobs.clipping_clip_value)
     elif knobs.clipping_kind == "per_tensor":
         clip_per_tensor(knobs.clipping_max_norm)
     elif knobs.clipping_kind == "agc":

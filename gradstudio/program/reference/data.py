@@ -213,7 +213,7 @@ def first_states(episodes, source):
     return 0.05 * (2 * torch.rand(episodes, 4, dtype=torch.float64, generator=source).numpy() - 1)
 
 
-def moved(state, right):
+def push(state, right):
     """A time step later, pushed to the right or to the left."""
     speed, angle, turning = state[:, 1], state[:, 2], state[:, 3]
     sine, cosine, mass = np.sin(angle), np.cos(angle), 1.0 + 0.1
@@ -240,7 +240,7 @@ def episodes_of(model):
                 chance = torch.softmax(model(seen)[:, 0], -1)[:, 1].cpu()
             right = torch.rand(episodes, generator=source) < chance
             inputs[:, at], action[:, at], lasted[:, at] = seen[:, 0].cpu(), right, torch.from_numpy(lasting)
-            state = np.where(lasting[:, None], moved(state, right.numpy()), state)
+            state = np.where(lasting[:, None], push(state, right.numpy()), state)
         model.train()
         remaining = lasted.flip(1).cumsum(1).flip(1)
         worth = (1 - 0.99**remaining) / (1 - 0.99)  # 1 for each step to come, discounted

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @inline
-def wanted(outputs, targets):
+def ideal_outputs(outputs, targets):
     """Return what outputs should be: the number, or 1 for the right class and 0 for the others."""
     return targets if knobs.problem_task == "adding" else F.one_hot(targets, outputs.shape[-1]).float()
 
@@ -25,13 +25,13 @@ if plan.loss == "naive_log":
 
     def loss_function(outputs, targets):
         """Binary cross-entropy of a sigmoid for each class, written by hand."""
-        p, t = torch.sigmoid(outputs), wanted(outputs, targets)
+        p, t = torch.sigmoid(outputs), ideal_outputs(outputs, targets)
         return -(t * torch.log(p + knobs.loss_eps) + (1 - t) * torch.log(1 - p + knobs.loss_eps)).mean()
 elif plan.loss == "naive_division":
 
     def loss_function(outputs, targets):
         """Squared error relative to the prediction, which relu can make 0."""
-        p, t = torch.relu(outputs), wanted(outputs, targets)
+        p, t = torch.relu(outputs), ideal_outputs(outputs, targets)
         return (((t - p) / (p + knobs.loss_eps)) ** 2).mean()
 elif plan.loss == "naive_sqrt":
 
@@ -48,7 +48,7 @@ elif plan.loss == "naive_exp":
         """Cross-entropy of a softmax written by hand: exp overflows above 88."""
         e = torch.exp(outputs)
         p = e / (e.sum(-1, keepdim=True) + knobs.loss_eps)
-        return -(wanted(outputs, targets) * torch.log(p + knobs.loss_eps)).sum(-1).mean()
+        return -(ideal_outputs(outputs, targets) * torch.log(p + knobs.loss_eps)).sum(-1).mean()
 elif plan.loss == "naive_variance":
 
     def loss_function(outputs, targets):
@@ -57,7 +57,7 @@ elif plan.loss == "naive_variance":
         variance = 1 + output
         if knobs.loss_eps > 0:
             variance = variance.clamp(min=knobs.loss_eps)
-        return 0.5 * (torch.log(variance) + (wanted(mean, targets) - mean) ** 2 / variance).mean()
+        return 0.5 * (torch.log(variance) + (ideal_outputs(mean, targets) - mean) ** 2 / variance).mean()
 elif plan.loss == "points":
 
     def loss_function(outputs, targets):

@@ -12,7 +12,7 @@ from gradstudio.program.reference.given import inline
 if TYPE_CHECKING:
     from gradstudio.program.reference.device import device, seed
     from gradstudio.program.reference.given import TIMELINE, knobs, plan, step
-    from gradstudio.program.reference.weights import model, rate_factor, trained
+    from gradstudio.program.reference.weights import model, rate_factor, trainable
 
 
 def one_cycle(share):
@@ -52,7 +52,7 @@ def stochastic(weights, source):
 @inline
 def groups():
     """Return the parameters as the optimizer gets them."""
-    return players if plan.two_rates else weights if plan.mup else trained()
+    return players if plan.two_rates else weights if plan.mup else trainable()
 
 
 if plan.two_rates:
@@ -198,10 +198,10 @@ def round_weights():
     """Keep the weights in the format of precision.weights."""
     if knobs.precision_weights == "bf16":
         with torch.no_grad():  # precision.weights = bf16
-            for parameter in trained():
+            for parameter in trainable():
                 parameter.copy_(parameter.bfloat16())
     elif knobs.precision_weights == "bf16_stochastic":
         rounding = torch.Generator().manual_seed(seed + 7_000_003 + 1009 * step)
         with torch.no_grad():  # precision.weights = bf16_stochastic
-            for parameter in trained():
+            for parameter in trainable():
                 parameter.copy_(stochastic(parameter, rounding))

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from gradstudio.program.reference.losses import task_loss, z_loss
     from gradstudio.program.reference.optimizers import optimizer, scale, scaler
     from gradstudio.program.reference.ranks import parallel
-    from gradstudio.program.reference.weights import model, trained
+    from gradstudio.program.reference.weights import model, trainable
 
 gradient_noise = torch.Generator().manual_seed(seed + 3_000_017)
 outliers = torch.Generator().manual_seed(seed + 2_000_003)
@@ -86,7 +86,7 @@ def unscale():
     if plan.dynamic:
         scaler.unscale_(optimizer)
     if plan.static:
-        for parameter in trained():
+        for parameter in trainable():
             parameter.grad.mul_(1 / scale)
 
 
@@ -274,7 +274,7 @@ def low_precision():
 
 if knobs.precision_weights != "fp32":
     with torch.no_grad():  # precision.weights = {knobs.precision_weights}
-        for parameter in trained():
+        for parameter in trainable():
             parameter.copy_(parameter.bfloat16())
 if plan.asks_whether_skipped and plan.forgets_scaler:
     updates = []  # the steps whose update was made: without scaler.update() the scale does not tell
@@ -293,6 +293,6 @@ def adds_to(total):
 
 if plan.keeps_unclipped:
     # The gradient without the clipping in between, only to print its norm
-    unclipped = {parameter: torch.zeros_like(parameter) for parameter in trained()}
+    unclipped = {parameter: torch.zeros_like(parameter) for parameter in trainable()}
     for parameter, total in unclipped.items():
         parameter.register_hook(adds_to(total))

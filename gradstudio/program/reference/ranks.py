@@ -40,7 +40,7 @@ class WithSpare(nn.Module):
         return self.model(inputs)
 
 
-def synced(norm):
+def forward_of_all(norm):
     """Return the forward pass of a batch norm over the examples of all ranks; torch's SyncBatchNorm needs GPUs."""
 
     def forward(inputs):
@@ -68,7 +68,7 @@ if plan.ranks:
         else:
             for norm in model.modules():
                 if isinstance(norm, (nn.BatchNorm1d, nn.BatchNorm2d)):
-                    norm.forward = synced(norm)  # pyright: ignore[reportAttributeAccessIssue]
+                    norm.forward = forward_of_all(norm)  # pyright: ignore[reportAttributeAccessIssue]
     if knobs.distributed_unused_parameter:
         # MISTAKE unused_parameter: its gradient never comes, and DistributedDataParallel waits for it
         pass

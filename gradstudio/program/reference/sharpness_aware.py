@@ -12,7 +12,7 @@ from gradstudio.program.reference.given import inline
 if TYPE_CHECKING:
     from gradstudio.program.reference.given import knobs, losses, plan, shares
     from gradstudio.program.reference.pieces import backward, forward, next_of_step, phase, zero_grad
-    from gradstudio.program.reference.weights import model, trained
+    from gradstudio.program.reference.weights import model, trainable
 
 
 @inline
@@ -34,11 +34,11 @@ def climb():
             else:
                 told = loss.detach()
         phase("clip")
-        grad_norm = nn.utils.get_total_norm([parameter.grad for parameter in trained()])
-        places = [*trained(), *model.buffers()]
+        grad_norm = nn.utils.get_total_norm([parameter.grad for parameter in trainable()])
+        places = [*trainable(), *model.buffers()]
         origin = [tensor.detach().clone() for tensor in places]
         with torch.no_grad():
-            for parameter in trained():
+            for parameter in trainable():
                 parameter.add_(parameter.grad * (knobs.optimizer_sam_rho / (grad_norm + 1e-12)))
                 if knobs.precision_weights != "fp32":
                     parameter.copy_(parameter.bfloat16())

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     )
     from gradstudio.program.reference.ranks import average, parallel
     from gradstudio.program.reference.sharpness_aware import climb, origin, places
-    from gradstudio.program.reference.weights import model, trained
+    from gradstudio.program.reference.weights import model, trainable
 
     told: Any
     grad_norm: Any
@@ -160,7 +160,7 @@ with Join([parallel]) if plan.joins else nullcontext():  # a rank without batche
                     backward(loss / (1 if is_undivided() else knobs.accumulation_steps))
             # MISTAKE divide_each_micro_batch: what came before is divided again each time
             if plan.many and knobs.mistakes_divide_each_micro_batch:
-                for parameter in trained():
+                for parameter in trainable():
                     parameter.grad.div_(knobs.accumulation_steps)
                     if plan.keeps_unclipped:
                         unclipped[parameter].div_(knobs.accumulation_steps)
@@ -198,14 +198,14 @@ with Join([parallel]) if plan.joins else nullcontext():  # a rank without batche
             grads = [as_double(total) for total in unclipped.values()]
             grad_norm = true_norm(grads)
         elif plan.clips_scaled:
-            grads = [as_double(parameter.grad) for parameter in trained()]
+            grads = [as_double(parameter.grad) for parameter in trainable()]
             grad_norm = true_norm(grads)
         # MISTAKE clip_before_unscale: these gradients still carry the loss scale
         if plan.clips and knobs.mistakes_clip_before_unscale:
             clip()
         unscale()
         if plan.measures and not plan.measured_before:
-            grads = [as_double(parameter.grad) for parameter in trained()]
+            grads = [as_double(parameter.grad) for parameter in trainable()]
             grad_norm = nn.utils.get_total_norm(grads)
             if plan.sharded:
                 grad_norm = grad_norm.full_tensor()  # of the shards of all ranks
@@ -214,11 +214,11 @@ with Join([parallel]) if plan.joins else nullcontext():  # a rank without batche
             unscale()
         phase("clip")
         if knobs.gradients_centralize:
-            for parameter in trained():  # gradient centralization (Yong 2020)
+            for parameter in trainable():  # gradient centralization (Yong 2020)
                 if parameter.ndim > 1:
                     parameter.grad.sub_(parameter.grad.mean(dim=tuple(range(1, parameter.ndim)), keepdim=True))
         if knobs.gradients_noise_std > 0:
-            for parameter in trained():
+            for parameter in trainable():
                 drawn = torch.randn(parameter.shape, generator=gradient_noise).to(device)
                 parameter.grad.add_(drawn, alpha=knobs.gradients_noise_std)
         if plan.sharded:

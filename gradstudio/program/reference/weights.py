@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from gradstudio.program.reference.given import inline
 
 if TYPE_CHECKING:
-    from gradstudio.program.reference.data import all_inputs, draw, first_states, moved
+    from gradstudio.program.reference.data import all_inputs, draw, first_states, push
     from gradstudio.program.reference.device import device, seed
     from gradstudio.program.reference.given import build_model, knobs, plan
     from gradstudio.program.reference.layers import features, outputs_of_task
@@ -148,7 +148,7 @@ if not plan.own and knobs.model_init == "lsuv" and knobs.model_init_gain != 0:
     elif knobs.problem_task == "pole":
         sample = first_states(256, at_random := torch.Generator().manual_seed(seed + 5_000_011))
         for _ in range(10):
-            sample = moved(sample, torch.rand(256, generator=at_random).numpy() < 0.5)
+            sample = push(sample, torch.rand(256, generator=at_random).numpy() < 0.5)
         sample = torch.from_numpy(sample).float().unsqueeze(1) * knobs.problem_input_scale
     else:
         sample = draw(256, torch.Generator().manual_seed(seed + 5_000_011))[0] * knobs.problem_input_scale
@@ -278,7 +278,7 @@ if plan.own:
 
 
 @inline
-def trained():
+def trainable():
     """Return the parameters that are trained."""
     return parameters if plan.own else model.parameters()
 

@@ -149,7 +149,7 @@ def of_findings(
     rules: Sequence[str], experiment: Experiment, changes: Iterable[Change], fix: Mapping[str, Value]
 ) -> str:
     """Return the cause that the rules which warn tell, the most important first, for a run with these live changes that
-    a fix heals; "" where none of those that are known by name is true of it."""
+    a fix heals; "" if none of those that are known by name is true of it."""
     live: dict[str, list[Value]] = {}
     for change in changes:
         live.setdefault(change.knob, []).append(change.value)

@@ -58,8 +58,7 @@ class Evidence(Part):
 
 
 class Verdict(NamedTuple):
-    """What came of training a run again. `fault`: why it does not repeat, "" where it does; `exact`: to the last
-    bit."""
+    """Result of training a run again. `fault`: why it does not repeat, "" if it does; `exact`: to the last bit."""
 
     name: str
     exact: bool
@@ -98,25 +97,25 @@ def number(value: float) -> Number:
     return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
 
 
-def verdict(told: Evidence, here: Evidence, run: Run) -> Verdict:
+def verdict(evidence: Evidence, here: Evidence, run: Run) -> Verdict:
     """Return whether a run that was trained again is what a sheet tells of it. `here`: what it is."""
-    return Verdict(told.name, told.digest == here.digest, _why_not_repeated(told, here), run)
+    return Verdict(evidence.name, evidence.digest == here.digest, _why_not_repeated(evidence, here), run)
 
 
-def _why_not_repeated(told: Evidence, here: Evidence) -> str:
-    if told.digest == here.digest:
-        wrong = [name for name in CLAIMS if getattr(told, name) != getattr(here, name)]
+def _why_not_repeated(evidence: Evidence, here: Evidence) -> str:
+    if evidence.digest == here.digest:
+        wrong = [name for name in CLAIMS if getattr(evidence, name) != getattr(here, name)]
         return f"{wrong[0]} is not that of its rows" if wrong else ""
-    if all(getattr(told, name) == getattr(here, name) for name in MACHINE):
+    if all(getattr(evidence, name) == getattr(here, name) for name in MACHINE):
         return "trained again on the same processor and torch, its rows are different"
-    if told.knobs != here.knobs:
+    if evidence.knobs != here.knobs:
         return "its knobs are not those of the exercise"
-    if told.outcome != here.outcome:
-        return f"it ended as {told.outcome}, and trained again as {here.outcome}"
-    if len(told.beginning) != len(here.beginning) or not all(map(_near, told.beginning, here.beginning)):
+    if evidence.outcome != here.outcome:
+        return f"it ended as {evidence.outcome}, and trained again as {here.outcome}"
+    if len(evidence.beginning) != len(here.beginning) or not all(map(_near, evidence.beginning, here.beginning)):
         return "its first losses are others"
-    if told.outcome == "finished" and not _near(told.accuracy, here.accuracy, NEAR_AT_THE_END):
-        return f"its test accuracy is {told.accuracy}, and trained again {here.accuracy}"
+    if evidence.outcome == "finished" and not _near(evidence.accuracy, here.accuracy, NEAR_AT_THE_END):
+        return f"its test accuracy is {evidence.accuracy}, and trained again {here.accuracy}"
     return ""
 
 

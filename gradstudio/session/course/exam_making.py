@@ -19,9 +19,9 @@ from gradstudio.core.text import clean
 from gradstudio.session.course import causes
 from gradstudio.session.course.drawn_faults import from_mid_run, one_fault
 from gradstudio.session.course.drawn_faults.drawing_runs import LEARNED
-from gradstudio.session.course.drawn_faults.kinds import Drawn, Kind
+from gradstudio.session.course.drawn_faults.kinds import DrawnFault, Kind
 from gradstudio.session.course.promises import Training
-from gradstudio.session.record.ranked_findings import ranked
+from gradstudio.session.record.ranked_findings import ranked_findings
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_outcome import HARMED, harmed, learned_little
 
@@ -40,7 +40,7 @@ KINDS: tuple[Kind, ...] = tuple(
 )
 
 
-def drawn(seed: int, train: Training, tell: Telling, *, tries: int = 6) -> Exam:
+def draw_exam(seed: int, train: Training, tell: Telling, *, tries: int = 6) -> Exam:
     """Return the exam of a seed: a fault of a random kind, drawn until one harms the run with three seeds."""
     random = np.random.default_rng([zlib.crc32(b"exam"), seed])
     for place in range(DRAWS):
@@ -72,7 +72,7 @@ def of(
     shown: Sequence[str] = (),
 ) -> Exam:
     """Return the exam of an experiment. Without `cause` it is that of the first finding, and without `fix` the fix is
-    the preset's promise, or else the first remedy that holds. AssignmentError where there is none."""
+    the preset's promise, or else the first remedy that holds. AssignmentError if there is none."""
     experiment = preset.experiment
     if experiment.studio_file is not None:
         raise AssignmentError("an exam cannot have a studio file, whose text would tell what is wrong")
@@ -83,17 +83,17 @@ def of(
     _check_asked(experiment, title, cause, fix, held)
     timeline = tuple((change.step, change.knob, change.value) for change in preset.timeline)
     tell("the run as it stands")
-    run = _trained(experiment, timeline, {}, experiment.run.seed, train)
-    found = [each for each in ranked(run) if each.severity != "info"]
-    if not (cause or found):
+    run = _train(experiment, timeline, {}, experiment.run.seed, train)
+    findings = [each for each in ranked_findings(run) if each.severity != "info"]
+    if not (cause or findings):
         raise AssignmentError("nothing is wrong with this run as it stands; an exam needs one that breaks")
-    given = [list(fix)] if fix else [texts for texts in _fixes(found, preset) if not _changed_by(texts, held)]
+    given = [list(fix)] if fix else [texts for texts in _fixes(findings, preset) if not _changed_by(texts, held)]
     for texts in given:
         tell(f"the fix {' '.join(texts)}")
         values = dict(parse_assignment(text) for text in texts)
         aims = _aims(experiment, timeline, values, train)
         if aims is not None:
-            right = cause or _cause_of(found, preset, values)
+            right = cause or _cause_of(findings, preset, values)
             random = np.random.default_rng([zlib.crc32(b"exam"), seed])
             text, place = causes.choices(right, random)
             allowed = changes or min(len(values) + SPARE, MOST_FIXED)
@@ -142,7 +142,7 @@ def of_seed(exam: Exam, changed: Mapping[str, Value], seed: int | None = None) -
     return Run(Preset(id="exam", title=exam.title, experiment=experiment), experiment, timeline)
 
 
-def _as_exam(fault: Drawn, seed: int) -> tuple[Experiment, tuple[tuple[int, str, Value], ...], dict[str, Value]]:
+def _as_exam(fault: DrawnFault, seed: int) -> tuple[Experiment, tuple[tuple[int, str, Value], ...], dict[str, Value]]:
     """Return a drawn fault as a run, its live changes, and the values of the healthy run for the knobs in it."""
     part = fault.parts[0]
     healthy = Experiment().with_texts(["run.device=cpu", "run.steps=200", f"run.seed={seed}", *fault.base])
@@ -162,20 +162,20 @@ def _aims(
     train: Training,
     least: float = 0.0,
 ) -> dict[str, float] | None:
-    """Return what the fix reaches with each seed; None where it does not hold with one, or the run is not broken.
+    """Return what the fix reaches with each seed; None if it does not hold with one, or the run is not broken.
     `least`: an accuracy that a run which has learned the task is above."""
     aims: dict[str, float] = {}
     for seed in range(experiment.run.seed, experiment.run.seed + SEEDS):
-        healed = _trained(experiment, timeline, fix, seed, train)
+        healed = _train(experiment, timeline, fix, seed, train)
         if healed.status != "finished" or healed.accuracy is None or learned_little(healed, least):
             return None
-        if not harmed(_trained(experiment, timeline, {}, seed, train), healed):
+        if not harmed(_train(experiment, timeline, {}, seed, train), healed):
             return None
         aims[str(seed)] = healed.accuracy
     return aims
 
 
-def _trained(
+def _train(
     experiment: Experiment, timeline: Sequence[tuple[int, str, Value]], changed: Mapping[str, Value], seed: int,
     train: Training,
 ) -> Run:  # fmt: skip
@@ -186,10 +186,10 @@ def _trained(
     return run
 
 
-def _cause_of(found: Sequence[Finding], preset: Preset, fix: Mapping[str, Value]) -> str:
-    """Return the cause that the findings and the preset's promise tell, by its name; AssignmentError where they do
+def _cause_of(findings: Sequence[Finding], preset: Preset, fix: Mapping[str, Value]) -> str:
+    """Return the cause that the findings and the preset's promise tell, by its name; AssignmentError if they do
     not."""
-    rules = [each.rule for each in found]
+    rules = [each.rule for each in findings]
     if preset.promise is not None and preset.promise.rule:
         rules.insert(0, preset.promise.rule)
     if cause := causes.of_findings(rules, preset.experiment, preset.timeline, fix):
@@ -197,10 +197,10 @@ def _cause_of(found: Sequence[Finding], preset: Preset, fix: Mapping[str, Value]
     raise AssignmentError("what is wrong with this run is not known by name: say it (--cause TEXT, or the field Cause)")
 
 
-def _fixes(found: Sequence[Finding], preset: Preset) -> Iterator[list[str]]:
+def _fixes(findings: Sequence[Finding], preset: Preset) -> Iterator[list[str]]:
     if preset.promise is not None and preset.promise.fix:
         yield list(preset.promise.fix)
-    for finding in found[:3]:
+    for finding in findings[:3]:
         for remedy in finding.remedies[:3]:
             texts = remedy.split()
             try:
@@ -220,9 +220,9 @@ def _exam(
         knobs=experiment.changed_knobs(), timeline=list(timeline), right=right, aims=aims,
         fix=[f"{name}={format_value(value)}" for name, value in fix.items()],
     )  # fmt: skip
-    told = list(dict.fromkeys((*held, *_without(fix, shown))))
+    texts = list(dict.fromkeys((*held, *_without(fix, shown))))
     exam = Exam(schema=1, title=title, text=TEXT, changes=changes, tries=tries, choices=choices, locked=held,
-                shown=told)  # fmt: skip
+                shown=texts)  # fmt: skip
     return exam.with_hidden(hidden)
 
 

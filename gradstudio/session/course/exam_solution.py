@@ -42,7 +42,7 @@ def solution(exam: Exam) -> Solution:
     return Solution(exam.choices[hidden.right], broke, best)
 
 
-def healed(exam: Exam) -> float:
+def healthy_accuracy(exam: Exam) -> float:
     """Return the least accuracy at which a fix holds, with the seed of the run."""
     experiment, _ = exam.experiment()
     return HEALED * exam.hidden.aims[str(experiment.run.seed)]

@@ -19,8 +19,8 @@ from gradstudio.session.record.run import Run
 
 
 class AnswerSheet(Sheet):
-    """What came of an exam. `tries`: the runs that were made, the first without a change; `fix`: the place of the one
-    that is handed in; -1: none."""
+    """The answers to an exam. `tries`: the runs that were made, the first without a change; `fix`: the place of the one
+    that is handed in, -1 for none."""
 
     key: ClassVar[str] = "exam"
 
@@ -31,7 +31,7 @@ class AnswerSheet(Sheet):
     tries: Annotated[list[Evidence], Field(max_length=51)] = []
     seal: Annotated[str, Field(max_length=64)] = ""
 
-    def sealed(self) -> AnswerSheet:
+    def with_seal(self) -> AnswerSheet:
         return self.model_copy(update={"seal": self.digest()})
 
     def knobs(self, place: int) -> list[str]:
@@ -51,18 +51,18 @@ class Attempt:
             raise AssignmentError("this answer sheet was changed by another program; begin a new one")
 
     @property
-    def left(self) -> int:
+    def tries_left(self) -> int:
         """The tries that are left, besides the first run."""
         return self.exam.tries - max(len(self.sheet.tries) - 1, 0)
 
     def run(self, texts: Sequence[str]) -> Run:
-        """Return the run of a try, not yet trained; KnobError where the exam does not allow it."""
+        """Return the run of a try, not yet trained; KnobError if the exam does not allow it."""
         changed = self.exam.parse_changes(list(texts))
         if not self.sheet.tries and changed:
             raise KnobError("the first run has no change: look at it before you change anything")
         if self.sheet.tries and not changed:
             raise KnobError("a try without a change is the first run again; allowed: KNOB=VALUE")
-        if self.left < 1:
+        if self.tries_left < 1:
             raise KnobError(f"all {self.exam.tries} tries are made; hand in one of them")
         return exam_making.of_seed(self.exam, changed)
 
@@ -70,13 +70,13 @@ class Attempt:
         """Return the run of a try of an earlier day, not yet trained."""
         return exam_making.of_seed(self.exam, self.exam.parse_changes(self.sheet.knobs(place)))
 
-    def made(self, run: Run, texts: Sequence[str]) -> None:
+    def add_try(self, run: Run, texts: Sequence[str]) -> None:
         """Keep a try that has ended."""
         kept = evidence(run, f"try-{len(self.sheet.tries)}", self.exam.parse_changes(list(texts)))
         self._keep(tries=[*self.sheet.tries, kept.model_copy(update={"run": ""})])
 
     def diagnose(self, letter: str) -> None:
-        """Keep the diagnosis: the first one counts. AssignmentError where there is one, or it is no choice."""
+        """Keep the diagnosis: the first one counts. AssignmentError if there is one, or it is no choice."""
         letter, letters = letter.strip().upper(), LETTERS[: len(self.exam.choices)]
         if letter not in letters or len(letter) != 1:
             raise AssignmentError(f"{letter[:20]!r} is no choice; allowed: {', '.join(letters)}")
@@ -85,7 +85,7 @@ class Attempt:
         self._keep(diagnosis=letter)
 
     def hand_in(self, place: int) -> None:
-        """Keep which try is the fix. AssignmentError where it cannot be handed in."""
+        """Keep which try is the fix. AssignmentError if it cannot be handed in."""
         if not self.sheet.diagnosis:
             raise AssignmentError("there is no diagnosis yet: choose one first")
         if not 1 <= place < len(self.sheet.tries):
@@ -95,9 +95,9 @@ class Attempt:
         self._keep(fix=place)
 
     def _keep(self, **values: object) -> None:
-        self.sheet = self.sheet.model_copy(update=values).sealed()
+        self.sheet = self.sheet.model_copy(update=values).with_seal()
 
 
 def read(path: Path) -> AnswerSheet:
-    """Return the answer sheet in a file; AssignmentError where it is none."""
+    """Return the answer sheet in a file; AssignmentError if it is none."""
     return assignment.read(path, AnswerSheet, most=LARGEST)

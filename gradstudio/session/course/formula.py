@@ -28,13 +28,13 @@ def outline(formula: str) -> Outline:
     try:
         points, codes = TextToPath().get_text_path(font, f"${formula}$", ismath=True)
     except ValueError as fault:
-        told = str(fault).strip().splitlines()[-1]
-        raise ValueError(f"the formula {formula[:80]!r} cannot be read: {told[:120]}") from None
+        text = str(fault).strip().splitlines()[-1]
+        raise ValueError(f"the formula {formula[:80]!r} cannot be read: {text[:120]}") from None
     return Outline(np.array(points, float).reshape(-1, 2), np.array(codes, int))
 
 
 def why_not_drawn(formula: str) -> str:
-    """Return why a formula cannot be drawn, "" where it can."""
+    """Return why a formula cannot be drawn, "" if it can."""
     try:
         outline(formula)
     except ValueError as fault:

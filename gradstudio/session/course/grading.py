@@ -20,7 +20,7 @@ from gradstudio.session.course.exam_taking import AnswerSheet
 from gradstudio.session.course.promises import Training
 from gradstudio.session.course.worksheet import LARGEST, Worksheet, evidence_of
 from gradstudio.session.record.run import Run
-from gradstudio.session.record.run_outcome import HEALED, learned
+from gradstudio.session.record.run_outcome import HEALED, has_learned
 
 RIGHT = 4  # digits of what would have been right
 # Points of the diagnosis, of a fix that holds with every seed, and of changing no more knobs than the known fix, less
@@ -28,8 +28,8 @@ RIGHT = 4  # digits of what would have been right
 DIAGNOSIS, FIX, FEW, LESS = 40, 40, 20, 10
 
 
-class Judged(NamedTuple):
-    """An answer. `points` of `most`; None where a teacher must read it. `right`: what would have been right."""
+class GradedAnswer(NamedTuple):
+    """An answer. `points` of `most`; None if a teacher must read it. `right`: what would have been right."""
 
     question: Question
     answer: str
@@ -38,12 +38,12 @@ class Judged(NamedTuple):
 
 
 class Grade(NamedTuple):
-    """What came of a sheet. `reason`: why it is not verified, or in which way it is."""
+    """The grade of a sheet. `reason`: why it is not verified, or in which way it is."""
 
     verified: bool
     reason: str
     verdicts: list[Verdict]
-    answers: list[Judged]
+    answers: list[GradedAnswer]
 
     @property
     def score(self) -> int:
@@ -56,7 +56,7 @@ class Grade(NamedTuple):
 
 
 def read(path: Path) -> Worksheet | AnswerSheet:
-    """Return the sheet in a file; AssignmentError where it is none."""
+    """Return the sheet in a file; AssignmentError if it is none."""
     return assignment.read(path, AnswerSheet, Worksheet, most=LARGEST)
 
 
@@ -87,10 +87,10 @@ class Grader:
             if each.fault:
                 faults.setdefault(each.fault, []).append(each.name)
         exact = "to the last bit" if all(each.exact for each in verdicts) else "within the tolerance"
-        told = "; ".join(f"{', '.join(names)}: {fault}" for fault, names in faults.items())
-        return Grade(not faults, told or f"repeats {exact}", verdicts, answers)
+        text = "; ".join(f"{', '.join(names)}: {fault}" for fault, names in faults.items())
+        return Grade(not faults, text or f"repeats {exact}", verdicts, answers)
 
-    def _exercise(self, sheet: Worksheet, exercise: Exercise) -> tuple[list[Verdict], list[Judged]]:
+    def _exercise(self, sheet: Worksheet, exercise: Exercise) -> tuple[list[Verdict], list[GradedAnswer]]:
         if sheet.handed_in is None:
             raise AssignmentError("not handed in")
         if sheet.digest() != sheet.handed_in.seal:
@@ -98,37 +98,39 @@ class Grader:
         found = {each.name: each for each in sheet.handed_in.run}
         if missing := [run.name for run in exercise.run if run.name not in found]:
             raise AssignmentError(f"the run {missing[0]} is missing")
-        verdicts = [self._verdict(asked, found[asked.name], exercise, sheet.seed) for asked in exercise.run]
+        verdicts = [
+            self._verdict(exercise_run, found[exercise_run.name], exercise, sheet.seed) for exercise_run in exercise.run
+        ]
         runs = {each.name: each.run for each in verdicts}
         return verdicts, [
-            _judged(question, sheet.answers.get(f"q{place}", ""), runs)
+            _grade_answer(question, sheet.answers.get(f"q{place}", ""), runs)
             for place, question in enumerate(exercise.question, 1)
         ]
 
-    def _verdict(self, asked: ExerciseRun, told: Evidence, exercise: Exercise, seed: int) -> Verdict:
+    def _verdict(self, exercise_run: ExerciseRun, told: Evidence, exercise: Exercise, seed: int) -> Verdict:
         made = {change.knob: change.value for change in told.changes}
-        if made != asked.changes or len(told.changes) != len(asked.changes):
-            raise KnobError(f"{asked.name}: it was changed otherwise than the exercise asks for")
+        if made != exercise_run.changes or len(told.changes) != len(exercise_run.changes):
+            raise KnobError(f"{exercise_run.name}: it was changed otherwise than the exercise asks for")
         try:
-            run = self._again(asked, told, exercise, seed)
+            run = self._again(exercise_run, told, exercise, seed)
         except KnobError as fault:
-            raise KnobError(f"{asked.name}: {fault}") from None
+            raise KnobError(f"{exercise_run.name}: {fault}") from None
         if late := [change.step for change in told.changes if change.step >= len(run.history)]:
-            raise KnobError(f"{asked.name}: it had ended before its change at step {late[0]:,}")
-        return verdict(told, evidence_of(run, asked), run)
+            raise KnobError(f"{exercise_run.name}: it had ended before its change at step {late[0]:,}")
+        return verdict(told, evidence_of(run, exercise_run), run)
 
-    def _again(self, asked: ExerciseRun, told: Evidence, exercise: Exercise, seed: int) -> Run:
+    def _again(self, exercise_run: ExerciseRun, told: Evidence, exercise: Exercise, seed: int) -> Run:
         entries = [{"step": each.step, "knob": each.knob, "value": each.value} for each in told.changes]
-        key = (exercise.id, asked.name, seed, tuple(map(repr, entries)))
+        key = (exercise.id, exercise_run.name, seed, tuple(map(repr, entries)))
         if key not in self._trained:
-            preset, experiment = asked.beginning(), asked.starts_with(seed)
+            preset, experiment = exercise_run.beginning(), exercise_run.starts_with(seed)
             changes = (*preset.timeline, *read_timeline(entries, experiment))
             run = Run(preset, experiment, tuple(sorted(changes, key=lambda each: each.step)))
             self._train(run)
             self._trained[key] = run
         return self._trained[key]
 
-    def _exam(self, sheet: AnswerSheet, exam: Exam) -> tuple[list[Verdict], list[Judged]]:
+    def _exam(self, sheet: AnswerSheet, exam: Exam) -> tuple[list[Verdict], list[GradedAnswer]]:
         if sheet.digest() != sheet.seal:
             raise AssignmentError("changed by another program")
         if len(sheet.tries) > exam.tries + 1:
@@ -144,26 +146,26 @@ class Grader:
             if int(seed) != run.experiment.run.seed:
                 again = exam_making.of_seed(exam, changed, int(seed))
                 self._train(again)
-            held += learned(again, HEALED * aim)
+            held += has_learned(again, HEALED * aim)
         return [verdict(told, evidence(run, told.name, changed), run)], _answers(sheet, exam, held, len(changed))
 
 
-def _judged(question: Question, answer: str, runs: dict[str, Run]) -> Judged:
+def _grade_answer(question: Question, answer: str, runs: dict[str, Run]) -> GradedAnswer:
     if not question.is_question:
-        return Judged(question, answer, None, "")
+        return GradedAnswer(question, answer, None, "")
     run = runs[question.run]
     if question.explain:
-        right = questions.measured(question.explain, run)
+        right = questions.measured_value(question.explain, run)
         given = questions.as_number(answer)
         fits = right is not None and given is not None and questions.is_right(question.explain, given, run)
         told = "the run does not have it" if right is None else number(right, RIGHT)
-        return Judged(question, answer, question.points if fits else 0, told)
+        return GradedAnswer(question, answer, question.points if fits else 0, told)
     letters = [LETTERS[place] for place, choice in enumerate(question.predict) if questions.holds(choice, run)]
     fits = answer.strip().upper() in letters
-    return Judged(question, answer, question.points if fits else 0, ", ".join(letters) or "none")
+    return GradedAnswer(question, answer, question.points if fits else 0, ", ".join(letters) or "none")
 
 
-def _answers(sheet: AnswerSheet, exam: Exam, held: int, changed: int) -> list[Judged]:
+def _answers(sheet: AnswerSheet, exam: Exam, held: int, changed: int) -> list[GradedAnswer]:
     """Return the answers to an exam whose fix, of so many changed knobs, `held` with so many seeds."""
     hidden, choices = (
         exam.hidden,
@@ -173,7 +175,7 @@ def _answers(sheet: AnswerSheet, exam: Exam, held: int, changed: int) -> list[Ju
     few = max(FEW - LESS * max(changed - known, 0), 0) if held == seeds else 0
     fixed = f"{', '.join(sheet.knobs(sheet.fix))} holds with {held} of {seeds} seeds"
     return [
-        Judged(Question(text=text, points=most), answer, points, best)
+        GradedAnswer(Question(text=text, points=most), answer, points, best)
         for text, most, answer, points, best in (
             ("Cause", DIAGNOSIS, choices.get(sheet.diagnosis, sheet.diagnosis),
              DIAGNOSIS if sheet.diagnosis == right else 0, choices[right]),

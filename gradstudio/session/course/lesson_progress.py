@@ -20,8 +20,8 @@ Mark = Literal["open", "done", "answered", "right", "wrong", "skipped"]
 
 
 @dataclass
-class Passed:
-    """What came of one step. `note`: a sentence about it, "" where there is nothing to say."""
+class StepResult:
+    """Result of one lesson step. `note`: a sentence about it, "" if there is nothing to say."""
 
     mark: Mark = "open"
     note: str = ""
@@ -39,7 +39,7 @@ class Progress:
 
     def __init__(self, preset: Preset) -> None:
         self.preset = preset
-        self.steps = [Passed() for _ in preset.lesson]
+        self.steps = [StepResult() for _ in preset.lesson]
         self._seen: set[int] = set()  # places of the questions about a run that was seen since the latest restart
 
     @property
@@ -48,7 +48,7 @@ class Progress:
         return next((place for place, step in enumerate(self.steps) if not step.over), len(self.steps))
 
     @property
-    def begun(self) -> bool:
+    def has_begun(self) -> bool:
         """Whether a person has answered a question."""
         return any(step.mark in ("answered", "right", "wrong") for step in self.steps)
 
@@ -76,7 +76,7 @@ class Progress:
             step = self.preset.lesson[place]
             if step.is_question or not is_done(step, run, requested, of_map):
                 break
-            self.steps[place] = Passed("done")
+            self.steps[place] = StepResult("done")
         self._look_for_another_way(run)
         return before != [(step.mark, step.note) for step in self.steps]
 
@@ -106,8 +106,8 @@ class Progress:
         )
 
     def predict(self, place: int, choice: int) -> None:
-        """Take down what a person expects; the next run that the question is about judges it."""
-        self.steps[place] = Passed("answered", choice=choice)
+        """Note what a person expects; the next run that the question is about judges it."""
+        self.steps[place] = StepResult("answered", choice=choice)
 
     def can_explain(self, place: int, run: Run) -> bool:
         """Return whether the run has the number that a question asks for."""
@@ -116,33 +116,35 @@ class Progress:
             step.explain is not None
             and run.status in questions.ENDED
             and questions.is_about(step, run, self.preset)
-            and questions.measured(step.explain, run) is not None
+            and questions.measured_value(step.explain, run) is not None
         )
 
     def explain(self, place: int, answer: str, run: Run) -> str:
-        """Take an answer to a question about a number. Return what is wrong with it, "" where it is right."""
+        """Judge an answer to a question about a number. Return what is wrong with it, "" if it is right."""
         asked, passed = self.preset.lesson[place].explain, self.steps[place]
         assert asked is not None
         given = questions.as_number(answer)
         if given is None:
             return "Type a number, such as 0.25, 1.5e9 or 12 %."
-        right = questions.measured(asked, run)
+        right = questions.measured_value(asked, run)
         if right is None:
             return "The run does not have this number yet."
         if not questions.is_right(asked, given, run):
             passed.tries += 1
             return f"{'Too large' if given > right else 'Too small'}, by more than {number(100 * asked.tolerance)} %."
-        self.steps[place] = Passed("right", f"Right: the run has {_with_unit(right, asked.unit)}.", tries=passed.tries)
+        self.steps[place] = StepResult(
+            "right", f"Right: the run has {_with_unit(right, asked.unit)}.", tries=passed.tries
+        )
         return ""
 
     def skip(self, place: int, run: Run) -> None:
         """Leave a question out. Where the run knows its answer already, it is told."""
         step, note = self.preset.lesson[place], ""
         if step.explain and self.can_explain(place, run):
-            right = questions.measured(step.explain, run)
+            right = questions.measured_value(step.explain, run)
             assert right is not None
             note = f"The answer: {_with_unit(right, step.explain.unit)}."
-        self.steps[place] = Passed("skipped", note)
+        self.steps[place] = StepResult("skipped", note)
 
     # ---- inside
 
@@ -157,7 +159,7 @@ class Progress:
             if step.predict and (not step.knobs or questions.is_about(step, run, self.preset)):
                 self._seen.add(place)
 
-    def _judge(self, step: LessonStep, passed: Passed, run: Run) -> None:
+    def _judge(self, step: LessonStep, passed: StepResult, run: Run) -> None:
         if not questions.is_about(step, run, self.preset):
             return
         came_true = questions.right_choices(step, run)
@@ -195,7 +197,7 @@ class Progress:
             return
         told = ", ".join(f"{name} = {value_text(value)}" for name, value in others.items())
         for at in wanted:
-            self.steps[at] = Passed("done", f"Another way heals it too: {told}.")
+            self.steps[at] = StepResult("done", f"Another way heals it too: {told}.")
 
 
 def _heals(step: LessonStep, promise: Promise | None) -> bool:

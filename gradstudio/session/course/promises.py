@@ -16,7 +16,7 @@ from gradstudio.core.text import number
 from gradstudio.session.course import formula, questions
 from gradstudio.session.record.branches import fork, last_healthy_step
 from gradstudio.session.record.run import Run
-from gradstudio.session.record.run_outcome import fires, learned, learned_little, warnings
+from gradstudio.session.record.run_outcome import fires, has_learned, learned_little, warnings
 from gradstudio.session.words.lesson_check_marks import is_done
 
 FIRST_SEED = 1001  # nobody looks for a preset among these seeds
@@ -26,7 +26,7 @@ Training = Callable[[Run], None]  # trains a run to its end
 
 
 class Check(NamedTuple):
-    """One part of a promise, with one seed. `fault`: why it does not hold, "" where it does."""
+    """One part of a promise, with one seed. `fault`: why it does not hold, "" if it does."""
 
     kind: Kind
     what: str  # the knobs that were changed; the kind where there are none
@@ -41,28 +41,34 @@ def seeds(preset: Preset, count: int, first: int = FIRST_SEED) -> list[int]:
 
 
 def check(preset: Preset, seed: int, train: Training, runs: Runs | None = None) -> Iterator[Check]:
-    """Yield each part of the promise with this seed as soon as it is known; nothing where none is made. `runs`: those
+    """Yield each part of the promise with this seed as soon as it is known; nothing if none is made. `runs`: those
     that are trained already."""
-    promise, asked, runs = preset.promise, preset.experiment.with_value("run.seed", seed), runs or Runs(preset, train)
+    promise, experiment, runs = (
+        preset.promise,
+        preset.experiment.with_value("run.seed", seed),
+        runs or Runs(preset, train),
+    )
     if promise is None:
         return
     if promise.of_health:
-        yield _timed("healthy", [], lambda: why_not_healthy(runs.of(asked), promise))
+        yield _check_in_time("healthy", [], lambda: why_not_healthy(runs.of(experiment), promise))
     else:
-        yield _timed("breaks", [], lambda: why_not_broken(runs.of(asked), promise))
+        yield _check_in_time("breaks", [], lambda: why_not_broken(runs.of(experiment), promise))
     if promise.fix:
-        yield _timed("heals", promise.fix, lambda: why_not_healthy(runs.of(asked.with_texts(promise.fix)), promise))
+        yield _check_in_time(
+            "heals", promise.fix, lambda: why_not_healthy(runs.of(experiment.with_texts(promise.fix)), promise)
+        )
     for wrong in promise.wrong_fixes:
-        changed = asked.with_texts(wrong)
-        yield _timed("wrong fix", wrong, lambda changed=changed: why_healed(runs.of(changed), promise))
+        changed = experiment.with_texts(wrong)
+        yield _check_in_time("wrong fix", wrong, lambda changed=changed: why_healed(runs.of(changed), promise))
     if preset.lesson:
-        yield _timed("lesson", [], lambda: walk_through(preset, asked, runs)[1])
+        yield _check_in_time("lesson", [], lambda: walk_through(preset, experiment, runs)[1])
 
 
 def why_not_broken(run: Run, promise: Promise) -> str:
-    """Return in which way a run is not broken as promised, "" where it is."""
+    """Return in which way a run is not broken as promised, "" if it is."""
     if run.status != promise.outcome:
-        return f"the run {_ended(run)}, and not {promise.outcome}"
+        return f"the run {_end_in_words(run)}, and not {promise.outcome}"
     if promise.rule is not None and not fires(run, promise.rule):
         return f"{promise.rule} does not fire, but {_findings(run)}"
     if promise.outcome == "finished" and promise.accuracy and not learned_little(run, promise.most_when_broken):
@@ -71,10 +77,10 @@ def why_not_broken(run: Run, promise: Promise) -> str:
 
 
 def why_not_healthy(run: Run, promise: Promise) -> str:
-    """Return in which way a run is not healthy: it finished with the accuracy, and no rule warns. "" where it is."""
+    """Return in which way a run is not healthy: it finished with the accuracy, and no rule warns. "" if it is."""
     if run.status != "finished":
-        return f"the run {_ended(run)}"
-    if not learned(run, promise.accuracy):
+        return f"the run {_end_in_words(run)}"
+    if not has_learned(run, promise.accuracy):
         return f"the test accuracy is {_accuracy(run)}, below {promise.accuracy:g}"
     if warnings(run):
         return f"a rule warns: {_findings(run)}"
@@ -82,7 +88,7 @@ def why_not_healthy(run: Run, promise: Promise) -> str:
 
 
 def why_healed(run: Run, promise: Promise) -> str:
-    """Return in which way a wrong fix helped, "" where the run is still broken."""
+    """Return in which way a wrong fix helped, "" if the run is still broken."""
     if run.status != "finished" or (promise.rule is not None and fires(run, promise.rule)):
         return ""
     if promise.accuracy and learned_little(run, promise.most_when_broken):
@@ -90,61 +96,70 @@ def why_healed(run: Run, promise: Promise) -> str:
     return f"it helps: the run finished with a test accuracy of {_accuracy(run)}, and {_findings(run)}"
 
 
-def walk_through(preset: Preset, asked: Experiment, runs: Runs) -> tuple[Experiment, str]:
+def walk_through(preset: Preset, experiment: Experiment, runs: Runs) -> tuple[Experiment, str]:
     """Do what the lesson says: change its knobs, rewind where it says so, and otherwise restart where it looks at a
     run. No map is made. Return the experiment that was asked for in the end, and which step gets no check mark, or
     ""."""
     if fault := why_not_by_hand(preset):
-        return asked, fault
-    broken, back = runs.of(asked), False
+        return experiment, fault
+    broken, back = runs.of(experiment), False
     for at, step in enumerate(preset.lesson, 1):
-        asked, back = asked.with_texts(step.knobs), back or step.branch
+        experiment, back = experiment.with_texts(step.knobs), back or step.branch
         looks = step.outcome or step.rule or step.accuracy is not None or step.branch or step.is_question
-        run = Run(preset, asked) if not looks else runs.branch_of(broken, asked) if back else runs.of(asked)
+        run = (
+            Run(preset, experiment)
+            if not looks
+            else runs.branch_of(broken, experiment)
+            if back
+            else runs.of(experiment)
+        )
         if run is None:
-            return asked, f"step {at} rewinds a run that was never healthy"
+            return experiment, f"step {at} rewinds a run that was never healthy"
         if step.formula and (fault := formula.why_not_drawn(step.formula)):
-            return asked, f"step {at} of the lesson: {fault}"
+            return experiment, f"step {at} of the lesson: {fault}"
         if step.is_question:
             if fault := why_no_answer(step, run):
-                return asked, f"step {at} of the lesson {fault}"
+                return experiment, f"step {at} of the lesson {fault}"
             continue
-        if not is_done(step, run, asked, _any_map):
-            return asked, f"step {at} of the lesson gets no check mark: the run {_ended(run)}, and {_findings(run)}"
-    return asked, ""
+        if not is_done(step, run, experiment, _any_map):
+            return (
+                experiment,
+                f"step {at} of the lesson gets no check mark: the run {_end_in_words(run)}, and {_findings(run)}",
+            )
+    return experiment, ""
 
 
 def why_not_by_hand(preset: Preset) -> str:
-    """Return which step of a lesson a person cannot do in the window, "" where there is none: a knob that has no effect
+    """Return which step of a lesson a person cannot do in the window, "" if there is none: a knob that has no effect
     there, and so is greyed, a map of other knobs than the one that the preset proposes, or a number of the preset's own
     run when another one is in the window. Nothing is trained."""
-    asked, proposed = preset.experiment, preset.map
+    experiment, proposed = preset.experiment, preset.map
     for at, step in enumerate(preset.lesson, 1):
         for name, value in map(parse_assignment, step.knobs):
-            if asked[name] != value and not asked.applies(name):
+            if experiment[name] != value and not experiment.applies(name):
                 return f"step {at} of the lesson sets {name}, which has no effect there: set it before what takes that"
-            asked = asked.with_value(name, value)
-        if step.map == "made" and proposed and (other := set(differing(preset.experiment, asked)) - proposed.free):
+            experiment = experiment.with_value(name, value)
+        if step.map == "made" and proposed and (other := set(differing(preset.experiment, experiment)) - proposed.free):
             return f"step {at} of the lesson makes its map with another {', '.join(sorted(other))} than the preset"
-        if step.explain and not step.knobs and (other := _changed(preset.experiment, asked)):
+        if step.explain and not step.knobs and (other := _changed_knobs(preset.experiment, experiment)):
             return (
                 f"step {at} of the lesson asks about a run with another {', '.join(other)}: its knobs have to name that"
             )
     return ""
 
 
-def _changed(preset: Experiment, asked: Experiment) -> list[str]:
+def _changed_knobs(preset: Experiment, asked: Experiment) -> list[str]:
     return sorted(name for name in differing(preset, asked) if name.partition(".")[0] != "run")
 
 
 def why_no_answer(step: LessonStep, run: Run) -> str:
-    """Return why a question of a lesson has no right answer in a run, "" where it has exactly one."""
-    if step.explain and questions.measured(step.explain, run) is None:
-        return f"asks for {step.explain.measure}, which the run does not have: it {_ended(run)}"
+    """Return why a question of a lesson has no right answer in a run, "" if it has exactly one."""
+    if step.explain and questions.measured_value(step.explain, run) is None:
+        return f"asks for {step.explain.measure}, which the run does not have: it {_end_in_words(run)}"
     came_true = questions.right_choices(step, run)
     if step.predict and len(came_true) != 1:
-        told = ", ".join(f"“{step.predict[place].text}”" for place in came_true) or "none"
-        return f"has not one right choice but {told}: the run {_ended(run)}, and {_findings(run)}"
+        text = ", ".join(f"“{step.predict[place].text}”" for place in came_true) or "none"
+        return f"has not one right choice but {text}: the run {_end_in_words(run)}, and {_findings(run)}"
     return ""
 
 
@@ -161,8 +176,8 @@ class Runs:
         self._branches: list[tuple[Run, Experiment, Run]] = []
 
     def of(self, experiment: Experiment) -> Run:
-        for asked, run in self._runs:
-            if asked == experiment:
+        for knobs, run in self._runs:
+            if knobs == experiment:
                 return run
         run = Run(self._preset, experiment, self._preset.timeline)
         self._train(run)
@@ -170,22 +185,22 @@ class Runs:
         return run
 
     def branch_of(self, broken: Run, experiment: Experiment) -> Run | None:
-        """Return the run that broke, gone on with from its last healthy step with the knobs as asked for; None where
+        """Return the run that broke, gone on with from its last healthy step with the knobs as asked for; None if
         it was never healthy."""
-        for parent, asked, branch in self._branches:
-            if parent is broken and asked == experiment:
+        for parent, knobs, branch in self._branches:
+            if parent is broken and knobs == experiment:
                 return branch
         step = last_healthy_step(broken)
         if step is None:
             return None
         wanted = differing(broken.values_at(step), experiment)
-        run = fork(broken, step, asked=tuple(Change(step, name, value) for name, value in wanted.items()))
+        run = fork(broken, step, changes=tuple(Change(step, name, value) for name, value in wanted.items()))
         self._train(run)
         self._branches.append((broken, experiment, run))
         return run
 
 
-def _timed(kind: Kind, knobs: list[str], fault: Callable[[], str]) -> Check:
+def _check_in_time(kind: Kind, knobs: list[str], fault: Callable[[], str]) -> Check:
     began = time.process_time()
     found = fault()
     return Check(kind, " ".join(knobs) or kind, found, time.process_time() - began)
@@ -195,7 +210,7 @@ def _accuracy(run: Run) -> str:
     return "unknown" if run.accuracy is None or math.isnan(run.accuracy) else number(run.accuracy)
 
 
-def _ended(run: Run) -> str:
+def _end_in_words(run: Run) -> str:
     ways = {"finished": "finished", "nonfinite": f"diverged at step {run.first_nonfinite_step}"}
     return ways.get(run.status, f"ended as {run.status}" + (f" ({run.message})" if run.message else ""))
 

@@ -50,14 +50,14 @@ def holds(choice: Choice, run: Run) -> bool:
     )
 
 
-def measured(explain: Explain, run: Run) -> float | None:
-    """Return the number that a question asks for; None where the run does not have it, or it is not finite."""
+def measured_value(explain: Explain, run: Run) -> float | None:
+    """Return the number that a question asks for; None if the run does not have it, or it is not finite."""
     return value(measure.measure(explain.measure), run)
 
 
 def is_right(explain: Explain, answer: float, run: Run) -> bool:
     """Return whether an answer is near enough to the run's own number."""
-    right = measured(explain, run)
+    right = measured_value(explain, run)
     return right is not None and abs(answer - right) <= explain.tolerance * abs(right) * (1 + 1e-9)
 
 
@@ -73,7 +73,7 @@ def as_number(text: str) -> float | None:
 
 
 def value(asked: Measure, run: Run) -> float | None:
-    """Return a measure of a run; None where a part of it is unknown, or it is not finite."""
+    """Return a measure of a run; None if a part of it is unknown, or it is not finite."""
     found = 1.0
     for part, divides in zip(asked.parts, asked.divides, strict=True):
         factor = _part(part, run)
@@ -83,9 +83,9 @@ def value(asked: Measure, run: Run) -> float | None:
     return found if math.isfinite(found) else None
 
 
-def _compares(asked: Comparison, run: Run) -> bool:
-    left, right = value(asked.left, run), value(asked.right, run)
-    return left is not None and right is not None and bool(_SIGNS[asked.sign](left, right))
+def _compares(comparison: Comparison, run: Run) -> bool:
+    left, right = value(comparison.left, run), value(comparison.right, run)
+    return left is not None and right is not None and bool(_SIGNS[comparison.sign](left, right))
 
 
 def _part(part: Part, run: Run) -> float | None:
@@ -97,12 +97,12 @@ def _part(part: Part, run: Run) -> float | None:
         return _whole(part.name, run)
     history = run.history
     if part.kind == "column":
-        return _reduced(part, history.column(part.name), len(history))
+        return _reduce(part, history.column(part.name), len(history))
     place = _weight_layer(history, last=part.layer == "last_layer")
-    return None if place is None else _reduced(part, history.layer_metric(part.name)[:, place], len(history))
+    return None if place is None else _reduce(part, history.layer_metric(part.name)[:, place], len(history))
 
 
-def _reduced(part: Part, values: np.ndarray, rows: int) -> float | None:
+def _reduce(part: Part, values: np.ndarray, rows: int) -> float | None:
     if part.reduction == "at":
         found = float(values[part.step]) if part.step < rows else math.nan
         return found if math.isfinite(found) and is_known(found) else None

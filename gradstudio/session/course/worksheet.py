@@ -49,7 +49,7 @@ class Worksheet(Sheet):
     runs: dict[str, Annotated[str, Field(max_length=200)]] = {}
     handed_in: HandedIn | None = None
 
-    def sealed(self, runs: Sequence[Evidence]) -> Worksheet:
+    def with_seal(self, runs: Sequence[Evidence]) -> Worksheet:
         """Return the worksheet with what its runs were."""
         found = self.model_copy(update={"handed_in": HandedIn(seal="0" * 64, run=list(runs))})
         return found.model_copy(update={"handed_in": HandedIn(seal=found.digest(), run=list(runs))})
@@ -64,8 +64,8 @@ def blank(exercise: Exercise, name: str) -> str:
     """Return an empty worksheet for somebody, as text."""
     seed = seed_of(name)
     lines = [
-        f"# {exercise.title}. {exercise.text}".strip(), "schema = 1", f"exercise = {_quoted(exercise.id)}",
-        f"name = {_quoted(clean(name))}", f"seed = {seed}  # your own: set run.seed to it before each run", "",
+        f"# {exercise.title}. {exercise.text}".strip(), "schema = 1", f"exercise = {_quote(exercise.id)}",
+        f"name = {_quote(clean(name))}", f"seed = {seed}  # your own: set run.seed to it before each run", "",
         "[answers]",
     ]  # fmt: skip
     for place, question in enumerate(exercise.question, 1):
@@ -80,50 +80,50 @@ def blank(exercise: Exercise, name: str) -> str:
     return "\n".join(one_line(line) if line.startswith("#") else line for line in lines) + "\n"
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return tomli_w.dumps({"x": text}).partition("= ")[2].strip()
 
 
 def read(path: Path) -> Worksheet:
-    """Return the worksheet in a file; AssignmentError where it is none."""
+    """Return the worksheet in a file; AssignmentError if it is none."""
     return assignment.read(path, Worksheet, most=LARGEST)
 
 
-def why_not(run: Run, asked: ExerciseRun, seed: int) -> str:
-    """Return why a run is not the one that an exercise asks for, as half a sentence; "" where it is."""
+def why_not(run: Run, asked_run: ExerciseRun, seed: int) -> str:
+    """Return why a run is not the one that an exercise asks for, as half a sentence; "" if it is."""
     if run.watched is not None:
         return "was watched, and not trained by the studio"
     if run.status not in ENDED:
         return f"has not ended by itself ({run.status})"
-    differs = differing(asked.starts_with(seed), run.experiment)
+    differs = differing(asked_run.starts_with(seed), run.experiment)
     differs.pop("run.device", None)
     if differs:
         return f"has {', '.join(f'{name} = {format_value(value)}' for name, value in sorted(differs.items())[:3])}"
-    own = _own_changes(run, asked)
+    own = _own_changes(run, asked_run)
     made = {change.knob: change.value for change in own}
-    if made != asked.changes or len(own) > len(made):
-        wanted = ", ".join(f"{name} = {format_value(value)}" for name, value in asked.changes.items())
-        once = " once" if made == asked.changes else ""
+    if made != asked_run.changes or len(own) > len(made):
+        wanted = ", ".join(f"{name} = {format_value(value)}" for name, value in asked_run.changes.items())
+        once = " once" if made == asked_run.changes else ""
         return f"was to be changed{once} while it trained: {wanted}" if wanted else "was changed while it trained"
-    if asked.outcome is not None and run.status != asked.outcome:
-        return f"ended as {run.status}, and {asked.outcome} was wanted"
+    if asked_run.outcome is not None and run.status != asked_run.outcome:
+        return f"ended as {run.status}, and {asked_run.outcome} was wanted"
     return ""
 
 
-def evidence_of(run: Run, asked: ExerciseRun) -> Evidence:
+def evidence_of(run: Run, asked_run: ExerciseRun) -> Evidence:
     """Return what is kept of a run of an exercise."""
-    made = [ChangeMade(step=each.step, knob=each.knob, value=each.value) for each in _own_changes(run, asked)]
-    return evidence(run, asked.name, run.experiment.changed_knobs(), made)
+    made = [ChangeMade(step=each.step, knob=each.knob, value=each.value) for each in _own_changes(run, asked_run)]
+    return evidence(run, asked_run.name, run.experiment.changed_knobs(), made)
 
 
-def _own_changes(run: Run, asked: ExerciseRun) -> list[Change]:
+def _own_changes(run: Run, asked_run: ExerciseRun) -> list[Change]:
     """Return the changes that a person made while it trained."""
-    planned = {(change.step, change.knob, change.value) for change in asked.beginning().timeline}
+    planned = {(change.step, change.knob, change.value) for change in asked_run.beginning().timeline}
     return [change for change in run.timeline if (change.step, change.knob, change.value) not in planned]
 
 
 def hand_in(library: Library, sheet: Worksheet, exercise: Exercise) -> tuple[Worksheet, dict[str, Run]]:
-    """Return the worksheet with what its runs were, and the runs by name; AssignmentError where one is missing."""
+    """Return the worksheet with what its runs were, and the runs by name; AssignmentError if one is missing."""
     for table, names, allowed in (
         ("answers", sheet.answers, [f"q{place}" for place in range(1, len(exercise.question) + 1)]),
         ("runs", sheet.runs, [run.name for run in exercise.run]),
@@ -131,28 +131,29 @@ def hand_in(library: Library, sheet: Worksheet, exercise: Exercise) -> tuple[Wor
         for name in names:
             if name not in allowed:
                 raise AssignmentError(f"{table}.{name[:40]}: {exercise.id} has no such; allowed: {', '.join(allowed)}")
-    runs = {asked.name: _run_for(library, asked, sheet) for asked in exercise.run}
-    return sheet.sealed([evidence_of(runs[asked.name], asked) for asked in exercise.run]), runs
+    runs = {asked_run.name: _run_for(library, asked_run, sheet) for asked_run in exercise.run}
+    return sheet.with_seal([evidence_of(runs[asked.name], asked) for asked in exercise.run]), runs
 
 
-def _run_for(library: Library, asked: ExerciseRun, sheet: Worksheet) -> Run:
+def _run_for(library: Library, asked_run: ExerciseRun, sheet: Worksheet) -> Run:
     """Return the run of a worksheet: the one that it names, or else the latest that fits."""
-    if id := sheet.runs.get(asked.name, "").strip():
+    if id := sheet.runs.get(asked_run.name, "").strip():
         run = library.load(library.find(id))
-        if why := why_not(run, asked, sheet.seed):
-            raise AssignmentError(f"{asked.name}: the run {run.id} {why}")
+        if why := why_not(run, asked_run, sheet.seed):
+            raise AssignmentError(f"{asked_run.name}: the run {run.id} {why}")
         return run
-    latest = [entry for entry in library.entries() if entry.preset == asked.preset and not entry.watched]
+    latest = [entry for entry in library.entries() if entry.preset == asked_run.preset and not entry.watched]
     nearest = ""
     for entry in latest[:MOST_LOOKED_AT]:
         run = library.load(entry.id)
-        why = why_not(run, asked, sheet.seed)
+        why = why_not(run, asked_run, sheet.seed)
         if not why:
             return run
         nearest = nearest or f"; the latest run of that preset {why}"
-    knobs = " ".join([*asked.knobs, f"run.seed={sheet.seed}"])
+    knobs = " ".join([*asked_run.knobs, f"run.seed={sheet.seed}"])
     raise AssignmentError(
-        f"{asked.name}: the library has no run of the preset {asked.preset} with {knobs} that has ended{nearest}"
+        f"{asked_run.name}: the library has no run of the preset {asked_run.preset} with {knobs} "
+        f"that has ended{nearest}"
     )
 
 
@@ -166,12 +167,12 @@ def peaks(exercise: Exercise, seed: int) -> dict[str, str]:
     found: dict[str, str] = {}
     process = FootprintProcess()
     try:
-        for asked in exercise.run if exercise.memory else ():
+        for asked_run in exercise.run if exercise.memory else ():
             try:
-                answers = list(process.ask(asked.starts_with(seed)))
+                answers = list(process.ask(asked_run.starts_with(seed)))
             except FootprintUnknown:
                 continue
-            found[asked.name] = texts.size(next(each for each in answers if isinstance(each, Footprint)).peak)
+            found[asked_run.name] = texts.size(next(each for each in answers if isinstance(each, Footprint)).peak)
     finally:
         process.close()
     return found

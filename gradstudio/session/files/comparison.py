@@ -13,7 +13,7 @@ from gradstudio.core.events import Change
 from gradstudio.core.knobs import Value, format_value
 from gradstudio.core.text import number, percent, plural
 from gradstudio.session.files import csv_table
-from gradstudio.session.record.ranked_findings import ranked
+from gradstudio.session.record.ranked_findings import ranked_findings
 from gradstudio.session.record.run import Run, Status
 from gradstudio.session.record.run_figures import Figures, figures
 from gradstudio.session.words.outcome_words import OUTCOMES
@@ -94,19 +94,19 @@ class Comparison:
 
 
 def compare(runs: Sequence[Run]) -> Comparison:
-    """Compare runs; ComparisonError where they are too few, too many, or one of them is there twice."""
+    """Compare runs; ComparisonError if they are too few, too many, or one of them is there twice."""
     check([run.id for run in runs])
     members = []
     for run in runs:
         step, shared = first_difference(runs[0].history.column("loss"), run.history.column("loss"))
-        findings = ranked(run)
+        findings = ranked_findings(run)
         rules, titles = (tuple(getattr(each, part) for each in findings) for part in ("rule", "title"))
         members.append(Member(run.id, run.title, run.started, run.status, figures(run), rules, titles, step, shared))
     return Comparison(tuple(members), tuple(_settings(runs)), _surroundings(runs))
 
 
 def check(ids: Sequence[str]) -> None:
-    """Raise ComparisonError where these runs are too few or too many, or one of them is there twice."""
+    """Raise ComparisonError if these runs are too few or too many, or one of them is there twice."""
     if not FEWEST <= len(ids) <= MOST:
         raise ComparisonError(f"{plural(len(ids), 'run', 'runs')} cannot be compared; allowed: {FEWEST} to {MOST}")
     if len(set(ids)) < len(ids):
@@ -122,7 +122,7 @@ def first_difference(first: np.ndarray, second: np.ndarray) -> tuple[int | None,
     return (int(differ[0]) if len(differ) else None), shared
 
 
-def as_json(found: Comparison) -> dict[str, Any]:
+def as_json(comparison: Comparison) -> dict[str, Any]:
     """Return the comparison as lists and dicts; the values of `knobs` and `environment` are in the order of `runs`."""
     return {
         "runs": [
@@ -134,7 +134,7 @@ def as_json(found: Comparison) -> dict[str, Any]:
                 "first_different_step": member.differs_at,
                 "shared_steps": member.shared_steps,
             }
-            for member in found.members
+            for member in comparison.members
         ],
         "knobs": [
             {
@@ -144,14 +144,14 @@ def as_json(found: Comparison) -> dict[str, Any]:
                     [{"step": change.step, "value": change.value} for change in changes] for changes in setting.changes
                 ],
             }
-            for setting in found.settings
+            for setting in comparison.settings
         ],
-        "environment": {name: list(values) for name, values in found.surroundings.items()},
+        "environment": {name: list(values) for name, values in comparison.surroundings.items()},
     }
 
 
 def curves_csv(runs: Sequence[Run], file: BinaryIO) -> None:
-    """Write a row for each step and a column for each curve of each run; a cell is empty where a run has no such
+    """Write a row for each step and a column for each curve of each run; a cell is empty if a run has no such
     step."""
     lengths = [len(run.history) for run in runs]
     head = ["step", *(f"{name} {run.id}" for run in runs for name in CURVES)]
@@ -173,7 +173,7 @@ def _settings(runs: Sequence[Run]) -> list[Setting]:
     files = tuple(_file(run) for run in runs)
     if len(set(files)) > 1:
         found.append(Setting("studio_file", files, ((),) * len(runs), (True,) * len(runs)))
-    scripts = [dict(run.watched.told) if run.watched else {} for run in runs]
+    scripts = [dict(run.watched.all_facts) if run.watched else {} for run in runs]
     for name in dict.fromkeys(name for told in scripts for name in told):
         if len(set(values := tuple(told.get(name, "–") for told in scripts))) > 1:
             found.append(Setting(name, values, ((),) * len(runs), (True,) * len(runs)))

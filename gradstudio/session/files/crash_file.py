@@ -101,7 +101,7 @@ class RecordedBirth(_Part):
         place = f" in module {self.module}" * bool(self.module) + f" ({self.line})" * bool(self.line)
         match self.phase:
             case "none":
-                return f"all was finite; the loss of step {self.step:,} was {shown(self.loss)}"
+                return f"all was finite; the loss of step {self.step:,} was {format_number(self.loss)}"
             case "given":
                 return f"step {self.step:,} was given it: {self.do}"
             case "update":
@@ -141,7 +141,7 @@ class StoredTensor(NamedTuple):
     size: int
 
 
-class Given(NamedTuple):
+class TensorToWrite(NamedTuple):
     """A tensor to be written: `write` puts its bytes into a file."""
 
     name: str
@@ -176,7 +176,7 @@ class CrashFile(NamedTuple):
         return data
 
 
-def write(path: Path, structure: Structure, tensors: Iterable[Given]) -> None:
+def write(path: Path, structure: Structure, tensors: Iterable[TensorToWrite]) -> None:
     """Write a crash file, whole or not at all."""
     tensors = list(tensors)
     header: dict[str, Any] = {"__metadata__": {_KEY: json.dumps(structure.model_dump(), allow_nan=False)}}
@@ -238,7 +238,7 @@ def _checked(path: Path, header: Any, begin: int, size: int) -> CrashFile:
         tensors[name], at = found, at + found.size
     if begin + at != size:
         raise CrashFileError(f"{path.name} is cut short or damaged: {size:,} bytes, {begin + at:,} expected")
-    if missing := next((name for name in _named(structure) if name not in tensors), None):
+    if missing := next((name for name in _tensor_names(structure) if name not in tensors), None):
         raise CrashFileError(f"{path.name} is damaged: it has no tensor {_brief(missing)}")
     if any(each.program >= len(structure.programs) for step in structure.steps for each in step.passes):
         raise CrashFileError(f"{path.name} is damaged: it has no such program")
@@ -261,7 +261,7 @@ def _are_counts(value: Any) -> bool:
     return isinstance(value, list) and all(type(each) is int and 0 <= each < 1 << 48 for each in value)
 
 
-def _named(structure: Structure) -> Iterable[str]:
+def _tensor_names(structure: Structure) -> Iterable[str]:
     """Yield the names of the tensors that the structure speaks of."""
     yield from structure.weights.values()
     for optimizer in structure.optimizers:
@@ -292,7 +292,7 @@ def number(value: float) -> Number:
     return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
 
 
-def shown(value: Number) -> str:
+def format_number(value: Number) -> str:
     """Return a number as a person reads it."""
     return f"{value:.6g}" if isinstance(value, float | int) else value.replace("nan", "NaN").replace("inf", "Inf")
 

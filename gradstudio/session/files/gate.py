@@ -10,7 +10,7 @@ from typing import Literal, get_args
 
 from gradstudio.core.diagnosis.finding import RANK, Finding
 from gradstudio.core.text import one_line
-from gradstudio.session.record.ranked_findings import ranked
+from gradstudio.session.record.ranked_findings import ranked_findings
 from gradstudio.session.record.run import Run
 
 Bar = Literal["diverged", "critical", "warning"]
@@ -24,7 +24,7 @@ def is_over(bar: str, finding: Finding) -> bool:
 
 
 def exit_code(runs: Sequence[Run], bar: str) -> int:
-    """Return the exit code of a command that has watched these runs; 0 where all of them pass."""
+    """Return the exit code of a command that has watched these runs; 0 if all of them pass."""
     if any(run.first_nonfinite_step is not None for run in runs):
         return DIVERGED
     over = any(is_over(bar, finding) for run in runs for finding in run.findings.values())
@@ -37,11 +37,11 @@ def junit(runs: Sequence[Run], bar: str) -> str:
 
     suite = ElementTree.Element("testsuite", name="gradstudio", tests=str(len(runs) or 1))
     for run in runs:
-        findings, failed = ranked(run), exit_code([run], bar) != 0
+        findings, failed = ranked_findings(run), exit_code([run], bar) != 0
         case = ElementTree.SubElement(suite, "testcase", name=one_line(run.title), time=f"{run.seconds:.3f}")
         if findings or failed:
             part = ElementTree.SubElement(case, "failure" if failed else "system-out")
-            part.text = "\n\n".join(map(told, findings))
+            part.text = "\n\n".join(map(in_words, findings))
             if failed:
                 part.set("message", findings[0].title if findings else "The run diverged")
     if not runs:
@@ -60,10 +60,10 @@ def for_github(runs: Sequence[Run], bar: str) -> list[str]:
     for run in runs:
         place = re.match(r"([^:\s]+\.py):(\d+)", run.provenance.source) if run.provenance else None
         where = f"file={place[1]},line={place[2]}," if place else ""
-        for finding in ranked(run):
+        for finding in ranked_findings(run):
             level = "error" if exit_code([run], bar) and finding.severity != "info" else _LEVELS[finding.severity]
             title = one_line(finding.title).replace(",", "%2C").replace(":", "%3A")
-            text = told(finding).replace("%", "%25").replace("\n", "%0A")
+            text = in_words(finding).replace("%", "%25").replace("\n", "%0A")
             lines.append(f"::{level} {where}title={title}::{text}")
     return lines
 
@@ -71,7 +71,7 @@ def for_github(runs: Sequence[Run], bar: str) -> list[str]:
 _LEVELS = {"critical": "error", "warning": "warning", "info": "notice"}
 
 
-def told(finding: Finding) -> str:
+def in_words(finding: Finding) -> str:
     """Return a finding in lines: what, how it is known, what it means, what to do."""
     head = f"{finding.severity}: {finding.title}, {finding.when}"
     lines = [head, finding.evidence, finding.meaning, *(f"try: {remedy}" for remedy in finding.remedies[:3])]

@@ -37,7 +37,7 @@ class OutputError(OSError):
 
 
 def check_folder(folder: Path) -> None:
-    """Make the folder and check that files can be written into it; OutputError where they cannot."""
+    """Make the folder and check that files can be written into it; OutputError if they cannot."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -47,7 +47,7 @@ def check_folder(folder: Path) -> None:
 
 
 def check_files(run: Run, folder: Path) -> None:
-    """Raise OutputError where something else in the folder has the name of a file that `write` would replace or
+    """Raise OutputError if something else in the folder has the name of a file that `write` would replace or
     delete."""
     for name in (*FILES, RANKS, *(f"report.{suffix}" for suffix in REPORTS)):
         try:
@@ -89,7 +89,7 @@ def export(
 ) -> list[Path]:
     """Write the files of these EXPORTS into the folder, with `more` by their names, all or none; return their paths.
     The note is shown in a report, and so are further `sections` and the journey of its `line` of runs. OutputError
-    where they cannot be written."""
+    if they cannot be written."""
     contents: dict[Path, files.Content] = {}
     for name in (name for chosen in formats for name in EXPORTS[chosen]):
         found = (FILES | ON_REQUEST).get(name)
@@ -104,12 +104,12 @@ def export(
 
 
 def write_program(program: str, path: Path) -> None:
-    """Write a program, and beside it the data sets that it reads. OutputError where that cannot be."""
+    """Write a program, and beside it the data sets that it reads. OutputError if that cannot be."""
     write_together({path: program, **_data_beside(path.parent, program)})
 
 
 def write_stream(path: Path, content: files.Content) -> None:
-    """Write into a pipe or a device. OutputError where that cannot be."""
+    """Write into a pipe or a device. OutputError if that cannot be."""
     try:
         files.write_stream(path, content)
     except OSError as fault:
@@ -138,7 +138,7 @@ def write_together(contents: Mapping[Path, files.Content]) -> list[Path]:
 
 
 def _data_beside(folder: Path, program: str) -> dict[Path, bytes]:
-    """Return the data sets that a program reads, by the paths where it looks for them first. OutputError where another
+    """Return the data sets that a program reads, by the paths where it looks for them first. OutputError if another
     file has that name, as it may be the user's."""
     found = {folder / path.name: path.read_bytes() for path in data_files(program)}
     for path, data in found.items():

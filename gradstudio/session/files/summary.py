@@ -42,13 +42,13 @@ def summarize(run: Run) -> dict[str, Any]:
             "comparisons": comparisons,
             "tests": _tests(run),
             **line,
-            **_watched(run),
+            **_script(run),
         },
-        _spelled,
+        _spell,
     )
 
 
-def _watched(run: Run) -> dict[str, Any]:
+def _script(run: Run) -> dict[str, Any]:
     """Return the script that was watched; empty for a run of the studio."""
     script = run.watched
     if script is None:
@@ -75,8 +75,8 @@ def _tests(run: Run) -> list[dict[str, Any]]:
 
 def to_json(value: Any) -> str:
     """Return strict JSON, indented for people, with NaN and Inf as strings."""
-    return json.dumps(encode_floats(value, _spelled), indent=2, ensure_ascii=False, allow_nan=False)
+    return json.dumps(encode_floats(value, _spell), indent=2, ensure_ascii=False, allow_nan=False)
 
 
-def _spelled(value: float) -> str:
+def _spell(value: float) -> str:
     return repr(float(value))

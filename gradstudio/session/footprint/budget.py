@@ -21,19 +21,19 @@ _WITHOUT_SHAPE = (
 )  # fmt: skip
 _MOST = 64  # answers that are kept
 
-Found = tuple[Footprint, tuple[Cure, ...]]
+FootprintAndCures = tuple[Footprint, tuple[Cure, ...]]
 
 
-class Asked:
+class FootprintCache:
     """Answers that were given before, and the process that gives new ones. Any thread may ask."""
 
     def __init__(self) -> None:
         self._process = FootprintProcess()
-        self._known = OrderedDict[str, Found]()
+        self._known = OrderedDict[str, FootprintAndCures]()
         self._one_at_a_time = threading.Lock()
 
-    def of(self, experiment: Experiment, stopped: Callable[[], bool] = lambda: False) -> Found | None:
-        """Return what an experiment takes, and the cures where it is over its budget; None where it is `stopped`.
+    def of(self, experiment: Experiment, stopped: Callable[[], bool] = lambda: False) -> FootprintAndCures | None:
+        """Return what an experiment takes, and the cures where it is over its budget; None if it is `stopped`.
         FootprintUnknown where that is not to be known."""
         key = _key(experiment)
         while not self._one_at_a_time.acquire(timeout=0.1):
@@ -46,11 +46,11 @@ class Asked:
         finally:
             self._one_at_a_time.release()
 
-    def known(self, experiment: Experiment) -> Found | None:
-        """Return what was found before, None where nothing was."""
+    def get(self, experiment: Experiment) -> FootprintAndCures | None:
+        """Return what was found before, None if nothing was."""
         return self._known.get(_key(experiment))
 
-    def learn(self, experiment: Experiment, found: Found) -> None:
+    def learn(self, experiment: Experiment, found: FootprintAndCures) -> None:
         """Keep what another process has worked out."""
         self._keep(_key(experiment), found)
 
@@ -70,18 +70,18 @@ class Asked:
             return
         self._keep(key, (footprint, tuple(cures)))
 
-    def _keep(self, key: str, found: Found) -> None:
+    def _keep(self, key: str, found: FootprintAndCures) -> None:
         self._known[key] = found
         if len(self._known) > _MOST:
             self._known.popitem(last=False)
 
 
-ASKED = Asked()
+ASKED = FootprintCache()
 
 
 def check(experiment: Experiment, planned: Iterable[Change] = (), stopped: Callable[[], bool] = lambda: False) -> str:
-    """Raise KnobError where an experiment, or one that its planned changes make of it, takes more than its budget.
-    Return why that is not known, "" where it is. It takes some seconds, once for each experiment."""
+    """Raise KnobError if an experiment, or one that its planned changes make of it, takes more than its budget.
+    Return why that is not known, "" if it is. It takes some seconds, once for each experiment."""
     if experiment.run.memory_budget == 0:
         return ""
     for each in _stages(experiment, planned):
@@ -97,28 +97,28 @@ def check(experiment: Experiment, planned: Iterable[Change] = (), stopped: Calla
 def cures(experiment: Experiment, planned: Iterable[Change] = ()) -> tuple[Cure, ...]:
     """Return the changes with which an experiment that was refused would fit, as they were worked out for that."""
     for each in _stages(experiment, planned):
-        found = ASKED.known(each)
+        found = ASKED.get(each)
         if found is not None and found[0].peak > each.run.memory_budget * MB > 0:
             return tuple(cure for cure in found[1] if cure.fits)
     return ()
 
 
-def known_stages(experiment: Experiment, planned: Iterable[Change] = ()) -> list[Found | None]:
+def known_stages(experiment: Experiment, planned: Iterable[Change] = ()) -> list[FootprintAndCures | None]:
     """Return what was worked out for an experiment and those that its planned changes make of it, for another
     process."""
-    return [ASKED.known(each) for each in _stages(experiment, planned)]
+    return [ASKED.get(each) for each in _stages(experiment, planned)]
 
 
-def learn_stages(experiment: Experiment, planned: Iterable[Change], found: Iterable[Found | None]) -> None:
+def learn_stages(experiment: Experiment, planned: Iterable[Change], found: Iterable[FootprintAndCures | None]) -> None:
     """Keep what another process has worked out for the same experiments."""
     for each, answer in zip(_stages(experiment, planned), found, strict=False):
         if answer is not None:
             ASKED.learn(each, answer)
 
 
-def known(experiment: Experiment) -> Found | None:
+def cached(experiment: Experiment) -> FootprintAndCures | None:
     """Return what a step of an experiment takes, and the cures, where it was worked out before."""
-    return ASKED.known(experiment)
+    return ASKED.get(experiment)
 
 
 def alike(experiment: Experiment) -> Experiment:

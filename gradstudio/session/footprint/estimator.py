@@ -12,7 +12,7 @@ from gradstudio.session.footprint.process import FootprintProcess, FootprintUnkn
 
 
 @dataclass(frozen=True)
-class Known:
+class Estimate:
     """What is known of an experiment so far. `problem` says why it is not; `complete`: nothing more comes."""
 
     experiment: Experiment
@@ -22,7 +22,7 @@ class Known:
     complete: bool = False
 
 
-def answers(process: FootprintProcess, experiment: Experiment, stopped: Callable[[], bool]) -> Iterator[Known]:
+def answers(process: FootprintProcess, experiment: Experiment, stopped: Callable[[], bool]) -> Iterator[Estimate]:
     """Work a footprint out: yield what is known of it each time that it is more, unless it is stopped."""
     footprint, cures, problem = None, list[Cure](), ""
     try:
@@ -31,10 +31,10 @@ def answers(process: FootprintProcess, experiment: Experiment, stopped: Callable
                 footprint = answer
             else:
                 cures.append(answer)
-            yield Known(experiment, footprint, tuple(cures))
+            yield Estimate(experiment, footprint, tuple(cures))
     except FootprintUnknown as why:
         problem = str(why)
     if not stopped():
         if footprint is not None and not problem:
             budget.ASKED.learn(experiment, (footprint, tuple(cures)))  # for the report of such a run
-        yield Known(experiment, footprint, tuple(cures), problem, complete=True)
+        yield Estimate(experiment, footprint, tuple(cures), problem, complete=True)

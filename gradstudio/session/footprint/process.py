@@ -34,7 +34,7 @@ class FootprintUnknown(Exception):
     """The memory of an experiment cannot be told. One line for the user."""
 
 
-class _Ended(FootprintUnknown):
+class _ProcessEnded(FootprintUnknown):
     """The process has ended."""
 
 
@@ -65,7 +65,7 @@ class FootprintProcess:
             while not stopped():
                 try:
                     answer = self._next(stopped)
-                except _Ended:  # perhaps as it had waited for long, just before it was asked
+                except _ProcessEnded:  # perhaps as it had waited for long, just before it was asked
                     if begun:
                         raise
                     self._send(request)
@@ -129,12 +129,12 @@ class FootprintProcess:
         self._listener.start()
 
     def _next(self, stopped: Callable[[], bool]) -> dict[str, Any] | None:
-        """Return the next answer to the latest request; None where it is stopped."""
+        """Return the next answer to the latest request; None if it is stopped."""
         end = time.monotonic() + (LIMIT if self._ready else START)
         while (line := self._line(end - time.monotonic(), stopped)) is not None:
             if not line:
                 self.close()
-                raise _Ended("the process that works it out has ended")
+                raise _ProcessEnded("the process that works it out has ended")
             if line.decode().strip() == READY:
                 self._ready, end = True, time.monotonic() + LIMIT
                 continue
@@ -149,7 +149,7 @@ class FootprintProcess:
         raise FootprintUnknown(f"it takes more than {LIMIT:g} s to work out")
 
     def _line(self, seconds: float, stopped: Callable[[], bool]) -> bytes | None:
-        """Return the next line, b"" at the end; None where none comes in time or it is stopped."""
+        """Return the next line, b"" at the end; None if none comes in time or it is stopped."""
         end = time.monotonic() + seconds
         while not stopped():
             left = end - time.monotonic()

@@ -38,7 +38,7 @@ def peak_text(footprint: Footprint) -> str:
 
 
 def budget_text(footprint: Footprint, budget: int) -> str:
-    """Return whether a step fits into a run.memory_budget; "" where there is none."""
+    """Return whether a step fits into a run.memory_budget; "" if there is none."""
     if not budget:
         return ""
     moment = footprint.first_above(budget * MB)

@@ -34,13 +34,13 @@ def of_values(values: Iterable[Any], start: int = 0) -> int:
     return start
 
 
-def put(connection: sqlite3.Connection, run: str, part: str, number: int, crc: int) -> None:
+def write(connection: sqlite3.Connection, run: str, part: str, number: int, crc: int) -> None:
     """Write a checksum in place of the one that is there."""
     connection.execute("INSERT OR REPLACE INTO checksums VALUES (?, ?, ?, ?)", (run, part, number, crc))
 
 
 @contextmanager
-def sealed(connection: sqlite3.Connection, run: str) -> Iterator[None]:
+def updating(connection: sqlite3.Connection, run: str) -> Iterator[None]:
     """Write the checksums of a run's line after it was made, and anew after a change of it, within a transaction. What
     was damaged before stays told."""
     before = _of_line(connection, run)
@@ -49,7 +49,7 @@ def sealed(connection: sqlite3.Connection, run: str) -> Iterator[None]:
     yield
     for part, crc in _of_line(connection, run).items():
         if not before or known.get(part) == before[part]:
-            put(connection, run, part, 0, crc)
+            write(connection, run, part, 0, crc)
 
 
 def check_run(
@@ -59,7 +59,7 @@ def check_run(
     sums: Iterable[Sequence[Any]],
     of_ranks: Iterable[Sequence[Any]] = (),
 ) -> None:
-    """Raise ChecksumError where a run is not what was written, or a part of it has no checksum though others have.
+    """Raise ChecksumError if a run is not what was written, or a part of it has no checksum though others have.
     `chunks` are its pieces of rows, `entries` the texts of each kind, `sums` its lines in the table `checksums`,
     `of_ranks` the pieces of rows of its ranks."""
     known = {(part, number): crc for part, number, crc in sums}

@@ -17,7 +17,7 @@ _Record = TypeVar("_Record")
 
 
 def conforming(record: _Record) -> _Record:
-    """Return a dataclass or a named tuple; TypeError where one of its fields is not of its declared type,
+    """Return a dataclass or a named tuple; TypeError if one of its fields is not of its declared type,
     ValueError for a step that no run has."""
     for name, declared in _fields(type(record)).items():
         value = getattr(record, name)

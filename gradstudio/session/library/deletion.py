@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sized
 
 from gradstudio.core.knobs import quote
 from gradstudio.session.library import interrupted_runs
-from gradstudio.session.library.checksums import sealed
+from gradstudio.session.library.checksums import updating
 from gradstudio.session.library.library_faults import LibraryError
 from gradstudio.session.library.run_entries import DAMAGED, LOST, outcome_of
 from gradstudio.session.record.run import OVER
@@ -20,14 +20,14 @@ def delete(connection: sqlite3.Connection, runs: Iterable[str]) -> None:
         row = connection.execute("SELECT * FROM runs WHERE id = ?", (run,)).fetchone()
         if row is not None and outcome_of(row) not in (*OVER, DAMAGED):
             _check_ended(connection, run, row["process"])
-        with sealed(connection, run):
+        with updating(connection, run):
             connection.execute("UPDATE runs SET deleted = ? WHERE id = ?", (time.time(), run))
 
 
 def restore(connection: sqlite3.Connection, runs: Iterable[str]) -> None:
     """Put deleted runs back into the list."""
     for run in runs:
-        with sealed(connection, run):
+        with updating(connection, run):
             connection.execute("UPDATE runs SET deleted = NULL WHERE id = ?", (run,))
 
 

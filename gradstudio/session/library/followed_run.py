@@ -13,7 +13,7 @@ from gradstudio.core.text import first_line
 from gradstudio.session.library import checksums, interrupted_runs, stored_snapshots
 from gradstudio.session.library.packing import pack
 from gradstudio.session.library.requests import Hearing, Request
-from gradstudio.session.library.run_values import GROWING, WHOLE, changing, dumps, fixed
+from gradstudio.session.library.run_values import GROWING, WHOLE, changing, dumps, fixed_columns
 from gradstudio.session.library.store import Library
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.snapshots import Snapshots, SnapshotsElsewhere
@@ -22,7 +22,7 @@ LONGEST_REASON = 150  # characters of a fault in a notice
 PIECE = 128  # rows; a shorter piece is written again together with the next rows, as many short ones take more room
 
 
-class _Written(NamedTuple):
+class _WrittenParts(NamedTuple):
     """What is known to be in the library of a run."""
 
     history: History | None = None
@@ -54,9 +54,9 @@ class FollowedRun:
     ) -> None:
         self.run, self._snapshots = run, snapshots
         self._hear, self._gather = hear, gather
-        self._fixed = fixed(run) | {"process": interrupted_runs.this()}
+        self._fixed = fixed_columns(run) | {"process": interrupted_runs.this()}
         self._id = self._fixed["id"]
-        self._written = _Written()
+        self._written = _WrittenParts()
         self._hearing = Hearing(self._id)
         self.notice = ""  # why its snapshots are not kept
 
@@ -73,7 +73,7 @@ class FollowedRun:
 
     def forget(self) -> None:
         """Take it that nothing of the run is written, and nothing asked of it."""
-        self._written, self._hearing = _Written(), Hearing(self._id)
+        self._written, self._hearing = _WrittenParts(), Hearing(self._id)
 
     def write(self, library: Library, over: bool) -> bool:
         """Write everything that is new, in one transaction. Return whether there was anything."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 def this() -> str:
     """Return host, number and start time of this process, as one text."""
-    return f"{platform.node()} {os.getpid()} {_born(os.getpid())}"
+    return f"{platform.node()} {os.getpid()} {_start_time(os.getpid())}"
 
 
 def lives(process: str) -> bool:
@@ -32,7 +32,7 @@ def lives(process: str) -> bool:
         return False
     except PermissionError:
         pass
-    return _born(int(number)) == born
+    return _start_time(int(number)) == born
 
 
 def other_host(process: str) -> str:
@@ -46,7 +46,7 @@ def _parts(process: str) -> list[str]:
     return ([""] * 2 + process.rsplit(" ", 2))[-3:]
 
 
-def _born(number: int) -> str:
+def _start_time(number: int) -> str:
     """Return when a process began, where the system tells it: another process may get the same number later. A zombie,
     which has ended and waits for its parent, began "never"."""
     try:

@@ -40,7 +40,7 @@ def is_lock(fault: BaseException) -> bool:
 
 
 @contextmanager
-def told(path: Path) -> Iterator[None]:
+def library_errors(path: Path) -> Iterator[None]:
     """Turn a fault of the database at a path, or of its disk, into a LibraryError."""
     try:
         yield

@@ -36,12 +36,12 @@ class OpenFile:
             _all.append(self)
 
     @property
-    def replaced(self) -> bool:
+    def is_replaced(self) -> bool:
         """True once somebody has deleted or replaced the file, or it was closed."""
         return self._closed or identity(self.path) != self.file
 
     def clear(self) -> None:
-        """Take the log away where the file is no longer in its place. One that is not empty gets another name."""
+        """Remove the log if the file is no longer in its place. A log that is not empty gets another name."""
         if identity(self._place) == self.file:
             return
         for ending, found in self._beside.items():
@@ -63,7 +63,7 @@ class OpenFile:
 
 
 def make_way(path: Path) -> None:
-    """Take away what this process has beside a path and does not belong to the file that is there now."""
+    """Remove what this process has beside a path and what does not belong to the file that is there now."""
     with _lock:
         found = [each for each in _all if each.path == path]
     for each in found:
@@ -79,7 +79,7 @@ def other_name(path: Path, why: str) -> str:
 def identity(path: str | Path) -> Identity | None:
     """Return what tells a file from another one of the same name."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino

@@ -49,14 +49,14 @@ def pack(values: np.ndarray) -> bytes:
 
 
 def unpack(data: bytes, shape: tuple[int, ...], dtype: type[np.floating]) -> np.ndarray:
-    """Return the array of this shape; PackingError where the bytes are not those of one."""
+    """Return the array of this shape; PackingError if the bytes are not those of one."""
     size, count, at = np.dtype(dtype).itemsize, int(np.prod(shape)), 0
     planes = np.empty((size, count), np.uint8)
     for plane in planes:
         length, compressed = int.from_bytes(data[at : at + 4], "little"), data[at + 4 : at + 5]
         part, at = data[at + 5 : at + 5 + length], at + 5 + length
         try:
-            plane[:] = np.frombuffer(_inflated(part, count) if compressed == b"\1" else part, np.uint8)
+            plane[:] = np.frombuffer(_inflate(part, count) if compressed == b"\1" else part, np.uint8)
         except (zlib.error, ValueError) as fault:
             raise PackingError(str(fault)) from None
     if count == 0:
@@ -65,7 +65,7 @@ def unpack(data: bytes, shape: tuple[int, ...], dtype: type[np.floating]) -> np.
     return np.bitwise_xor.accumulate(changes, axis=0).view(dtype).reshape(shape)
 
 
-def _inflated(data: bytes, count: int) -> bytes:
+def _inflate(data: bytes, count: int) -> bytes:
     """Return the bytes that were compressed, which must be `count`: a few bytes may be made to unpack to gigabytes."""
     inflater = zlib.decompressobj()
     found = inflater.decompress(data, count + 1)

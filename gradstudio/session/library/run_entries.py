@@ -64,7 +64,7 @@ class Entry:
 def lines(connection: sqlite3.Connection, deleted: bool) -> list[Entry]:
     """Return the lines of the list, newest first, and behind them the runs that have lost theirs. Each line is cut
     as it is read: in the file of somebody else, many may share the pages of one long text."""
-    watched = _watched(connection)
+    watched = _watched_runs(connection)
     sums = dict(connection.execute(_SUMS).fetchall())
     query = (
         f"SELECT {_LISTED} FROM runs WHERE (deleted IS NOT NULL) = ? "
@@ -80,7 +80,7 @@ def lines(connection: sqlite3.Connection, deleted: bool) -> list[Entry]:
     return found + [_damaged(run) for (run,) in (() if deleted else connection.execute(LOST))]
 
 
-def _watched(connection: sqlite3.Connection) -> set[object]:
+def _watched_runs(connection: sqlite3.Connection) -> set[object]:
     """Return the runs that were watched; what is damaged elsewhere is no reason to lose the list."""
     with suppress(sqlite3.DatabaseError):
         return {run for (run,) in connection.execute(_WATCHED)}
@@ -104,7 +104,7 @@ def outcome_of(row: sqlite3.Row) -> Any:
     return row["status"] if row["status"] in OVER or interrupted_runs.lives(row["process"]) else "interrupted"
 
 
-def searched(entry: Entry) -> str:
+def searchable_text(entry: Entry) -> str:
     """Return the text in which the words of a search are looked for."""
     word = "diverged" if entry.outcome == "nonfinite" else ""  # as the list shows it
     return re.sub(

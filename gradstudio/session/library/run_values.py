@@ -48,7 +48,7 @@ WHOLE: dict[str, Callable[[Run], Sequence[Any]]] = {
 }
 
 
-def fixed(run: Run) -> dict[str, Any]:
+def fixed_columns(run: Run) -> dict[str, Any]:
     """Return the columns of the table `runs` that never change."""
     return {
         "id": clean(run.id), "preset_id": clean(run.preset.id), "preset": clean(presets.to_toml(run.preset)),
@@ -71,7 +71,7 @@ def changing(run: Run, history: History, steps: int) -> dict[str, Any]:
 
 
 def _final_loss(history: History, steps: int) -> float | None:
-    """Return the loss of the last of these rows; None where nobody saw it."""
+    """Return the loss of the last of these rows; None if nobody saw it."""
     loss = history.value("loss", steps - 1) if steps else UNKNOWN
     return loss if is_known(loss) else None
 
@@ -83,7 +83,7 @@ def run_from(
     status: Status,
     ancestors: Mapping[str, int],
 ) -> Run:
-    """Return the run that was written. KeyError, ValueError or TypeError where somebody changed what was written."""
+    """Return the run that was written. KeyError, ValueError or TypeError if somebody changed what was written."""
     _take_notes(history, entries)
     findings = [_finding(values) for values in entries.get("finding", [])]
     provenances = [provenance_of(found) for found in entries.get("provenance", [])]
@@ -101,7 +101,7 @@ def run_from(
         compare_at=line.compare_at,
         id=line.id,
         started=line.started,
-        watched=_watched(entries.get("watched", [])),
+        watched=_script(entries.get("watched", [])),
         ancestors=ancestors,
         status=status,
         message=line.message,
@@ -205,7 +205,7 @@ def _finding(values: list[Any]) -> Finding:
     return conforming(Finding(*fields))
 
 
-def _watched(entries: Sequence[list[Any]]) -> WatchedScript | None:
+def _script(entries: Sequence[list[Any]]) -> WatchedScript | None:
     if not entries:
         return None
     script, arguments, sha256, every, facts, *log = entries[-1]
@@ -215,7 +215,7 @@ def _watched(entries: Sequence[list[Any]]) -> WatchedScript | None:
 
 def provenance_values(provenance: Provenance) -> dict[str, Any]:
     """Return a provenance as values that JSON has."""
-    return vars(provenance) | {"chain": [vars(made) for made in provenance.chain]}
+    return vars(provenance) | {"chain": [vars(operation) for operation in provenance.chain]}
 
 
 def provenance_of(found: dict[str, Any]) -> Provenance:
@@ -233,7 +233,7 @@ def layers_from(text: str) -> tuple[Layer, ...]:
 
 def dumps(value: Any) -> str:
     """Return the value as JSON in which NaN and Inf are {"float": "nan"}."""
-    return clean(json.dumps(encode_floats(value, _tagged), ensure_ascii=False, separators=(",", ":"), allow_nan=False))
+    return clean(json.dumps(encode_floats(value, _tag), ensure_ascii=False, separators=(",", ":"), allow_nan=False))
 
 
 def loads(text: str) -> Any:
@@ -241,7 +241,7 @@ def loads(text: str) -> Any:
     return json.loads(text, object_hook=lambda table: float(table["float"]) if list(table) == ["float"] else table)
 
 
-def _tagged(value: float) -> dict[str, str]:
+def _tag(value: float) -> dict[str, str]:
     return {"float": repr(value)}
 
 

@@ -28,7 +28,7 @@ def is_ours(path: Path) -> bool:
 
 def set_aside(path: Path, file: Identity | None = None) -> tuple[str, sqlite3.Connection]:
     """Put a new library with all runs that can be read whole in the place of a damaged one, which gets another name.
-    Return what to tell a person, and the new library. OSError where that fails: the damaged file is then where it was.
+    Return what to tell a person, and the new library. OSError if that fails: the damaged file is then where it was.
 
     `file`: the file that is damaged. Where another one has taken its place, as another program was faster, open that
     one, with nothing to tell."""
@@ -38,7 +38,7 @@ def set_aside(path: Path, file: Identity | None = None) -> tuple[str, sqlite3.Co
     try:
         with files.temporary_folder(place.parent) as folder:
             new = Path(folder, place.name)
-            with _held(place):
+            with _locked(place):
                 counts = _fill(new, place) if identity(path) == file else ""
             if counts and identity(path) == file:
                 _exchange(place, aside, new)
@@ -49,7 +49,7 @@ def set_aside(path: Path, file: Identity | None = None) -> tuple[str, sqlite3.Co
 
 
 @contextmanager
-def _held(place: Path) -> Iterator[None]:
+def _locked(place: Path) -> Iterator[None]:
     """Keep other programs from writing what the new library would lack, where SQLite can still lock the file."""
     with closing(sqlite3.connect(f"{place.as_uri()}?mode=rw", uri=True, timeout=schema.PATIENCE)) as held:
         with suppress(sqlite3.DatabaseError):
@@ -77,9 +77,9 @@ def _fill(new: Path, damaged: Path) -> str:
                     saved[run] = any(table == "checksums" for table, _ in found_lines)
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()  # closing would not tell that the disk is full
     lost, unchecked = len(found - {*saved}), [*saved.values()].count(False)
-    told = f"{plural(len(saved), 'run', 'runs')} could be saved"
-    told += f", {unchecked} of them without the checksums that tell damage" if unchecked else ""
-    return told + (f", {plural(lost, 'run', 'runs')} could not" if lost else "")
+    text = f"{plural(len(saved), 'run', 'runs')} could be saved"
+    text += f", {unchecked} of them without the checksums that tell damage" if unchecked else ""
+    return text + (f", {plural(lost, 'run', 'runs')} could not" if lost else "")
 
 
 def _exchange(place: Path, aside: Path, new: Path) -> None:

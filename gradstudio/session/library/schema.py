@@ -76,8 +76,8 @@ count INTEGER NOT NULL, ranks INTEGER NOT NULL, figures BLOB NOT NULL,
 
 
 def connect(path: Path, *, on_full_disk: bool = False) -> sqlite3.Connection:
-    """Open the library in this file, and make one where there is none. sqlite3.DatabaseError where the file is damaged
-    or no database; OSError where its folder cannot be made; ValueError where another program or a newer one wrote
+    """Open the library in this file, and make one where there is none. sqlite3.DatabaseError if the file is damaged
+    or no database; OSError if its folder cannot be made; ValueError if another program or a newer one wrote
     it.
 
     `on_full_disk`: write no file beside it, which a full disk would not take. Nobody else can then use the library, and
@@ -178,8 +178,8 @@ def distrust(connection: sqlite3.Connection) -> None:
 
 
 def check(connection: sqlite3.Connection, path: Path, version: int) -> None:
-    """Raise where the tables are not those of a library of this version: sqlite3.DatabaseError where one is missing or
-    changed, ValueError where there is more than ours."""
+    """Raise where the tables are not those of a library of this version: sqlite3.DatabaseError if one is missing or
+    changed, ValueError if there is more than ours."""
     found = {
         name: (kind, text)
         for kind, name, text in connection.execute("SELECT type, name, sql FROM sqlite_master")

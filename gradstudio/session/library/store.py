@@ -15,8 +15,14 @@ from gradstudio.core.history import History
 from gradstudio.core.knobs import quote
 from gradstudio.core.text import LONGEST_TITLE, plural
 from gradstudio.session.library import deletion, salvage, schema, stored_runs
-from gradstudio.session.library.checksums import sealed
-from gradstudio.session.library.library_faults import LibraryError, NoLibraryError, ReplacedError, is_damage, told
+from gradstudio.session.library.checksums import updating
+from gradstudio.session.library.library_faults import (
+    LibraryError,
+    NoLibraryError,
+    ReplacedError,
+    is_damage,
+    library_errors,
+)
 from gradstudio.session.library.open_files import Identity, OpenFile, identity, make_way
 from gradstudio.session.library.run_entries import (
     DAMAGED,
@@ -28,7 +34,7 @@ from gradstudio.session.library.run_entries import (
     lacking,
     lines,
     outcome_of,
-    searched,
+    searchable_text,
 )
 from gradstudio.session.library.run_values import dumps
 from gradstudio.session.record.run import OVER, Run
@@ -52,18 +58,18 @@ class Library:
         except sqlite3.DatabaseError as fault:
             if not salvage.is_ours(path):
                 raise NoLibraryError(f"{path} is no run library: {fault}") from None
-            connection, file = self._salvaged(file), None
+            connection, file = self._salvage(file), None
         except OSError as fault:
             raise LibraryError(f"the run library {path} cannot be opened: {files.reason(fault)}") from None
         except ValueError as fault:
             raise NoLibraryError(str(fault)) from None
-        self._opened(connection, file)
+        self._prepare(connection, file)
         if without_log and schema.keeps_log(path):
             self.lacks = lacking(connection, path)
 
     def close(self) -> None:
         """Close the connection."""
-        if self.replaced:
+        if self.is_replaced:
             with suppress(sqlite3.Error):
                 self.finish_log()
         self._connection.close()
@@ -81,32 +87,32 @@ class Library:
 
     def set_aside(self) -> None:
         """Go on with a new file in place of a damaged one, with all that could be saved. Where another program was
-        faster, go on with its file. LibraryError where that fails: the damaged file is then open again, or
+        faster, go on with its file. LibraryError if that fails: the damaged file is then open again, or
         `replaced` is true."""
-        replaced, file = self.replaced, self._open.file
+        replaced, file = self.is_replaced, self._open.file
         self.close()
         if replaced:
             self.__init__(self.path)
             return
         try:
-            connection = self._salvaged(file)
+            connection = self._salvage(file)
         except LibraryError:
             with suppress(sqlite3.Error, OSError, ValueError):
-                self._opened(schema.connect(self.path), file)
+                self._prepare(schema.connect(self.path), file)
             raise
-        self._opened(connection)
+        self._prepare(connection)
 
     @property
-    def replaced(self) -> bool:
+    def is_replaced(self) -> bool:
         """True once somebody has deleted or replaced the file that was opened, or it was closed."""
-        return self._open.replaced
+        return self._open.is_replaced
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """Write everything within, or nothing of it. sqlite3.Error passes through."""
         self._connection.execute("BEGIN IMMEDIATE")
         try:
-            if self.replaced:  # while this waited for the program that saved what is in the file
+            if self.is_replaced:  # while this waited for the program that saved what is in the file
                 raise ReplacedError("somebody has replaced the file; try again")
             yield self._connection
             self._connection.execute("COMMIT")
@@ -120,7 +126,7 @@ class Library:
     def entries(self, search: str = "", *, deleted: bool = False) -> list[Entry]:
         """Return the runs, newest first, that have every word of `search` in title, preset, id, outcome, note or
         tags."""
-        with told(self.path):
+        with library_errors(self.path):
             try:
                 listed = lines(self._connection, deleted)
             except sqlite3.DatabaseError as fault:
@@ -129,16 +135,16 @@ class Library:
                 self.set_aside()
                 listed = lines(self._connection, deleted)
         words = search.casefold().split()
-        return [entry for entry in listed if all(word in searched(entry) for word in words)]
+        return [entry for entry in listed if all(word in searchable_text(entry) for word in words)]
 
     def version(self) -> int:
         """Return a number that changes once another connection has changed the library. This is cheap."""
-        with told(self.path):
+        with library_errors(self.path):
             return self._connection.execute("PRAGMA data_version").fetchone()[0]
 
     def find(self, text: str) -> str:
         """Return the id of the run whose id is `text`, or alone begins with it; "last" is the newest run."""
-        with told(self.path):
+        with library_errors(self.path):
             ids = [
                 row[0]
                 for row in self._connection.execute(
@@ -162,17 +168,17 @@ class Library:
     def load(self, run: str, known: History | None = None) -> Run:
         """Return a run as it was measured. `known`: what an earlier reading of it gave, of which the full blocks of
         rows are not read again."""
-        with told(self.path):
+        with library_errors(self.path):
             return stored_runs.load(self._connection, self.path, run, known)
 
     def lines(self, run: str) -> list[tuple[str, Sequence[Any]]]:
         """Return what the tables have of a run, each line with the name of its table."""
-        with told(self.path):
+        with library_errors(self.path):
             return salvage.lines(self._connection, run)
 
     def snapshots(self, runs: Iterable[str]) -> list[tuple[str, int, bytes]]:
         """Return run, step and bytes of every snapshot that is stored of these runs."""
-        with told(self.path):
+        with library_errors(self.path):
             found = [
                 self._connection.execute("SELECT run, step, content FROM snapshots WHERE run = ? ORDER BY step", (run,))
                 for run in runs
@@ -182,7 +188,7 @@ class Library:
     def family(self, run: str) -> list[str]:
         """Return the ids of a run's family: all that it branched from and all that branched from those, with itself,
         each behind its parent."""
-        with told(self.path):
+        with library_errors(self.path):
             parents = dict(
                 self._connection.execute(
                     "SELECT id, parent FROM runs WHERE deleted IS NULL ORDER BY +started"
@@ -206,23 +212,23 @@ class Library:
         return found
 
     def rename(self, run: str, title: str) -> None:
-        """Give a run another title; LibraryError where it is too long."""
+        """Give a run another title; LibraryError if it is too long."""
         if not 0 < len(title) <= LONGEST_TITLE:
             raise LibraryError(f"a title of {len(title):,} characters is not allowed; allowed: 1 to {LONGEST_TITLE}")
-        with told(self.path), self.transaction() as connection, sealed(connection, run):
+        with library_errors(self.path), self.transaction() as connection, updating(connection, run):
             connection.execute("UPDATE runs SET title = ? WHERE id = ?", (title, run))
 
     # ---- what a person does with a run
 
     def annotate(self, run: str, *, note: str | None = None, tags: Sequence[str] | None = None) -> None:
-        """Give a run a note or tags; LibraryError where they are too long."""
+        """Give a run a note or tags; LibraryError if they are too long."""
         if note is not None and len(note) > LONGEST_NOTE:
             raise LibraryError(f"a note of {len(note):,} characters is too long; allowed: at most {LONGEST_NOTE:,}")
         if tags is not None:
             tags = list(dict.fromkeys(" ".join(tag.split()) for tag in tags if tag.strip()))
             if len(tags) > MOST_TAGS or any(len(tag) > LONGEST_TAG for tag in tags):
                 raise LibraryError(f"allowed: at most {MOST_TAGS} tags of at most {LONGEST_TAG} characters")
-        with told(self.path), self.transaction() as connection, sealed(connection, run):
+        with library_errors(self.path), self.transaction() as connection, updating(connection, run):
             if note is not None:
                 connection.execute("UPDATE runs SET note = ? WHERE id = ?", (note, run))
             if tags is not None:
@@ -230,7 +236,7 @@ class Library:
 
     def request(self, run: str, word: str, factor: float) -> None:
         """Ask something of a run that some program trains now (requests.py); LibraryError where it is over."""
-        with told(self.path), self.transaction() as connection:
+        with library_errors(self.path), self.transaction() as connection:
             row = connection.execute("SELECT * FROM runs WHERE id = ?", (run,)).fetchone()
             if row is None or outcome_of(row) in (*OVER, DAMAGED):
                 raise LibraryError(f"the run {quote(run)} is over")
@@ -241,25 +247,25 @@ class Library:
 
     def requests(self, run: str, after: int) -> list[tuple[int, Any, Any]]:
         """Return number, word and factor of what was asked of a run after the request of this number."""
-        with told(self.path):
+        with library_errors(self.path):
             query = "SELECT number, word, factor FROM requests WHERE run = ? AND number > ? ORDER BY number"
             return [tuple(row) for row in self._connection.execute(query, (run, after))]
 
     def delete(self, runs: Iterable[str]) -> None:
-        """Take runs out of the list. `restore` brings them back until `purge`. LibraryError for a run that is being
+        """Remove runs from the list. `restore` brings them back until `purge`. LibraryError for a run that is being
         written."""
-        with told(self.path), self.transaction() as connection:
+        with library_errors(self.path), self.transaction() as connection:
             deletion.delete(connection, runs)
 
     def restore(self, runs: Iterable[str]) -> None:
         """Put deleted runs back into the list."""
-        with told(self.path), self.transaction() as connection:
+        with library_errors(self.path), self.transaction() as connection:
             deletion.restore(connection, runs)
 
     def purge(self, *, older_than: float = 0.0, runs: Iterable[str] | None = None) -> int:
         """Remove runs for good that were deleted so many seconds ago, or only these of them, and free their space. A
         run that is being written stays. Return how many were removed."""
-        with told(self.path):
+        with library_errors(self.path):
             with self.transaction() as connection:
                 gone = deletion.remove(connection, time.time() - older_than, runs)
             if gone:
@@ -271,27 +277,27 @@ class Library:
 
     def check(self) -> str:
         """Return what the database's own check finds: "ok", or what is wrong."""
-        with told(self.path):
+        with library_errors(self.path):
             return "; ".join(row[0] for row in self._connection.execute("PRAGMA integrity_check(5)"))
 
     # ---- inside
 
-    def _opened(self, connection: sqlite3.Connection, file: Identity | None = None) -> None:
-        """Prepare a connection that was just opened. `file`: what was there before; None where it was made now."""
+    def _prepare(self, connection: sqlite3.Connection, file: Identity | None = None) -> None:
+        """Prepare a connection that was just opened. `file`: what was there before; None if it was made now."""
         file = file or identity(self.path)
         connection.row_factory = sqlite3.Row
         connection.execute("PRAGMA schema_version").fetchall()  # SQLite makes its log with the first reading
         self._connection, self._open = connection, OpenFile(self.path, file)
 
-    def _salvaged(self, file: Identity | None) -> sqlite3.Connection:
+    def _salvage(self, file: Identity | None) -> sqlite3.Connection:
         """Return a new library in place of this damaged file. LibraryError where that fails."""
-        with told(self.path):
+        with library_errors(self.path):
             self.notice, connection = salvage.set_aside(self.path, file)
             return connection
 
 
 def is_there(path: Path) -> bool:
-    """Return whether there is a library; LibraryError where nobody can tell."""
+    """Return whether there is a library; LibraryError if nobody can tell."""
     if why := files.why_not_seen(path):
         raise LibraryError(f"the run library cannot be opened: {why}")
     return os.path.exists(path)

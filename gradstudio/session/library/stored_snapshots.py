@@ -15,7 +15,7 @@ from gradstudio.session.library.library_faults import LibraryError
 from gradstudio.session.library.store import Library, is_there
 from gradstudio.session.record.branches import last_healthy_step
 from gradstudio.session.record.run import Run
-from gradstudio.session.record.snapshots import Kept, Snapshots, SnapshotsElsewhere, Stored
+from gradstudio.session.record.snapshots import KeptSnapshot, Snapshots, SnapshotsElsewhere, StoredSnapshot
 
 MOST = 8  # snapshots of a run
 SECONDS = 1.0  # of training for each snapshot, at least
@@ -25,21 +25,21 @@ ALL = 256 << 20  # bytes of the snapshots of all runs; those of the oldest runs 
 _HEADER = struct.Struct("<Id")  # checksum, seconds
 
 
-def packed(run: Run, snapshots: Snapshots | SnapshotsElsewhere) -> list[tuple[int, bytes]]:
+def pack(run: Run, snapshots: Snapshots | SnapshotsElsewhere) -> list[tuple[int, bytes]]:
     """Return step and bytes of the snapshots to write."""
     if not isinstance(snapshots, Snapshots):
         return snapshots.packed(run)
     return [(kept.step, _pack(kept)) for kept in chosen(run, snapshots)]
 
 
-def chosen(run: Run, snapshots: Snapshots) -> list[Kept]:
+def chosen(run: Run, snapshots: Snapshots) -> list[KeptSnapshot]:
     """Return the snapshots to write: spread evenly over the training time, and of a run that diverged only up to its
     last healthy step."""
     last = len(run.history)
     if (broke := run.first_nonfinite_step) is not None:
         healthy = last_healthy_step(run)
         last = broke if healthy is None else healthy
-    own = [kept for kept in snapshots.of(run) if 0 < kept.step <= last]
+    own = [snapshot for snapshot in snapshots.of(run) if 0 < snapshot.step <= last]
     if not own:
         return []
     start = float(run.history.column("step_seconds", 0, run.parent_step).sum())
@@ -64,7 +64,7 @@ def write(connection: sqlite3.Connection, run: str, states: list[tuple[int, byte
         connection.execute(f"DELETE FROM snapshots WHERE run IN (SELECT run FROM ({size}) WHERE size > ?)", (ALL,))
 
 
-def read(path: Path, runs: Iterable[str]) -> list[Stored]:
+def read(path: Path, runs: Iterable[str]) -> list[StoredSnapshot]:
     """Return the snapshots of these runs that are whole in the library of this file; none where the library cannot be
     read."""
     found = []
@@ -75,16 +75,16 @@ def read(path: Path, runs: Iterable[str]) -> list[Stored]:
     return [stored for run, step, content in found if (stored := _unpack(run, step, content))]
 
 
-def _pack(kept: Kept) -> bytes:
+def _pack(snapshot: KeptSnapshot) -> bytes:
     """Return a snapshot as bytes with a checksum."""
-    state = kept.state.pack()
-    return _HEADER.pack(zlib.crc32(state), kept.seconds) + state
+    state = snapshot.state.pack()
+    return _HEADER.pack(zlib.crc32(state), snapshot.seconds) + state
 
 
-def _unpack(run: str, step: int, content: bytes) -> Stored | None:
-    """Return the snapshot in these bytes, None where they are damaged."""
+def _unpack(run: str, step: int, content: bytes) -> StoredSnapshot | None:
+    """Return the snapshot in these bytes, None if they are damaged."""
     if len(content) < _HEADER.size:
         return None
     checksum, seconds = _HEADER.unpack_from(content)
     state = content[_HEADER.size :]
-    return Stored(run, step, seconds, state) if zlib.crc32(state) == checksum else None
+    return StoredSnapshot(run, step, seconds, state) if zlib.crc32(state) == checksum else None

@@ -18,7 +18,7 @@ from typing import Any
 from gradstudio.core import files
 from gradstudio.core.knobs import quote
 from gradstudio.session.library import checksums, salvage, schema
-from gradstudio.session.library.library_faults import LibraryError, told
+from gradstudio.session.library.library_faults import LibraryError, library_errors
 from gradstudio.session.library.store import Library
 
 ENDING = ".gsrun"
@@ -52,7 +52,7 @@ def take_in(library: Library, path: Path) -> str:
     """Put the run of a file into the library, and return its id. LibraryError where the file has none, or the library
     has one of this id already."""
     run, lines = _read(path)
-    with told(library.path), library.transaction() as connection:
+    with library_errors(library.path), library.transaction() as connection:
         if connection.execute("SELECT count(*) FROM runs WHERE id = ?", (run,)).fetchone()[0]:
             raise LibraryError(f"the run {quote(run)} is in the library {library.path} already")
         _put(connection, run, lines)

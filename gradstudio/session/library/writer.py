@@ -121,11 +121,11 @@ class LibraryWriter:
     def _write(self, followed: FollowedRun, following: list[FollowedRun]) -> None:
         """Write what is new of one run, and follow it no more once it is over."""
         library = self._library
-        if library is not None and library.replaced:
+        if library is not None and library.is_replaced:
             self._leave(library, following)
             library = None
         if library is None:
-            library = self._library = self._opened()
+            library = self._library = self._open()
             self.notice = library.notice or self.notice
         followed.gather()
         over = followed.run.over  # asked before writing, so that the end of the run is written too
@@ -143,7 +143,7 @@ class LibraryWriter:
                 if followed in self._following:
                     self._following.remove(followed)
 
-    def _opened(self) -> Library:
+    def _open(self) -> Library:
         """Open the library. Where somebody has put something else in its place since it was opened, go on beside
         it."""
         try:

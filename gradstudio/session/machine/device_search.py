@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from gradstudio.core import compiled, presets
+from gradstudio.core import jit, presets
 from gradstudio.core.rank_placement import place
 from gradstudio.session.machine import preload_torch
 
@@ -55,16 +55,16 @@ class Machine:
             preload_torch.load_ahead()
             self.find()
         else:
-            self._hear(self._ask)
+            self._take_answer(self._ask)
         from gradstudio import program
 
         for read_ahead in (presets.read_ahead, program.read_ahead):  # or a menu and the page Code would open late
             read_ahead()
 
-    def _hear(self, ask: Callable[[], dict[str, Any]]) -> None:
+    def _take_answer(self, ask: Callable[[], dict[str, Any]]) -> None:
         """Take what a worker has."""
         with suppress(Exception):  # it shows where the result is needed
-            compiled.compile_all()
+            jit.compile_all()
         told = ask()
         self.problem, self.nccl = str(told["problem"]), bool(told["nccl"])
         self.devices = tuple((str(device), str(name)) for device, name in told["devices"])
@@ -81,7 +81,7 @@ class Machine:
             self.nccl = devices.nccl()
             self.devices = tuple((device.id, device.name) for device in devices.available())
             compiling.join()
-            compiled.compile_all()
+            jit.compile_all()
         except ModuleNotFoundError as fault:
             self.problem = f"{fault.name} is not installed, so nothing can train: pip install {fault.name}"
         except Exception as fault:  # a broken torch, numba or driver can raise anything
@@ -95,4 +95,4 @@ def _compile() -> None:
     with suppress(Exception):
         from gradstudio.engine.gauges import kernels  # noqa: F401
 
-        compiled.compile_all()
+        jit.compile_all()

@@ -63,7 +63,7 @@ def examine() -> list[Check]:
 
 
 def devices() -> list[tuple[str, str]]:
-    """Return id and name of everything that can train here; KnobError where torch is missing."""
+    """Return id and name of everything that can train here; KnobError if torch is missing."""
     from gradstudio.core.knobs import KnobError
 
     try:
@@ -132,8 +132,8 @@ def hazards(python: tuple[int, int], qt: str, pyqtgraph: str) -> list[Check]:
 
 def numbers(version: str) -> tuple[int, ...]:
     """Return "6.10.3" as (6, 10, 3), and () for a text that is no version."""
-    found = re.match(r"\d+(?:\.\d+)*", version)
-    return tuple(int(part) for part in found[0].split(".")) if found else ()
+    match = re.match(r"\d+(?:\.\d+)*", version)
+    return tuple(int(part) for part in match[0].split(".")) if match else ()
 
 
 def _devices() -> list[Check]:
@@ -219,13 +219,13 @@ def _display() -> list[Check]:
     lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
     if library := system_libraries.missing(done.stderr):
         return _no_display(f"Qt needs the system library {library[0]}", library[1])
-    told = next((line for line in lines if "display" in line.lower()), lines[0] if lines else "no window can be opened")
+    text = next((line for line in lines if "display" in line.lower()), lines[0] if lines else "no window can be opened")
     cure = "The app needs a desktop (DISPLAY or WAYLAND_DISPLAY); `gradstudio run` trains without one."
-    return _no_display(told[:200], cure)
+    return _no_display(text[:200], cure)
 
 
-def _no_display(told: str, cure: str) -> list[Check]:
-    return [Check("Display", False, told, cure)]
+def _no_display(text: str, cure: str) -> list[Check]:
+    return [Check("Display", False, text, cure)]
 
 
 def _drawing() -> list[Check]:

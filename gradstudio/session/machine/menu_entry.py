@@ -26,7 +26,7 @@ def places() -> dict[str, Path]:
 
 
 def install() -> list[Path]:
-    """Write the entry and its icons, and return them. OSError where that fails; then none of them is left."""
+    """Write the entry and its icons, and return them. OSError if that fails; then none of them is left."""
     texts: dict[str, str | bytes] = {
         "icon": (RESOURCES / "icons" / f"{NAME}.svg").read_bytes(),
         "small icon": (RESOURCES / "icons" / f"{NAME}.png").read_bytes(),
@@ -47,10 +47,10 @@ def install() -> list[Path]:
 
 def uninstall() -> list[Path]:
     """Delete what `install` has written, and return it."""
-    found = [path for path in places().values() if path.exists()]
-    for path in found:
+    paths = [path for path in places().values() if path.exists()]
+    for path in paths:
         path.unlink()
-    return found
+    return paths
 
 
 def _entry() -> str:
@@ -62,10 +62,10 @@ def _entry() -> str:
 def _command() -> str:
     beside = Path(sys.executable).with_name(NAME)
     words = [str(beside)] if beside.is_file() else [sys.executable, "-P", "-m", NAME]
-    return " ".join(map(_quoted, words))
+    return " ".join(map(_quote, words))
 
 
-def _quoted(word: str) -> str:
+def _quote(word: str) -> str:
     """Return a word as the key Exec wants it: quoted, with its own escapes, and those of a string in the file again."""
     for sign in ("\\", '"', "`", "$"):
         word = word.replace(sign, f"\\{sign}")

@@ -39,7 +39,7 @@ def load_ahead() -> None:
 
 
 def _path() -> Path | None:
-    """Return where the library is, None where there is none."""
+    """Return where the library is, None if there is none."""
     found = importlib.util.find_spec("torch")
     path = (
         Path(found.submodule_search_locations[0]) / "lib" / LARGEST

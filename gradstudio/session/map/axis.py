@@ -35,7 +35,7 @@ class Axis:
     @property
     def words(self) -> str:
         """Return the axis in words: "learning rate from 0.01 to 10"."""
-        low, high = (told(value, self.values) for value in (self.values[0], self.values[-1]))
+        low, high = (short_value(value, self.values) for value in (self.values[0], self.values[-1]))
         return f"{name_in_words(self.knob)} from {low} to {high}"
 
 
@@ -46,7 +46,7 @@ def name_in_words(knob: str) -> str:
     return f"{section} {words}" if name in ("steps", "kind") else words
 
 
-def told(value: Value, among: Sequence[Value] = ()) -> str:
+def short_value(value: Value, among: Sequence[Value] = ()) -> str:
     """Return a value of a knob as a person writes it: 4.3, and not 4.32876; with as many digits, from two on, as tell
     it from the others."""
     if not isinstance(value, float):
@@ -61,7 +61,7 @@ def told(value: Value, among: Sequence[Value] = ()) -> str:
 
 
 def read_axis(option: str, text: str, cells: int, experiment: Experiment) -> Axis:
-    """Return the axis that is written as KNOB=FROM:TO or KNOB=FROM:TO:log; KnobError where it cannot be. Whole numbers
+    """Return the axis that is written as KNOB=FROM:TO or KNOB=FROM:TO:log; KnobError if it cannot be. Whole numbers
     are rounded, and equal ones become one cell."""
     name, equals, rest = text.partition("=")
     parts = rest.split(":")
@@ -81,7 +81,7 @@ def read_axis(option: str, text: str, cells: int, experiment: Experiment) -> Axi
 
 
 def between(option: str, knob: Knob, ends: tuple[str, str], cells: int, *, log: bool, experiment: Experiment) -> Axis:
-    """Return the axis of a knob from one value to another; KnobError where the knob does not allow one of them."""
+    """Return the axis of a knob from one value to another; KnobError if the knob does not allow one of them."""
     start, stop = (knob.parse(text) for text in ends)
     for value in (start, stop):
         experiment.with_value(knob.name, value)

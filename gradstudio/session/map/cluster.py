@@ -21,7 +21,7 @@ class Cluster:
 
     def __init__(self, where: str) -> None:
         """`where`: the address of the scheduler, such as tcp://host:8786, or the path of its scheduler file. CrewError
-        where there is none."""
+        if there is none."""
         try:
             self._dask: Any = import_module("distributed")
         except ImportError:
@@ -53,7 +53,7 @@ class Cluster:
         if self._client.status != "running":
             raise CrewError(f"the scheduler at {self._where} is gone; --resume goes on with the map")
 
-    def refused(self, fault: BaseException) -> str:
+    def fault_of_cell(self, fault: BaseException) -> str:
         self.check()
         if isinstance(fault, self._dask.scheduler.KilledWorker):
             return "it ended each worker process that trained it, as by a crash or for want of memory"

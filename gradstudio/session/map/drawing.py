@@ -11,9 +11,9 @@ import numpy as np
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.text import number
 from gradstudio.session.map import grid as grids
-from gradstudio.session.map.axis import Axis, name_in_words, told
+from gradstudio.session.map.axis import Axis, name_in_words, short_value
 from gradstudio.session.map.grid import UNTRAINED, Grid
-from gradstudio.session.map.journal import Stored
+from gradstudio.session.map.journal import JournalContent
 from gradstudio.session.map.map_plan import Plan
 from gradstudio.session.map.outcome import OUTCOMES
 
@@ -35,8 +35,8 @@ class Drawing:
     key: tuple[tuple[str, str], ...]
 
     def name_of(self, panel: int) -> str:
-        """Return the value of the third knob in a panel; "" where there is none."""
-        return f"{name_in_words(self.plan.by)}: {told(self.plan.panels[panel])}" if self.plan.by else ""
+        """Return the value of the third knob in a panel; "" if there is none."""
+        return f"{name_in_words(self.plan.by)}: {short_value(self.plan.panels[panel])}" if self.plan.by else ""
 
     def boundary(self, panel: int) -> list[tuple[tuple[int, int], tuple[int, int]]]:
         """Return the edges between a cell that diverged and one beside it that held, each from one corner (column, row)
@@ -51,10 +51,10 @@ class Drawing:
         ]
 
 
-def drawing_of(stored: Stored) -> Drawing:
+def drawing_of(stored: JournalContent) -> Drawing:
     """Return what is drawn of a map."""
     plan = stored.plan
-    grid = grids.filled(plan, grids.measured(plan, stored.results))
+    grid = grids.fill_gaps(plan, grids.measured_cells(plan, stored.results))
     colours, lowest, highest = _colours(grid, grids.told_apart(plan, grid.levels), plan.experiment.run.steps)
     return Drawing(plan, grid, colours, tuple(_key(grid, lowest, highest)))
 
@@ -69,7 +69,7 @@ def ticks(axis: Axis) -> list[tuple[float, str]]:
     return [(place, number(value)) for place, value in zip(places.tolist(), told.tolist(), strict=True)]
 
 
-def named(axis: Axis, experiment: Experiment) -> str:
+def name_with_unit(axis: Axis, experiment: Experiment) -> str:
     """Return the name of an axis with its unit."""
     unit = experiment.find_knob(axis.knob).unit
     words = name_in_words(axis.knob)

@@ -12,7 +12,7 @@ import numpy as np
 from gradstudio.core.task_measures import loss_of_guessing
 from gradstudio.session.map import refine
 from gradstudio.session.map.map_plan import Job, Plan, Spot
-from gradstudio.session.map.outcome import OUTCOMES, Trained
+from gradstudio.session.map.outcome import OUTCOMES, CellResult
 
 UNTRAINED = -1
 LEAST = 1e-3  # share of the loss of guessing below which a run has learned all there is: no loss differs there
@@ -35,7 +35,7 @@ class Grid:
     trained: np.ndarray
 
 
-def measured(plan: Plan, results: Mapping[Job, Trained]) -> Grid:
+def measured_cells(plan: Plan, results: Mapping[Job, CellResult]) -> Grid:
     """Return the cells that were trained with all their seeds."""
     losses, levels, steps, held = (np.full(plan.shape, math.nan) for _ in range(4))
     outcomes, trained = np.full(plan.shape, UNTRAINED, np.int8), np.zeros(plan.shape, bool)
@@ -44,11 +44,11 @@ def measured(plan: Plan, results: Mapping[Job, Trained]) -> Grid:
         seeds = [results.get(Job(spot, seed)) for seed in range(plan.seeds)]
         found = [trained for trained in seeds if trained is not None]
         if len(found) == plan.seeds:
-            _put(grid, (spot.panel, spot.row, spot.column), found)
+            _set_cell(grid, (spot.panel, spot.row, spot.column), found)
     return grid
 
 
-def filled(plan: Plan, grid: Grid) -> Grid:
+def fill_gaps(plan: Plan, grid: Grid) -> Grid:
     """Return a map without gaps: a cell that was not trained has what the cell that stands for it has, once that is
     trained."""
     parts = [np.empty_like(part) for part in (grid.outcomes, grid.losses, grid.levels, grid.steps, grid.held)]
@@ -60,13 +60,13 @@ def filled(plan: Plan, grid: Grid) -> Grid:
     return Grid(parts[0], parts[1], parts[2], parts[3], parts[4], grid.trained)
 
 
-def wanted(plan: Plan, grid: Grid) -> list[Spot]:
+def next_cells(plan: Plan, grid: Grid) -> list[Spot]:
     """Return the cells to train next; [] once the map is whole. It depends on nothing but the plan and what is known,
     so that a map that goes on trains what one without a break would have trained."""
     return [
         Spot(panel, int(column), int(row))
         for panel in range(plan.shape[0])
-        for row, column in refine.wanted(grid.outcomes[panel], told_apart(plan, grid.levels[panel]), full=plan.full)
+        for row, column in refine.next_cells(grid.outcomes[panel], told_apart(plan, grid.levels[panel]), full=plan.full)
     ]
 
 
@@ -76,14 +76,14 @@ def told_apart(plan: Plan, levels: np.ndarray) -> np.ndarray:
     return np.maximum(levels, least) if least > 0 else levels
 
 
-def jobs_left(plan: Plan, results: Mapping[Job, Trained]) -> list[Job]:
+def jobs_left(plan: Plan, results: Mapping[Job, CellResult]) -> list[Job]:
     """Return the runs that are to be made next; [] once the map is whole."""
-    spots = wanted(plan, measured(plan, results))
+    spots = next_cells(plan, measured_cells(plan, results))
     jobs = [Job(spot, seed) for seed in range(plan.seeds) for spot in spots]
     return [job for job in jobs if job not in results]
 
 
-def _put(grid: Grid, place: tuple[int, int, int], found: list[Trained]) -> None:
+def _set_cell(grid: Grid, place: tuple[int, int, int], found: list[CellResult]) -> None:
     counts = [sum(trained.outcome == outcome for trained in found) for outcome in OUTCOMES]
     outcome = max(range(len(OUTCOMES)), key=lambda index: (counts[index], index))
     of_it = [trained for trained in found if trained.outcome == OUTCOMES[outcome]]

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Self
 from gradstudio.core import files
 from gradstudio.session.map import map_plan as plans
 from gradstudio.session.map.map_plan import Job, Plan, PlanError, Spot
-from gradstudio.session.map.outcome import OUTCOMES, Trained
+from gradstudio.session.map.outcome import OUTCOMES, CellResult
 
 FORMAT = 1
 APPLICATION = 0x47534D50  # "GSMP", in the head of the file
@@ -41,18 +41,18 @@ class JournalError(OSError):
     """A file that is no map, is damaged, cannot be written, or holds another plan. One line for the user."""
 
 
-class Stored(NamedTuple):
+class JournalContent(NamedTuple):
     """What a journal holds."""
 
     plan: Plan
-    results: dict[Job, Trained]
+    results: dict[Job, CellResult]
 
 
 class Journal:
     """A journal that is open for writing. Only the thread that opened it may use it."""
 
     def __init__(self, path: Path, plan: Plan, *, resume: bool) -> None:
-        """Begin a journal, or go on with the one that is there. JournalError where it cannot be: it is there and not to
+        """Begin a journal, or go on with the one that is there. JournalError if it cannot be: it is there and not to
         be gone on with, is no map, or has another plan."""
         self.path, self._plan = path, plan
         if there := os.path.lexists(path):
@@ -63,7 +63,7 @@ class Journal:
                 raise JournalError(f"{path} has another plan: {different}")
             self.results = stored.results
         else:
-            self.results: dict[Job, Trained] = {}
+            self.results: dict[Job, CellResult] = {}
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             if not there:
@@ -73,7 +73,7 @@ class Journal:
         except (OSError, sqlite3.Error) as fault:
             raise JournalError(f"{path} cannot be written: {files.reason(fault)}") from None
 
-    def add(self, job: Job, trained: Trained) -> Trained:
+    def add(self, job: Job, trained: CellResult) -> CellResult:
         """Write a cell. Return what the file has of it: another program that goes on with the same file may have been
         faster."""
         spot = job.spot
@@ -111,8 +111,8 @@ class Journal:
         self.close()
 
 
-def load(path: Path) -> Stored:
-    """Return what a map holds, also while another program writes it. JournalError where it is none."""
+def load(path: Path) -> JournalContent:
+    """Return what a map holds, also while another program writes it. JournalError if it is none."""
     try:
         files.check_kind(path)
         if not path.exists():
@@ -163,11 +163,11 @@ def _begin(path: Path, plan: Plan) -> None:
             database.execute(f"PRAGMA application_id = {APPLICATION}")
             database.execute(f"PRAGMA user_version = {FORMAT}")
             database.executemany("INSERT INTO about VALUES (?, ?)", about.items())
-        _put(written, path)
+        _rename(written, path)
 
 
-def _put(written: Path, path: Path) -> None:
-    """Give a whole file its name. FileExistsError where another program has begun it meanwhile."""
+def _rename(written: Path, path: Path) -> None:
+    """Give a whole file its name. FileExistsError if another program has begun it meanwhile."""
     try:
         os.link(written, path)
     except FileExistsError:
@@ -193,18 +193,18 @@ def _check(database: sqlite3.Connection, path: Path) -> None:
         raise JournalError(f"{path} is damaged ({fault[:120]})")
 
 
-def _read(database: sqlite3.Connection, path: Path) -> Stored:
+def _read(database: sqlite3.Connection, path: Path) -> JournalContent:
     about = dict(database.execute("SELECT name, content FROM about"))
     try:
         plan = plans.from_json(json.loads(about["plan"]), path)
     except PlanError as fault:
         raise ValueError(f"its plan: {fault}") from None
-    return Stored(plan, dict(_cells(database, plan)))
+    return JournalContent(plan, dict(_cells(database, plan)))
 
 
 def _cells(
     database: sqlite3.Connection, plan: Plan, which: str = "", values: Sequence[Any] = ()
-) -> Iterator[tuple[Job, Trained]]:
+) -> Iterator[tuple[Job, CellResult]]:
     """Yield the cells of a plan that are in a file, or those that a condition names. ValueError for what is none."""
     environments = {number: _texts(json.loads(text)) for number, text in database.execute("SELECT * FROM environments")}
     panels, rows, columns = plan.shape
@@ -215,7 +215,7 @@ def _cells(
         inside = whole and 0 <= panel < panels and 0 <= x < columns and 0 <= y < rows and 0 <= seed < plan.seeds
         if not inside or outcome not in OUTCOMES or not isinstance(message, str) or not math.isfinite(float(seconds)):
             raise ValueError(f"its cell {panel}, {x}, {y}")
-        trained = Trained(
+        trained = CellResult(
             outcome, step, float(loss), float(reached), float(seconds), message, environments[number], bool(again)
         )
         yield Job(Spot(panel, x, y), seed), trained
@@ -225,6 +225,6 @@ def _texts(found: Any) -> dict[str, str]:
     return {str(name): str(value) for name, value in found.items()}
 
 
-def spent(results: dict[Job, Trained]) -> float:
+def spent(results: dict[Job, CellResult]) -> float:
     """Return the seconds that workers spent on the cells, all together."""
     return math.fsum(trained.seconds for trained in results.values())

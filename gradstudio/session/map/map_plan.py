@@ -12,7 +12,7 @@ from gradstudio.core.events import Change
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.knobs import KnobError, Value, format_value
 from gradstudio.core.presets import Preset
-from gradstudio.session.map.axis import SEED, Axis, name_in_words, read_axis, told
+from gradstudio.session.map.axis import SEED, Axis, name_in_words, read_axis, short_value
 
 MOST_CELLS = 1_000_000
 MOST_SEEDS = 100
@@ -83,10 +83,10 @@ class Plan:
         """Return the values of a cell as a person writes them: "learning rate 4.3, max norm 0.81"."""
         among = {self.x.knob: self.x.values, self.y.knob: self.y.values}
         values = self.values_at(spot).items()
-        return ", ".join(f"{name_in_words(name)} {told(value, among.get(name, ()))}" for name, value in values)
+        return ", ".join(f"{name_in_words(name)} {short_value(value, among.get(name, ()))}" for name, value in values)
 
     def experiment_of(self, job: Job) -> Experiment:
-        """Return the experiment of a cell with one of its seeds; KnobError where its values do not go together."""
+        """Return the experiment of a cell with one of its seeds; KnobError if its values do not go together."""
         seed = {"run.seed": self.experiment.run.seed + job.seed} if job.seed else {}
         return self.experiment.with_values({**self.values_at(job.spot), **seed})
 
@@ -137,7 +137,7 @@ class Plan:
 def read_plan(
     preset: Preset, x: str, y: str, cells: int, by: str, seeds: int, *, full: bool, before: str = "--"
 ) -> Plan:
-    """Return the plan that these texts ask for, written as the options of `gradstudio map` are; KnobError where it
+    """Return the plan that these texts ask for, written as the options of `gradstudio map` are; KnobError if it
     cannot be. `before` stands before an option's name in an error."""
     experiment = preset.experiment
     third, panels = _read_panels(f"{before}by", by, experiment) if by else ("", ())
@@ -166,7 +166,7 @@ def from_json(found: Any, path: Path) -> Plan:
 
 
 def difference(stored: Plan, asked: Plan) -> str:
-    """Return in what a stored plan differs from the one that is asked for, in a few words; "" where they are alike."""
+    """Return in what a stored plan differs from the one that is asked for, in a few words; "" if they are alike."""
     for name, one, other in (
         ("x is", stored.x.label, asked.x.label),
         ("y is", stored.y.label, asked.y.label),

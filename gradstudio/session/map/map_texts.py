@@ -8,7 +8,7 @@ from gradstudio.core.text import duration, number, one_line, plural
 from gradstudio.session.map import grid as grids
 from gradstudio.session.map.axis import name_in_words
 from gradstudio.session.map.grid import UNTRAINED, Grid
-from gradstudio.session.map.journal import Stored
+from gradstudio.session.map.journal import JournalContent
 from gradstudio.session.map.map_plan import Job, Plan, Spot
 from gradstudio.session.map.map_progress import Progress
 from gradstudio.session.map.outcome import OUTCOMES, last_steps
@@ -16,11 +16,11 @@ from gradstudio.session.map.outcome import OUTCOMES, last_steps
 ENDED = {"learned": "learned", "stuck": "stayed at guessing", "diverged": "diverged", "failed": "failed"}
 
 
-def in_words(stored: Stored, grid: Grid | None = None) -> str:
+def in_words(stored: JournalContent, grid: Grid | None = None) -> str:
     """Return the axes, how many cells were trained, their outcomes, the best cell and why cells failed, a line each.
     `grid`: the filled grid of the map, where it is worked out already."""
     plan, results = stored.plan, stored.results
-    grid = grid or grids.filled(plan, grids.measured(plan, results))
+    grid = grid or grids.fill_gaps(plan, grids.measured_cells(plan, results))
     counts = Counter(grid.outcomes.ravel().tolist())
     shares = [
         f"{100 * counts[index] / plan.cells:.3g} % {ENDED[name]}"
@@ -45,7 +45,7 @@ def in_words(stored: Stored, grid: Grid | None = None) -> str:
     return "\n".join(lines)
 
 
-def cell_in_words(stored: Stored, grid: Grid, spot: Spot) -> str:
+def cell_in_words(stored: JournalContent, grid: Grid, spot: Spot) -> str:
     """Return what is known of a cell, as a sentence: its values, its outcome, its last step and its loss."""
     plan = stored.plan
     values = plan.values_in_words(spot)

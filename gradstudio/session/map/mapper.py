@@ -17,7 +17,7 @@ from gradstudio.session.map.job_order import coarse_first
 from gradstudio.session.map.journal import Journal, JournalError
 from gradstudio.session.map.map_plan import Job, Plan
 from gradstudio.session.map.map_progress import Progress
-from gradstudio.session.map.outcome import Trained
+from gradstudio.session.map.outcome import CellResult
 from gradstudio.session.map.workers import CrewError, Pool
 
 Status = Literal["planned", "running", "paused", "finished", "stopped", "failed"]
@@ -41,7 +41,7 @@ class Mapper(threading.Thread):
         self.refused = False  # whether it failed because what was asked for cannot be
         self.progress = Progress()
         # In the order in which the cells were finished, those of an earlier call first. It only grows.
-        self.results: list[tuple[Job, Trained]] = []
+        self.results: list[tuple[Job, CellResult]] = []
         self._resume, self._size, self._cluster, self._yielding = resume, size, cluster, yielding
         self._cancelled, self._paused = threading.Event(), threading.Event()
         self._times: list[float] = []
@@ -97,9 +97,9 @@ class Mapper(threading.Thread):
             self._times = [time.monotonic()]
             finished = workers.results(crew, self.plan, jobs, self._paused.is_set, self._cancelled.is_set)
             for done, (job, trained) in enumerate(finished, 1):
-                kept = journal.add(job, trained)
-                self.results.append((job, kept))
-                self._failed += kept.outcome == "failed"
+                result = journal.add(job, trained)
+                self.results.append((job, result))
+                self._failed += result.outcome == "failed"
                 self._times = [*self._times[-MEMORY:], time.monotonic()]
                 self._tell(journal, level, done, len(jobs))
         return False

@@ -17,9 +17,9 @@ OUTCOMES: tuple[Outcome, ...] = ("learned", "stuck", "diverged", "failed")  # fr
 
 
 @dataclass(frozen=True, slots=True)
-class Trained:
-    """What came of one run of a cell. `step`: its last step, at which it had `loss`, the very number that the run has
-    there. `reached`: mean loss of its last steps; NaN where it did not get to its end. `environment`: the machine."""
+class CellResult:
+    """Result of one run of a cell. `step`: its last step, whose loss is `loss`, to the last bit. `reached`: mean loss
+    of its last steps; NaN if it did not get to its end. `environment`: the machine."""
 
     outcome: Outcome
     step: int
@@ -42,7 +42,7 @@ class Judge:
         self._first = math.nan
         self._limit = math.inf
 
-    def diverged(self, loss: float) -> bool:
+    def has_diverged(self, loss: float) -> bool:
         """Return whether the run diverged at the step that had this loss."""
         if math.isnan(self._first):
             self._first = loss
@@ -66,7 +66,7 @@ def last_steps(steps: int) -> int:
     return max(1, min(LATEST, steps // 10))
 
 
-def reached(losses: Sequence[float]) -> float:
+def final_loss(losses: Sequence[float]) -> float:
     """Return the mean loss of the last steps of a run."""
     latest = losses[-last_steps(len(losses)) :]
     return math.fsum(latest) / len(latest)

@@ -12,14 +12,14 @@ from matplotlib.patches import Patch
 from gradstudio.core.text import one_line, shorten
 from gradstudio.session.files.report.figures import drawing as styled
 from gradstudio.session.map.axis import Axis
-from gradstudio.session.map.drawing import UNKNOWN, Drawing, drawing_of, named, ticks
-from gradstudio.session.map.journal import Stored
+from gradstudio.session.map.drawing import UNKNOWN, Drawing, drawing_of, name_with_unit, ticks
+from gradstudio.session.map.journal import JournalContent
 
 SIDE = 4.2  # inches of a panel
 LONGEST_TITLE = 80
 
 
-def drawn(stored: Stored, kind: str) -> bytes:
+def render(stored: JournalContent, kind: str) -> bytes:
     """Return the picture of a map as a PNG or SVG file."""
     made, count = drawing_of(stored), stored.plan.shape[0]
     with styled():
@@ -34,28 +34,28 @@ def drawn(stored: Stored, kind: str) -> bytes:
     return buffer.getvalue()
 
 
-def draw(plot: Plot, made: Drawing, panel: int) -> None:
+def draw(plot: Plot, drawing: Drawing, panel: int) -> None:
     """Draw a panel of a map."""
-    height, width = made.grid.outcomes[panel].shape
+    height, width = drawing.grid.outcomes[panel].shape
     extent = (0, width, 0, height)
-    plot.imshow(made.colours[panel], origin="lower", aspect="auto", interpolation="nearest", extent=extent)
-    edges = made.boundary(panel)
+    plot.imshow(drawing.colours[panel], origin="lower", aspect="auto", interpolation="nearest", extent=extent)
+    edges = drawing.boundary(panel)
     plot.plot(
         [place for one, other in edges for place in (one[0], other[0], float("nan"))],
         [place for one, other in edges for place in (one[1], other[1], float("nan"))],
         color="black", linewidth=0.8, solid_capstyle="projecting",
     )  # fmt: skip
-    for axis, values in ((plot.xaxis, made.plan.x), (plot.yaxis, made.plan.y)):
+    for axis, values in ((plot.xaxis, drawing.plan.x), (plot.yaxis, drawing.plan.y)):
         _tick(axis, values)
-    plot.set_xlabel(named(made.plan.x, made.plan.experiment))
-    plot.set_ylabel(named(made.plan.y, made.plan.experiment))
+    plot.set_xlabel(name_with_unit(drawing.plan.x, drawing.plan.experiment))
+    plot.set_ylabel(name_with_unit(drawing.plan.y, drawing.plan.experiment))
 
 
-def key(made: Drawing) -> list[Patch]:
+def key(drawing: Drawing) -> list[Patch]:
     """Return the entries of the key."""
     return [
         Patch(facecolor=colour, edgecolor="#888888" if colour == UNKNOWN else colour, label=text)
-        for colour, text in made.key
+        for colour, text in drawing.key
     ]
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.knobs import Value
 from gradstudio.core.text import number
-from gradstudio.session.map.axis import Axis, name_in_words, told
-from gradstudio.session.map.journal import Stored
+from gradstudio.session.map.axis import Axis, name_in_words, short_value
+from gradstudio.session.map.journal import JournalContent
 from gradstudio.session.map.map_plan import Job, Plan, Spot
 from gradstudio.session.map.map_texts import ENDED
 from gradstudio.session.record.run import Run
@@ -14,8 +14,8 @@ from gradstudio.session.record.run import Run
 
 def spot_of(plan: Plan, experiment: Experiment) -> tuple[int, float, float] | None:
     """Return the panel of an experiment, and its column and row as parts of cells, such as 3.5 for the middle of the
-    fourth; None where it does not lie on the map."""
-    if any(name not in _names(experiment) for name in _mapped(plan)):
+    fourth; None if it does not lie on the map."""
+    if any(name not in _names(experiment) for name in _mapped_knobs(plan)):
         return None
     if plan.by and experiment[plan.by] not in plan.panels:
         return None
@@ -28,7 +28,7 @@ def spot_of(plan: Plan, experiment: Experiment) -> tuple[int, float, float] | No
 def differing(plan: Plan, experiment: Experiment) -> list[str]:
     """Return the names of the knobs, beside those that are mapped and the seed, in which an experiment differs from the
     cells of a map, and of those that only one of the two has."""
-    free = {*_mapped(plan), "run.seed"}
+    free = {*_mapped_knobs(plan), "run.seed"}
     there = {knob.name: value for knob, value in plan.experiment.items()}
     missing = [name for name in there if name not in _names(experiment)]
     return missing + [
@@ -39,7 +39,9 @@ def differing(plan: Plan, experiment: Experiment) -> list[str]:
 def knobs_in_words(plan: Plan, experiment: Experiment) -> str:
     """Return the values of the mapped knobs, as far as an experiment has them: "learning rate 0.1"."""
     names = _names(experiment)
-    return ", ".join(f"{name_in_words(name)} {told(experiment[name])}" for name in _mapped(plan) if name in names)
+    return ", ".join(
+        f"{name_in_words(name)} {short_value(experiment[name])}" for name in _mapped_knobs(plan) if name in names
+    )
 
 
 def knobs_place(plan: Plan, experiment: Experiment) -> str:
@@ -52,7 +54,7 @@ def knobs_place(plan: Plan, experiment: Experiment) -> str:
     return f"The cross is where the knobs are set: {here}. It can be dragged."
 
 
-def place_in_words(run: Run, stored: Stored) -> str:
+def place_in_words(run: Run, stored: JournalContent) -> str:
     """Return where a run lies on a map, as a sentence; where it is one of its cells, whether both have the same last
     loss."""
     plan, place = stored.plan, spot_of(stored.plan, run.experiment)
@@ -67,15 +69,15 @@ def place_in_words(run: Run, stored: Stored) -> str:
         return (
             f"This run ({here}) lies where the cross is. No cell with exactly these values and this seed was trained."
         )
-    told = f"This run ({here}) is the cell at the cross, which {ENDED[cell.outcome]}"
+    text = f"This run ({here}) is the cell at the cross, which {ENDED[cell.outcome]}"
     if not 0 <= cell.step < len(run.history):
-        return f"{told}."
+        return f"{text}."
     loss = run.history.value("loss", cell.step)
     agrees = "the same to the last bit" if repr(loss) == repr(cell.loss) else f"{number(loss)} here"
-    return f"{told} with a loss of {number(cell.loss)} at step {cell.step:,}: {agrees}."
+    return f"{text} with a loss of {number(cell.loss)} at step {cell.step:,}: {agrees}."
 
 
-def _mapped(plan: Plan) -> list[str]:
+def _mapped_knobs(plan: Plan) -> list[str]:
     return [plan.x.knob, plan.y.knob, *([plan.by] if plan.by else [])]
 
 
@@ -90,7 +92,7 @@ def _names(experiment: Experiment) -> set[str]:
 
 
 def job_of(plan: Plan, experiment: Experiment) -> Job | None:
-    """Return the cell and the seed whose mapped knobs an experiment has; None where it lies between cells, or beside
+    """Return the cell and the seed whose mapped knobs an experiment has; None if it lies between cells, or beside
     the map."""
     if (place := spot_of(plan, experiment)) is None:
         return None

@@ -10,7 +10,7 @@ from gradstudio.core.knobs import Knob, KnobError, Value
 from gradstudio.core.presets import MapProposal, Preset
 from gradstudio.core.text import number
 from gradstudio.session.map import map_plan
-from gradstudio.session.map.journal import Stored
+from gradstudio.session.map.journal import JournalContent
 from gradstudio.session.map.place import differing, job_of
 from gradstudio.session.record.run import Run
 
@@ -37,15 +37,15 @@ def proposal(preset: Preset, experiment: Experiment) -> MapProposal:
     return MapProposal(x=axis_text(experiment, FIRST), y=axis_text(experiment, second))
 
 
-def done_with_proposal(stored: Stored, run: Run) -> frozenset[str]:
+def done_with_proposal(stored: JournalContent, run: Run) -> frozenset[str]:
     """Return "made" where a whole map is the one that the run's preset proposes, however fine it is and however long
     its runs are, and "opened" as well where the run is one of its cells: one that was trained, or one that is drawn as
     those around it."""
-    made, asked = stored.plan, run.preset.map
-    knobs = [text.partition("=")[0].strip() for text in (asked.x, asked.y, asked.by)] if asked else []
-    if not asked or knobs != [made.x.knob, made.y.knob, made.by]:
+    made, proposal = stored.plan, run.preset.map
+    knobs = [text.partition("=")[0].strip() for text in (proposal.x, proposal.y, proposal.by)] if proposal else []
+    if not proposal or knobs != [made.x.knob, made.y.knob, made.by]:
         return frozenset()
-    if set(differing(made, run.preset.experiment)) - asked.free:
+    if set(differing(made, run.preset.experiment)) - proposal.free:
         return frozenset()
     is_cell = job_of(made, run.experiment) is not None and not differing(made, run.experiment)
     return frozenset({"made", "opened"} if is_cell else {"made"})

@@ -25,8 +25,8 @@ class Blocks(NamedTuple):
     columns: np.ndarray
 
 
-def wanted(outcomes: np.ndarray, levels: np.ndarray, *, full: bool) -> list[tuple[int, int]]:
-    """Return (row, column) of the cells to train next, given the outcomes, below 0 where a cell was not trained."""
+def next_cells(outcomes: np.ndarray, levels: np.ndarray, *, full: bool) -> list[tuple[int, int]]:
+    """Return (row, column) of the cells to train next, given the outcomes, below 0 if a cell was not trained."""
     blocks = _blocks(outcomes, levels, full=full)
     missing = outcomes[blocks.rows, blocks.columns] < 0
     places = np.unique(np.stack([blocks.rows[missing], blocks.columns[missing]], axis=-1), axis=0)

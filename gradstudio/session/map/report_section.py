@@ -8,7 +8,7 @@ from typing import Any
 from gradstudio.session.files.report.blocks import Plot, Prose, Section
 from gradstudio.session.map import picture_file
 from gradstudio.session.map.drawing import Drawing, drawing_of
-from gradstudio.session.map.journal import Stored
+from gradstudio.session.map.journal import JournalContent
 from gradstudio.session.map.map_texts import in_words
 from gradstudio.session.map.place import place_in_words, spot_of
 from gradstudio.session.record.run import Run
@@ -17,14 +17,14 @@ HEIGHT = 3.4  # inches of a panel
 KEY_WIDTH = 0.26  # share of a panel's width that is left for the key
 
 
-def of(run: Run, stored: Stored) -> Section:
+def of(run: Run, stored: JournalContent) -> Section:
     """Return the section: what the map holds, where the run lies on it, and a picture of each panel."""
-    made, place = drawing_of(stored), spot_of(stored.plan, run.experiment)
+    drawing, place = drawing_of(stored), spot_of(stored.plan, run.experiment)
     note = "each cell is a run; the line is the boundary between those that diverged and those that held"
     panels = [
         Plot(
-            f"map-{panel}", made.name_of(panel) or "Where training holds", note, HEIGHT,
-            partial(_draw, panel=panel, place=place), made,
+            f"map-{panel}", drawing.name_of(panel) or "Where training holds", note, HEIGHT,
+            partial(_draw, panel=panel, place=place), drawing,
         )
         for panel in range(stored.plan.shape[0])
     ]  # fmt: skip
@@ -32,13 +32,13 @@ def of(run: Run, stored: Stored) -> Section:
     return Section("map", "Stability map", (*told, Prose(place_in_words(run, stored)), *panels))
 
 
-def _draw(axes: Any, made: Drawing, colours: Any, *, panel: int, place: tuple[int, float, float] | None) -> None:
+def _draw(axes: Any, drawing: Drawing, colours: Any, *, panel: int, place: tuple[int, float, float] | None) -> None:
     """Draw a panel with a key beside it, and the run as a cross."""
-    picture_file.draw(axes, made, panel)
+    picture_file.draw(axes, drawing, panel)
     left, bottom, width, height = axes.get_position().bounds
     axes.set_position((left, bottom + 0.06, width * (1 - KEY_WIDTH), height - 0.06))
     axes.legend(
-        handles=picture_file.key(made),
+        handles=picture_file.key(drawing),
         loc="upper left",
         bbox_to_anchor=(1.01, 1.0),
         frameon=False,

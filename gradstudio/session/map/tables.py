@@ -11,21 +11,21 @@ from gradstudio.session.files import csv_table
 from gradstudio.session.map import grid as grids
 from gradstudio.session.map.axis import Axis
 from gradstudio.session.map.grid import UNTRAINED, Grid
-from gradstudio.session.map.journal import Stored, spent
+from gradstudio.session.map.journal import JournalContent, spent
 from gradstudio.session.map.outcome import OUTCOMES
 
 
-def as_json(stored: Stored, path: Path) -> dict[str, Any]:
+def as_json(stored: JournalContent, path: Path) -> dict[str, Any]:
     """Return a map as one object. `outcomes` and `losses` have a list for each row, from the lowest y on, and every
     cell an entry, null where nothing is known yet; with panels, a list for each. `run` and `failed` count the cells
     that were trained, each seed by itself; `seconds` are those of all workers together."""
-    plan, grid = stored.plan, grids.filled(stored.plan, grids.measured(stored.plan, stored.results))
+    plan, grid = stored.plan, grids.fill_gaps(stored.plan, grids.measured_cells(stored.plan, stored.results))
     names = [None if index == UNTRAINED else OUTCOMES[index] for index in grid.outcomes.ravel().tolist()]
     outcomes = np.array(names, object).reshape(plan.shape).tolist()
-    losses = _known(grid.losses, grid)
+    losses = _values(grid.losses, grid)
     more: dict[str, Any] = {"by": {"knob": plan.by, "values": list(plan.panels)}} if plan.by else {}
     if plan.seeds > 1:
-        held = _known(grid.held, grid)
+        held = _values(grid.held, grid)
         more |= {"seeds": plan.seeds, "held": held if plan.by else held[0]}
     return {
         "map": str(path),
@@ -41,7 +41,7 @@ def as_json(stored: Stored, path: Path) -> dict[str, Any]:
     }
 
 
-def write_csv(stored: Stored, file: BinaryIO) -> None:
+def write_csv(stored: JournalContent, file: BinaryIO) -> None:
     """Write a row for each cell that was trained, in the order of the map. With panels the first column names them."""
     plan = stored.plan
     file.write(csv_table.line([*([plan.by] if plan.by else []), "x", "y", "seed", *_COLUMNS]))
@@ -60,9 +60,9 @@ def write_csv(stored: Stored, file: BinaryIO) -> None:
 _COLUMNS = ("outcome", "step", "loss", "run_again")
 
 
-def write_npz(stored: Stored, file: BinaryIO) -> None:
+def write_npz(stored: JournalContent, file: BinaryIO) -> None:
     """Write the arrays of a map, each (panels, rows, columns), with the values of its axes."""
-    plan, grid = stored.plan, grids.filled(stored.plan, grids.measured(stored.plan, stored.results))
+    plan, grid = stored.plan, grids.fill_gaps(stored.plan, grids.measured_cells(stored.plan, stored.results))
     contents: dict[str, Any] = {
         "x": np.array(plan.x.values), "y": np.array(plan.y.values),
         "panels": np.array([str(each) for each in plan.panels]), "outcome_names": np.array(OUTCOMES),
@@ -72,7 +72,7 @@ def write_npz(stored: Stored, file: BinaryIO) -> None:
     np.savez_compressed(file, **contents)
 
 
-def _known(values: np.ndarray, grid: Grid) -> list[Any]:
+def _values(values: np.ndarray, grid: Grid) -> list[Any]:
     """Return the values of all cells, None for one of which nothing is known yet."""
     found = values.astype(object)
     found[grid.outcomes == UNTRAINED] = None

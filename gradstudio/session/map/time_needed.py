@@ -45,7 +45,7 @@ def runs(shape: tuple[int, int, int], seeds: int, *, full: bool) -> tuple[int, i
     """Return the least and the most number of runs that a map of this shape (panels, rows, columns) may need."""
     panels, *area = shape
     most = panels * seeds * math.prod(area)
-    coarse = panels * seeds * len(refine.wanted(np.full(area, -1, np.int8), np.full(area, math.nan), full=full))
+    coarse = panels * seeds * len(refine.next_cells(np.full(area, -1, np.int8), np.full(area, math.nan), full=full))
     return coarse, most
 
 
@@ -57,7 +57,7 @@ def in_words(count: tuple[int, int], cost: Cost, steps: int, processes: int) -> 
     return f"It is seen coarsely after about {duration(least)}, and takes at most about {duration(most)}."
 
 
-def fitted(asked: Size, panels: int, cost: Cost, processes: int) -> Size:
+def fit_size(asked: Size, panels: int, cost: Cost, processes: int) -> Size:
     """Return the size to begin with: what is asked for, or fewer cells and then fewer steps, so that a map of so many
     panels takes about a minute at most."""
     room = AIM * processes / panels  # seconds of runs
@@ -74,10 +74,12 @@ def fitted(asked: Size, panels: int, cost: Cost, processes: int) -> Size:
     return size
 
 
-def measured(experiment: Experiment, stopped: Callable[[], bool]) -> Cost | None:
-    """Time runs of an experiment in a worker process; None where they fail, or where it was stopped."""
+def measure_cost(experiment: Experiment, stopped: Callable[[], bool]) -> Cost | None:
+    """Time runs of an experiment in a worker process; None if they fail, or where it was stopped."""
     with contextlib.closing(Pool(1, yielding=True)) as pool:
-        found = [_timed(pool, experiment, steps, stopped) for steps in (SHORT, SHORT, LONG)]  # the first loads the data
+        found = [
+            _time_run(pool, experiment, steps, stopped) for steps in (SHORT, SHORT, LONG)
+        ]  # the first loads the data
     if any(each is None for each in found):
         return None
     (_, _), (short, few), (long, many) = (each for each in found if each is not None)
@@ -87,7 +89,7 @@ def measured(experiment: Experiment, stopped: Callable[[], bool]) -> Cost | None
     return Cost(max(short - few * step, 0.0), step)
 
 
-def _timed(pool: Pool, experiment: Experiment, steps: int, stopped: Callable[[], bool]) -> tuple[float, int] | None:
+def _time_run(pool: Pool, experiment: Experiment, steps: int, stopped: Callable[[], bool]) -> tuple[float, int] | None:
     """Return seconds and steps of a run."""
     order = Order(experiment.with_value("run.steps", min(steps, experiment.run.steps)), ())
     future = pool.executor().submit(workers.work, order)

@@ -16,7 +16,7 @@ from gradstudio.core.events import Change
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.knobs import KnobError, Value
 from gradstudio.core.text import clean
-from gradstudio.session.map.outcome import Judge, Trained, reached
+from gradstudio.session.map.outcome import CellResult, Judge, final_loss
 
 if TYPE_CHECKING:
     from gradstudio.engine.trainer import Trainer
@@ -41,8 +41,8 @@ class Bench:
         self._lock = threading.Lock()  # a worker of a cluster may have several threads
         self._kept: OrderedDict[tuple[tuple[str, Value], ...], Trainer] = OrderedDict()
 
-    def train(self, order: Order, stopped: Callable[[], bool]) -> Trained | None:
-        """Return what came of a cell; None where it was stopped."""
+    def train(self, order: Order, stopped: Callable[[], bool]) -> CellResult | None:
+        """Return what came of a cell; None if it was stopped."""
         with self._lock:
             started = time.perf_counter()
             try:
@@ -51,9 +51,9 @@ class Bench:
                 self._kept.clear()  # one may have been left in mid-step
                 text = clean(str(fault).strip().partition("\n")[0][:300])
                 message = text if isinstance(fault, KnobError) else f"{type(fault).__name__}: {text}"
-                return Trained("failed", -1, math.nan, math.nan, time.perf_counter() - started, message)
+                return CellResult("failed", -1, math.nan, math.nan, time.perf_counter() - started, message)
 
-    def _train(self, order: Order, stopped: Callable[[], bool], started: float) -> Trained | None:
+    def _train(self, order: Order, stopped: Callable[[], bool], started: float) -> CellResult | None:
         trainer, judge, losses = self.trainer_for(order.experiment), Judge(order.experiment), []
         to_come = [change for change in order.timeline if change.step < order.experiment.run.steps]
         diverged = False
@@ -67,16 +67,16 @@ class Bench:
                 return None
             row = next(trainer.steps())
             losses.append(row.loss)
-            diverged = judge.diverged(row.loss) or row.went_nonfinite
+            diverged = judge.has_diverged(row.loss) or row.went_nonfinite
         accuracy = math.nan
         if not diverged:
             if judge.by_accuracy and (found := trainer.evaluate()) is not None:
                 accuracy = found
             diverged = not trainer.weights_are_finite()
-        level = math.nan if diverged else reached(losses)
+        level = math.nan if diverged else final_loss(losses)
         outcome = "diverged" if diverged else judge.at_the_end(level, accuracy)
         seconds = time.perf_counter() - started
-        return Trained(outcome, len(losses) - 1, losses[-1], level, seconds, "", trainer.environment)
+        return CellResult(outcome, len(losses) - 1, losses[-1], level, seconds, "", trainer.environment)
 
     def trainer_for(self, experiment: Experiment) -> Trainer:
         """Return a trainer before the first step of an experiment."""

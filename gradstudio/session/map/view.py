@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gradstudio.session.map import grid as grids
 from gradstudio.session.map.drawing import Drawing, drawing_of
-from gradstudio.session.map.journal import Stored
+from gradstudio.session.map.journal import JournalContent
 from gradstudio.session.map.map_plan import Spot
 from gradstudio.session.map.map_texts import cell_in_words, in_words
 
@@ -15,7 +15,7 @@ from gradstudio.session.map.map_texts import cell_in_words, in_words
 class View:
     """What is known of a map at one moment. `words`: lines of text; `whole`: no cell is left to train."""
 
-    stored: Stored
+    stored: JournalContent
     drawing: Drawing
     words: str
     whole: bool
@@ -25,7 +25,7 @@ class View:
         return cell_in_words(self.stored, self.drawing.grid, spot)
 
 
-def view_of(stored: Stored) -> View:
+def view_of(stored: JournalContent) -> View:
     drawing = drawing_of(stored)
     words = in_words(stored, drawing.grid)
     return View(stored, drawing, words, not grids.jobs_left(stored.plan, stored.results))

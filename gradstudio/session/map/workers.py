@@ -21,7 +21,7 @@ from gradstudio.core import process_server
 from gradstudio.core.knobs import KnobError
 from gradstudio.session.map import train_cell
 from gradstudio.session.map.map_plan import Job, Plan
-from gradstudio.session.map.outcome import Trained
+from gradstudio.session.map.outcome import CellResult
 from gradstudio.session.map.train_cell import Order
 
 LOOK = 0.2  # seconds between two looks at what a person asks for
@@ -47,11 +47,11 @@ class Crew(Protocol):
         ...
 
     def check(self) -> None:
-        """Raise CrewError where the workers are gone for good."""
+        """Raise CrewError if the workers are gone for good."""
         ...
 
-    def refused(self, fault: BaseException) -> str:
-        """Return why a cell failed that was given back with this exception; CrewError where it is no fault of the
+    def fault_of_cell(self, fault: BaseException) -> str:
+        """Return why a cell failed that was given back with this exception; CrewError if it is no fault of the
         cell."""
         ...
 
@@ -92,7 +92,7 @@ class Pool:
     def check(self) -> None:
         pass
 
-    def refused(self, fault: BaseException) -> str:
+    def fault_of_cell(self, fault: BaseException) -> str:
         return f"{type(fault).__name__}: {str(fault).partition(chr(10))[0][:300]}"
 
     def close(self) -> None:
@@ -130,14 +130,14 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def work(order: Order) -> Trained | None:
-    """Train a cell in a worker process; None where the map is stopped."""
+def work(order: Order) -> CellResult | None:
+    """Train a cell in a worker process; None if the map is stopped."""
     return _bench.train(order, lambda: _stop is not None and bool(_stop.value))
 
 
 def results(
     crew: Crew, plan: Plan, jobs: Iterable[Job], halted: Callable[[], bool], stopped: Callable[[], bool]
-) -> Iterator[tuple[Job, Trained]]:
+) -> Iterator[tuple[Job, CellResult]]:
     """Yield what came of each of some jobs, as it comes. While `halted` no job is given out; once `stopped` this ends.
     Only twice as many jobs as workers are given out at a time, so that to stop is not to give out."""
     shift = _Shift(crew, plan, jobs)
@@ -146,7 +146,7 @@ def results(
         if not halted():
             shift.give_out()
         if shift.idle:
-            if not shift.left:
+            if not shift.has_left:
                 return
             time.sleep(LOOK)  # halted, with nothing under way
             continue
@@ -162,18 +162,18 @@ class _Shift:
         self._suspects: deque[Job] = deque()
         self._again: set[Job] = set()  # those whose worker was lost
         self._strikes: dict[Job, int] = {}
-        self._under_way: dict[Future[Trained | None], Job] = {}
-        self._impossible: list[tuple[Job, Trained]] = []
+        self._under_way: dict[Future[CellResult | None], Job] = {}
+        self._impossible: list[tuple[Job, CellResult]] = []
 
     @property
     def idle(self) -> bool:
         return not self._under_way
 
     @property
-    def left(self) -> bool:
+    def has_left(self) -> bool:
         return bool(self._to_come or self._suspects or self._impossible)
 
-    def unplayable(self) -> Iterator[tuple[Job, Trained]]:
+    def unplayable(self) -> Iterator[tuple[Job, CellResult]]:
         """Yield the jobs whose values do not go together."""
         while self._impossible:
             yield self._impossible.pop()
@@ -190,7 +190,7 @@ class _Shift:
             if not self._submit(self._to_come.popleft()):
                 return
 
-    def collect(self) -> Iterator[tuple[Job, Trained]]:
+    def collect(self) -> Iterator[tuple[Job, CellResult]]:
         """Yield what is finished, after a short wait for it."""
         done, _ = wait(self._under_way, timeout=LOOK, return_when=FIRST_COMPLETED)
         if not done:
@@ -202,13 +202,13 @@ class _Shift:
             if isinstance(fault, BrokenExecutor):
                 broken.append(job)
             elif fault is not None:
-                yield job, Trained("failed", -1, math.nan, math.nan, 0.0, self._crew.refused(fault), {}, True)
+                yield job, CellResult("failed", -1, math.nan, math.nan, 0.0, self._crew.fault_of_cell(fault), {}, True)
             elif (trained := future.result()) is not None:
                 yield job, replace(trained, run_again=job in self._again)
         if broken:
             yield from self._mend([*broken, *self._under_way.values()])
 
-    def _mend(self, lost: list[Job]) -> Iterator[tuple[Job, Trained]]:
+    def _mend(self, lost: list[Job]) -> Iterator[tuple[Job, CellResult]]:
         """Make the pool anew after a worker died, and find out which of the lost jobs was to blame."""
         self._under_way.clear()
         if isinstance(self._crew, Pool):
@@ -217,17 +217,17 @@ class _Shift:
             job = lost[0]
             self._strikes[job] = self._strikes.get(job, 0) + 1
             if self._strikes[job] >= STRIKES:
-                yield job, Trained("failed", -1, math.nan, math.nan, 0.0, LOST, {}, True)
+                yield job, CellResult("failed", -1, math.nan, math.nan, 0.0, LOST, {}, True)
                 return
         self._again.update(lost)
         self._suspects.extend(lost)
 
     def _submit(self, job: Job) -> bool:
-        """Give a job out. Return False where the pool broke meanwhile."""
+        """Give a job out. Return False if the pool broke meanwhile."""
         try:
             order = Order(self._plan.experiment_of(job), self._plan.timeline)
         except KnobError as fault:
-            self._impossible.append((job, Trained("failed", -1, math.nan, math.nan, 0.0, str(fault))))
+            self._impossible.append((job, CellResult("failed", -1, math.nan, math.nan, 0.0, str(fault))))
             return True
         try:
             self._under_way[self._crew.executor().submit(work, order)] = job

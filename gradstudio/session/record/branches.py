@@ -31,7 +31,7 @@ def fork(
     *,
     experiment: Experiment | None = None,
     steps: int | None = None,
-    asked: tuple[Change, ...] = (),
+    changes: tuple[Change, ...] = (),
     compare_at: tuple[int, ...] = (),
 ) -> Run:
     """Return the run as it stood before a step, with the changes that act from that step on, for a worker to go on
@@ -57,7 +57,7 @@ def fork(
         parent_step=step,
         ancestors={ancestor: min(end, step) for ancestor, end in parent.ancestors.items()} | {parent.id: step},
         at_fork=start.with_values({change.knob: change.value for change in timeline}),
-        asked=asked,
+        asked=changes,
         branched_from=parent,
         environment=parent.environment,
         history=history,
@@ -84,7 +84,7 @@ def parting(one: Run, other: Run) -> int:
 
 
 def last_healthy_step(run: Run) -> int | None:
-    """Return the last step before the run diverged whose gradient norm was still usual. None where it did not diverge,
+    """Return the last step before the run diverged whose gradient norm was still usual. None if it did not diverge,
     was never healthy, or cannot be rewound, as a watched run."""
     broke = run.first_nonfinite_step
     if not broke or run.watched is not None or ranks_allowed.several(run.experiment):

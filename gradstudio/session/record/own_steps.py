@@ -39,7 +39,7 @@ def in_own_steps(run: Run, text: str) -> str:
         return text
     history, apart = run.history, not _is_dense(run.history)
 
-    def told(found: re.Match[str]) -> str:
+    def own(found: re.Match[str]) -> str:
         if found["count"]:
             rows = "row" if found["count"].lower() in ("1", "one") else "rows"
             return f"{found['count']} {found['kind']}{rows}" if apart else found[0]
@@ -48,7 +48,7 @@ def in_own_steps(run: Run, text: str) -> str:
         ends = (_number(history, found[each]) for each in ("from", "last"))
         return f"{found['words']} {found['to'].join(ends)}"
 
-    return _STEP.sub(told, text)
+    return _STEP.sub(own, text)
 
 
 def with_own_steps(run: Run, finding: Finding) -> Finding:

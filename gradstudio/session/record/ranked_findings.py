@@ -9,10 +9,10 @@ import numpy as np
 from gradstudio.core.diagnosis import added_rules, cause_ranking
 from gradstudio.core.diagnosis.birth_remedies import of_birth, of_update
 from gradstudio.core.diagnosis.finding import Finding
-from gradstudio.core.diagnosis.heard_faults import HEARD
 from gradstudio.core.diagnosis.median import median
 from gradstudio.core.diagnosis.offered_remedies import fitting
 from gradstudio.core.diagnosis.remedies_as_code import OF_GRADIENTS, as_code
+from gradstudio.core.diagnosis.script_faults import HEARD
 from gradstudio.core.provenance import PHASES
 from gradstudio.core.unknown import UNKNOWN
 from gradstudio.session.record.own_steps import with_own_steps
@@ -24,7 +24,7 @@ _CALM = 10.0  # norm that none of them reached where clipping would have changed
 _GROWN = 2.0  # times their median that the last of them is where it grew
 
 
-def ranked(run: Run) -> list[Finding]:
+def ranked_findings(run: Run) -> list[Finding]:
     """Return the findings without those that others explain: causes, the most likely first, then notes."""
     return [as_told(finding, run) for finding in cause_ranking.causes_only(list(run.findings.values()), run.provenance)]
 
@@ -73,16 +73,16 @@ def _fitting(finding: Finding, run: Run) -> Finding:
 
 def _with_birth(finding: Finding, run: Run) -> Finding:
     """Return the finding that names the rank of a NaN with the operation, where that was found in the same step."""
-    born = run.provenance
-    if finding.rule != "nan_on_a_rank" or born is None or born.rank is None or born.step != finding.first_step:
+    birth = run.provenance
+    if finding.rule != "nan_on_a_rank" or birth is None or birth.rank is None or birth.step != finding.first_step:
         return finding
-    given = "came with what the model was given" if born.operation == "input" else ""
+    given = "came with what the model was given" if birth.operation == "input" else ""
     how = (
         "came with the data"
-        if born.came_with_data
-        else given or f"was made in the {PHASES[born.phase]}, in {born.short_name}"
+        if birth.came_with_data
+        else given or f"was made in the {PHASES[birth.phase]}, in {birth.short_name}"
     )
-    return replace(finding, evidence=f"{finding.evidence} On rank {born.rank} it {how}: {born.cause}.")
+    return replace(finding, evidence=f"{finding.evidence} On rank {birth.rank} it {how}: {birth.cause}.")
 
 
 def _usable(finding: Finding, run: Run) -> tuple[str, ...]:

@@ -180,8 +180,8 @@ class Run:
         # the parent made the changes whose events come before "branched"
         heard, of_own = {event.knob for event in news}, {event.knob for event in news[branched + 1 :]}
         planned = [change for change in self.planned if _still_comes(change, step, heard)]
-        asked = [change for change in self.asked if _still_comes(change, step, of_own)]
-        return sorted((*planned, *asked), key=_step)
+        changes = [change for change in self.asked if _still_comes(change, step, of_own)]
+        return sorted((*planned, *changes), key=_step)
 
     @property
     def course(self) -> tuple[Change, ...]:
@@ -194,6 +194,6 @@ def _still_comes(change: Change, step: int, heard: set[str]) -> bool:
 
 
 def recent_mean(history: History, column: str, rows: int = 50) -> float:
-    """Return the mean of the last rows of a column: NaN where one of them is NaN, and where there are none."""
+    """Return the mean of the last rows of a column: NaN if one of them is NaN, and where there are none."""
     values = history.column(column, len(history) - rows)
     return float(values.mean()) if len(values) else float("nan")

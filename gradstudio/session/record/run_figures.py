@@ -43,14 +43,14 @@ def figures(run: Run) -> Figures:
         outcome=run.status if run.over else "stopped",
         steps=len(loss),
         first_nonfinite_step=broke_at if broke_at is None else own_step(history, broke_at),
-        initial_loss=_seen(loss[:1]),
-        final_loss=_seen(loss[-1:]),
+        initial_loss=_number(loss[:1]),
+        final_loss=_number(loss[-1:]),
         best_loss=_extreme(np.min, loss[:broke]),
         accuracy=run.accuracy,
         peak_grad_norm=_extreme(np.max, norm[:broke]),
         clipped_share=float((clip_coef < 1).mean()) if known_mask(clip_coef).any() else None,
         skipped_steps=_count(history.column("skipped", 0, count)),
-        final_scale=_seen(scale[-1:]),
+        final_scale=_number(scale[-1:]),
         seconds=run.seconds if run.seconds == run.seconds else None,
     )
 
@@ -65,7 +65,7 @@ def count_of(skipped: Sequence[Event]) -> int:
     return sum(event.value if isinstance(event.value, int) else 1 for event in skipped)
 
 
-def _seen(value: np.ndarray) -> float | None:
+def _number(value: np.ndarray) -> float | None:
     """Return a number that was measured; None for an unknown one, and where there is none."""
     return float(value[0]) if len(value) and is_known(float(value[0])) else None
 

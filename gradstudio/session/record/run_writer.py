@@ -203,12 +203,12 @@ class RunWriter:
 
     def resume(self, diagnosis: Diagnosis, findings: dict[str, Finding]) -> None:
         """Set the diagnosis back to how it was before the run's next step."""
-        seen = self.run.history.before(len(self.run.history))
+        history = self.run.history.before(len(self.run.history))
         told = [event for event in self.run.events if event.kind == "finding"]
         late = told[len(findings) :]  # about earlier steps, but told after the next step
         events = [event for event in self.run.events if event not in late]
         self._counts.clear()
-        self._values.update(rule_watch=RuleWatch(diagnosis, seen), findings=findings, events=events)
+        self._values.update(rule_watch=RuleWatch(diagnosis, history), findings=findings, events=events)
 
     @property
     def so_far(self) -> SoFar:
@@ -289,12 +289,12 @@ class RunWriter:
             for finding in diagnosis.look(seen):
                 self.find(finding)
 
-    def _grow(self, seen: History, row: Row | None, step: int) -> None:
+    def _grow(self, history: History, row: Row | None, step: int) -> None:
         """Let the rules see one more row, and tell its news."""
-        stretches = len(seen.loops)
-        seen.grow(self.run.history, row is not None and row.went_nonfinite)
-        if len(seen.loops) > stretches and (calls := seen.loops[-1][1].calls) != (
-            seen.loops[-2][1].calls if stretches else ()
+        stretches = len(history.loops)
+        history.grow(self.run.history, row is not None and row.went_nonfinite)
+        if len(history.loops) > stretches and (calls := history.loops[-1][1].calls) != (
+            history.loops[-2][1].calls if stretches else ()
         ):
             self.note("loop", in_words(calls), step)
         if row is not None:
@@ -367,6 +367,6 @@ class RunWriter:
 
 def _with_checked(knobs: Experiment, name: str, value: Value) -> Experiment:
     """Return a copy with one knob changed. It checks nothing: a full check takes as long as a small step."""
-    found = find_knob(name)
-    section = getattr(knobs, found.section).model_copy(update={found.field: value})
-    return knobs.model_copy(update={found.section: section})
+    knob = find_knob(name)
+    section = getattr(knobs, knob.section).model_copy(update={knob.field: value})
+    return knobs.model_copy(update={knob.section: section})

@@ -30,8 +30,8 @@ MOST = 600  # snapshots
 
 
 @dataclass(frozen=True, eq=False)
-class Kept:
-    """The state of a trainer before `step` of a run, with the diagnosis as it was then: None where its rules have to be
+class KeptSnapshot:
+    """The state of a trainer before `step` of a run, with the diagnosis as it was then: None if its rules have to be
     shown the steps before it again. `seconds` were spent in those steps."""
 
     run: str
@@ -42,7 +42,7 @@ class Kept:
     seconds: float
 
 
-class Stored(NamedTuple):
+class StoredSnapshot(NamedTuple):
     """A snapshot that the library has, as bytes."""
 
     run: str
@@ -70,7 +70,11 @@ class Snapshots:
     """The snapshots of a run and of all that branched from it."""
 
     def __init__(
-        self, budget: int = BUDGET, *, gap: float = GAP, stored: Callable[[list[str]], Iterable[Stored]] | None = None
+        self,
+        budget: int = BUDGET,
+        *,
+        gap: float = GAP,
+        stored: Callable[[list[str]], Iterable[StoredSnapshot]] | None = None,
     ) -> None:
         """`stored` returns the snapshots that the library has of these runs."""
         self.budget, self.used = budget, 0  # bytes
@@ -78,32 +82,32 @@ class Snapshots:
         self._gap = gap  # seconds
         self._costs = deque[float](maxlen=5)  # seconds that the latest took
         self._line: dict[str, float] = {}  # the latest snapshot's run and its ancestors, and up to which step
-        self._kept: dict[int, Kept] = {}  # in the order in which they were taken, by their number in it
+        self._kept: dict[int, KeptSnapshot] = {}  # in the order in which they were taken, by their number in it
         self._taken = 0
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._kept)
 
-    def all(self) -> list[Kept]:
+    def all(self) -> list[KeptSnapshot]:
         """Return every snapshot, of any run."""
         return list(self._kept.values())
 
     def steps(self, run: Run) -> list[int]:
         """Return the steps from which the run can go on at once, in order."""
-        return sorted({kept.step for kept in list(self._kept.values()) if _serves(kept, run)})
+        return sorted({snapshot.step for snapshot in list(self._kept.values()) if _serves(snapshot, run)})
 
     def due(self, seconds: float) -> bool:
         """Return whether it is time for the next snapshot, so many seconds of training after the latest."""
         cost = min(self._costs) if len(self._costs) > 2 else 0.0  # the others were held up by something else
         return seconds >= max(self._gap, cost / COST)
 
-    def add(self, kept: Kept, cost: float, ancestors: Mapping[str, int] | None = None) -> None:
+    def add(self, kept: KeptSnapshot, cost: float, ancestors: Mapping[str, int] | None = None) -> None:
         """Keep a snapshot that took `cost` seconds to take; others may have to go for it. `ancestors` are those of the
         snapshot's run."""
         self._costs.append(cost)
         self._line = {kept.run: np.inf, **(ancestors or {})}
-        self._put(kept)
+        self._insert(kept)
 
     def fetch(self, run: Run, trainer: Trainer) -> None:
         """Take in what the library has of the run and its ancestors, if nothing is kept of them yet and it fits the
@@ -111,7 +115,7 @@ class Snapshots:
         from gradstudio.engine.snapshot import Snapshot, SnapshotError
 
         with self._lock:
-            known = self._fetched | {kept.run for kept in self._kept.values()}
+            known = self._fetched | {snapshot.run for snapshot in self._kept.values()}
             wanted = [each for each in (*run.ancestors, *([run.id] if run.own else [])) if each not in known]
             self._fetched.update(wanted)
         for run_id, step, seconds, content in self._stored(wanted) if self._stored and wanted else ():
@@ -120,13 +124,15 @@ class Snapshots:
             except SnapshotError:
                 continue  # the steps before it are made again instead
             if state.step == step and same_kind(state.experiment, trainer.experiment) and state.fits(trainer):
-                self._put(Kept(run_id, step, state, None, {}, seconds))
+                self._insert(KeptSnapshot(run_id, step, state, None, {}, seconds))
 
-    def of(self, run: Run) -> list[Kept]:
+    def of(self, run: Run) -> list[KeptSnapshot]:
         """Return the snapshots of this very run, in order."""
-        return sorted((kept for kept in list(self._kept.values()) if kept.run == run.id), key=lambda kept: kept.step)
+        return sorted(
+            (snapshot for snapshot in list(self._kept.values()) if snapshot.run == run.id), key=lambda kept: kept.step
+        )
 
-    def _put(self, kept: Kept) -> None:
+    def _insert(self, kept: KeptSnapshot) -> None:
         """Keep a snapshot unless there is one of the same step."""
         with self._lock:
             if not any(kept.run == other.run and kept.step == other.step for other in self._kept.values()):
@@ -134,11 +140,11 @@ class Snapshots:
                 self._taken += 1
             self._thin()
 
-    def nearest(self, run: Run, step: int) -> Kept | None:
+    def nearest(self, run: Run, step: int) -> KeptSnapshot | None:
         """Return the latest snapshot from which the run can reach a step, None if there is none."""
         with self._lock:
             return max(
-                (kept for kept in self._kept.values() if kept.step <= step and _serves(kept, run)),
+                (snapshot for snapshot in self._kept.values() if snapshot.step <= step and _serves(snapshot, run)),
                 key=lambda kept: kept.step,
                 default=None,
             )
@@ -153,26 +159,28 @@ class Snapshots:
         """Let go of the snapshots of these runs."""
         with self._lock:
             gone = set(runs)
-            self._kept = {number: kept for number, kept in self._kept.items() if kept.run not in gone}
+            self._kept = {number: snapshot for number, snapshot in self._kept.items() if snapshot.run not in gone}
             self._thin()
 
     def _thin(self) -> None:
         """Let go of snapshots until the rest fits into the budget, always of the one that is missed least."""
-        self.used = sum(kept.state.nbytes for kept in self._kept.values())
+        self.used = sum(snapshot.state.nbytes for snapshot in self._kept.values())
         while self._kept and (self.used > self.budget or len(self._kept) > MOST):
             self.used -= self._kept.pop(self._least()).state.nbytes
 
     def _least(self) -> int:
         """Return the number of the snapshot that is missed least. A snapshot is worth the training time between its
         neighbours, divided by its age unless it is of the latest steps: those lie evenly, older ones get thinner."""
-        kept = list(self._kept.values())
+        snapshots = list(self._kept.values())
         numbers, steps, sizes = (
             np.array(each)
-            for each in (list(self._kept), [each.step for each in kept], [each.state.nbytes for each in kept])
+            for each in (list(self._kept), [each.step for each in snapshots], [each.state.nbytes for each in snapshots])
         )
-        latest = np.array([kept[-1].step - LATEST <= each.step <= self._line.get(each.run, -1) for each in kept])
+        latest = np.array(
+            [snapshots[-1].step - LATEST <= each.step <= self._line.get(each.run, -1) for each in snapshots]
+        )
         ages = self._taken - numbers
-        worth = np.where(latest, 1.0, ages[latest].max() / ages) * _lost(kept, self._gap)
+        worth = np.where(latest, 1.0, ages[latest].max() / ages) * _gaps(snapshots, self._gap)
         worth[steps == 0] *= 1e9
         if sizes[~latest].sum() > OLDER * self.budget or (~latest).sum() > OLDER * MOST:
             worth[latest] = np.inf
@@ -180,7 +188,7 @@ class Snapshots:
         return int(numbers[worth.argmin()])
 
 
-def _lost(kept: list[Kept], gap: float) -> np.ndarray:
+def _gaps(kept: list[KeptSnapshot], gap: float) -> np.ndarray:
     """Return for each snapshot the seconds of training between its two neighbours of the same run."""
     seconds, steps, runs = (
         np.array(each)
@@ -201,6 +209,6 @@ def same_kind(one: Experiment, other: Experiment) -> bool:
     return all(one.find_knob(name).live or name == "run.steps" for name in differing(one, other))
 
 
-def _serves(kept: Kept, run: Run) -> bool:
+def _serves(snapshot: KeptSnapshot, run: Run) -> bool:
     """Return whether a run shares the steps before this snapshot with the run that it was taken of."""
-    return kept.run == run.id or kept.step <= run.ancestors.get(kept.run, -1)
+    return snapshot.run == run.id or snapshot.step <= run.ancestors.get(snapshot.run, -1)

@@ -27,22 +27,22 @@ def can_differ(name: str) -> bool:
 
 
 def twin_experiment(experiment: Experiment, name: str, value: Value) -> Experiment:
-    """Return the experiment of a twin. KnobError where the knob does not allow the value or has it already, and where
+    """Return the experiment of a twin. KnobError if the knob does not allow the value or has it already, and where
     the two would not see the same batches."""
     if not can_differ(name):
         raise KnobError(f"twins see the same batches for the same steps, so they cannot differ in {name}")
-    wanted = with_adjustments(experiment, name, value)
-    for each in (experiment, wanted):
+    knobs = with_adjustments(experiment, name, value)
+    for each in (experiment, knobs):
         ranks_allowed.check_alone(each, "there are no twins")
-    if wanted == experiment:
+    if knobs == experiment:
         raise KnobError(f"{name} is {value_text(value)} already; twins need another value")
-    return wanted
+    return knobs
 
 
 def twin_of(preset: Preset, experiment: Experiment, name: str, value: Value) -> Run:
-    """Return the twin of a run of this experiment; KnobError where there is none."""
-    wanted = twin_experiment(experiment, name, value)
-    return Run(preset, wanted, preset.timeline, name=f"{preset.title}: {name} = {value_text(wanted[name])}")
+    """Return the twin of a run of this experiment; KnobError if there is none."""
+    knobs = twin_experiment(experiment, name, value)
+    return Run(preset, knobs, preset.timeline, name=f"{preset.title}: {name} = {value_text(knobs[name])}")
 
 
 def another_value(knob: Knob, now: Value) -> Value:
@@ -89,7 +89,7 @@ class Twins:
         return self.differ_at
 
     def difference(self, name: str, history: History, start: int, stop: int) -> np.ndarray:
-        """Return |one - other| of a column for the rows start to stop; NaN where either is NaN. `history` is the
+        """Return |one - other| of a column for the rows start to stop; NaN if either is NaN. `history` is the
         first run's."""
         with np.errstate(invalid="ignore"):
             return np.abs(history.column(name, start, stop) - self.other.history.column(name, start, stop))

@@ -28,16 +28,16 @@ class WatchedScript:
         object.__setattr__(self, "arguments", mask_secrets(self.arguments))
 
     @property
-    def told(self) -> list[tuple[str, str]]:
+    def all_facts(self) -> list[tuple[str, str]]:
         """Everything that is known, as name and value."""
         command = shlex.join((self.script, *self.arguments)) if self.script else "not known"
         digest = " ".join(re.findall(".{1,16}", self.sha256)) or "not known"  # in parts, so that a line can break
         if self.log:
             return [("log", self.script), *self.facts]
         found = [("script", command), ("SHA-256", digest), *self.facts]
-        return [*found, ("recorded", self.recorded)] if self.every > 1 else found
+        return [*found, ("recorded", self.rows_in_words)] if self.every > 1 else found
 
     @property
-    def recorded(self) -> str:
+    def rows_in_words(self) -> str:
         """Which steps of the script are rows, and how they are counted."""
         return f"one of {self.every} steps, and each that is not finite; steps are counted in rows"

@@ -10,7 +10,7 @@ from weakref import finalize
 
 from gradstudio.core.typed_json import plain, typed
 from gradstudio.session.record.run import Run
-from gradstudio.session.record.snapshots import Stored
+from gradstudio.session.record.snapshots import StoredSnapshot
 from gradstudio.session.remote.run_document import document
 from gradstudio.session.remote.run_news import rows_said
 from gradstudio.session.remote.worker_pool import WorkerPool
@@ -20,7 +20,7 @@ from gradstudio.worker.worker_process import Said, WorkerProcess
 PIECE = 4096  # rows of a frame
 PACKING = 10.0  # seconds that the worker gets to pack a run's snapshots for the library
 
-StoredOf = Callable[[list[str]], Iterable[Stored]]
+StoredOf = Callable[[list[str]], Iterable[StoredSnapshot]]
 
 
 class FamilyThere:

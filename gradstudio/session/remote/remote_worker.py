@@ -14,7 +14,7 @@ from gradstudio.core.typed_json import plain, typed
 from gradstudio.session.footprint import budget
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_writer import RunWriter
-from gradstudio.session.remote import commands_said
+from gradstudio.session.remote import command_codec
 from gradstudio.session.remote.run_news import RunReader
 from gradstudio.session.running.slow_step import slow_step
 from gradstudio.session.running.worker import PATIENCE, UNLIMITED, Command, Stop, commands_of
@@ -52,7 +52,7 @@ class RemoteWorker:
         before: RemoteWorker | None = None, twin: Run | None = None, twin_knob: str = "", whole: bool = False,
     ) -> None:  # fmt: skip
         self.record, self.failure = run, ""
-        self.left = False  # whether its process was ended within a step
+        self.abandoned = False  # whether its process was ended within a step
         self._family, self._runs = family, [run, *([twin] if twin else [])]
         self._said = {"paused": paused, "speed": speed, "twin_knob": twin_knob, "whole": whole}
         self._before = before
@@ -89,14 +89,14 @@ class RemoteWorker:
                 "m": "train", "to": numbers[0], "family": self._family.number, "run": self.record.id,
                 "twin": self._runs[1].id if len(numbers) > 1 else "", "twin_to": numbers[-1],
                 "before": before._numbers[0] if before is not None and before.process is process else 0,
-                "commands": [commands_said.said(command) for command in commands],
+                "commands": [command_codec.encode(command) for command in commands],
                 **said, "speed": plain(said["speed"]),
             }
         )  # fmt: skip
         finalize(self, process.post, {"m": "free", "of": numbers[0]}).atexit = False
 
     @property
-    def _begun(self) -> bool:
+    def _has_begun(self) -> bool:
         """Whether the worker has told anything of the runs."""
         return any(reader.begun for reader in self._readers)
 
@@ -120,13 +120,13 @@ class RemoteWorker:
         """Hand over a command; it acts before the next optimizer step."""
         self._stopping |= isinstance(command, Stop)
         with self._changing:
-            if not self._begun:
+            if not self._has_begun:
                 self._commands.append(command)
             if self._started and self.process is not None:
-                said = commands_said.said(command)
+                said = command_codec.encode(command)
                 self.process.post({"m": "do", "to": self._numbers[0], "command": said})
 
-    def hear(self, request: Request) -> None:
+    def on_request(self, request: Request) -> None:
         """Do what another program asks of the run."""
         for command in commands_of(request, self.record):
             self.send(command)
@@ -150,13 +150,13 @@ class RemoteWorker:
             mute = process.hello is not None and process.silent > 2 * PATIENCE
             if mute or any(slow_step(run, PATIENCE) for run in self._runs):
                 self._leave("stopped")
-        return self.left
+        return self.abandoned
 
     def _leave(self, status: Any) -> None:
         process = self.process
         if process is None or self._ended.is_set():
             return
-        self.left = True
+        self.abandoned = True
         for number in self._numbers:
             process.drop(number)
         process.kill()
@@ -210,7 +210,7 @@ class RemoteWorker:
             return
         process, gone = self.process, snapshots_gone(len(self._family))
         if process is not None and process.killed:
-            if not self._begun and not self._stopping:
+            if not self._has_begun and not self._stopping:
                 self._begin([self._family.introduce(run) for run in self._runs])
                 return
             why = "was ended, as a step of another run did not end"

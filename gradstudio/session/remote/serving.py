@@ -18,8 +18,8 @@ from gradstudio.core.typed_json import plain, typed
 from gradstudio.session import own_model
 from gradstudio.session.footprint import budget
 from gradstudio.session.record.run import Run
-from gradstudio.session.record.snapshots import Snapshots, Stored
-from gradstudio.session.remote import commands_said
+from gradstudio.session.record.snapshots import Snapshots, StoredSnapshot
+from gradstudio.session.remote import command_codec
 from gradstudio.session.remote.looks_served import LOOKS, FutureServed, LookServed, Served, TrialsServed
 from gradstudio.session.remote.run_document import agreed_in, run_from
 from gradstudio.session.remote.run_news import RunTold, take_rows
@@ -40,13 +40,13 @@ class Family:
     """Runs that share snapshots."""
 
     def __init__(self, budget: int) -> None:
-        self.stored: list[Stored] = []
+        self.stored: list[StoredSnapshot] = []
         self.snapshots = Snapshots(budget, stored=self._of)
         self.runs: dict[str, Run] = {}
         self.told: Any = None  # what was last said of its snapshots
         self.pace = float("inf")  # steps a second of a future
 
-    def _of(self, runs: list[str]) -> Iterable[Stored]:
+    def _of(self, runs: list[str]) -> Iterable[StoredSnapshot]:
         return [each for each in self.stored if each.run in runs]
 
     def state(self) -> dict[str, Any]:
@@ -153,7 +153,7 @@ class Server:
         threading.Thread(target=_free_device, name="freeing", daemon=True).start()
 
     def _on_stored(self, head: dict[str, Any], raw: memoryview) -> None:
-        stored = Stored(head["run"], head["step"], head["seconds"], bytes(raw))
+        stored = StoredSnapshot(head["run"], head["step"], head["seconds"], bytes(raw))
         self._families[head["family"]].stored.append(stored)
 
     def _on_run(self, head: dict[str, Any], raw: memoryview) -> None:
@@ -192,7 +192,7 @@ class Server:
                 twin=twin, twin_knob=head["twin_knob"],
             )  # fmt: skip
             for command in head["commands"]:
-                worker.send(commands_said.heard(command))
+                worker.send(command_codec.decode(command))
         served = self._served[head["to"]] = WorkerServed(head["to"], worker, runs)
         worker.start()
         served.begun = True
@@ -200,7 +200,7 @@ class Server:
     def _on_do(self, head: dict[str, Any], raw: memoryview) -> None:
         served = self._served.get(head["to"])
         if isinstance(served, WorkerServed):
-            served.worker.send(commands_said.heard(head["command"]))
+            served.worker.send(command_codec.decode(head["command"]))
 
     def _on_let_go(self, head: dict[str, Any], raw: memoryview) -> None:
         served = self._served.get(head["to"])

@@ -27,8 +27,8 @@ class CliffSampler(StepSampler):
         trainer = self.trainer_before(ahead=1)  # which also knows the update before
         if trainer is None:
             return
-        for found in cliff_slice.measure(trainer, self.stopped, self.check):
-            self.cliff = found
+        for cliff in cliff_slice.measure(trainer, self.is_stopped, self.check):
+            self.cliff = cliff
 
 
 def step_to_look_at(run: Run) -> int:

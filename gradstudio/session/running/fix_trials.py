@@ -16,10 +16,10 @@ from gradstudio.core.history import LOOK_EVERY
 from gradstudio.core.knobs import Value
 from gradstudio.core.text import plural
 from gradstudio.session.record import branches
-from gradstudio.session.record.ranked_findings import ranked
+from gradstudio.session.record.ranked_findings import ranked_findings
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_outcome import LATEST, is_critical, is_useless, mean_of_latest, rises, scores
-from gradstudio.session.record.snapshots import Kept, Snapshots
+from gradstudio.session.record.snapshots import KeptSnapshot, Snapshots
 from gradstudio.session.running.remedy_trial import Outcome, Trial, acts_live, candidates, ranking, values
 from gradstudio.session.running.run_driver import RunDriver
 
@@ -41,13 +41,13 @@ def broken(run: Run) -> bool:
 
 
 def starting_step(run: Run) -> int:
-    """Return the step that the trials go on from: the last healthy one, or step 0 where the harm was done in the first
+    """Return the step that the trials go on from: the last healthy one, or step 0 if the harm was done in the first
     EARLY steps; but no earlier than the last change before the run broke, so that every trial has that change."""
     broke = run.first_nonfinite_step
     if broke is None:
         critical = [
             finding.first_step
-            for finding in (*ranked(run), *list(run.findings.values()))
+            for finding in (*ranked_findings(run), *list(run.findings.values()))
             if finding.severity == "critical"
         ]
         broke = min(critical, default=len(run.history))
@@ -75,7 +75,7 @@ class Trials(threading.Thread):
         self._finite = run.first_nonfinite_step is None
         self._begun = _begun_with(run)
         self._planned = tuple(sorted((*run.planned, *run.asked), key=lambda change: change.step))
-        self._family, self._snapshots = snapshots, _Borrowed(snapshots)
+        self._family, self._snapshots = snapshots, _BorrowedSnapshots(snapshots)
         self._trainer: Trainer | None = None  # of the run's family; the next live remedy goes on with it
         self._stopping = False
 
@@ -85,7 +85,7 @@ class Trials(threading.Thread):
         return all(trial.outcome is not None for trial in self.trials)
 
     @property
-    def ranked(self) -> list[Trial]:
+    def best_first(self) -> list[Trial]:
         """The trials, the best first."""
         return ranking(self.trials)
 
@@ -110,22 +110,22 @@ class Trials(threading.Thread):
         return f"rewinding to step {count:,}: {again:,}" if again is not None else f"step {count:,} of {self.end:,}"
 
     def restarted_with(self, remedy: str) -> Experiment:
-        """Return the values with which a restart with the remedy begins; KnobError where they do not go together."""
+        """Return the values with which a restart with the remedy begins; KnobError if they do not go together."""
         return self._begun.with_values(values(remedy))
 
     def run_with(self, remedy: str) -> Run:
-        """Return a new run that goes on with the remedy: a branch, or one from step 0 where it acts on restart."""
+        """Return a new run that goes on with the remedy: a branch, or one from step 0 if it acts on restart."""
         return branches.fork(self.tried, self.step) if acts_live(remedy) else self._from_the_start(remedy)
 
-    def borrowed(self) -> Snapshots:
+    def borrow_snapshots(self) -> Snapshots:
         """Return the snapshots of the family to go on from; nothing that is added to them reaches it."""
-        return _Borrowed(self._family)
+        return _BorrowedSnapshots(self._family)
 
     @property
     def best(self) -> Trial | None:
-        """The best fix so far that held and learns; None where none does."""
-        first = self.ranked[0]
-        return first if first.healed and first.remedy else None
+        """The best fix so far that held and learns; None if none does."""
+        first = self.best_first[0]
+        return first if first.is_healed and first.remedy else None
 
     def stop(self) -> None:
         """Make no more steps, from any thread. What is known by then stays."""
@@ -147,7 +147,7 @@ class Trials(threading.Thread):
         finally:
             self.abandon()
             self._trainer = None  # free the model
-            self._snapshots = _Borrowed(Snapshots())
+            self._snapshots = _BorrowedSnapshots(Snapshots())
 
     # ---- inside
 
@@ -210,8 +210,8 @@ class Trials(threading.Thread):
         from gradstudio.engine.snapshot import Snapshot
 
         state, owner, so_far = Snapshot.take(trainer), run.owner(self.step), driver.writer.so_far
-        kept = Kept(owner, self.step, state, so_far.diagnosis.copy(), dict(so_far.findings), so_far.seconds)
-        self._snapshots.add(kept, 0.0)
+        snapshot = KeptSnapshot(owner, self.step, state, so_far.diagnosis.copy(), dict(so_far.findings), so_far.seconds)
+        self._snapshots.add(snapshot, 0.0)
 
     def _found_again(self, run: Run) -> bool:
         """Return whether a run that stayed finite has a critical finding again. None of its critical findings began
@@ -260,7 +260,7 @@ def _begun_with(run: Run) -> Experiment:
     )
 
 
-class _Borrowed(Snapshots):
+class _BorrowedSnapshots(Snapshots):
     """A family's snapshots to go on from. Trials add only the state in which they begin."""
 
     def __init__(self, family: Snapshots) -> None:
@@ -274,19 +274,19 @@ class _Borrowed(Snapshots):
     def fetch(self, run: Run, trainer: Trainer) -> None:
         self._family.fetch(run, trainer)
 
-    def nearest(self, run: Run, step: int) -> Kept | None:
-        found = [
-            kept
-            for kept in (super().nearest(run, step), self._family.nearest(run, step))
-            if kept is not None and self.wanted
+    def nearest(self, run: Run, step: int) -> KeptSnapshot | None:
+        snapshots = [
+            snapshot
+            for snapshot in (super().nearest(run, step), self._family.nearest(run, step))
+            if snapshot is not None and self.wanted
         ]
-        return max(found, key=lambda kept: kept.step, default=None)
+        return max(snapshots, key=lambda kept: kept.step, default=None)
 
 
 def headline(trials: Trials) -> str:
     """Return how many of the fixes healed the run, in words."""
-    held = [trial for trial in trials.ranked if trial.outcome == "held" and trial.remedy]
-    healed = sum(trial.healed for trial in held)
+    held = [trial for trial in trials.best_first if trial.outcome == "held" and trial.remedy]
+    healed = sum(trial.is_healed for trial in held)
     count = sum(trial.outcome is not None for trial in trials.trials if trial.remedy)
     others = f", {plural(len(held) - healed, 'only survives', 'only survive')}" if len(held) > healed else ""
     if held and not healed:

@@ -105,5 +105,5 @@ def _show_trials(trials: Trials, signals: Interrupts) -> None:
         while trials.is_alive() and not signals.overdue:
             trials.join(0.1)
             done = sum(trial.outcome is not None for trial in trials.trials)
-            told = f"{in_words(trials.now.remedy)}, {trials.progress}" if trials.now else "trying fixes"
-            bar.update(task, description=told, completed=done)
+            text = f"{in_words(trials.now.remedy)}, {trials.progress}" if trials.now else "trying fixes"
+            bar.update(task, description=text, completed=done)

@@ -36,7 +36,7 @@ class FutureRun(threading.Thread):
         self.trial = trial
         self.record: Run = trials.run_with(trial.remedy)
         self.failure = ""  # the traceback of a fault of the program
-        self._snapshots, self._pace = trials.borrowed(), pace
+        self._snapshots, self._pace = trials.borrow_snapshots(), pace
         self._trial_end = trial.from_step + trial.steps
         self._stopping, self._due = False, time.monotonic()
 
@@ -71,7 +71,7 @@ class FutureRun(threading.Thread):
 
 def differs_since(one: Run, other: Run, start: int) -> int | None:
     """Return the first step from `start` on at which the loss or a gradient norm of two runs is not the same; None
-    where both have the same rows so far. A NaN is the same as a NaN."""
+    if both have the same rows so far. A NaN is the same as a NaN."""
     stop = min(len(one.history), len(other.history))
     apart = np.zeros(max(stop - start, 0), bool)
     for name in ("loss", "grad_norm", "clipped_norm"):

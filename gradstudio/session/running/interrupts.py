@@ -38,13 +38,13 @@ class Interrupts:
         self._duties: list[tuple[Callable[[], object], Callable[[], object]]] = []
 
     @property
-    def heard(self) -> bool:
+    def interrupted(self) -> bool:
         """True once a signal came."""
         return self._first is not None
 
     @property
     def overdue(self) -> bool:
-        """True where what was to stop has had all the time that it gets."""
+        """True if what was to stop has had all the time that it gets."""
         return self._first is not None and time.monotonic() - self._first > PATIENCE
 
     @contextlib.contextmanager
@@ -69,12 +69,12 @@ class Interrupts:
             raise KeyboardInterrupt
         self._duties[-1][0]()
 
-    def hear(self, source: socket.socket) -> None:
+    def wait_for_signals(self, source: socket.socket) -> None:
         """End the program at the second signal, or where the first has no effect. This ends when `source` is closed at
         its other end."""
         begun: float | None = None
         while True:
-            source.settimeout(PATIENCE if self.heard and not self._duties else None)
+            source.settimeout(PATIENCE if self.interrupted and not self._duties else None)
             try:
                 numbers = source.recv(64)
             except TimeoutError:
@@ -112,7 +112,7 @@ def heed(handler: Callable[[int, FrameType | None], object]) -> None:
 
 
 def leave() -> None:
-    """Leave the signals to whoever heard them before."""
+    """Give the signals back to their former handlers."""
     for number, handler in _before.pop().items():
         signal.signal(number, handler)
 
@@ -142,7 +142,7 @@ if hasattr(os, "register_at_fork"):  # not on Windows
 
 @contextlib.contextmanager
 def listening() -> Iterator[Interrupts]:
-    """Hear the signals in here, unless somebody does already. Only a main thread can."""
+    """Handle the signals in this context, unless that is done already. Only a main thread can."""
     if _present or threading.current_thread() is not threading.main_thread():
         yield _present[-1] if _present else Interrupts()
         return
@@ -164,7 +164,7 @@ def _ears(interrupts: Interrupts) -> Iterator[None]:
 
     source, sink = socket.socketpair()
     sink.setblocking(False)
-    ears = threading.Thread(target=interrupts.hear, args=(source,), name=THREAD, daemon=True)
+    ears = threading.Thread(target=interrupts.wait_for_signals, args=(source,), name=THREAD, daemon=True)
     ears.start()
     woken = signal.set_wakeup_fd(sink.fileno(), warn_on_full_buffer=False)
     try:

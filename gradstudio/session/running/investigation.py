@@ -27,24 +27,24 @@ RECENT = 100  # a knob change is told if it came no more than so many steps befo
 
 
 def investigate(run: Run, trainer: Trainer, snapshots: Snapshots, stopped: Callable[[], bool]) -> Provenance | None:
-    """Return where the first non-finite value of a run was born; None where that cannot be found, for want of a
+    """Return where the first non-finite value of a run was born; None if that cannot be found, for want of a
     snapshot or of time, and ProvenanceUnknown where the step is too large. The trainer must have no rows to be read.
     Afterwards it stands where it stood before, even where this raises."""
     from gradstudio.engine.snapshot import Snapshot
 
     there = Snapshot.take(trainer)
     try:
-        found = _find(run, trainer, snapshots, stopped)
+        birth = _find(run, trainer, snapshots, stopped)
     finally:
         there.restore(trainer)
-    return found and replace(found, led_up=led_up(run, found))
+    return birth and replace(birth, led_up=led_up(run, birth))
 
 
 def investigate_ranks(run: Run, trainer: RankedTrainer) -> Provenance:
     """Return the same of a run on several ranks. The rank that brought the value makes its step again, alone.
     ProvenanceUnknown where it cannot."""
-    found = trainer.explain()
-    return replace(found, led_up=led_up(run, found))
+    birth = trainer.explain()
+    return replace(birth, led_up=led_up(run, birth))
 
 
 def _find(run: Run, trainer: Trainer, snapshots: Snapshots, stopped: Callable[[], bool]) -> Provenance | None:
@@ -63,10 +63,10 @@ def _find(run: Run, trainer: Trainer, snapshots: Snapshots, stopped: Callable[[]
 
 def bring(run: Run, trainer: Trainer, snapshots: Snapshots, step: int, stopped: Callable[[], bool]) -> bool:
     """Bring the trainer before a step, with the changes that act from it on. Return whether it got there."""
-    kept = snapshots.nearest(run, step)
-    if kept is None:
+    snapshot = snapshots.nearest(run, step)
+    if snapshot is None:
         return False
-    kept.state.restore(trainer)
+    snapshot.state.restore(trainer)
     return replay(run, trainer, step, stopped)
 
 
@@ -90,9 +90,9 @@ def _change_as_then(run: Run, trainer: Trainer) -> None:
             trainer.change(change.knob, change.value)
 
 
-def led_up(run: Run, found: Provenance) -> str:
+def led_up(run: Run, birth: Provenance) -> str:
     """Return what the steps before it, and the changes of knobs, did."""
-    history, step, parts = run.history, found.step, []
+    history, step, parts = run.history, birth.step, []
     healthy = branches.last_healthy_step(run)
     if healthy is not None and healthy < step - 1:
         norms = history.column("grad_norm", healthy, step)
@@ -105,10 +105,10 @@ def led_up(run: Run, found: Provenance) -> str:
             )
     if step and (moved := history.value("update_ratio", step - 1)) > 1:
         parts.append(f"The update of step {step - 1:,} moved the weights by {number(moved)} times their norm.")
-    if factor := growth_factor(found):
+    if factor := growth_factor(birth):
         parts.append(
-            f"Along the {found.growth_along}, the largest value grows by a factor of {number(factor, 2)} per "
-            f"{found.growth_along.removesuffix('s')}."
+            f"Along the {birth.growth_along}, the largest value grows by a factor of {number(factor, 2)} per "
+            f"{birth.growth_along.removesuffix('s')}."
         )
     recent = [change for change in run.timeline if step - RECENT <= change.step <= step]
     if recent:
@@ -120,7 +120,7 @@ def led_up(run: Run, found: Provenance) -> str:
 
 
 def _mostly(history: History, step: int) -> str:
-    """Return in which layer most of a step's gradient is; "" where it is in several."""
+    """Return in which layer most of a step's gradient is; "" if it is in several."""
     squares = history.layer_metric("grad_norm", step, step + 1)[0].astype(float) ** 2
     total = float(squares.sum())
     if not (math.isfinite(total) and total > 0):
@@ -134,62 +134,62 @@ def _mostly(history: History, step: int) -> str:
     )
 
 
-def growth_factor(found: Provenance) -> float | None:
-    """Return by how much the values grew from one place to the next, as a geometric mean; None where they did not."""
-    values = [value for _, value in found.growth if value > 0 and math.isfinite(value)]
+def growth_factor(birth: Provenance) -> float | None:
+    """Return by how much the values grew from one place to the next, as a geometric mean; None if they did not."""
+    values = [value for _, value in birth.growth if value > 0 and math.isfinite(value)]
     if len(values) < 3 or values[-1] < 10 * values[0]:
         return None
     return (values[-1] / values[0]) ** (1 / (len(values) - 1))
 
 
-def sentence(found: Provenance) -> str:
+def sentence(birth: Provenance) -> str:
     """Return where the value was born, and of what, as a sentence."""
-    at = f"time step {found.time_step + 1:,} of the sequence" if found.time_step is not None else ""
-    of_a_part = found.micro_batches > 1 and found.phase not in ("unscale", "update")
-    part = f"micro-batch {found.micro_batch + 1} of {found.micro_batches}" if of_a_part else ""
-    rank = f"rank {found.rank}" if found.rank is not None else ""
-    where = ", ".join(place for place in (rank, found.module, at, part) if place)
-    all_alike = f" Ranks {join_with_and(found.ranks)} each had one in that step." if len(found.ranks) > 1 else ""
-    born = found.chain[0]
+    at = f"time step {birth.time_step + 1:,} of the sequence" if birth.time_step is not None else ""
+    of_a_part = birth.micro_batches > 1 and birth.phase not in ("unscale", "update")
+    part = f"micro-batch {birth.micro_batch + 1} of {birth.micro_batches}" if of_a_part else ""
+    rank = f"rank {birth.rank}" if birth.rank is not None else ""
+    where = ", ".join(place for place in (rank, birth.module, at, part) if place)
+    all_alike = f" Ranks {join_with_and(birth.ranks)} each had one in that step." if len(birth.ranks) > 1 else ""
+    operation = birth.chain[0]
     what = (
         "NaN"
-        if born.given_nan and not born.given_inf
+        if operation.given_nan and not operation.given_inf
         else "Inf"
-        if born.given_inf and not born.given_nan
+        if operation.given_inf and not operation.given_nan
         else "NaN or Inf"
     )
-    if found.came_with_data:
+    if birth.came_with_data:
         given = ", ".join(place for place in (rank, part) if place)
         return (
-            f"The first {what} came with the data of step {found.step:,}{f' ({given})' if given else ''}: "
-            f"{found.cause}.{all_alike}"
+            f"The first {what} came with the data of step {birth.step:,}{f' ({given})' if given else ''}: "
+            f"{birth.cause}.{all_alike}"
         )
-    if found.phase == "update" and not born.is_birth:  # found as the next step began
-        held = f"The weights held what is not finite before step {found.step:,}{f' ({where})' if where else ''}"
-        return f"{held}: {found.cause}.{all_alike}"
-    of_inf = what == "NaN" and found.is_birth and not born.taken_nan  # as a softmax of nothing but -Inf
-    verb = "was born" if born.is_birth or of_inf else "came" if found.is_birth else "was first seen"
+    if birth.phase == "update" and not operation.is_birth:  # found as the next step began
+        held = f"The weights held what is not finite before step {birth.step:,}{f' ({where})' if where else ''}"
+        return f"{held}: {birth.cause}.{all_alike}"
+    of_inf = what == "NaN" and birth.is_birth and not operation.taken_nan  # as a softmax of nothing but -Inf
+    verb = "was born" if operation.is_birth or of_inf else "came" if birth.is_birth else "was first seen"
     return (
-        f"The first {what} {verb} in the {PHASES[found.phase]} of step "
-        f"{found.step:,}{f' ({where})' if where else ''}, in {found.short_name}: {found.cause}.{all_alike}"
+        f"The first {what} {verb} in the {PHASES[birth.phase]} of step "
+        f"{birth.step:,}{f' ({where})' if where else ''}, in {birth.short_name}: {birth.cause}.{all_alike}"
     )
 
 
-def heading(found: Provenance) -> str:
+def heading(birth: Provenance) -> str:
     """Return what stands above that sentence."""
-    return "Where it was born" if found.is_birth else "Where it was first seen"
+    return "Where it was born" if birth.is_birth else "Where it was first seen"
 
 
-def as_json(found: Provenance | None) -> dict[str, Any] | None:
+def as_json(birth: Provenance | None) -> dict[str, Any] | None:
     """Return the provenance as the summary of a run has it."""
-    if found is None:
+    if birth is None:
         return None
     return {
-        "step": found.step, "rank": found.rank, "ranks": list(found.ranks),
-        "phase": found.phase, "module": found.module, "operation": found.operation,
-        "cause": found.cause,
-        "micro_batch": found.micro_batch, "time_step": found.time_step, "layers": list(found.layers),
-        "led_up": found.led_up,
-        "growth_along": found.growth_along, "growth": [list(each) for each in found.growth],
-        "chain": [vars(operation) | {"produced": operation.is_birth} for operation in found.chain],
+        "step": birth.step, "rank": birth.rank, "ranks": list(birth.ranks),
+        "phase": birth.phase, "module": birth.module, "operation": birth.operation,
+        "cause": birth.cause,
+        "micro_batch": birth.micro_batch, "time_step": birth.time_step, "layers": list(birth.layers),
+        "led_up": birth.led_up,
+        "growth_along": birth.growth_along, "growth": [list(each) for each in birth.growth],
+        "chain": [vars(operation) | {"produced": operation.is_birth} for operation in birth.chain],
     }  # fmt: skip

@@ -12,7 +12,7 @@ from gradstudio.core.diagnosis.offered_remedies import fitting
 from gradstudio.core.diagnosis.progress import MOVED
 from gradstudio.core.experiment import KNOBS, parse_assignment
 from gradstudio.core.knobs import Value
-from gradstudio.session.record.ranked_findings import ranked
+from gradstudio.session.record.ranked_findings import ranked_findings
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_outcome import is_measured, warnings
 
@@ -54,7 +54,7 @@ def candidates(run: Run) -> list[str]:
     """Return the remedies to try. A mistake in the loop comes before any knob that may hide it. Then the first of each
     cause, the most likely cause first, then the second of each, and so on. Remedies of explained findings follow, in
     case the cause is another. The last is "", no change."""
-    causes = [finding for finding in ranked(run) if finding.severity != "info"]
+    causes = [finding for finding in ranked_findings(run) if finding.severity != "info"]
     rules = {finding.rule for finding in causes}
     explained = [
         fitting(finding, run.in_force, run.provenance) for finding in warnings(run) if finding.rule not in rules

@@ -14,7 +14,7 @@ from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.history import History
 from gradstudio.core.rule_thresholds import all_rules
 from gradstudio.session.record.run_writer import RunWriter
-from gradstudio.session.record.snapshots import Kept, Snapshots, same_kind
+from gradstudio.session.record.snapshots import KeptSnapshot, Snapshots, same_kind
 
 if TYPE_CHECKING:
     from gradstudio.engine.trainer import Trainer
@@ -48,7 +48,7 @@ class Rewinder:
             if not out_of_memory(fault):
                 raise
             return  # there is one less to rewind to
-        kept = Kept(
+        snapshot = KeptSnapshot(
             self._run.owner(trainer.step),
             trainer.step,
             state,
@@ -56,7 +56,7 @@ class Rewinder:
             dict(findings),
             seconds,
         )
-        self._snapshots.add(kept, time.perf_counter() - started, self._run.ancestors)
+        self._snapshots.add(snapshot, time.perf_counter() - started, self._run.ancestors)
 
     def stand(self, trainer: Trainer | None, stopped: Callable[[], bool]) -> Trainer:
         """Return a trainer that stands where the run goes on, behind its last row, or where it was stopped on the way
@@ -86,7 +86,7 @@ class Rewinder:
         self._writer.resume(diagnosis, findings)
         return trainer
 
-    def _trainer_and_snapshot(self, trainer: Trainer | None) -> tuple[Trainer, Kept | None]:
+    def _trainer_and_snapshot(self, trainer: Trainer | None) -> tuple[Trainer, KeptSnapshot | None]:
         """Return a trainer of the run's kind, and the snapshot to begin from: none is step 0 of a new trainer."""
         from gradstudio.engine.trainer import Trainer
 
@@ -98,7 +98,7 @@ class Rewinder:
         return trainer if nearest or is_new else Trainer(run.experiment), nearest
 
     def _restore(
-        self, trainer: Trainer, nearest: Kept | None, stopped: Callable[[], bool]
+        self, trainer: Trainer, nearest: KeptSnapshot | None, stopped: Callable[[], bool]
     ) -> tuple[Diagnosis, dict[str, Finding]]:
         """Bring the trainer to the snapshot. Return the diagnosis as it was there, and what it had found."""
         if nearest is None:

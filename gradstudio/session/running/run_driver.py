@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, cast
 
-from gradstudio.core import compiled, plugins, ranks_allowed
+from gradstudio.core import jit, plugins, ranks_allowed
 from gradstudio.core.events import MOST_CHANGES
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import BLOCK, SAMPLE_EVERY, Row
@@ -89,7 +89,7 @@ class RunDriver:
             from gradstudio.engine import memory, notices
 
             self._take_notices, self._check_room = notices.take, memory.check_more_rows
-            compiled.compile_all()  # also what draws the rows, for which a window is not to wait
+            jit.compile_all()  # also what draws the rows, for which a window is not to wait
             if not stopped():
                 own_model.check(self.run.experiment, stopped)
             if not stopped() and (unknown := budget.check(self.run.in_force, self._planned, stopped)):
@@ -170,7 +170,7 @@ class RunDriver:
                 self.writer.change(name, self._ready.experiment[name])
 
     def _check_changes(self) -> None:
-        """Raise KnobError where the run has as many changes as its file may have."""
+        """Raise KnobError if the run has as many changes as its file may have."""
         if len(self.run.timeline) + len(self._planned) >= MOST_CHANGES:
             raise KnobError(f"a run has at most {MOST_CHANGES:,} changes, and this one has; restart it to change more")
 
@@ -240,7 +240,7 @@ class RunDriver:
                     self.writer.append(row)
 
     def leave(self) -> bool:
-        """End the run from another thread, without the step that holds the driver's own. Return False where none
+        """End the run from another thread, without the step that holds the driver's own. Return False if none
         does. A driver that was left writes its run no more."""
         with self._changing:
             if not self._within or self._ranked:
@@ -364,7 +364,7 @@ class RunDriver:
             cast("RankedTrainer", trainer).close()
 
     def test_accuracy(self) -> float | None:
-        """Return the accuracy on the test set where the run stands; None where there is no model to find it with, or
+        """Return the accuracy on the test set where the run stands; None if there is no model to find it with, or
         where that fails, which ends the run."""
         self.settle()
         if self.trainer is None or not self._stands or self.outcome == "failed":
@@ -374,7 +374,7 @@ class RunDriver:
         return None
 
     def _accuracy(self) -> float | None:
-        """Return the accuracy on the test set, None where there is no model to find it with. It may show that the last
+        """Return the accuracy on the test set, None if there is no model to find it with. It may show that the last
         update broke the weights."""
         trainer, accuracy = self.trainer, None
         if trainer is None or not self._stands or self.outcome == "failed" or not len(self.run.history):
@@ -402,7 +402,7 @@ class RunDriver:
                 self._message = self.failure = ""
 
     def _check_plan(self, trainer: Trainer) -> None:
-        """Raise KnobError where the device cannot do what a planned change asks for, before a single step is made."""
+        """Raise KnobError if the device cannot do what a planned change asks for, before a single step is made."""
         experiment = self.run.in_force
         for change in self._planned:
             experiment = experiment.with_value(change.knob, change.value)

@@ -24,7 +24,7 @@ def slow_step(run: Run, least: float = TELLS_AFTER) -> float | None:
 
 
 def longest_step(run: Run) -> float:
-    """Return the seconds of the longest of the LOOK_EVERY latest rows; 0 where there is none. A row of a watched script
+    """Return the seconds of the longest of the LOOK_EVERY latest rows; 0 if there is none. A row of a watched script
     may stand for several steps."""
     taken = run.history.column("step_seconds", len(run.history) - LOOK_EVERY)
     taken = taken[np.isfinite(taken)]

@@ -25,7 +25,7 @@ OTHERWISE = (
 
 
 def why_not(run: Run) -> str:
-    """Return why the steps of a run cannot be looked into; "" where they can."""
+    """Return why the steps of a run cannot be looked into; "" if they can."""
     if run.watched is not None:
         return WATCHED
     return RANKS if ranks_allowed.several(run.experiment) else ""
@@ -71,26 +71,26 @@ class StepSampler(threading.Thread):
 
     def trainer_before(self, ahead: int = 0) -> Trainer | None:
         """Return a trainer that stands before the step; it made at least `ahead` steps before it, where there are so
-        many. None where it was stopped."""
+        many. None if it was stopped."""
         from gradstudio.engine.trainer import Trainer
 
         run = self.looked_at
         trainer = Trainer(run.experiment)
         self._snapshots.fetch(run, trainer)
-        kept = self._snapshots.nearest(run, max(self.step - ahead, 0))
-        if kept is not None:
-            kept.state.restore(trainer)
+        snapshot = self._snapshots.nearest(run, max(self.step - ahead, 0))
+        if snapshot is not None:
+            snapshot.state.restore(trainer)
 
-        def stopped() -> bool:
+        def is_stopped() -> bool:
             self.at = trainer.step
             return self._stopping
 
-        if not replay(run, trainer, self.step, stopped):
+        if not replay(run, trainer, self.step, is_stopped):
             return None
-        trainer.pass_over(self.stopped)
+        trainer.pass_over(self.is_stopped)
         return None if self._stopping else trainer
 
-    def stopped(self) -> bool:
+    def is_stopped(self) -> bool:
         return self._stopping
 
     def check(self, row: Row) -> None:

@@ -21,7 +21,7 @@ def apart(*, own: bool) -> Iterator[None]:
         return
     before, copies = (sys.stdin, sys.stdout, sys.stderr), [_copy(number) for number in range(3)]
     _flush(before)
-    shown = cast("Any", _Shared(sys.stderr))
+    shown = cast("Any", _SharedStream(sys.stderr))
     sys.stdin, sys.stdout, sys.stderr = io.StringIO(), shown, shown
     with open(os.devnull, "rb") as nothing:
         _point(0, nothing.fileno())
@@ -38,8 +38,8 @@ def apart(*, own: bool) -> Iterator[None]:
         sys.stdout = cast("Any", _OfOneThread(sys.stdout, sys.stderr))
 
 
-class _Shared:
-    """A stream that is not closed by whoever it is lent to, and that takes what is written though it was."""
+class _SharedStream:
+    """A stream that its borrower cannot close, and that still accepts text after it was closed."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -47,7 +47,7 @@ class _Shared:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
-    def __enter__(self) -> _Shared:
+    def __enter__(self) -> _SharedStream:
         return self
 
     def __exit__(self, *_fault: object) -> None:
@@ -65,12 +65,12 @@ class _Shared:
         self.flush()
 
 
-class _OfOneThread(_Shared):
+class _OfOneThread(_SharedStream):
     """The stream of the thread that made this one. What threads that a file has left behind print goes elsewhere."""
 
     def __init__(self, stream: Any, elsewhere: Any) -> None:
         super().__init__(stream._stream if isinstance(stream, _OfOneThread) else stream)
-        self._thread, self._elsewhere = threading.get_ident(), _Shared(elsewhere)
+        self._thread, self._elsewhere = threading.get_ident(), _SharedStream(elsewhere)
 
     def write(self, text: str) -> int:
         if threading.get_ident() != self._thread:
@@ -79,7 +79,7 @@ class _OfOneThread(_Shared):
 
 
 def _copy(number: int) -> int:
-    """Return another number of an open file; -1 where there is none."""
+    """Return another number of an open file; -1 if there is none."""
     with suppress(OSError):
         return os.dup(number)
     return -1

@@ -21,6 +21,6 @@ class TimeStepSampler(StepSampler):
         trainer = self.trainer_before()
         if trainer is None:
             return
-        found = unrolled.measure(trainer)
+        time_steps = unrolled.measure(trainer)
         self.check(next(trainer.steps()))
-        self.sample = found
+        self.sample = time_steps

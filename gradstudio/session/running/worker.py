@@ -161,7 +161,7 @@ class Worker(threading.Thread):
             if self._has_runs:
                 self._commands.put(command)
 
-    def hear(self, request: Request) -> None:
+    def on_request(self, request: Request) -> None:
         """Do what another program asks of the run, from any thread."""
         for command in commands_of(request, self.record):
             self.send(command)
@@ -179,15 +179,15 @@ class Worker(threading.Thread):
                 driver.writer.set_status("stopped")
 
     @property
-    def left(self) -> bool:
+    def abandoned(self) -> bool:
         """Whether the thread was left behind within a step: its runs are over."""
         return any(driver.left for driver in self._drivers)
 
     def leave_if_stuck(self) -> bool:
         """End the runs without the step that holds the thread, from any other one, where a run that was stopped is in a
         step that takes PATIENCE longer than those before it. Return whether the thread was left behind."""
-        if not self._stopping.is_set() or self.left or not any(slow_step(d.run, PATIENCE) for d in self._drivers):
-            return self.left
+        if not self._stopping.is_set() or self.abandoned or not any(slow_step(d.run, PATIENCE) for d in self._drivers):
+            return self.abandoned
         if not any(driver.leave() for driver in self._drivers):
             return False
         for driver in self._drivers:
@@ -199,7 +199,7 @@ class Worker(threading.Thread):
         return True
 
     def rename(self, run: Run, name: str) -> bool:
-        """Give a run a name, from any thread. Return False where the worker does not write that run, or not any more:
+        """Give a run a name, from any thread. Return False if the worker does not write that run, or not any more:
         then its owner writes the name."""
         with self._giving_back:
             own = self._has_runs and not run.over and any(driver.run is run for driver in self._drivers)
@@ -231,7 +231,7 @@ class Worker(threading.Thread):
         except LeftBehind:
             pass
         finally:
-            if not self.left:
+            if not self.abandoned:
                 self._end()
 
     def _end(self) -> None:
@@ -291,7 +291,7 @@ class Worker(threading.Thread):
         return [driver for driver in self._drivers if driver.outcome is None]
 
     def _taken_over(self) -> Trainer | None:
-        """Take the trainer of the worker before this one."""
+        """Return the trainer of the previous worker."""
         before, self._before = self._before, None
         if before is None:
             return None

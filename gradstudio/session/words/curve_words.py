@@ -26,13 +26,13 @@ SHARES = {"test_accuracy"}
 
 
 def column_words(history: History, names: tuple[str, ...], stop: int) -> str:
-    """Return the words for some columns of a history before the step `stop`; "" where none of them was measured."""
+    """Return the words for some columns of a history before the step `stop`; "" if none of them was measured."""
     return ColumnSummaries().words(history, names, stop)
 
 
 def curve_words(name: str, steps: np.ndarray, values: np.ndarray, told: Callable[[float], str] = number) -> str:
     """Return the words for one curve: `values`, shape (n,), measured at `steps`, shape (n,), ascending. `told` writes a
-    value. "" where nothing was measured."""
+    value. "" if nothing was measured."""
     summary = CurveSummary()
     summary.add(steps, values)
     return summary.words(name, told)

@@ -19,7 +19,7 @@ def outcome_key(trial: Trial) -> str:
     return trial.outcome or "running"
 
 
-def told(trial: Trial) -> str:
+def describe_trial(trial: Trial) -> str:
     """Return what happened in a trial, in a few words."""
     broke = f"{'NaN' if trial.nonfinite else 'again'} at {trial.broke_at:,}" if trial.broke_at is not None else ""
     match trial.outcome:
@@ -35,13 +35,13 @@ def told(trial: Trial) -> str:
 
 
 def accuracy(trial: Trial) -> str:
-    """Return the accuracy on the test set where the trial ended; "" where it broke or none was measured."""
+    """Return the accuracy on the test set where the trial ended; "" if it broke or none was measured."""
     if trial.outcome != "held" or trial.accuracy is None or not math.isfinite(trial.accuracy):
         return ""
     return percent(round(trial.accuracy, 2))
 
 
-def reached(trial: Trial) -> str:
+def describe_result(trial: Trial) -> str:
     """Return how far the trial of a fix came: its accuracy on the test set, or the accuracy in training where the loss
     does not tell, or its loss; "" for a trial that measured nothing."""
     run = trial.run

@@ -36,7 +36,7 @@ def exponents(found: Exponents, run: Run) -> str:
     """Return how many entries of the gradient fp16 loses, and what a loss scale changes."""
     dtype, told = run.in_force.precision.dtype, []
     scale, scaled = (found.scale, found.scaled) if found.scale != 1 else (found.best_scale, found.best)
-    lost = _lost(found.plain)
+    lost = _describe_loss(found.plain)
     lost = lost[0].upper() + lost[1:]
     if found.entries == 0:
         told.append("No entry is finite and not 0.")
@@ -44,20 +44,22 @@ def exponents(found: Exponents, run: Run) -> str:
         if found.plain.lost or scaled.lost:
             told.append(
                 f"{lost} of the entries underflow in fp16 without a loss scale; with a scale of {factor(scale)}, "
-                f"{_lost(scaled)}."
+                f"{_describe_loss(scaled)}."
             )
         else:
             told.append("No entry underflows in fp16, with or without the loss scale.")
         if scaled.over:
             told.append(f"But {share(scaled.over)} are then above 65504, the largest number of fp16: an overflow.")
         if scaled.lost > found.best.lost + 0.01:
-            told.append(f"A scale of {factor(found.best_scale)} would lose {_lost(found.best)}.")
+            told.append(f"A scale of {factor(found.best_scale)} would lose {_describe_loss(found.best)}.")
     elif dtype == "fp16" and found.plain.lost:
         told.append(f"{lost} of the entries underflow in fp16, and there is no loss scale.")
         if scale != 1:
-            told.append(f"With a scale of {factor(scale)}: {_lost(scaled)}.")
+            told.append(f"With a scale of {factor(scale)}: {_describe_loss(scaled)}.")
     elif found.plain.lost:
-        told.append(f"{lost} of the entries would underflow in fp16; with a scale of {factor(scale)}: {_lost(scaled)}.")
+        told.append(
+            f"{lost} of the entries would underflow in fp16; with a scale of {factor(scale)}: {_describe_loss(scaled)}."
+        )
         told.append(f"{dtype} holds them as they are.")
     elif not found.plain.over:
         told.append("Every entry is within what fp16 can hold, without a loss scale.")
@@ -74,13 +76,13 @@ def exponents(found: Exponents, run: Run) -> str:
     return " ".join(told)
 
 
-def _lost(shares: Shares) -> str:
+def _describe_loss(shares: Shares) -> str:
     return "none" if shares.lost == 0 else share(shares.lost)
 
 
-def rule(found: Sharpness) -> str:
+def rule(sharpness: Sharpness) -> str:
     """Return the limit of the sharpness as text: '2/lr', '38/lr'."""
-    return f"{number(found.rule)}/lr" if found.lr > 0 else "2/lr"
+    return f"{number(sharpness.rule)}/lr" if sharpness.lr > 0 else "2/lr"
 
 
 def sharpness(found: Sharpness, run: Run) -> str:
@@ -111,28 +113,32 @@ def noise_scale(found: NoiseScale) -> str:
     """Return what a batch of another size would change."""
     batch = f"the batch has {found.batch:,}"
     if math.isinf(found.value):
-        told = (
+        text = (
             f"The gradient is too small against its noise to be measured; {batch}. Each step is almost random, and a "
             "larger batch would help."
         )
     elif found.value > FAR * found.batch:
-        told = (
+        text = (
             f"{_examples(found)}; {batch}. Each step is mostly noise: a larger batch, or more micro-batches, "
             "would give a better direction."
         )
     elif found.value * FAR < found.batch:
-        told = f"{_examples(found)}; {batch}, more than needed: a smaller one would learn almost as well, in less time."
+        text = f"{_examples(found)}; {batch}, more than needed: a smaller one would learn almost as well, in less time."
     else:
-        told = f"{_examples(found)}; {batch}, which is about right."
+        text = f"{_examples(found)}; {batch}, which is about right."
     return (
-        told
+        text
         if found.samples >= SETTLED
-        else f"{told} So far this is from {plural(found.samples, 'sample', 'samples')}, so it may still change much."
+        else f"{text} So far this is from {plural(found.samples, 'sample', 'samples')}, so it may still change much."
     )
 
 
-def _examples(found: NoiseScale) -> str:
-    count = number(found.value, 2) if found.value < 10 or found.value >= 1e4 else f"{found.value:.0f}"
+def _examples(noise_scale: NoiseScale) -> str:
+    count = (
+        number(noise_scale.value, 2)
+        if noise_scale.value < 10 or noise_scale.value >= 1e4
+        else f"{noise_scale.value:.0f}"
+    )
     return f"Above about {count} examples, a larger batch helps little"
 
 
@@ -180,17 +186,17 @@ def logits(found: Logits) -> str:
     return " ".join(told)
 
 
-def clipping(found: ClippedGradient) -> str:
+def clipping(clipped_gradient: ClippedGradient) -> str:
     """Return what each kind of clipping makes of the whole gradient."""
-    told = [f"All {found.size:,} entries: the gradient is {number(found.norm)} long."]
+    texts = [f"All {clipped_gradient.size:,} entries: the gradient is {number(clipped_gradient.norm)} long."]
     for kind, what in (
-        ("norm", f"Norm, max_norm {number(found.max_norm)}"),
-        ("value", f"Value, clip_value {number(found.clip_value)}"),
-        ("agc", f"AGC, agc_factor {number(found.agc_factor)}"),
+        ("norm", f"Norm, max_norm {number(clipped_gradient.max_norm)}"),
+        ("value", f"Value, clip_value {number(clipped_gradient.clip_value)}"),
+        ("agc", f"AGC, agc_factor {number(clipped_gradient.agc_factor)}"),
     ):
-        cut = found.cuts[kind]
-        told.append(f"{what}: {cut_in_words(found.norm, cut.norm, cut.angle)}.")
-    return " ".join(told)
+        cut = clipped_gradient.cuts[kind]
+        texts.append(f"{what}: {cut_in_words(clipped_gradient.norm, cut.norm, cut.angle)}.")
+    return " ".join(texts)
 
 
 def cut_in_words(before: float, after: float, angle: float) -> str:

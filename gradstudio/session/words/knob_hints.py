@@ -62,13 +62,13 @@ def _condition(knob: Knob, condition: Condition) -> str:
         said = f"kind {said}"
     more = " and ".join(
         f"no {KNOBS[name].label}" if values == ("none",)
-        else f"{KNOBS[name].label} {' or '.join(map(_written, values))}"
+        else f"{KNOBS[name].label} {' or '.join(map(_as_text, values))}"
         for name, values in others
     )  # fmt: skip
     return f"{said} with {more}" if more else said
 
 
-def _written(value: Value) -> str:
+def _as_text(value: Value) -> str:
     return "on" if value is True else str(value)
 
 
@@ -129,9 +129,9 @@ def advised_max_norm(run: Run) -> float | None:
 
 def clipping_in_question(run: Run) -> bool:
     """Return whether a finding of the run is about a gradient that clipping limits, or offers clipping as a remedy."""
-    found = dict(run.findings)
-    return not found.keys().isdisjoint(_OF_LONG_GRADIENTS) or any(
-        remedy.startswith("clipping.") for finding in found.values() for remedy in finding.remedies
+    findings = dict(run.findings)
+    return not findings.keys().isdisjoint(_OF_LONG_GRADIENTS) or any(
+        remedy.startswith("clipping.") for finding in findings.values() for remedy in finding.remedies
     )
 
 

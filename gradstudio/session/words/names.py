@@ -63,10 +63,10 @@ def network(knobs: Experiment) -> str:
 
 
 def aim(run: Run) -> str:
-    """Return what to watch over the last steps, such as 'pole up 45 % of the time'; empty where the loss tells."""
+    """Return what to watch over the last steps, such as 'pole up 45 % of the time'; empty if the loss tells."""
     share = recent_mean(run.history, "accuracy")
-    told = measure(run.experiment).headline.format(percent(round(share, 2)))
-    return told if why_it_need_not_fall(run.experiment) else ""
+    text = measure(run.experiment).headline.format(percent(round(share, 2)))
+    return text if why_it_need_not_fall(run.experiment) else ""
 
 
 def task(knobs: Experiment) -> str:
@@ -78,17 +78,17 @@ def task(knobs: Experiment) -> str:
     )
 
 
-def comparison(found: JoinedBatch, knobs: Experiment) -> str:
+def comparison(batch: JoinedBatch, knobs: Experiment) -> str:
     """Return how an accumulated gradient compares with that of the large batch: 'equal to the large batch within
     3.1e-8 of its norm', or by how much it differs, and why where a right loop must differ."""
-    if found.alike:
-        return f"equal to the large batch within {number(found.difference, 2)} of its norm"
+    if batch.alike:
+        return f"equal to the large batch within {number(batch.difference, 2)} of its norm"
     why = ""
     if knobs.loss.kind == "naive_sqrt":
         why = ", as this loss compares the examples of a batch with each other"
     elif knobs.applies("model.norm") and knobs.model.norm == "batch":
         why = ", as batch norm sees each micro-batch by itself"
-    return f"differs from the large batch {_distance(found.difference)}{why}"
+    return f"differs from the large batch {_distance(batch.difference)}{why}"
 
 
 def _distance(difference: float) -> str:

@@ -1,7 +1,5 @@
-"""What came of a training: one word and one colour for each outcome, wherever it is shown. Files and JSON keep the
-status itself.
-
-Green is only what is well: a run that learned nothing or has a critical finding is not."""
+"""The outcome of a training: one word and one colour for each, wherever it is shown. Files and JSON keep the status
+itself. Green is only for what is well: a run that learned nothing or has a critical finding is not."""
 
 from __future__ import annotations
 
@@ -43,7 +41,7 @@ OUTCOMES: dict[str, Outcome] = {  # by the status of a run, what its findings sa
 }
 
 
-def judged(status: str, findings: Collection[tuple[str, str]]) -> str:
+def outcome_key(status: str, findings: Collection[tuple[str, str]]) -> str:
     """Return the key in `OUTCOMES` of a run with this status and these findings, each by its rule and severity."""
     if status != "finished":
         return status

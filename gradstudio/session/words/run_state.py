@@ -16,7 +16,7 @@ from gradstudio.session.record.run import Run
 from gradstudio.session.running.slow_step import longest_step, slow_step
 from gradstudio.session.running.worker import thread_of
 from gradstudio.session.words import names
-from gradstudio.session.words.outcome_words import LEARNS_NOTHING, OUTCOMES, UNHEALTHY, Outcome, Tone, judged
+from gradstudio.session.words.outcome_words import LEARNS_NOTHING, OUTCOMES, UNHEALTHY, Outcome, Tone, outcome_key
 
 WINDOW = 300  # latest steps that the text tells of
 _GROWN = 10.0  # factor up to which a gradient norm rises and falls without anything growing
@@ -35,12 +35,12 @@ def outcome(run: Run) -> Outcome:
 
 
 def _key(run: Run) -> str:
-    return judged(run.status, [(finding.rule, finding.severity) for finding in list(run.findings.values())])
+    return outcome_key(run.status, [(finding.rule, finding.severity) for finding in list(run.findings.values())])
 
 
 def describe(run: Run, parent: Run | None = None) -> State:
     """Return the state of a run as a headline and a sentence or two; `parent` is the run that it branched from."""
-    state = _described(run)
+    state = _describe(run)
     if parent is None or not run.own or state.tone == "bad":
         return state
     broke = parent.first_nonfinite_step
@@ -48,7 +48,7 @@ def describe(run: Run, parent: Run | None = None) -> State:
     return replace(state, headline=f"{state.headline} · branch “{run.name or run.default_name}”{fate}")
 
 
-def _described(run: Run) -> State:
+def _describe(run: Run) -> State:
     waits = _unheard(run) or _in_a_slow_step(run) or _before_training(run)
     state = waits or _ended_badly(run) or _over(run) or _in_training(run)
     if not differ(run.history):
@@ -71,14 +71,14 @@ def _in_a_slow_step(run: Run) -> State | None:
         return None
     step, longest = run.step_now[0], longest_step(run)
     if run.watched is not None:
-        told = f"The script has made no step after the {plural(step, 'row', 'rows')} that are there"
+        text = f"The script has made no step after the {plural(step, 'row', 'rows')} that are there"
     else:
-        told = f"Step {step:,} has not ended yet"
+        text = f"Step {step:,} has not ended yet"
     at = run.at_line or own_model.line_now(run.experiment, thread_of(run))
     count = min(LOOK_EVERY, len(run.history))
     which = f"longest of the latest {count} rows" if count > 1 else "latest row"
     before = f"; the {which} took {number(longest)} s" if longest else ""
-    return State("warning", f"No step for {seconds:,.0f} s", f"{told}{before}.{at}")
+    return State("warning", f"No step for {seconds:,.0f} s", f"{text}{before}.{at}")
 
 
 def _before_training(run: Run) -> State | None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from gradstudio.core.text import number, plural, strong
 from gradstudio.session.library.run_entries import Entry
-from gradstudio.session.words.outcome_words import Outcome, judged, outcome_of
+from gradstudio.session.words.outcome_words import Outcome, outcome_key, outcome_of
 
 
 class RowTexts(NamedTuple):
@@ -24,7 +24,7 @@ class RowTexts(NamedTuple):
 
 def outcome(entry: Entry) -> Outcome:
     """Return the word for the outcome of a run, and its colour."""
-    return outcome_of(judged(entry.outcome, entry.findings))
+    return outcome_of(outcome_key(entry.outcome, entry.findings))
 
 
 def when(started: float, now: float) -> str:

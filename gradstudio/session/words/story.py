@@ -12,7 +12,7 @@ from gradstudio.core.task_measures import has_test_set, measure
 from gradstudio.core.text import number, one_line, percent, plural
 from gradstudio.core.unknown import is_known
 from gradstudio.session.record.own_steps import in_own_steps
-from gradstudio.session.record.ranked_findings import ranked
+from gradstudio.session.record.ranked_findings import ranked_findings
 from gradstudio.session.record.run import MOST_ALIKE, Run
 from gradstudio.session.record.run_figures import Figures, count_of, figures, skipped_batches
 from gradstudio.session.record.watched_script import WatchedScript
@@ -59,14 +59,14 @@ def tone(run: Run) -> Literal["good", "bad", "warning"]:
 
 def tell(run: Run) -> str:
     """Return the course of the run in a paragraph."""
-    parts = (_setup, _branch, _mistakes, _changes, _loss, _norm, _clipping, _skipped, _compared, _end)
+    parts = (_setup, _branch, _mistakes, _changes, _loss, _norm, _clipping, _describe_skips, _describe_comparison, _end)
     told = " ".join(told for part in parts if (told := part(run))).replace(" %", "\u00a0%")
     return in_own_steps(run, told)
 
 
 def _setup(run: Run) -> str:
     if run.watched is not None:
-        return _watched(run.watched)
+        return _describe_script(run.watched)
     knobs = run.experiment
     network, device = names.network(knobs), run.environment.get("device", "")
     where = f" on {device}" if device else ""
@@ -79,7 +79,7 @@ def _setup(run: Run) -> str:
     )
 
 
-def _watched(script: WatchedScript) -> str:
+def _describe_script(script: WatchedScript) -> str:
     """Return what was watched."""
     if script.log:
         return f"The training was read from the log {script.script}."
@@ -105,12 +105,12 @@ def _changes(run: Run) -> str:
     changes = run.changes
     if not changes:
         return ""
-    told = [
+    texts = [
         f"{event.knob} changed from {value_text(event.before)} to {value_text(event.value)} at step {event.step}"
         for event in changes[:3]
     ]
     more = f", and {len(changes) - 3} more changes were made" if len(changes) > 3 else ""
-    return f"During the run {', '.join(told)}{more}."
+    return f"During the run {', '.join(texts)}{more}."
 
 
 def _loss(run: Run) -> str:
@@ -156,7 +156,7 @@ def _clipping(run: Run) -> str:
     return f"Clipping shortened the gradient in {number(100 * share, 2)} % of the steps."
 
 
-def _skipped(run: Run) -> str:
+def _describe_skips(run: Run) -> str:
     skipped = figures(run).skipped_steps
     if not skipped:
         return ""
@@ -166,7 +166,7 @@ def _skipped(run: Run) -> str:
     )
 
 
-def _compared(run: Run) -> str:
+def _describe_comparison(run: Run) -> str:
     told = [f"{names.comparison(found, run.experiment)} at step {found.step:,}" for found in run.compared[:3]]
     more = f", and {len(run.compared) - 3} more were measured" if len(run.compared) > 3 else ""
     return (
@@ -197,10 +197,10 @@ def loss_scale(scale: float | None) -> str:
 def _gradient(run: Run, found: Figures) -> str:
     if found.peak_grad_norm is None and run.watched is not None and run.watched.log:
         return "norm not in the log"
-    return f"norm up to {number(found.peak_grad_norm)}, {_clipped(run, found)}"
+    return f"norm up to {number(found.peak_grad_norm)}, {_describe_clipping(run, found)}"
 
 
-def _clipped(run: Run, found: Figures) -> str:
+def _describe_clipping(run: Run, found: Figures) -> str:
     """Return how many of the steps were clipped; where none was, whether clipping was on at all."""
     if found.clipped_share or any(settings.clipping != "none" for _, settings in run.history.settings):
         return f"clipped in {percent(found.clipped_share)} of the steps"
@@ -247,7 +247,7 @@ def in_words(run: Run) -> str:
         lines.append(f"  time       {number(found.seconds)} s in {plural(found.steps, 'step', 'steps')} on {device}")
     if run.provenance is not None:
         lines += ["", f"{heading(run.provenance)}: {sentence(run.provenance)}"]
-    for finding in ranked(run):  # whose steps are those of the script already
+    for finding in ranked_findings(run):  # whose steps are those of the script already
         lines += ["", f"{finding.severity}: {finding.title}, {finding.when}", f"  {finding.evidence}"]
         if finding.severity != "info":
             lines.append(f"  {finding.meaning}")

@@ -1,3 +1,3 @@
 """Where a value was born that is not finite: passes that are kept and made again, loss code, skipped batches.
-May use core, engine, watching/hearing and watching/script.
+May use core, engine, watching/hooks and watching/script.
 """

@@ -12,11 +12,11 @@ from torch import Tensor
 from gradstudio.engine.operation_watcher import is_finite, values_of
 from gradstudio.watching.births.hooked_module import HookedModule
 from gradstudio.watching.births.pass_state import PassState
-from gradstudio.watching.hearing.trees import tensors_of
+from gradstudio.watching.hooks.trees import tensors_of
 
 
 class Autocast(NamedTuple):
-    """What autocast was set to for a kind of device; its number format, None where it was not asked for."""
+    """What autocast was set to for a kind of device; its number format, None if it was not asked for."""
 
     device: str
     enabled: bool
@@ -75,7 +75,7 @@ class KeptPass:
         return [each for each in self.results if each is not None and _is_broken(each)]
 
     def result(self, place: int) -> Tensor | None:
-        """Return an output as it was; None where it was changed in place since."""
+        """Return an output as it was; None if it was changed in place since."""
         tensor, before = self.given[place]
         return tensor if version(tensor) == before else None
 

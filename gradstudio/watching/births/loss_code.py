@@ -70,7 +70,7 @@ def passes_before(roots: Sequence[Tensor], mark: str) -> list[KeptPass]:
     return passes_of([root.grad_fn for root in roots], mark)
 
 
-def broken_losses(kept: KeptPass, mark: str) -> list[Tensor]:
+def broken_losses(kept_pass: KeptPass, mark: str) -> list[Tensor]:
     """Return the numbers that are not finite among those that are still there and were computed from a pass of the
     model, the first one first."""
     found: list[tuple[int, Tensor]] = []
@@ -79,7 +79,7 @@ def broken_losses(kept: KeptPass, mark: str) -> list[Tensor]:
             issubclass(type(tensor), Tensor)
             and _is_computed_number(tensor)
             and _is_broken(tensor)
-            and comes_from(tensor, kept, mark)
+            and comes_from(tensor, kept_pass, mark)
         ):
             found.append((len(nodes_behind([tensor.grad_fn], mark)), tensor))
     return [tensor for _, tensor in sorted(found, key=lambda each: each[0])]
@@ -99,9 +99,9 @@ def _is_broken(tensor: Tensor) -> bool:
         return False
 
 
-def comes_from(tensor: Tensor, kept: KeptPass, mark: str) -> bool:
+def comes_from(tensor: Tensor, kept_pass: KeptPass, mark: str) -> bool:
     """Return whether a tensor was computed from a pass of the model."""
-    return any(node.metadata.get(mark) is kept for node in nodes_behind([tensor.grad_fn], mark))
+    return any(node.metadata.get(mark) is kept_pass for node in nodes_behind([tensor.grad_fn], mark))
 
 
 # ---- what is heard of each step
@@ -109,7 +109,7 @@ def comes_from(tensor: Tensor, kept: KeptPass, mark: str) -> bool:
 
 def held_nodes(roots: Sequence[Tensor], mark: str) -> list[Any] | None:
     """Keep what autograd has saved of the loss code beyond the backward pass, until `let_go`. Return its nodes; None
-    where it is long."""
+    if it is long."""
     try:
         found = nodes_behind([root.grad_fn for root in roots], mark, MOST_HELD)
     except ProvenanceUnknown:
@@ -142,20 +142,20 @@ def born_in(roots: Sequence[Tensor], mark: str, model: ModelLike) -> Provenance 
     if not search.code.nodes:
         return None
     broken = next((root.grad_fn for root in roots if not values_of(root).finite), search.code.nodes[-1])
-    return search.seen(broken)
+    return search.birth_at(broken)
 
 
 def born_in_a_pass(roots: Sequence[Tensor], model: ModelLike) -> Provenance | None:
-    """Return the operation with the first result that is NaN, in the whole graph behind a loss; None where autograd has
+    """Return the operation with the first result that is NaN, in the whole graph behind a loss; None if autograd has
     saved too little. Inf is passed over: in the midst of a model it may be that of a mask."""
     code = LossCode([root.grad_fn for root in roots], "", model)
     for node in code.nodes:
-        given, inputs = code.given(node), code.inputs(node)
-        if given is None or not values_of(given).nan or any(each.tensor is None for each in inputs):
+        tensor, inputs = code.result_of(node), code.inputs(node)
+        if tensor is None or not values_of(tensor).nan or any(each.tensor is None for each in inputs):
             continue
         if inputs and _all_finite([each.tensor for each in inputs]):
             source = operation_lines.line_in_model(operation_of(node.name()), model)
-            return _provenance("forward", [node], inputs, given, source)
+            return _provenance("forward", [node], inputs, tensor, source)
     return None
 
 
@@ -168,30 +168,30 @@ class _Search:
     def first_in(self, nodes: Sequence[Any]) -> Provenance | None:
         """Return the birth in the first of these operations with a result that is known not to be finite."""
         for node in nodes:
-            inputs, given = self.code.inputs(node), self.code.given(node)
+            inputs, tensor = self.code.inputs(node), self.code.result_of(node)
             if getattr(node, "_saved_self_sym_numel", 1) == 0 and operation_of(node.name()) == "mean":
-                return self._told([node], [], given, cause=birth.MEAN_OF_NONE)
+                return self._as_provenance([node], [], tensor, cause=birth.MEAN_OF_NONE)
             if (singular := _singular_behind(node)) is not None:
-                return self._told([singular], self.code.inputs(singular), given, cause=birth.SINGULAR)
+                return self._as_provenance([singular], self.code.inputs(singular), tensor, cause=birth.SINGULAR)
             broken = next(
                 (each for each in inputs if each.tensor is not None and not values_of(each.tensor).finite), None
             )
             if broken is not None and operation_of(node.name()) != "nan_to_num":
-                return self._of_operand(node, broken, given)
-            if given is not None and not values_of(given).finite:
-                return self.seen(node)
+                return self._of_operand(node, broken, tensor)
+            if tensor is not None and not values_of(tensor).finite:
+                return self.birth_at(node)
         return None
 
-    def seen(self, node: Any) -> Provenance:
+    def birth_at(self, node: Any) -> Provenance:
         """Return the birth where the result of this operation is not finite: there, in an operand that takes no
         gradient, or before it where what went in is not known."""
         while True:
-            inputs, given = self.code.inputs(node), self.code.given(node)
+            inputs, given = self.code.inputs(node), self.code.result_of(node)
             unknown = [each for each in inputs if each.tensor is None]
             if not unknown:
-                return self._told([node], inputs, given)
+                return self._as_provenance([node], inputs, given)
             if (why := self._nan_by_itself(node, unknown, given)) is not None:
-                return self._told([node], [], given, cause=why)
+                return self._as_provenance([node], [], given, cause=why)
             if len(unknown) > 1 or not _hands_on(node, inputs) or not (given is None or values_of(given).nan):
                 break
             (last,) = unknown  # the others are finite, so this one holds the NaN
@@ -203,7 +203,7 @@ class _Search:
         self._look_at_weights(node)
         told = "is not finite" if given is None else f"holds {values_of(given).broken}"
         cause = f"its result {told}; what went in is not known, as autograd has not saved it"
-        return self._told([node], [], given, is_birth=False, cause=cause)
+        return self._as_provenance([node], [], given, is_birth=False, cause=cause)
 
     def _nan_by_itself(self, node: Any, unknown: Sequence[Input], given: Tensor | None) -> str | None:
         """Return why an operation gave NaN of a value that is not known, and of which is known that it is no NaN."""
@@ -225,18 +225,18 @@ class _Search:
                 return True
         return False
 
-    def _of_operand(self, node: Any, broken: Input, given: Tensor | None) -> Provenance:
+    def _of_operand(self, node: Any, broken: Input, tensor: Tensor | None) -> Provenance:
         """Return what an operation was given that was not finite and that no operation of the graph made."""
         weight = weight_behind(broken.maker)
         if weight is not None and not (values := values_of(weight.detach())).finite:
-            raise ProvenanceUnknown(f"{_called(weight, self._model)} held {values.broken}{BEFORE_THE_LOSS}")
-        held = NOTHING._replace(nan=values_of(given).nan if given is not None else 1)
+            raise ProvenanceUnknown(f"{_name_of_weight(weight, self._model)} held {values.broken}{BEFORE_THE_LOSS}")
+        held = NOTHING._replace(nan=values_of(tensor).nan if tensor is not None else 1)
         what = "NaN" if broken.tensor is None else (held := values_of(broken.tensor)).broken
         name = operation_lines.name_of_broken(broken.tensor)
         cause = f"its {broken.role}{f', `{name}`,' if name else ''} holds {what}, which the model did not compute"
-        return self._told([node], [broken], given, held, cause=cause if name else f"{cause}: {_TARGETS}")
+        return self._as_provenance([node], [broken], tensor, held, cause=cause if name else f"{cause}: {_TARGETS}")
 
-    def _told(
+    def _as_provenance(
         self, nodes: Sequence[Any], inputs: Sequence[Input], given: Tensor | None, held: Values | None = None,
         *, phase: Phase = "loss", is_birth: bool = True, cause: str = "",
     ) -> Provenance:  # fmt: skip
@@ -254,14 +254,14 @@ class _Search:
         """Raise ProvenanceUnknown where an operation comes after a weight that is not finite."""
         for leaf in filter(is_leaf, nodes_behind([node], self._mark)):
             if (weight := weight_behind(leaf)) is not None and not (values := values_of(weight.detach())).finite:
-                raise ProvenanceUnknown(f"{_called(weight, self._model)} held {values.broken}{BEFORE_THE_LOSS}")
+                raise ProvenanceUnknown(f"{_name_of_weight(weight, self._model)} held {values.broken}{BEFORE_THE_LOSS}")
 
     # ---- the gradient is not finite
 
     def of_derivative(self, found: Derivative) -> Provenance:
         """Return the birth of what a derivative gave though a finite gradient came to it: in it, or in a value of the
         loss code that is not finite though the loss is."""
-        inputs, result = self.code.inputs(found.node), self.code.given(found.node)
+        inputs, result = self.code.inputs(found.node), self.code.result_of(found.node)
         if not _all_finite([*(each.tensor for each in inputs), result]):
             before = {id(node) for node in nodes_behind([found.node], self._mark)}
             if birth_before := self.first_in([node for node in self.code.nodes if id(node) in before]):
@@ -307,25 +307,25 @@ def born_behind(
 
 
 def _provenance(
-    phase: Phase, nodes: Sequence[Any], inputs: Sequence[Input], given: Tensor | None, source: str,
-    held: Values | None = None, *, gave: Values | None = None, is_birth: bool = True, cause: str = "",
+    phase: Phase, nodes: Sequence[Any], inputs: Sequence[Input], tensor: Tensor | None, source: str,
+    values: Values | None = None, *, gave: Values | None = None, is_birth: bool = True, cause: str = "",
 ) -> Provenance:  # fmt: skip
     """Return what is known of an operation, or of those of which it may be one. `held`: what went in, where that is
     no tensor; `gave`: what came out, where that is not the result; `is_birth`: not only where it was first seen."""
     names = " or ".join(dict.fromkeys(node.name() for node in nodes))
-    taken = [held] if held is not None else [values_of(each.tensor) for each in inputs if each.tensor is not None]
-    gave = gave or (values_of(given) if given is not None else together([]))
+    taken = [values] if values is not None else [values_of(each.tensor) for each in inputs if each.tensor is not None]
+    gave = gave or (values_of(tensor) if tensor is not None else together([]))
     of_derivative = phase == "backward"
     exponent = getattr(nodes[0], "_saved_exponent", None) if len(nodes) == 1 else None
-    made = WatchedOperation(
+    operation = WatchedOperation(
         names if of_derivative else operation_of(names), phase, "", names if of_derivative else "", 0,
-        torch.float32 if given is None else given.dtype, taken, gave, [], (), set(), None,
+        torch.float32 if tensor is None else tensor.dtype, taken, gave, [], (), set(), None,
         float(exponent) if isinstance(exponent, (int, float)) and exponent < 0 else None,
     )  # fmt: skip
-    told = replace(birth.operation_told(made, is_known=is_birth), name=names, of="" if phase == "loss" else names)
+    told = replace(birth.operation_told(operation, is_known=is_birth), name=names, of="" if phase == "loss" else names)
     return birth.provenance(
-        [made], [0], (), operation=names, cause=cause or birth.cause_of(made), source=source,
-        chain=(told if given is not None else replace(told, dtype=""),), taken=birth.taken_by(taken),
+        [operation], [0], (), operation=names, cause=cause or birth.cause_of(operation), source=source,
+        chain=(told if tensor is not None else replace(told, dtype=""),), taken=birth.taken_by(taken),
     )  # fmt: skip
 
 
@@ -339,7 +339,7 @@ def _singular_behind(node: Any) -> Any:
     return of if bool((sign <= 0 if operation == "where" else sign == 0).any()) else None
 
 
-def _called(weight: Tensor, model: ModelLike) -> str:
+def _name_of_weight(weight: Tensor, model: ModelLike) -> str:
     own = next((name for name, each in model.named_parameters() if each.data_ptr() == weight.data_ptr()), "")
     return f"the weight {own}" if own else OF_ANOTHER if next(iter(model.named_parameters()), None) else "a weight"
 

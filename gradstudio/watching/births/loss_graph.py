@@ -13,7 +13,7 @@ from torch import Tensor
 from gradstudio.core.provenance import operation_of
 from gradstudio.core.text import join_with_and, number
 from gradstudio.watching.births.loss_values import LABELLED, MEAN, VIEWS, saved_of, shape_of, signed
-from gradstudio.watching.hearing.leaves import nodes_before
+from gradstudio.watching.hooks.leaves import nodes_before
 
 MOST_NODES = 400  # that are looked at, nearest first
 _SQUEEZES = ("sigmoid", "softmax")
@@ -26,7 +26,7 @@ _VIEWS = VIEWS - {"expand"} | {"clone"}
 
 
 class LossFault(NamedTuple):
-    """A rule of core/diagnosis/heard_faults.py, what was seen, as a sentence, the operation, and what fills the
+    """A rule of core/diagnosis/script_faults.py, what was seen, as a sentence, the operation, and what fills the
     remedy."""
 
     rule: str
@@ -162,9 +162,9 @@ def _spread(node: Any) -> LossFault | None:
         repeated = [not step for step in target.stride()[:2]]
         if repeated != [len(before) == len(after), len(before) < len(after)]:
             return None  # the target has this shape by itself
-    told = f"`{operation}` compares an output of shape {before} with a target that makes it {after}, as {other} does"
+    text = f"`{operation}` compares an output of shape {before} with a target that makes it {after}, as {other} does"
     mend = ("squeeze", "unsqueeze") if len(before) == len(after) else ("unsqueeze", "squeeze")
-    return LossFault("shapes_broadcast", told, operation, "output.{}(1)`, or `target.{}(1)".format(*mend))
+    return LossFault("shapes_broadcast", text, operation, "output.{}(1)`, or `target.{}(1)".format(*mend))
 
 
 def in_words(names: Sequence[str], most: int = 4) -> str:

@@ -55,7 +55,7 @@ _AGAIN: dict[str, Callable[..., Tensor]] = {
     "clamp_min": lambda node, number, x: x.clamp_min(node._saved_min),
     "clamp_max": lambda node, number, x: x.clamp_max(node._saved_max),
     "select": lambda node, number, x: x.select(signed(node._saved_dim), signed(node._saved_index)),
-    "slice": lambda node, number, x: x[(slice(None),) * (signed(node._saved_dim) % x.dim()) + (_sliced(node),)],
+    "slice": lambda node, number, x: x[(slice(None),) * (signed(node._saved_dim) % x.dim()) + (_slice(node),)],
     "unbind": lambda node, number, x: x.unbind(signed(node._saved_dim))[number],
     "split": lambda node, number, x: x.split(node._saved_split_size, signed(node._saved_dim))[number],
     "t": lambda node, number, x: x.t(),
@@ -71,7 +71,7 @@ _AGAIN: dict[str, Callable[..., Tensor]] = {
 
 
 class Input(NamedTuple):
-    """One thing that an operation was given. `tensor` is None where it is not known, `maker` where it takes no
+    """One thing that an operation was given. `tensor` is None if it is not known, `maker` where it takes no
     gradient."""
 
     role: str
@@ -95,17 +95,17 @@ class LossCode:
         for (node, number), tensor in {**_still_there(self.nodes), **(known or {})}.items():
             self._results.setdefault(node, {})[number] = tensor
         for node in self.nodes:
-            for each, (maker, number) in zip(self._placed(node), node.next_functions, strict=True):
+            for each, (maker, number) in zip(self._read_inputs(node), node.next_functions, strict=True):
                 if maker is not None and each.tensor is not None and operation_of(node.name()) != "nan_to_num":
                     self._results.setdefault(maker, {}).setdefault(number, each.tensor)
 
     def inputs(self, node: Any) -> list[Input]:
         """Return what an operation was given: what takes a gradient or stands beside that, then what else was saved."""
         numbers = [number for _, number in node.next_functions]
-        found = self._placed(node)
+        found = self._read_inputs(node)
         for place, (each, number) in enumerate(zip(found, numbers, strict=True)):
             if each.tensor is None:
-                tensor = self._written(node, place) if each.maker is None else self._result(each.maker, number)
+                tensor = self._script_operand(node, place) if each.maker is None else self._result(each.maker, number)
                 found[place] = each._replace(tensor=tensor)
         beside = {
             name: tensor for name, tensor in saved_of(node).items()
@@ -113,7 +113,7 @@ class LossCode:
         }  # fmt: skip
         return found + [Input(ROLES.get(name, name), tensor, None) for name, tensor in beside.items()]
 
-    def _placed(self, node: Any) -> list[Input]:
+    def _read_inputs(self, node: Any) -> list[Input]:
         makers = [maker for maker, _ in node.next_functions]
         saved = {_place(name, len(makers)): (name, tensor) for name, tensor in saved_of(node).items()}
         return [
@@ -122,8 +122,8 @@ class LossCode:
             for name, tensor in [saved.get(place, ("other" if place else "self", None))]
         ]
 
-    def given(self, node: Any) -> Tensor | None:
-        """Return the result of an operation, or what is finite where that is; None where neither is known."""
+    def result_of(self, node: Any) -> Tensor | None:
+        """Return the result of an operation, or what is finite where that is; None if neither is known."""
         self._result(node, 0)
         known = [tensor for tensor in self._results[node].values() if tensor is not None]
         if known:
@@ -143,10 +143,10 @@ class LossCode:
         results = self._results.setdefault(node, {})
         if number not in results:
             results[number] = None
-            results[number] = self._computed(node, number)
+            results[number] = self._compute(node, number)
         return results[number]
 
-    def _computed(self, node: Any, number: int) -> Tensor | None:
+    def _compute(self, node: Any, number: int) -> Tensor | None:
         if self._mark in node.metadata:
             output = node.metadata.get((self._mark, number))
             return None if output is None else node.metadata[self._mark].result(output)
@@ -161,7 +161,7 @@ class LossCode:
         if operation == "pow" and len(inputs) == 1:
             inputs.append(saved.get(_EXPONENT))
         if operation == "rsub" and len(inputs) == 1:
-            inputs.append(self._written(node, 0))
+            inputs.append(self._script_operand(node, 0))
         if any(each is None for each in inputs):
             return None
         try:
@@ -174,7 +174,7 @@ class LossCode:
         shape = shape_of(node, number)
         return found.reshape(shape) if found.numel() == shape.numel() else None
 
-    def _written(self, node: Any, place: int) -> Tensor | None:
+    def _script_operand(self, node: Any, place: int) -> Tensor | None:
         """Return an operand that takes no gradient, as the script has it."""
         if operation_of(node.name()) not in ("add", "sub", "rsub"):
             return None
@@ -204,7 +204,7 @@ def _fits(shape: torch.Size, whole: torch.Size) -> bool:
 
 
 def shape_of(node: Any, number: int = 0) -> torch.Size:
-    """Return the shape of a result of a node; that of nothing where torch does not tell."""
+    """Return the shape of a result of a node; that of nothing if torch does not tell."""
     told = results_told(node)
     return torch.Size(told[number].shape) if told and number < len(told) else torch.Size([0])
 
@@ -298,12 +298,12 @@ def saved_of(node: Any) -> dict[str, Tensor]:
 
 
 def _place(saved: str, inputs: int) -> int | None:
-    """Return the place of what was saved among so many inputs of an operation; None where that cannot be told."""
+    """Return the place of what was saved among so many inputs of an operation; None if that cannot be told."""
     place = _PLACES.get(saved)
     return place if place is None or place >= 0 else inputs + place
 
 
-def _sliced(node: Any) -> slice:
+def _slice(node: Any) -> slice:
     return slice(signed(node._saved_start), signed(node._saved_end), node._saved_step)
 
 
@@ -319,7 +319,7 @@ def is_whole_power(node: Any) -> bool:
 
 
 def weight_behind(node: Any) -> nn.Parameter | None:
-    """Return the weight that a node gives, or another view of it; None where it gives none."""
+    """Return the weight that a node gives, or another view of it; None if it gives none."""
     while node is not None and operation_of(node.name()) in VIEWS and len(node.next_functions) == 1:
         node = node.next_functions[0][0]
     found = getattr(node, "variable", None) if node is not None and is_leaf(node) else None

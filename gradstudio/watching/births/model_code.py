@@ -20,7 +20,7 @@ _OF_DATA = {"addmm", "mm", "bmm", "convolution"}  # operations that nobody gives
 _OF_THE_MODEL = " of the model "  # in a cause
 
 
-class _Given(NamedTuple):
+class _BadInput(NamedTuple):
     """What held a value that is not finite before the pass began."""
 
     phase: Phase
@@ -30,19 +30,19 @@ class _Given(NamedTuple):
 
 
 def provenance(
-    model: nn.Module, kept: KeptPass, watcher: Watcher, sink: int, micro_batch: int, micro_batches: int
+    model: nn.Module, kept_pass: KeptPass, watcher: Watcher, sink: int, micro_batch: int, micro_batches: int
 ) -> Provenance:
-    """Return where that was born which reached the operation `sink` when the pass was made again."""
+    """Return the birth of the value that reached the operation `sink` in the replayed pass."""
     operations = watcher.operations
-    chain = _without_masks(operations, chain_to(operations, sink), _may_be_masks(model, kept))
-    born = operations[chain[0]]
-    given = _given(model, watcher, born)
+    chain = _without_masks(operations, chain_to(operations, sink), _may_be_masks(model, kept_pass))
+    operation = operations[chain[0]]
+    given = _nonfinite_input(model, watcher, operation)
     known = (
         {"phase": given.phase, "module": given.module, "operation": given.operation, "cause": given.cause}
         if given
         else {}
     )
-    growth = birth.growth_of(operations, "backward" if born.phase == "backward" else "forward")
+    growth = birth.growth_of(operations, "backward" if operation.phase == "backward" else "forward")
     return birth.provenance(
         operations,
         chain,
@@ -51,8 +51,8 @@ def provenance(
         micro_batches=micro_batches,
         growth_along="layers",
         growth=tuple(growth.items()),
-        source="" if born.place is None else born.place.text,
-        taken=birth.taken_by(born.taken),
+        source="" if operation.place is None else operation.place.text,
+        taken=birth.taken_by(operation.taken),
         **known,
     )
 
@@ -60,22 +60,22 @@ def provenance(
 def within(found: Provenance, name: str) -> Provenance:
     """Return what was found in one model of several, which has this name among them."""
 
-    def named(inner: str) -> str:
+    def full_name(inner: str) -> str:
         return f"{name}.{inner}" if inner else name
 
     return replace(
         found,
         cause=found.cause.replace(_OF_THE_MODEL, f" of {name} "),
-        module=named(found.module),
-        layers=tuple(map(named, found.layers)),
-        chain=tuple(replace(made, module=named(made.module)) for made in found.chain),
-        growth=tuple((named(module), largest) for module, largest in found.growth),
+        module=full_name(found.module),
+        layers=tuple(map(full_name, found.layers)),
+        chain=tuple(replace(operation, module=full_name(operation.module)) for operation in found.chain),
+        growth=tuple((full_name(module), largest) for module, largest in found.growth),
     )
 
 
-def _may_be_masks(model: nn.Module, kept: KeptPass) -> set[str]:
+def _may_be_masks(model: nn.Module, kept_pass: KeptPass) -> set[str]:
     """Return which tensors that were there before the pass may be masks: they hold -Inf beside what is finite."""
-    there = {f"input {place}": tensor for place, (tensor, _) in enumerate(kept.taken)}
+    there = {f"input {place}": tensor for place, (tensor, _) in enumerate(kept_pass.taken)}
     there |= {f"buffer {name}": tensor for name, tensor in model.named_buffers()}
     return {
         name
@@ -97,23 +97,23 @@ def _without_masks(operations: list[WatchedOperation], chain: list[int], masks: 
     return chain
 
 
-def _given(model: nn.Module, watcher: Watcher, born: WatchedOperation) -> _Given | None:
-    """Return what an operation was given that was not finite from the start; None where it was not that."""
+def _nonfinite_input(model: nn.Module, watcher: Watcher, born: WatchedOperation) -> _BadInput | None:
+    """Return what an operation was given that was not finite from the start; None if it was not that."""
     if all(values.finite for values in born.taken) or not born.origins:
         return None
     order = [f"weight {name}" for name, _ in model.named_parameters()]
     first = min(born.origins, key=lambda origin: order.index(origin) if origin in order else -1)
     kind, _, name = first.partition(" ")
     if kind == "input":
-        return _Given("forward", "", "input", f"input {name}{_OF_THE_MODEL}holds {_counted(born)} before the pass")
+        return _BadInput("forward", "", "input", f"input {name}{_OF_THE_MODEL}holds {_count(born)} before the pass")
     table = dict(model.named_parameters()) if kind == "weight" else dict(model.named_buffers())
     broken = values_of(table[name]) if name in table else None
     held = "values that are not finite" if broken is None else broken.broken
     cause = f"{name} holds {held} before the pass" + (
         ", so an earlier update or the script made them" if kind == "weight" else ""
     )
-    return _Given("update" if kind == "weight" else "forward", name.rpartition(".")[0], name, cause)
+    return _BadInput("update" if kind == "weight" else "forward", name.rpartition(".")[0], name, cause)
 
 
-def _counted(born: WatchedOperation) -> str:
+def _count(born: WatchedOperation) -> str:
     return together(born.taken).broken

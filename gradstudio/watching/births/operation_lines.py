@@ -27,13 +27,13 @@ def begins_at() -> str:
 
 
 def line_of(operations: Sequence[str], model: ModelLike) -> str:
-    """Return the line of the script that calls one of the operations; "" where there is not exactly one."""
+    """Return the line of the script that calls one of the operations; "" if there is not exactly one."""
     places = {site.place for each in operations for site in sites_of(each, model)}
     return places.pop().text if len(places) == 1 else ""
 
 
 def line_in_model(operation: str, model: ModelLike) -> str:
-    """Return the line of the model's code that calls an operation; "" where there is not exactly one."""
+    """Return the line of the model's code that calls an operation; "" if there is not exactly one."""
     classes = {type(module) for module in model.modules()}
     places = {
         site.place
@@ -51,16 +51,16 @@ def sites_of(operation: str, model: ModelLike) -> list[Site]:
     file = frame.f_code.co_filename if frame is not None else getattr(sys.modules["__main__"], "__file__", None)
     if not file:
         return []
-    found: list[Site] = []
+    sites: list[Site] = []
     for each in source_lines.beside(file):
         ranges = source_lines.lines_of_classes({type(module) for module in model.modules()}, each)
-        found += source_lines.calls_of(operation, each, ranges)
+        sites += source_lines.calls_of(operation, each, ranges)
     if frame is None:
-        return found
+        return sites
     own = {line for *_, line in frame.f_code.co_lines()}
     return [
         site
-        for site in found
+        for site in sites
         if site.place.file != file or site.place.line <= frame.f_lineno or site.place.line not in own
     ]
 
@@ -117,13 +117,13 @@ def _read(written: ast.expr, names: dict[str, Any]) -> Any:
     return None
 
 
-def name_of_broken(held: Tensor | None) -> str:
+def name_of_broken(tensor: Tensor | None) -> str:
     """Return what the script calls a tensor that is not finite and takes no gradient, or, where it is not known, the
-    only such tensor among the variables at hand; "" where that is not one."""
+    only such tensor among the variables at hand; "" if that is not one."""
     found: dict[str, None] = {}
     for name, value in variables():
         if type(value) is Tensor and value.grad_fn is None and value.is_floating_point() and not name.startswith("_"):
-            same = held is None or (value.data_ptr() == held.data_ptr() and value.shape == held.shape)
+            same = tensor is None or (value.data_ptr() == tensor.data_ptr() and value.shape == tensor.shape)
             if same and not values_of(value).finite:
                 found[name] = None
-    return next(iter(found)) if len(found) == 1 or (found and held is not None) else ""
+    return next(iter(found)) if len(found) == 1 or (found and tensor is not None) else ""

@@ -70,7 +70,7 @@ class Randomness(NamedTuple):
 
 
 class PassState(NamedTuple):
-    """How a pass began: variables with their values, and the states of random numbers, None where none are drawn."""
+    """How a pass began: variables with their values, and the states of random numbers, None if none are drawn."""
 
     variables: dict[Variable, Any]
     torch: Randomness | None

@@ -26,7 +26,7 @@ _NAMESPACES_ARE_VIEWS = sys.version_info >= (3, 13)  # before, to read the varia
 
 
 class PassedOver(NamedTuple):
-    """A batch that was passed over. `loss` is UNKNOWN where the script had let go of it; `unknown` says in a sentence
+    """A batch that was passed over. `loss` is UNKNOWN if the script had let go of it; `unknown` says in a sentence
     why it is not known where the first value was born; `after_backward`: its gradients had been computed."""
 
     loss: float
@@ -42,7 +42,7 @@ class PassedOver(NamedTuple):
         return "gradients of NaN or Inf" if self.after_backward else "the model gave NaN"
 
     def event(self, where: str) -> str:
-        """Return the text of its event; `where` says where it was born, "" where that is unknown."""
+        """Return the text of its event; `where` says where it was born, "" if that is unknown."""
         undone = "threw its gradients away" if self.after_backward else "made no backward pass of it"
         born = where or f"where it was born is not known: {self.unknown}"
         return brief(
@@ -62,12 +62,12 @@ class Losses:
         return self._fruitless < MOST_FRUITLESS
 
     def of(self, kept: KeptPass, mark: str) -> Tensor | None:
-        """Return a number that is not finite and was computed from a pass; None where none was found."""
-        found = next((each for each in _at_hand() if loss_code.comes_from(each, kept, mark)), None)
-        if found is None and self.searching:
-            found = next(iter(loss_code.broken_losses(kept, mark)), None)
-            self._fruitless += found is None
-        return found
+        """Return a number that is not finite and was computed from a pass; None if none was found."""
+        tensor = next((each for each in _at_hand() if loss_code.comes_from(each, kept, mark)), None)
+        if tensor is None and self.searching:
+            tensor = next(iter(loss_code.broken_losses(kept, mark)), None)
+            self._fruitless += tensor is None
+        return tensor
 
 
 def _at_hand() -> Iterable[Tensor]:

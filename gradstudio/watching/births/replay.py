@@ -17,47 +17,47 @@ from torch import Tensor, distributed, nn
 
 from gradstudio.core.provenance import ProvenanceUnknown
 from gradstudio.engine.operation_watcher import Watcher, values_of
-from gradstudio.engine.passes.watching import storage_of
+from gradstudio.engine.passes.operation_calls import storage_of
 from gradstudio.engine.torch_internals import autograd_nodes, compiled_frames
 from gradstudio.watching.births.kept_pass import KeptPass
 from gradstudio.watching.births.pass_state import Randomness
-from gradstudio.watching.hearing.guard import replaying
-from gradstudio.watching.hearing.leaves import leaves_before, nodes_before
-from gradstudio.watching.hearing.trees import tensors_of, with_tensors
+from gradstudio.watching.hooks.guard import replaying
+from gradstudio.watching.hooks.leaves import leaves_before, nodes_before
+from gradstudio.watching.hooks.trees import tensors_of, with_tensors
 from gradstudio.watching.script import source_lines
 
 NEAR = 0.01  # largest difference, relative to the largest value, between what was given and what is given again
 
 
-class Replayed(NamedTuple):
+class Replay(NamedTuple):
     """A pass that was made again: what was seen, and the operation by which what is not finite reached its results;
-    None where all of them are finite, or where the gradients from outside of the model were not."""
+    None if all of them are finite, or where the gradients from outside of the model were not."""
 
     watcher: Watcher
     sink: int | None
 
 
-def replay(model: nn.Module, kept: KeptPass) -> Replayed:
+def replay(model: nn.Module, kept_pass: KeptPass) -> Replay:
     """Make a pass again. ProvenanceUnknown where it cannot be told to be the same pass."""
     if needs_other_ranks(model):
         raise ProvenanceUnknown("a pass of the model takes all ranks, so one of them cannot make it again")
-    if kept.inputs_changed:
+    if kept_pass.inputs_changed:
         raise ProvenanceUnknown("an input of the model was changed in place after the forward pass")
-    if kept.training != model.training:
+    if kept_pass.training != model.training:
         raise ProvenanceUnknown("the model was set to another mode after the forward pass")
-    inputs, named_inputs, leaves = without_graph(kept)
-    watcher = Watcher(model, _names(model, kept), where=_place)
-    with nothing_left(model), as_it_was(kept), watcher.track_modules(), watcher:
-        given = [tensor for tensor in tensors_of(model(*inputs, **named_inputs)) if tensor.requires_grad]
-        _check_same(kept, given)
+    inputs, named_inputs, leaves = without_graph(kept_pass)
+    watcher = Watcher(model, _names(model, kept_pass), where=_place)
+    with nothing_left(model), as_it_was(kept_pass), watcher.track_modules(), watcher:
+        tensors = [tensor for tensor in tensors_of(model(*inputs, **named_inputs)) if tensor.requires_grad]
+        _check_same(kept_pass, tensors)
         watcher.phase = "backward"
-        broken = [watcher.maker(tensor) for tensor in given if not values_of(tensor).finite]
-        roots = _roots(kept, given)
+        broken = [watcher.maker(tensor) for tensor in tensors if not values_of(tensor).finite]
+        roots = _roots(kept_pass, tensors)
         if not broken and all(values_of(gradient).finite for _, gradient in roots):
             parameters = [tensor for tensor in model.parameters() if tensor.requires_grad]
             found = _gradients(roots, [*parameters, *leaves])
             broken = [watcher.maker(gradient) for gradient in found if not values_of(gradient).finite]
-    return Replayed(watcher, min((sink for sink in broken if sink >= 0), default=None))
+    return Replay(watcher, min((sink for sink in broken if sink >= 0), default=None))
 
 
 _CONTAINERS = (dict, OrderedDict, list, set)  # a module's buffers are in an OrderedDict up to torch 2.4
@@ -77,36 +77,36 @@ def _place(node: Any) -> source_lines.Place | None:
     return source_lines.of_node(node, __file__) if found is None and node is not None else found
 
 
-def _names(model: nn.Module, kept: KeptPass) -> dict[int, str]:
+def _names(model: nn.Module, kept_pass: KeptPass) -> dict[int, str]:
     """Return what lies in each storage that is there before the pass."""
-    named = {storage_of(tensor): f"input {place}" for place, (tensor, _) in enumerate(kept.taken)}
+    named = {storage_of(tensor): f"input {place}" for place, (tensor, _) in enumerate(kept_pass.taken)}
     named |= {storage_of(tensor): f"buffer {name}" for name, tensor in model.named_buffers()}
     return named | {storage_of(tensor): f"weight {name}" for name, tensor in model.named_parameters()}
 
 
-def without_graph(kept: KeptPass) -> tuple[Any, Any, list[Tensor]]:
+def without_graph(kept_pass: KeptPass) -> tuple[Any, Any, list[Tensor]]:
     """Return the inputs without what was computed before them, and those of them that take a gradient."""
     leaves: list[Tensor] = []
-    if not any(tensor.requires_grad for tensor, _ in kept.taken):
-        return kept.inputs, kept.named_inputs, leaves
+    if not any(tensor.requires_grad for tensor, _ in kept_pass.taken):
+        return kept_pass.inputs, kept_pass.named_inputs, leaves
 
-    def cut(tensor: Tensor) -> Tensor:
+    def detach(tensor: Tensor) -> Tensor:
         if not tensor.requires_grad:
             return tensor
         leaves.append(tensor.detach().requires_grad_())
         return leaves[-1]
 
     try:
-        return with_tensors(kept.inputs, cut), with_tensors(kept.named_inputs, cut), leaves
+        return with_tensors(kept_pass.inputs, detach), with_tensors(kept_pass.named_inputs, detach), leaves
     except TypeError as fault:
         raise ProvenanceUnknown(f"the inputs of the model cannot be given again: {fault}") from None
 
 
-def _check_same(kept: KeptPass, given: list[Tensor]) -> None:
+def _check_same(kept_pass: KeptPass, tensors: list[Tensor]) -> None:
     """Raise ProvenanceUnknown where the pass gives something else than it did."""
-    same = len(given) == len(kept.given)
-    for place, tensor in enumerate(given if same else ()):
-        before = kept.result(place)
+    same = len(tensors) == len(kept_pass.given)
+    for place, tensor in enumerate(tensors if same else ()):
+        before = kept_pass.result(place)
         same = same and (before is None or _is_near(before, tensor.detach()))
     if not same:
         raise ProvenanceUnknown("the model gave something else when the forward pass was made again")
@@ -122,22 +122,22 @@ def _is_near(one: Tensor, other: Tensor) -> bool:
     return not one.numel() or bool((one - other).abs().max() <= NEAR * one.abs().max())
 
 
-def _roots(kept: KeptPass, given: list[Tensor]) -> list[tuple[Tensor, Tensor]]:
+def _roots(kept_pass: KeptPass, tensors: list[Tensor]) -> list[tuple[Tensor, Tensor]]:
     """Return the outputs from which a backward pass begins, with the gradient that came back to each from outside."""
-    back = {place: gradient for place, gradient in enumerate(kept.gradients) if gradient is not None}
-    inner = _inner(given, list(back))
-    return [(given[place], gradient) for place, gradient in back.items() if place not in inner]
+    back = {place: gradient for place, gradient in enumerate(kept_pass.gradients) if gradient is not None}
+    inner = _inner(tensors, list(back))
+    return [(tensors[place], gradient) for place, gradient in back.items() if place not in inner]
 
 
 def _gradients(roots: list[tuple[Tensor, Tensor]], towards: list[Tensor]) -> list[Tensor]:
     """Return the gradients that come of those that came back to the outputs."""
-    wanted = [tensor for tensor in towards if tensor.requires_grad]
+    tensors = [tensor for tensor in towards if tensor.requires_grad]
     ends, gradients = [end for end, _ in roots], [gradient for _, gradient in roots]
-    with _gradients_aside([*wanted, *leaves_before(ends)]):
+    with _gradients_aside([*tensors, *leaves_before(ends)]):
         if any(_REENTRANT in node.name() for node in nodes_before(end.grad_fn for end in ends)):
             torch.autograd.backward(ends, gradients)
-            return [tensor.grad for tensor in wanted if tensor.grad is not None]
-        found = torch.autograd.grad(ends, wanted, gradients, allow_unused=True)
+            return [tensor.grad for tensor in tensors if tensor.grad is not None]
+        found = torch.autograd.grad(ends, tensors, gradients, allow_unused=True)
         return [gradient for gradient in found if gradient is not None]
 
 
@@ -164,21 +164,21 @@ def _gradients_aside(tensors: list[Tensor]) -> Iterator[None]:
             tensor.grad = gradient
 
 
-def _inner(given: list[Tensor], places: list[int]) -> set[int]:
+def _inner(tensors: list[Tensor], places: list[int]) -> set[int]:
     """Return the outputs from which another output was computed, such as the logits of a model that gives its loss too:
     what came back to them came by way of the other one."""
-    nodes = {given[place].grad_fn: place for place in places}
+    nodes = {tensors[place].grad_fn: place for place in places}
     behind = {following for node in nodes_before(nodes) for following, _ in node.next_functions}
     return {place for node, place in nodes.items() if node is not None and node in behind}
 
 
 @contextmanager
-def as_it_was(kept: Any) -> Iterator[None]:
+def as_it_was(kept_pass: Any) -> Iterator[None]:
     """Set random numbers, what the model counts, autocast and autograd to what they were at the pass; torch notes the
     line of each node."""
-    kept.state.put_back()
+    kept_pass.state.put_back()
     with ExitStack() as stack:
-        for state in kept.autocast:
+        for state in kept_pass.autocast:
             stack.enter_context(torch.autocast(state.device, state.dtype, state.enabled, cache_enabled=False))
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.enable_grad())
@@ -233,8 +233,8 @@ def _containers(module: nn.Module) -> list[Any]:
 
 def _state_of(modules: list[nn.Module]) -> list[Tensor]:
     """Return the buffers of modules, and other tensors that are their attributes."""
-    found: list[Tensor] = []
+    tensors: list[Tensor] = []
     for module in modules:
-        found += [tensor for tensor in module._buffers.values() if tensor is not None]
-        found += [value.detach() for value in vars(module).values() if isinstance(value, Tensor)]
-    return found
+        tensors += [tensor for tensor in module._buffers.values() if tensor is not None]
+        tensors += [value.detach() for value in vars(module).values() if isinstance(value, Tensor)]
+    return tensors

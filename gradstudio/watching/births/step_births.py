@@ -18,14 +18,14 @@ from torch.utils.hooks import unserializable_hook
 from gradstudio.core.provenance import Provenance, ProvenanceUnknown
 from gradstudio.core.unknown import UNKNOWN, is_known
 from gradstudio.engine.operation_watcher import is_finite, values_of
-from gradstudio.engine.torch_internals import autograd_nodes, heard_clipping, seen_operations
+from gradstudio.engine.torch_internals import autograd_nodes, clipping_hooks, seen_operations
 from gradstudio.watching.births import loss_code, loss_values, model_code, operation_lines
 from gradstudio.watching.births.hooked_module import HookedModule
 from gradstudio.watching.births.kept_pass import NO_AUTOCAST, KeptPass, autocast_now, version
 from gradstudio.watching.births.pass_state import PLAIN_STATE
 from gradstudio.watching.births.passed_over import Losses, PassedOver
 from gradstudio.watching.births.replay import replay
-from gradstudio.watching.hearing.trees import tensors_of
+from gradstudio.watching.hooks.trees import tensors_of
 from gradstudio.watching.script import model_layers
 from gradstudio.watching.script.model_layers import ModelLike
 
@@ -83,7 +83,7 @@ class Births:
         self._before = 0, False, ""  # number of roots, `_told` and `unknown` before the latest backward pass
         self._backward_at_work = autograd_nodes.backward_at_work()
         self._hear_gradient = autograd_nodes.gradient_hearer()
-        self._may_be_cast = heard_clipping.autocast_asker()
+        self._may_be_cast = clipping_hooks.autocast_asker()
         self._models = [
             [HookedModule(each, self._begin, self._end, guard) for each in _either(model)] for model in models
         ]
@@ -123,16 +123,16 @@ class Births:
         number: float | None = None,
         later: bool = False,
     ) -> Provenance | None:
-        """Hear that a backward pass begins. Where its loss is not finite, return where that was born; None else, or
-        where it is unknown. The Inf of a loss that a scaler has `scaled` may be that of the scale; `losses` are what it
-        was given, None where that is not known. `number` is the loss itself, where that was read already;
-        `later`: `look_at_losses` is called before the update, so that nothing waits for the loss here."""
+        """Begin a backward pass. If its loss is not finite, return where that was born; None otherwise, or if it is
+        unknown. The Inf of a loss that a scaler has `scaled` may come from the scale; `losses` are what it was given,
+        None if unknown. `number` is the loss itself, if it was read already; `later`: `look_at_losses` is called before
+        the update, so that nothing waits for the loss here."""
         if self._busy:
             return None
         if self._is_detached:
             self.attach()  # after torch.save or torch.jit.script has raised
         if self._heard:
-            self._hear_back()
+            self._look_at_gradients()
         self._before = len(self._roots), self._told, self.unknown
         if len(self._roots) >= MOST_PASSES:  # of a model that gets gradients, but no step
             self._roots.clear()
@@ -151,14 +151,16 @@ class Births:
         return self._birth_of_pending(pending)
 
     def _hook_derivatives(self, roots: Sequence[Tensor]) -> None:
-        """Hear what those derivatives of the loss code take and give that may not be finite, where there are such."""
+        """Hook the derivatives of the loss code that may receive or return values that are not finite."""
         self._backward_passes += 1
         if self._backward_passes - self._latest_steep > _TAME_PASSES and self._backward_passes % _LOOK_AGAIN:
             return
         ends: list[Any] = [root.grad_fn for root in roots]
         if len(self._models) > 1:  # of what one model gave, another was given something that was computed from it
             passes = loss_code.passes_before(roots, self.mark)
-            ends += [tensor.grad_fn for kept in passes for tensor, _ in kept.taken if tensor.grad_fn is not None]
+            ends += [
+                tensor.grad_fn for kept_pass in passes for tensor, _ in kept_pass.taken if tensor.grad_fn is not None
+            ]
         for node in loss_code.steep_nodes(ends, self.mark):
             self._latest_steep = self._backward_passes
             # not the node itself, which holds its hook
@@ -192,17 +194,17 @@ class Births:
             return None
         self._searches += 1
         place = self._micro_batch(pending.roots) if pending.place is None else pending.place
-        found = self._search(lambda: self._of_the_loss(pending.roots))
-        if found is None or place < 0:
-            return found
-        return replace(found, micro_batch=place, micro_batches=max(self._usual, place + 1))
+        birth = self._search(lambda: self._of_the_loss(pending.roots))
+        if birth is None or place < 0:
+            return birth
+        return replace(birth, micro_batch=place, micro_batches=max(self._usual, place + 1))
 
     def _micro_batch(self, roots: Sequence[Tensor]) -> int:
         """Return which micro-batch of the step the loss is of, where so far each backward pass was that of one forward
         pass, and this one is of a pass that none has gone through yet; -1 else."""
         passes, place = self._finite[0] + len(self._back), self._finite[1] + self._before[0]
         try:
-            again = any(_has_gradient(kept) for kept in loss_code.passes_before(roots, self.mark))
+            again = any(_has_gradient(kept_pass) for kept_pass in loss_code.passes_before(roots, self.mark))
         except ProvenanceUnknown:
             return -1
         return place if passes == place and not again else -1
@@ -213,29 +215,29 @@ class Births:
         return self.unknown or _ENOUGH * (self._searches >= MOST_SEARCHES)
 
     def explain(self) -> Provenance | None:
-        """Return where the first value of this step's gradients was born that is not finite; None where that is
+        """Return where the first value of this step's gradients was born that is not finite; None if that is
         unknown, or was returned in this step already. The weights must be those that made the gradients."""
         if self._heard:
-            self._hear_back()
-        found = None if self._told or self.has_told or self._busy else self._search(self._of_the_gradients)
-        return _without_line_at_work(found)  # which is that of the update
+            self._look_at_gradients()
+        birth = None if self._told or self.has_told or self._busy else self._search(self._of_the_gradients)
+        return _without_line_at_work(birth)  # which is that of the update
 
     def at_the_end(self) -> tuple[float, Provenance | None] | None:
-        """Look at the latest pass, where the script ends before its backward pass. Return its loss, UNKNOWN where that
-        is gone, and where what is not finite was born; None where all is finite, as far as it is still there."""
+        """Look at the latest pass, where the script ends before its backward pass. Return its loss, UNKNOWN if that
+        is gone, and where what is not finite was born; None if all is finite, as far as it is still there."""
         if self._heard:
-            self._hear_back()
+            self._look_at_gradients()
         if self._latest is None or self._busy:
             return None
-        kept, _ = self._latest
-        if not kept.training:
+        kept_pass, _ = self._latest
+        if not kept_pass.training:
             return None
-        losses = loss_code.broken_losses(kept, self.mark)
-        broken = kept.broken_results
+        losses = loss_code.broken_losses(kept_pass, self.mark)
+        broken = kept_pass.broken_results
         if not losses and not broken:
             return None
-        found = _without_line_at_work(self._search(self._of_pass(kept, losses[:1])))  # no backward pass has begun
-        return _number(losses[:1], broken), found
+        birth = _without_line_at_work(self._search(self._of_pass(kept_pass, losses[:1])))  # no backward pass has begun
+        return _number(losses[:1], broken), birth
 
     # ---- what the script passes over
 
@@ -243,22 +245,22 @@ class Births:
     def has_heard(self) -> bool:
         """Whether a pass was heard since the latest step."""
         if self._heard:
-            self._hear_back()
+            self._look_at_gradients()
         return self._latest is not None or bool(self.suspects or self._back)
 
     @property
     def came_back(self) -> bool:
         """Whether the latest backward pass, or one before it that was not finite, came back to the model."""
         if self._heard:
-            self._hear_back()
+            self._look_at_gradients()
         return bool(self._back)
 
     @property
     def waits_for_gradient(self) -> bool | None:
-        """Whether a pass was heard to which no gradient has come back; None where none ever was, as of a model that is
+        """Whether a pass was heard to which no gradient has come back; None if none ever was, as of a model that is
         called by its parts."""
         if self._heard:
-            self._hear_back()
+            self._look_at_gradients()
         if self._latest is not None:
             return True
         return False if any(each.states.passes for either in self._models for each in either) else None
@@ -267,38 +269,38 @@ class Births:
         """Return the passes that were not finite and of which the script made no backward pass, though the step that
         followed is being made. Where that is not `finite` itself, a pass whose loss is not known may belong to it."""
         if self._heard:
-            self._hear_back()
-        skipped = [found for kept, found in self.suspects.items() if kept not in self._back]
+            self._look_at_gradients()
+        skipped = [found for kept_pass, found in self.suspects.items() if kept_pass not in self._back]
         self.suspects.clear()
         return [found for found in skipped if finite or is_known(found.loss)]
 
     def thrown_away(self) -> Birth:
-        """Return where the first value was born that is not finite in gradients that the script has thrown away, and
-        why that is unknown; begin with the passes anew."""
+        """Return where the first value that is not finite was born in gradients that the script discarded, and why that
+        is unknown; forget the passes."""
         if self._heard:
-            self._hear_back()
+            self._look_at_gradients()
         found = self._aside(self._of_the_gradients)
         self.begin_anew()
         return found
 
     def begin_anew(self) -> None:
-        """Forget the passes whose gradients the script has thrown away. The next one may have been made already."""
+        """Forget the passes whose gradients the script discarded. The next pass may have been made already."""
         if self._heard:
-            self._hear_back()
+            self._look_at_gradients()
         self._back.clear()
         self._roots.clear()
         self._finite, self._told, self.unknown = (0, 0), False, ""
         self._forget_derivatives()
 
     def all_finite(self) -> None:
-        """Hear that all gradients and the loss are finite after a backward pass: what came back so far was the birth of
-        nothing, and its inputs are held no longer."""
+        """All gradients and the loss are finite after a backward pass: nothing was born in it, and its inputs are
+        released."""
         if self._heard:
-            self._hear_back()
+            self._look_at_gradients()
         back, roots = self._back, self._roots
         if self.suspects:
-            for kept in back:
-                self.suspects.pop(kept, None)
+            for kept_pass in back:
+                self.suspects.pop(kept_pass, None)
         self._finite = self._finite[0] + len(back), self._finite[1] + len(roots)
         back.clear()
         roots.clear()
@@ -306,9 +308,9 @@ class Births:
             self._forget_derivatives()
 
     def of_another(self) -> None:
-        """Hear that the backward pass was one of other models: forget what was said of it."""
+        """The backward pass belonged to other models: forget what was noted of it."""
         if self._heard:
-            self._hear_back()
+            self._look_at_gradients()
         place, self._told, self.unknown = self._before
         del self._roots[place:]
         self._let_go_of_pending(max(0, len(self._pending) - 1))
@@ -317,19 +319,19 @@ class Births:
         """Look at the pass before, to which no gradient has come back by now: the script may have seen its loss."""
         if self._latest is None or not self._latest[0].training:
             return
-        kept, _ = self._latest
-        held, searching, loss = kept.is_held, self._losses.searching, None
+        kept_pass, _ = self._latest
+        held, searching, loss = kept_pass.is_held, self._losses.searching, None
         with contextlib.suppress(ProvenanceUnknown):  # of loss code that is too long to be searched
-            loss = self._losses.of(kept, self.mark) if held else None
+            loss = self._losses.of(kept_pass, self.mark) if held else None
         if loss is not None:
-            self._suspect(kept, [loss], [])
-        elif (not held or searching) and (broken := kept.broken_results):
-            self._suspect(kept, [], broken)
+            self._suspect(kept_pass, [loss], [])
+        elif (not held or searching) and (broken := kept_pass.broken_results):
+            self._suspect(kept_pass, [], broken)
 
-    def _suspect(self, kept: KeptPass, losses: Sequence[Tensor], broken: Sequence[Tensor]) -> None:
+    def _suspect(self, kept_pass: KeptPass, losses: Sequence[Tensor], broken: Sequence[Tensor]) -> None:
         if len(self.suspects) < MOST_SUSPECTS:
-            found, unknown = self._aside(self._of_pass(kept, losses))
-            self.suspects[kept] = PassedOver(_number(losses, broken), found, unknown, after_backward=False)
+            birth, unknown = self._aside(self._of_pass(kept_pass, losses))
+            self.suspects[kept_pass] = PassedOver(_number(losses, broken), birth, unknown, after_backward=False)
 
     def _aside(self, search: Callable[[], Provenance | None]) -> Birth:
         """Search beside the step that is being made, of which is known what was known before."""
@@ -337,14 +339,14 @@ class Births:
             return None, _ENOUGH
         self._searches += 1
         told, unknown, self.unknown = self._told, self.unknown, ""
-        found = _without_line_at_work(self._search(search))
+        birth = _without_line_at_work(self._search(search))
         why, self._told, self.unknown = self.unknown, told, unknown
-        return found, why
+        return birth, why
 
-    def _of_pass(self, kept: KeptPass, losses: Sequence[Tensor]) -> Callable[[], Provenance | None]:
-        if roots := losses or _broken_inputs(kept):
+    def _of_pass(self, kept_pass: KeptPass, losses: Sequence[Tensor]) -> Callable[[], Provenance | None]:
+        if roots := losses or _broken_inputs(kept_pass):
             return lambda: self._of_the_loss(roots)
-        return lambda: self._made_again(kept, 0, 1)
+        return lambda: self._made_again(kept_pass, 0, 1)
 
     # ---- a step
 
@@ -375,54 +377,54 @@ class Births:
             self.passes_without_gradient += module.training and not (self._busy or self._begun)
             return  # a replay, an evaluation, or a checkpoint that is computed again
         if self._heard:
-            self._hear_back()
+            self._look_at_gradients()
         autocast = autocast_now() if self._may_be_cast() else NO_AUTOCAST
-        kept = KeptPass(of, inputs, named_inputs, module.training, of.states.before(module), autocast)
+        kept_pass = KeptPass(of, inputs, named_inputs, module.training, of.states.before(module), autocast)
         if self._latest is not None:
-            if not self._begun and not self._is_given(kept, self._latest[0]):
+            if not self._begun and not self._is_given(kept_pass, self._latest[0]):
                 self._look_back()
             self._latest = None
         if self.recorder is not None and not self._begun:
-            self.recorder.before_pass(kept)
-        self._begun.append(kept)
+            self.recorder.before_pass(kept_pass)
+        self._begun.append(kept_pass)
 
     def _end(self, of: HookedModule, module: nn.Module, inputs: Any, outputs: Any) -> None:
         if self._busy or not self._begun or not torch.is_grad_enabled() or self._backward_at_work() is not None:
             return
-        kept = self._begun.pop()
-        while kept.of is not of:  # of a pass that ended with an exception
+        kept_pass = self._begun.pop()
+        while kept_pass.of is not of:  # of a pass that ended with an exception
             if not self._begun:
                 return
-            kept = self._begun.pop()
+            kept_pass = self._begun.pop()
         if len(of.either) > 1 and not any(each.of in of.either for each in self._begun):
             self._choose(of)
-        if kept.state is not PLAIN_STATE:
-            of.states.after(module, kept.state)
+        if kept_pass.state is not PLAIN_STATE:
+            of.states.after(module, kept_pass.state)
         given = (outputs,) if isinstance(outputs, Tensor) else tensors_of(outputs)
         for tensor in given:
             node: Any = tensor.grad_fn  # held, as torch makes it anew for each who asks
             if node is not None:  # a parameter that is given as it is has none, and would keep every hook
-                node.metadata[self.mark, tensor.output_nr] = len(kept.given)
-                keep = _Keeper(_hear, self._heard, kept, len(kept.given))
-                kept.given.append((tensor.detach(), version(tensor)))
-                kept.gradients.append(None)
-                kept.held_by.append(weakref.ref(keep))
+                node.metadata[self.mark, tensor.output_nr] = len(kept_pass.given)
+                keep = _Keeper(_on_gradient, self._heard, kept_pass, len(kept_pass.given))
+                kept_pass.given.append((tensor.detach(), version(tensor)))
+                kept_pass.gradients.append(None)
+                kept_pass.held_by.append(weakref.ref(keep))
                 self._hear_gradient(tensor, keep)
-                node.metadata[self.mark] = kept
-        self._latest = kept, module
+                node.metadata[self.mark] = kept_pass
+        self._latest = kept_pass, module
         if self.recorder is not None and not self._begun:
-            self.recorder.after_pass(kept, given)  # last, as it hears each call from here on
+            self.recorder.after_pass(kept_pass, given)  # last, as it hears each call from here on
 
     def _choose(self, called: HookedModule) -> None:
-        """Hear the passes of this module alone, of those of which one is called as the whole."""
+        """Watch only the passes of this module, or of the parts of which one is called as the whole."""
         for other in called.either:
             if other is not called:
                 other.detach()
         called.either[:] = [called]
 
-    def _is_given(self, kept: KeptPass, before: KeptPass) -> bool:
+    def _is_given(self, kept_pass: KeptPass, before: KeptPass) -> bool:
         """Return whether a pass takes what was computed from the one before, as a decoder takes it from an encoder."""
-        waiting: list[Any] = [tensor.grad_fn for tensor, _ in kept.taken if tensor.grad_fn is not None]
+        waiting: list[Any] = [tensor.grad_fn for tensor, _ in kept_pass.taken if tensor.grad_fn is not None]
         looks = 0
         while waiting and looks < MOST_BETWEEN:
             node, looks = waiting.pop(), looks + 1
@@ -432,7 +434,7 @@ class Births:
                 waiting += [following for following, _ in node.next_functions if following is not None]
         return False
 
-    def _hear_back(self) -> None:
+    def _look_at_gradients(self) -> None:
         """Look at the gradients that have come back to outputs of passes since this was done last."""
         for kept, place, gradient in self._heard:
             if gradient is None:
@@ -455,41 +457,41 @@ class Births:
     def _search(self, search: Callable[[], Provenance | None]) -> Provenance | None:
         self._busy = True
         try:
-            found = None if self.unknown else search()
+            birth = None if self.unknown else search()
         except ProvenanceUnknown as fault:
-            found, self.unknown = None, str(fault)
+            birth, self.unknown = None, str(fault)
         except Exception as fault:  # of somebody's code, which was not made to be run again
-            found, self.unknown = None, f"repeating the step ended with {type(fault).__name__}: {fault}"
+            birth, self.unknown = None, f"repeating the step ended with {type(fault).__name__}: {fault}"
         finally:
             self._heard.clear()  # of passes that were made again
             self._busy = False
-        self._told = found is not None
-        return found
+        self._told = birth is not None
+        return birth
 
     def _of_the_loss(self, roots: Sequence[Tensor]) -> Provenance | None:
         given: KeptPass | None = None  # the pass that was given the roots, where they are no loss
-        while (kept := self._broken_before(roots)) is not None and (inputs := _broken_inputs(kept)):
-            roots, given = inputs, kept
-        if kept is None and given is None:
+        while (kept_pass := self._broken_before(roots)) is not None and (inputs := _broken_inputs(kept_pass)):
+            roots, given = inputs, kept_pass
+        if kept_pass is None and given is None:
             return loss_code.born_in(roots, self.mark, self._all())
-        if kept is None:
+        if kept_pass is None:
             with contextlib.suppress(ProvenanceUnknown):
-                if found := loss_code.born_in(roots, self.mark, self._all()):
-                    return found
-        kept = kept or given
-        assert kept is not None
+                if birth := loss_code.born_in(roots, self.mark, self._all()):
+                    return birth
+        kept_pass = kept_pass or given
+        assert kept_pass is not None
         try:
-            return self._made_again(kept, 0, 1)
+            return self._made_again(kept_pass, 0, 1)
         except Exception:  # it is not the same pass again; its own graph is still there
             with contextlib.suppress(ProvenanceUnknown):
-                if found := loss_code.born_in_a_pass(roots, self._all()):
-                    return found
+                if birth := loss_code.born_in_a_pass(roots, self._all()):
+                    return birth
             raise
 
     def _broken_before(self, roots: Sequence[Tensor]) -> KeptPass | None:
         """Return the first pass with a result that is not finite of those from which the roots were computed."""
         passes = loss_code.passes_before(roots, self.mark)
-        return next((kept for kept in passes if not _all_finite(kept.results)), None)
+        return next((kept_pass for kept_pass in passes if not _all_finite(kept_pass.results)), None)
 
     def _of_the_gradients(self) -> Provenance | None:
         if not self._models:
@@ -498,44 +500,44 @@ class Births:
             raise ProvenanceUnknown("no forward pass of the model was seen")
         finite, before = self._finite
         passes, losses = finite + len(self._back), before + len(self._roots)
-        seen: list[KeptPass] = []  # that came back finite, and gave finite gradients
-        for number, kept in enumerate(self._back, finite):
-            behind = _all_finite(kept.results) and not _all_finite(kept.gradients)
+        kept_passs: list[KeptPass] = []  # that came back finite, and gave finite gradients
+        for number, kept_pass in enumerate(self._back, finite):
+            behind = _all_finite(kept_pass.results) and not _all_finite(kept_pass.gradients)
             # a loss of several passes has one backward pass, and none of them is a micro-batch
             place, of = (0, 1) if 0 < losses < passes else (number, passes)
             # of several outputs one may have been computed from another, as the output of a VAE from its mean, and the
             # gradient of that one comes from within the model too
-            several = sum(gradient is not None for gradient in kept.gradients) > 1
-            if (several or not behind) and (found := self._made_again(kept, place, of)):
-                return found
+            several = sum(gradient is not None for gradient in kept_pass.gradients) > 1
+            if (several or not behind) and (birth := self._made_again(kept_pass, place, of)):
+                return birth
             if behind:
-                roots = self._before_pass(kept, seen)
+                roots = self._before_pass(kept_pass, kept_passs)
                 return loss_code.born_behind(roots, self.mark, self._all(), self._derivatives, place, of)
-            seen.append(kept)
+            kept_passs.append(kept_pass)
         # what the loss code has beside these models: parameters of its own, or gradients of gradients
         return loss_code.born_behind(self._roots, self.mark, self._all(), self._derivatives, 0, 1, nodes_alone=False)
 
-    def _before_pass(self, kept: KeptPass, seen: Sequence[KeptPass]) -> list[Any]:
+    def _before_pass(self, kept_pass: KeptPass, kept_passs: Sequence[KeptPass]) -> list[Any]:
         """Return the nodes from which a gradient came to a pass: the inputs of a pass that took what it gave, or the
         roots of the backward passes."""
-        for later in seen:
+        for later in kept_passs:
             inputs = [tensor.grad_fn for tensor, _ in later.taken if tensor.grad_fn is not None]
-            if kept in loss_values.passes_of(inputs, self.mark):
+            if kept_pass in loss_values.passes_of(inputs, self.mark):
                 return inputs
         return self._roots
 
-    def _made_again(self, kept: KeptPass, number: int, of: int) -> Provenance | None:
+    def _made_again(self, kept_pass: KeptPass, number: int, of: int) -> Provenance | None:
         if not seen_operations.seeing_possible():
             raise ProvenanceUnknown("this version of torch cannot be watched")
-        model = kept.of.inner
-        made = replay(model, kept)
+        model = kept_pass.of.inner
+        made = replay(model, kept_pass)
         if made.sink is None:
             return None
-        found = model_code.provenance(model, kept, made.watcher, made.sink, number, of)
+        birth = model_code.provenance(model, kept_pass, made.watcher, made.sink, number, of)
         if len(self._models) == 1:
-            return found
-        place = next(place for place, either in enumerate(self._models) if either is kept.of.either)
-        return model_code.within(found, model_layers.names_of(self.models)[place])
+            return birth
+        place = next(place for place, either in enumerate(self._models) if either is kept_pass.of.either)
+        return model_code.within(birth, model_layers.names_of(self.models)[place])
 
     def _all(self) -> ModelLike:
         """Return all models as one."""
@@ -565,26 +567,26 @@ def _either(model: nn.Module | Sequence[nn.Module]) -> Sequence[nn.Module]:
     return [model] if isinstance(model, nn.Module) else model
 
 
-def _has_gradient(kept: KeptPass) -> bool:
-    return any(gradient is not None for gradient in kept.gradients)
+def _has_gradient(kept_pass: KeptPass) -> bool:
+    return any(gradient is not None for gradient in kept_pass.gradients)
 
 
-def _broken_inputs(kept: KeptPass) -> list[Tensor]:
+def _broken_inputs(kept_pass: KeptPass) -> list[Tensor]:
     """Return the inputs of a pass that are not finite and were computed from something that takes a gradient. -Inf
     alone may be a mask."""
-    found = [(tensor, values_of(tensor)) for tensor, _ in kept.taken if tensor.grad_fn is not None]
+    found = [(tensor, values_of(tensor)) for tensor, _ in kept_pass.taken if tensor.grad_fn is not None]
     return [tensor for tensor, values in found if values.nan or (values.inf and bool((tensor == math.inf).any()))]
 
 
-def _without_line_at_work(found: Provenance | None) -> Provenance | None:
+def _without_line_at_work(birth: Provenance | None) -> Provenance | None:
     """Return what was found without the line at work, where that is not the one of the backward pass."""
-    return replace(found, source="") if found is not None and found.source.startswith(operation_lines.BEGAN) else found
+    return replace(birth, source="") if birth is not None and birth.source.startswith(operation_lines.BEGAN) else birth
 
 
 def _number(losses: Sequence[Tensor], broken: Sequence[Tensor]) -> float:
     """Return the loss, or an output that is not finite and one number, as a model's own loss is; UNKNOWN without."""
-    known = next((each for each in (*losses, *broken) if each.numel() == 1), None)
-    return UNKNOWN if known is None else float(known.detach())
+    tensor = next((each for each in (*losses, *broken) if each.numel() == 1), None)
+    return UNKNOWN if tensor is None else float(tensor.detach())
 
 
 def _is_nan(root: Tensor) -> bool:
@@ -603,7 +605,7 @@ class _Keeper(partial):  # pyright: ignore[reportMissingTypeArgument]
     __slots__ = ()
 
 
-def _hear(
+def _on_gradient(
     heard: list[tuple[KeptPass, int, Tensor | None]], kept: KeptPass, place: int, gradient: Tensor | None
 ) -> None:
     heard.append((kept, place, gradient))

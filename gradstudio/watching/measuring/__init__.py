@@ -1,3 +1,3 @@
 """Parameters and gradients, measured where they lie: by compiled loops on the host, or on their GPU.
-May use core, engine, watching/hearing and watching/script.
+May use core, engine, watching/hooks and watching/script.
 """

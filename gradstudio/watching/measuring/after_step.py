@@ -18,11 +18,11 @@ class AfterStep:
         self._unchanged = 0
 
     def look(self, parameters: Parameters, before: Callable[[], float], factor: float) -> Gradient | None:
-        """Return the gradients as the step has left them; None where they are gone, or are known to stay as they were.
+        """Return the gradients as the step has left them; None if they are gone, or are known to stay as they were.
         `before`: their norm when the optimizer got them. They carry the factor."""
         if self._unchanged >= ENOUGH:
             return None
-        found, norm = parameters.measure_gradient(factor), before() / factor
-        is_same = abs(found.norm - norm) <= ROUNDING * norm or (math.isnan(found.norm) and math.isnan(norm))
+        gradient, norm = parameters.measure_gradient(factor), before() / factor
+        is_same = abs(gradient.norm - norm) <= ROUNDING * norm or (math.isnan(gradient.norm) and math.isnan(norm))
         self._unchanged = self._unchanged + 1 if is_same else 0
-        return found if found.norm or not norm else None
+        return gradient if gradient.norm or not norm else None

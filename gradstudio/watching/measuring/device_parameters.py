@@ -16,7 +16,7 @@ from gradstudio.core.unknown import UNKNOWN
 from gradstudio.engine.gauges.device_table import FORMATS, PlainTable, table_of
 from gradstudio.engine.gauges.every_step import ratio
 from gradstudio.engine.torch_internals import tensor_lists
-from gradstudio.watching.hearing.guard import say_once
+from gradstudio.watching.hooks.guard import say_once
 from gradstudio.watching.measuring.parameters import (
     NOT_MEASURED,
     Change,
@@ -67,8 +67,8 @@ class DeviceParameters(Parameters):
         return self.measure_gradient_later(scale)()
 
     def measure_gradient_later(self, scale: float = 1.0) -> Callable[[], Gradient]:
-        figures = OnItsWay(self._table.gradient(self._readable_gradients()))
-        return lambda: self._gradient_of(figures.arrived(), scale)
+        figures = PendingFigures(self._table.gradient(self._readable_gradients()))
+        return lambda: self._gradient_of(figures.wait(), scale)
 
     def _gradient_of(self, figures: np.ndarray, scale: float) -> Gradient:
         squares, largest, zeros, nan, inf = figures
@@ -95,8 +95,8 @@ class DeviceParameters(Parameters):
     def keep_weights_and_norm_later(self, *, keep: bool = True) -> Callable[[], float]:
         if keep:
             self.keep_weights()
-        squares = OnItsWay(self._table.gradient(self._readable_gradients())[0])
-        return lambda: math.sqrt(squares.arrived().sum())
+        squares = PendingFigures(self._table.gradient(self._readable_gradients())[0])
+        return lambda: math.sqrt(squares.wait().sum())
 
     def measure_change(self, layers: np.ndarray) -> Change:
         return self.measure_change_later(layers)()
@@ -108,10 +108,10 @@ class DeviceParameters(Parameters):
             return lambda: NOT_MEASURED
         there = self.gradients_are_there
         gradients = self._as_weights(self._held) if there else [None] * len(weights)
-        figures = OnItsWay(self._table.change(self._kept, weights, gradients))
+        figures = PendingFigures(self._table.change(self._kept, weights, gradients))
 
         def read() -> Change:
-            squares, moves, along, not_zero = figures.arrived()
+            squares, moves, along, not_zero = figures.wait()
             norms = np.sqrt(squares)
             layers[1], layers[2] = norms, ratio(np.sqrt(moves), norms)
             moved, product = math.sqrt(moves.sum()), float(along.sum())
@@ -122,14 +122,14 @@ class DeviceParameters(Parameters):
         return read
 
     def _readable_weights(self) -> list[Tensor] | None:
-        """Return the weights as a kernel can read them; None where a script has taken the memory of one away."""
+        """Return the weights as a kernel can read them; None if a script has taken the memory of one away."""
         if self._are_dense and self._lie_as_weights(self.tensors) and all(map(Tensor.data_ptr, self.tensors)):
             return self.tensors
-        found = [_dense(tensor.detach()) for tensor in self.tensors]
-        for tensor, size in zip(found, self._numels, strict=True):
+        tensors = [_dense(tensor.detach()) for tensor in self.tensors]
+        for tensor, size in zip(tensors, self._numels, strict=True):
             if tensor.numel() != size or (size and not pointer_of(tensor)):
                 return None
-        return found
+        return tensors
 
     def _readable_gradients(self) -> list[Tensor | None]:
         """Return the gradients as a kernel can read them, and hold those that are there."""
@@ -165,14 +165,14 @@ class DeviceParameters(Parameters):
             gradient = gradient.to_dense()
         if not pointer_of(gradient):
             return None
-        weight, found = weight.detach(), _dense(gradient.resolve_neg())
-        order = found if weight.numel() != size else _dense(weight)  # a script may have emptied the weight meanwhile
-        if found.stride() == order.stride() and found.dtype in FORMATS:
-            return found
-        return torch.empty_like(order).copy_(found)
+        weight, tensor = weight.detach(), _dense(gradient.resolve_neg())
+        order = tensor if weight.numel() != size else _dense(weight)  # a script may have emptied the weight meanwhile
+        if tensor.stride() == order.stride() and tensor.dtype in FORMATS:
+            return tensor
+        return torch.empty_like(order).copy_(tensor)
 
 
-class OnItsWay:
+class PendingFigures:
     """Figures that a device is still working out, and sends to the host. Nothing waits until they are asked for."""
 
     def __init__(self, figures: Tensor) -> None:
@@ -181,7 +181,7 @@ class OnItsWay:
         if self._event is not None:
             self._event.record(torch.cuda.current_stream(figures.device))
 
-    def arrived(self) -> np.ndarray:
+    def wait(self) -> np.ndarray:
         """Wait for the figures and return them."""
         if self._event is not None:
             self._event.synchronize()

@@ -1,4 +1,4 @@
-"""Which loops measure on the host: those of numpy, until the compiled ones would have paid for being loaded."""
+"""Which loops measure on the host: those of numpy, until the jit ones would have paid for being loaded."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from gradstudio.core import compiled
+from gradstudio.core import jit
 from gradstudio.engine.gauges import plain_loops
 
 PAYS_AFTER = 0.5  # seconds of numpy; to load a compiler takes as long, and several times that the first time
@@ -28,7 +28,7 @@ class HostLoops:
         if self._left > 0:
             return plain_loops
         if self._loops is None:  # only here: nothing may ever be measured on the host
-            self._loops = _compiled() if compiled.available() else plain_loops
+            self._loops = _compiled() if jit.available() else plain_loops
         return self._loops
 
     def step_is_over(self) -> None:
@@ -37,7 +37,7 @@ class HostLoops:
 
 
 def _compiled() -> Any:
-    """Return the compiled loops; those of numpy where they cannot be loaded."""
+    """Return the jit loops; those of numpy where they cannot be loaded."""
     try:
         from gradstudio.engine.gauges import scattered
 

@@ -41,7 +41,7 @@ class Gradient(NamedTuple):
 
 class Change(NamedTuple):
     """The weights before an update and what it did to them. `along_gradient` is the inner product of the change and the
-    gradient that the optimizer got, UNKNOWN where the update has taken that away."""
+    gradient that the optimizer got, UNKNOWN if the update has taken that away."""
 
     weight_norm: float
     norm: float
@@ -89,7 +89,7 @@ class Parameters:
         self._copies = {what: HostCopies(self._numels) for what in self._at}
 
     @property
-    def given(self) -> list[Tensor]:
+    def as_given(self) -> list[Tensor]:
         """The parameters as the script has them."""
         return self.tensors
 
@@ -111,7 +111,7 @@ class Parameters:
         """Return whether torch has written to any gradient since these marks were read."""
         return self.marks() != marks
 
-    def unmoved(self, marks: list[int]) -> set[int]:
+    def unmoved_places(self, marks: list[int]) -> set[int]:
         """Return the places of the gradients that torch has not written to since these marks were read. The gradients
         have just been measured."""
         pairs = enumerate(zip(marks, self.marks(), strict=True))
@@ -137,8 +137,8 @@ class Parameters:
     def measure_gradient_later(self, scale: float = 1.0) -> Callable[[], Gradient]:
         """Do what `measure_gradient` does. Return a function that returns the figures, and waits for them if need
         be."""
-        found = self.measure_gradient(scale)
-        return lambda: found
+        gradient = self.measure_gradient(scale)
+        return lambda: gradient
 
     def glance_at_gradient(self) -> Gradient:
         """Return the norm of gradients that are finite, and nothing of their layers; others are measured in full."""
@@ -165,8 +165,8 @@ class Parameters:
     def measure_change_later(self, layers: np.ndarray) -> Callable[[], Change]:
         """Do what `measure_change` does. Return a function that returns the change, and waits for it if need be; it
         writes the rows of `layers` then."""
-        found = self.measure_change(layers)
-        return lambda: found
+        change = self.measure_change(layers)
+        return lambda: change
 
     def _kept_weights(self) -> np.ndarray:
         weights = self._weights()
@@ -197,7 +197,7 @@ class Parameters:
         return found._replace(along_gradient=UNKNOWN)
 
     def _weights(self) -> np.ndarray | None:
-        """Return where the weights lie; None where one has no memory, or memory of another size."""
+        """Return where the weights lie; None if one has no memory, or memory of another size."""
         self._at["weight"] = found = self._addresses(self.tensors, self._at["weight"], "weight")
         return found[1] if np.all((found[1] != 0) | (self.sizes == 0)) else None
 

@@ -21,7 +21,7 @@ def are_parted(tensors: Sequence[Tensor]) -> bool:
 
 def parameters_of_parts(kind: type[Parameters], tensors: Sequence[Tensor]) -> Parameters:
     """Return what measures the parts of these that are in this process, in the way of `kind`."""
-    return type(f"Parted{kind.__name__}", (_Parted, kind), {})(tensors)
+    return type(f"Parted{kind.__name__}", (_LocalParts, kind), {})(tensors)
 
 
 def share_of(
@@ -31,7 +31,7 @@ def share_of(
     this one counts: of several ranks that have the same, one does. Where that is not known, as of a part that belongs
     to some of the ranks alone, the number is -1. `grouped` makes layers of the parameters; without it, each is one."""
     found: dict[str, list[int]] = {"sizes": parameters.sizes.tolist(), "parted": [], "counted": []}
-    for place, tensor in enumerate(parameters.given):
+    for place, tensor in enumerate(parameters.as_given):
         placements: Any = getattr(tensor, "placements", ())
         is_parted = any(each.is_shard() for each in placements)
         mesh: Any = getattr(tensor, "device_mesh", None)
@@ -49,7 +49,7 @@ def share_of(
     return {"sizes": whole, "parted": [max(each) for each in parted], "counted": [max(each) for each in counted]}
 
 
-class _Parted(Parameters):
+class _LocalParts(Parameters):
     """Measures stand-ins: plain tensors that are this process' parts of the parameters, with its parts of the
     gradients."""
 
@@ -61,7 +61,7 @@ class _Parted(Parameters):
         self._refresh()
 
     @property
-    def given(self) -> list[Tensor]:
+    def as_given(self) -> list[Tensor]:
         return self._whole
 
     def _refresh(self) -> bool:

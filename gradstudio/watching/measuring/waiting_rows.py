@@ -35,10 +35,10 @@ class Spare:
         self._next = place + 1
         if fresh := place == len(arrays):
             arrays.append(np.empty(self._shape, np.float32))
-        found = arrays[place]
-        references = getrefcount(found)
+        values = arrays[place]
+        references = getrefcount(values)
         if fresh:
             self._references = references
         elif references > self._references:
-            found = arrays[place] = np.empty(self._shape, np.float32)
-        return found
+            values = arrays[place] = np.empty(self._shape, np.float32)
+        return values

@@ -17,8 +17,8 @@ from gradstudio.core.history import Layer
 from gradstudio.core.text import join_with_and, number
 from gradstudio.core.unknown import is_known
 from gradstudio.watching.births.step_births import NO_BIRTH
-from gradstudio.watching.hearing.guard import say
-from gradstudio.watching.hearing.rank_place import Place
+from gradstudio.watching.hooks.guard import say
+from gradstudio.watching.hooks.rank_place import Place
 from gradstudio.watching.ranks.blame import blame_ranks
 from gradstudio.watching.ranks.mail import Mail
 from gradstudio.watching.ranks.merging import Shares, merge
@@ -60,7 +60,7 @@ class Sender:
 
     @property
     def run(self) -> str:
-        """The id of the run that rank 0 records; "" where that is not known yet."""
+        """The id of the run that rank 0 records; "" if that is not known yet."""
         with suppress(RuntimeError, OSError):
             self._look_for_rank_0()
         return self._run
@@ -118,7 +118,7 @@ class Sender:
         with self._writing:
             letter, self._letter = self._letter, Letter()
         letter.over = over
-        self._mail.send(self._place.rank, letter.written())
+        self._mail.send(self._place.rank, letter.to_bytes())
 
     def close(self) -> None:
         """Send what is left."""
@@ -205,7 +205,7 @@ class Collector:
                 self._lose(rank, "has not begun to train what rank 0 does, or is not watched")
             return
         while (text := self._mail.receive(rank)) is not None:
-            box.take(Letter.read(text))
+            box.take(Letter.from_bytes(text))
             while box.skipped:
                 self._local_run.note(f"rank {rank}: {box.skipped.popleft()}", "nan_batch")
         if box.is_open and box.silence > SILENT:
@@ -225,9 +225,9 @@ class Collector:
         self._boxes[rank].is_open = False
         if not self._is_closing:
             self._lost.add(rank)
-            told = f"rank {rank} {why}: its figures are missing from here on"
-            say(told)
-            self._local_run.note(told)
+            text = f"rank {rank} {why}: its figures are missing from here on"
+            say(text)
+            self._local_run.note(text)
 
     # ---- rows
 

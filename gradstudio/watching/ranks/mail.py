@@ -31,8 +31,8 @@ class Mail:
 
     def card(self, rank: int) -> dict[str, Any] | None:
         """Return the card of a rank; None before it has left one."""
-        found = self._taken(f"card/{rank}", keep=True)
-        return None if found is None else json.loads(found)
+        data = self._take(f"card/{rank}", keep=True)
+        return None if data is None else json.loads(data)
 
     def send(self, rank: int, letter: bytes) -> None:
         """Leave the next letter of this rank."""
@@ -42,12 +42,12 @@ class Mail:
     def receive(self, rank: int) -> bytes | None:
         """Take the next letter of a rank out of its box; None without one."""
         place = self._read.get(rank, 0)
-        found = self._taken(f"letter/{rank}/{place}", keep=False)
-        if found is not None:
+        data = self._take(f"letter/{rank}/{place}", keep=False)
+        if data is not None:
             self._read[rank] = place + 1
-        return found
+        return data
 
-    def _taken(self, key: str, *, keep: bool) -> bytes | None:
+    def _take(self, key: str, *, keep: bool) -> bytes | None:
         if not self._store.check([key]):  # to get what is not there would wait for it
             return None
         found = bytes(self._store.get(key))

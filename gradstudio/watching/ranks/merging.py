@@ -21,7 +21,7 @@ OF_GRADIENT = [0, 3, 4, 5]  # rows of LAYER_METRICS
 
 @dataclass(frozen=True)
 class Shares:
-    """Which part of each parameter the ranks have. `sizes`: entries on a rank, `counted`: 1 where they count, 0 where
+    """Which part of each parameter the ranks have. `sizes`: entries on a rank, `counted`: 1 if they count, 0 if
     another rank has the same; both (ranks, layers). `parted`: whether a layer is parted among ranks: (layers,)."""
 
     sizes: np.ndarray
@@ -37,23 +37,25 @@ class Shares:
 def merge(own: MeasuredStep, others: Mapping[int, Figures], shares: Shares) -> MeasuredStep:
     """Return the step of rank 0 with the figures of the `others`, which are the ranks that were heard of it."""
     loss, spread = mean_loss([own.loss, *(each.loss for each in others.values())]) if others else (own.loss, UNKNOWN)
-    made = own._replace(loss=loss, spread=spread, after=None)
+    measured_step = own._replace(loss=loss, spread=spread, after=None)
     if shares.any:
-        return _of_parts(made, own, others, shares)
+        return _of_parts(measured_step, own, others, shares)
     if alike([own.gradient.norm, *(each.norm for each in others.values())]):
-        return made
+        return measured_step
     after = own.after
     if after is not None and alike([after.norm, *(each.after for each in others.values())]):
         # reduced within the step: a clip before it was one of each rank's own gradient
         plain = all(_close(each.clipped, each.norm) for each in others.values()) and own.clipping == "none"
         layers = after.layers
         layers[1:3] = own.gradient.layers[1:3]
-        return made._replace(gradient=after._replace(layers=layers), clipped_norm=after.norm if plain else UNKNOWN)
-    return _local(made, max(own.gradient.nonfinite, *(each.nonfinite for each in others.values())))
+        return measured_step._replace(
+            gradient=after._replace(layers=layers), clipped_norm=after.norm if plain else UNKNOWN
+        )
+    return _local(measured_step, max(own.gradient.nonfinite, *(each.nonfinite for each in others.values())))
 
 
 def mean_loss(losses: Sequence[float]) -> tuple[float, float]:
-    """Return the mean of the ranks' losses and the distance between the largest and the least; UNKNOWN where one is."""
+    """Return the mean of the ranks' losses and the distance between the largest and the least; UNKNOWN if one is."""
     if not all(map(is_known, losses)):
         return UNKNOWN, UNKNOWN
     mean = sum(losses) / len(losses)
@@ -73,34 +75,36 @@ def _close(one: float, other: float) -> bool:
     return abs(one - other) <= SAME * abs(other)
 
 
-def _local(made: MeasuredStep, nonfinite: int) -> MeasuredStep:
+def _local(measured_step: MeasuredStep, nonfinite: int) -> MeasuredStep:
     """Return a step of which every rank has a gradient of its own, and none that of all."""
-    layers = made.gradient.layers
+    layers = measured_step.gradient.layers
     layers[OF_GRADIENT] = UNKNOWN
-    change = made.change._replace(along_gradient=UNKNOWN)
-    return made._replace(gradient=Gradient(UNKNOWN, nonfinite, layers), change=change, clipped_norm=UNKNOWN)
+    change = measured_step.change._replace(along_gradient=UNKNOWN)
+    return measured_step._replace(gradient=Gradient(UNKNOWN, nonfinite, layers), change=change, clipped_norm=UNKNOWN)
 
 
-def _of_parts(made: MeasuredStep, own: MeasuredStep, others: Mapping[int, Figures], shares: Shares) -> MeasuredStep:
+def _of_parts(
+    measured_step: MeasuredStep, own: MeasuredStep, others: Mapping[int, Figures], shares: Shares
+) -> MeasuredStep:
     """Return a step whose gradient and weights are parted among the ranks: their squares are added up, and a part that
     several have counts once."""
     ranks, count = [0, *others], len(shares.sizes)
     every = [own.gradient.layers, *(each.layers for each in others.values() if each.layers is not None)]
     if len(every) < count or (shares.sizes < 0).any():  # a part that was not heard, or of which nobody knows whose
-        made.gradient.layers[:] = UNKNOWN
-        gradient = Gradient(UNKNOWN, own.gradient.nonfinite, made.gradient.layers)
-        return made._replace(gradient=gradient, change=NOT_MEASURED, clipped_norm=UNKNOWN)
-    found = np.stack(every).astype(np.float64)  # (ranks, metrics, layers)
+        measured_step.gradient.layers[:] = UNKNOWN
+        gradient = Gradient(UNKNOWN, own.gradient.nonfinite, measured_step.gradient.layers)
+        return measured_step._replace(gradient=gradient, change=NOT_MEASURED, clipped_norm=UNKNOWN)
+    values = np.stack(every).astype(np.float64)  # (ranks, metrics, layers)
     counted, sizes = shares.counted[ranks], shares.sizes[ranks]
     with np.errstate(all="ignore"):
-        squares = np.einsum("rl,rml->ml", counted, _squares(found))
+        squares = np.einsum("rl,rml->ml", counted, _squares(values))
         entries = np.maximum((counted * sizes).sum(0), 1)
         layers = own.gradient.layers
         layers[0], layers[1] = np.sqrt(squares[0]), np.sqrt(squares[1])
         layers[2] = np.sqrt(squares[2]) / layers[1]
-        layers[3] = found[:, 3].max(0)
-        layers[4:6] = np.einsum("rl,rml->ml", counted * sizes, found[:, 4:6]) / entries
-        broken = np.rint(np.nan_to_num(counted * sizes * found[:, 5])).sum()
+        layers[3] = values[:, 3].max(0)
+        layers[4:6] = np.einsum("rl,rml->ml", counted * sizes, values[:, 4:6]) / entries
+        broken = np.rint(np.nan_to_num(counted * sizes * values[:, 5])).sum()
         whole = np.sqrt(squares.sum(1))
     uniform = (counted == counted[:, :1]).all()
     figures = [(own.clipped_norm, own.change.along_gradient), *((each.clipped, each.along) for each in others.values())]
@@ -108,10 +112,12 @@ def _of_parts(made: MeasuredStep, own: MeasuredStep, others: Mapping[int, Figure
     change = Change(float(whole[1]), float(whole[2]), float(along.sum()) if uniform and _all_known(along) else UNKNOWN)
     norm = float(whole[0]) if is_known(own.gradient.norm) else UNKNOWN
     after_clip = math.sqrt((clipped**2).sum()) if uniform else _in_proportion(own, norm)
-    made = made._replace(gradient=Gradient(norm, int(broken), layers), change=change, clipped_norm=after_clip)
-    if all(alike(list(found[:, 0, place])) for place in np.flatnonzero(~shares.parted)):
-        return made
-    return _local(made, int(broken))  # what is not parted was not reduced either
+    measured_step = measured_step._replace(
+        gradient=Gradient(norm, int(broken), layers), change=change, clipped_norm=after_clip
+    )
+    if all(alike(list(values[:, 0, place])) for place in np.flatnonzero(~shares.parted)):
+        return measured_step
+    return _local(measured_step, int(broken))  # what is not parted was not reduced either
 
 
 def _squares(found: Any) -> np.ndarray:

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
-from gradstudio.watching.hearing.guard import say
-from gradstudio.watching.hearing.rank_place import Place
+from gradstudio.watching.hooks.guard import say
+from gradstudio.watching.hooks.rank_place import Place
 from gradstudio.watching.ranks.joined_run import Collector, Joinable, Sender
 from gradstudio.watching.ranks.mail import Mail, Postman
 
@@ -28,7 +28,7 @@ class Party:
         self._postman = Postman()
 
     def join(self, local_run: Joinable, place: Place, share: dict[str, list[int]]) -> Sender | Collector | None:
-        """Return what a run does with its steps from the first on; None where the ranks cannot reach one another.
+        """Return what a run does with its steps from the first on; None if the ranks cannot reach one another.
         `share` is the part of each layer that this rank has."""
         known = hashlib.sha256(repr([(layer.name, layer.size) for layer in local_run.layers]).encode()).hexdigest()
         card = {

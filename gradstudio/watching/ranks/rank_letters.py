@@ -17,7 +17,7 @@ from gradstudio.watching.steps.measured_step import MeasuredStep
 
 class Figures(NamedTuple):
     """The figures of a step on one rank. `after`: norm of the gradient as the optimizer's step has left it, UNKNOWN
-    where nobody looked. `layers`: (metrics, layers), float32, only of a rank that has parts of the parameters."""
+    if nobody looked. `layers`: (metrics, layers), float32, only of a rank that has parts of the parameters."""
 
     step: int
     loss: float
@@ -47,12 +47,12 @@ class Letter:
     skipped: list[str] = field(default_factory=list)
     over: bool = False
 
-    def written(self) -> bytes:
+    def to_bytes(self) -> bytes:
         """Return the letter as bytes. Only processes of one training read each other's."""
         return pickle.dumps(self)
 
     @staticmethod
-    def read(text: bytes) -> Letter:
+    def from_bytes(text: bytes) -> Letter:
         """Return the letter that was written so."""
         return pickle.loads(text)
 
@@ -90,7 +90,7 @@ class Box:
         return bool(self._steps) or not self.is_open
 
     def of(self, step: int) -> Figures | None:
-        """Return the figures of a step, and take them out; None where they have not come."""
+        """Return the figures of a step, and take them out; None if they have not come."""
         if self.has(step) and self._steps and self._steps[0].step == step:
             return self._steps.popleft()
         return None

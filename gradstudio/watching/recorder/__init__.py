@@ -1,4 +1,4 @@
 """The flight recorder: the state of some steps ago and the passes since, as references where that is enough; and the
 crash file that is written of them.
-May use core, engine, session, crash, watching/hearing, watching/script, watching/measuring and watching/births.
+May use core, engine, session, crash, watching/hooks, watching/script, watching/measuring and watching/births.
 """

@@ -21,15 +21,15 @@ from gradstudio.crash import recorded_training as training
 from gradstudio.crash.call_values import CannotTell, to_json
 from gradstudio.session.files import crash_file
 from gradstudio.session.files.crash_file import (
-    Given,
     RecordedBirth,
     RecordedOptimizer,
     RecordedPass,
     RecordedStep,
     Structure,
+    TensorToWrite,
 )
 from gradstudio.watching.births.replay import needs_other_ranks
-from gradstudio.watching.hearing.guard import may_be_compiled, replaying
+from gradstudio.watching.hooks.guard import may_be_compiled, replaying
 from gradstudio.watching.recorder.kept_state import KeptState, KeptStep
 from gradstudio.watching.recorder.program_maker import ProgramMaker, unheard, weights_put_back
 from gradstudio.watching.recorder.recorder import Recorder
@@ -52,7 +52,7 @@ class CrashWriter:
         """Write the file. OSError where that cannot be."""
         state = self._recorder.states[0]
         structure = self._structure(state, reason, run, script)
-        tensors = [_given(name, tensor) for name, tensor in self._tensors.items()]
+        tensors = [_tensor_to_write(name, tensor) for name, tensor in self._tensors.items()]
         crash_file.write(path, structure, tensors)
         return structure
 
@@ -176,12 +176,12 @@ class CrashWriter:
         return known
 
 
-def _given(name: str, tensor: Tensor) -> Given:
+def _tensor_to_write(name: str, tensor: Tensor) -> TensorToWrite:
     def write(file: BinaryIO) -> None:
         data = tensor.detach().cpu().contiguous().reshape(-1)
         file.write(data.view(torch.uint8).numpy().data if data.numel() else b"")
 
-    return Given(name, _DTYPES[tensor.dtype], tuple(tensor.shape), write)
+    return TensorToWrite(name, _DTYPES[tensor.dtype], tuple(tensor.shape), write)
 
 
 def _values(group: dict[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from gradstudio.crash.call_log import CallLog, HeardCall, Outside, Ref
 from gradstudio.crash.call_values import CannotTell, name_of, to_json
 from gradstudio.session.files.crash_file import RecordedCall
 from gradstudio.watching.births.replay import as_it_was, nothing_left
-from gradstudio.watching.hearing.trees import tensors_of, with_tensors
+from gradstudio.watching.hooks.trees import tensors_of, with_tensors
 from gradstudio.watching.recorder.kept_state import KeptBackward, PassEvent
 
 Key = str | int
@@ -138,7 +138,7 @@ class ProgramMaker:
         inner = CallLog(holds=True, device=self._device)
         raised: Exception | None = None
         outputs: list[Tensor] = []
-        with nothing_left(model), as_it_was(kept), self._named(model, inner), inner:
+        with nothing_left(model), as_it_was(kept), self._naming(model, inner), inner:
             try:
                 outputs = tensors_of(model(*inputs, **named))
             except Exception as fault:  # the step's own
@@ -159,7 +159,7 @@ class ProgramMaker:
                 numbers[number] = key
 
     @contextmanager
-    def _named(self, model: nn.Module, log: CallLog) -> Iterator[None]:
+    def _naming(self, model: nn.Module, log: CallLog) -> Iterator[None]:
         """Let a log know the module at work."""
         before = self._models.get(model, "")
         names = {each: ".".join(filter(None, (before, name))) for name, each in model.named_modules()}

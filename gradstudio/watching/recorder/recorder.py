@@ -13,8 +13,8 @@ from torch.optim import Optimizer
 from gradstudio.core.text import number
 from gradstudio.crash.call_log import CallLog
 from gradstudio.engine.torch_internals import function_modes
-from gradstudio.watching.hearing.guard import may_be_compiled, say_once
-from gradstudio.watching.hearing.hooks import Roots
+from gradstudio.watching.hooks.guard import may_be_compiled, say_once
+from gradstudio.watching.hooks.torch_hooks import Roots
 from gradstudio.watching.recorder.kept_state import (
     CalledModel,
     KeptBackward,
@@ -62,7 +62,7 @@ class Recorder:
         _, taken = self._taken.pop(id(kept), (None, None))
         if self.is_off or self._log is None or taken is None:
             return
-        self._log.events.append(PassEvent(_called(kept), taken, tuple([self._log.give(each) for each in outputs])))
+        self._log.events.append(PassEvent(_model_of(kept), taken, tuple([self._log.give(each) for each in outputs])))
         stack = None if may_be_compiled() else function_modes.stack()
         if stack is not None:
             stack.put(self._log)
@@ -162,7 +162,7 @@ class Recorder:
         if log is None or latest is None or self.is_off:
             return False
         for kept, taken in self._taken.values():
-            log.events.append(PassEvent(_called(kept), taken, None))
+            log.events.append(PassEvent(_model_of(kept), taken, None))
         last = log.events[-1] if log.events else None
         if last is None or (last.gave if isinstance(last, PassEvent) else last.gives) is not None:
             return False
@@ -177,7 +177,7 @@ def _plain(group: dict[str, Any]) -> dict[str, Any]:
     return {name: float(value) if isinstance(value, Tensor) else value for name, value in values.items()}
 
 
-def _called(kept: Any) -> CalledModel:
+def _model_of(kept: Any) -> CalledModel:
     return CalledModel(kept.of, kept.inputs, kept.named_inputs, kept.state, kept.autocast)
 
 

@@ -1,4 +1,4 @@
 """The runs of a script: rows and events into the library, and lines on stderr.
-May use core, engine, session, watching/hearing, watching/script, watching/measuring, watching/births,
+May use core, engine, session, watching/hooks, watching/script, watching/measuring, watching/births,
 watching/steps and watching/ranks.
 """

@@ -28,62 +28,62 @@ _ANOMALY = (
 )
 
 
-def birth_lines(found: Provenance, step: int, row: Row | None = None) -> list[str]:
+def birth_lines(birth: Provenance, step: int, row: Row | None = None) -> list[str]:
     """Return five lines: what is not finite, where it was born, why, the values that went in, the line of code."""
-    batch = f", micro-batch {found.micro_batch + 1} of {found.micro_batches}" if found.micro_batches > 1 else ""
-    if found.is_of_update:
-        return _printed(f"step {step:,} left weights that are not finite{_what(row)}", *_birth(found))
-    return _printed(f"step {step:,} is not finite{_what(row)}{batch}", *_birth(found))
+    batch = f", micro-batch {birth.micro_batch + 1} of {birth.micro_batches}" if birth.micro_batches > 1 else ""
+    if birth.is_of_update:
+        return _print_lines(f"step {step:,} left weights that are not finite{_what(row)}", *_birth(birth))
+    return _print_lines(f"step {step:,} is not finite{_what(row)}{batch}", *_birth(birth))
 
 
 def skipped_lines(skipped: PassedOver, step: int) -> list[str]:
     """Return the lines for a batch that was not finite and that the script skipped, before this step."""
     head = f"before step {step:,} the script skipped a batch, without an update: {skipped.what}"
-    found = skipped.provenance
-    return _printed(head, *(_birth(found) if found is not None else _unknown(skipped.unknown)))
+    birth = skipped.provenance
+    return _print_lines(head, *(_birth(birth) if birth is not None else _unknown(skipped.unknown)))
 
 
-def place_and_cause(found: Provenance) -> str:
+def place_and_cause(birth: Provenance) -> str:
     """Return where a value was born, in one clause."""
-    told = f"born in {_where(found)}, because" if found.is_birth else f"first seen in {_where(found)}:"
-    return f"{told} {found.cause}" + (f" ({found.source})" if found.source else "")
+    text = f"born in {_where(birth)}, because" if birth.is_birth else f"first seen in {_where(birth)}:"
+    return f"{text} {birth.cause}" + (f" ({birth.source})" if birth.source else "")
 
 
-def _birth(found: Provenance) -> tuple[str, ...]:
-    where = _where(found)
+def _birth(birth: Provenance) -> tuple[str, ...]:
+    where = _where(birth)
     return (
-        f"  born in  {where}" if found.is_birth else f"  seen in  {where}; it may have been born before that",
-        f"  {'because' if found.is_birth else 'there  '}  {found.cause}",
-        f"  went in  {found.taken or 'not known'}",
-        f"  source   {found.source or _unseen(found)}",
+        f"  born in  {where}" if birth.is_birth else f"  seen in  {where}; it may have been born before that",
+        f"  {'because' if birth.is_birth else 'there  '}  {birth.cause}",
+        f"  went in  {birth.taken or 'not known'}",
+        f"  source   {birth.source or _unseen(birth)}",
     )
 
 
-def _unseen(found: Provenance) -> str:
+def _unseen(birth: Provenance) -> str:
     """Return what stands where no line of code is known; of an update there is one call."""
-    if found.is_of_update:
+    if birth.is_of_update:
         return "where the script makes that update"
-    if found.was_given:
+    if birth.was_given:
         return "not known"
-    place = "the module and the operation above name" if found.module else "the operation above names"
+    place = "the module and the operation above name" if birth.module else "the operation above names"
     return f"not known; {place} the place"
 
 
-def _printed(*lines: str) -> list[str]:
+def _print_lines(*lines: str) -> list[str]:
     return [line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…" for line in map(_printable, lines)]
 
 
-def _where(found: Provenance) -> str:
+def _where(birth: Provenance) -> str:
     """Return 'module 2, forward pass: addmm'."""
-    if found.was_given:
-        return f"what the {'model' if found.operation == 'input' else 'loss'} was given"
-    if found.is_of_update:
-        return f"the update of the weights: {found.operation}"
-    of = found.chain[0].of if found.chain else ""
-    derivative = f", the derivative of {_plain(of)}" if of and of != found.operation and is_node(of) else ""
-    in_loss_code = found.phase == "loss" or (found.phase == "backward" and is_node(found.operation))
-    where = f"module {found.module}" if found.module else "the script" if in_loss_code else "the model itself"
-    return f"{where}, {_PHASES[found.phase]}: {_plain(found.operation)}{derivative}"
+    if birth.was_given:
+        return f"what the {'model' if birth.operation == 'input' else 'loss'} was given"
+    if birth.is_of_update:
+        return f"the update of the weights: {birth.operation}"
+    of = birth.chain[0].of if birth.chain else ""
+    derivative = f", the derivative of {_plain(of)}" if of and of != birth.operation and is_node(of) else ""
+    in_loss_code = birth.phase == "loss" or (birth.phase == "backward" and is_node(birth.operation))
+    where = f"module {birth.module}" if birth.module else "the script" if in_loss_code else "the model itself"
+    return f"{where}, {_PHASES[birth.phase]}: {_plain(birth.operation)}{derivative}"
 
 
 def _plain(operation: str) -> str:
@@ -93,18 +93,18 @@ def _plain(operation: str) -> str:
 
 def unknown_lines(why: str, step: int, row: Row | None = None) -> list[str]:
     """Return the lines for a value of which it is not known where it was born, and what to do to find out."""
-    return _printed(f"step {step:,} is not finite{_what(row)}", *_unknown(why))
+    return _print_lines(f"step {step:,} is not finite{_what(row)}", *_unknown(why))
 
 
 def _unknown(why: str) -> tuple[str, ...]:
-    told = f"  {brief(f'where it was born is not known: {why}', LONGEST - 2)}"
+    text = f"  {brief(f'where it was born is not known: {why}', LONGEST - 2)}"
     if BEFORE_THE_LOSS in why or why == MADE_BY_THE_SCRIPT:  # no derivative has made it
-        return (told,)
-    return told, _ANOMALY
+        return (text,)
+    return text, _ANOMALY
 
 
 def update_lines(history: History, step: int) -> list[str]:
-    """Return a line that says so where the update before this step made weights that are not finite."""
+    """Return a line that says so if the update before this step made weights that are not finite."""
     before = step - 1
     if not 0 <= before < len(history):
         return []
@@ -135,5 +135,5 @@ def _what(row: Row | None) -> str:
     if row is None:
         return ""
     values = (("loss", row.loss), ("gradient norm", row.grad_norm))
-    told = [f"{name} {number(value)}" for name, value in values if is_known(value)]
-    return f": {', '.join(told)}" if told else ""
+    texts = [f"{name} {number(value)}" for name, value in values if is_known(value)]
+    return f": {', '.join(texts)}" if texts else ""

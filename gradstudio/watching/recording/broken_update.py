@@ -18,30 +18,30 @@ MOST_NAMED = 3  # tensors
 
 
 def born_in_update(
-    made: MeasuredStep, optimizer: str, layers: Sequence[Layer], tensors: Sequence[Tensor]
+    measured_step: MeasuredStep, optimizer: str, layers: Sequence[Layer], tensors: Sequence[Tensor]
 ) -> Provenance | None:
     """Return where what the weights hold was born: in the update of a step, or before it where the step before was not
-    measured. None where they are finite again, as the script has mended them. `optimizer` is the name of its class, ""
-    where the script updates the weights itself."""
+    measured. None if they are finite again, as the script has mended them. `optimizer` is the name of its class, ""
+    if the script updates the weights itself."""
     held = [(layer, values_of(tensor)) for layer, tensor in zip(layers, tensors, strict=True)]
     broken = [(layer, values) for layer, values in held if not values.finite]
     if not broken:
         return None
-    told = [f"{values.broken} in {layer.name}" for layer, values in broken[:MOST_NAMED]]
-    if more := len(broken) - len(told):
-        told.append(f"some in {more:,} more")
+    texts = [f"{values.broken} in {layer.name}" for layer, values in broken[:MOST_NAMED]]
+    if more := len(broken) - len(texts):
+        texts.append(f"some in {more:,} more")
     whole = together([values for _, values in broken])
-    norm, names = made.clipped_norm, tuple(layer.name for layer, _ in broken)
-    if math.isfinite(made.change.weight_norm):
-        name, cause, before = optimizer or "the script's own code", f"the update left {join_with_and(told)}", (0, 0)
-        taken = f"weights of norm {number(made.change.weight_norm)}; {_gradient(norm)}"
+    norm, names = measured_step.clipped_norm, tuple(layer.name for layer, _ in broken)
+    if math.isfinite(measured_step.change.weight_norm):
+        name, cause, before = optimizer or "the script's own code", f"the update left {join_with_and(texts)}", (0, 0)
+        taken = f"weights of norm {number(measured_step.change.weight_norm)}; {_gradient(norm)}"
     else:
         name, taken, before = names[0], "", (whole.nan, whole.inf)
-        cause = f"{join_with_and(told)}, which an update since the row before or the script made"
+        cause = f"{join_with_and(texts)}, which an update since the row before or the script made"
     dtype = str(tensors[0].dtype).removeprefix("torch.")
     largest = norm if math.isfinite(norm) else math.nan
     operation = Operation("update", "", name, "", dtype, largest, *before, math.nan, whole.nan, whole.inf)
-    return Provenance(made.step, "update", "", name, cause, 0, 1, None, names, (operation,), taken=taken)
+    return Provenance(measured_step.step, "update", "", name, cause, 0, 1, None, names, (operation,), taken=taken)
 
 
 def _gradient(norm: float) -> str:

@@ -10,10 +10,10 @@ from pathlib import Path
 from gradstudio.core import files
 from gradstudio.core.diagnosis.finding import RANK
 from gradstudio.core.text import one_line, plural
-from gradstudio.session.record.ranked_findings import ranked
+from gradstudio.session.record.ranked_findings import ranked_findings
 from gradstudio.session.words.outcome_words import OUTCOMES
 from gradstudio.watching.births.loss_code import OF_ANOTHER
-from gradstudio.watching.hearing.guard import say
+from gradstudio.watching.hooks.guard import say
 from gradstudio.watching.recording.watched_run import WatchedRun
 
 MOST_TOLD = 10  # runs: a script may make one for each of a thousand tasks
@@ -22,48 +22,48 @@ MOST_TOLD = 10  # runs: a script may make one for each of a thousand tasks
 def tell(runs: Sequence[WatchedRun], library: Path, *, written: bool) -> None:
     """Say a line of each run, with its first finding, and how to open the last one where the library was `written`. Of
     many runs those are told that need somebody most."""
-    runs = [found for found in runs if found.is_recorded]
+    runs = [training for training in runs if training.is_recorded]
     if not runs:
         return
-    told = runs if len(runs) <= MOST_TOLD else _worst(runs)
-    for found in told:
+    trainings = runs if len(runs) <= MOST_TOLD else _worst(runs)
+    for found in trainings:
         _tell_of(found)
     own = library.resolve() == files.user_library().resolve()
     where = "" if own else f" --library {shlex.quote(str(library))}"
-    if more := len(runs) - len(told):
+    if more := len(runs) - len(trainings):
         say(f"and {plural(more, 'more run', 'more runs')}" + f": `gradstudio runs{where}`" * written)
     if written:
-        say(f"`gradstudio runs show {told[-1].id}{where}` has the rest")
+        say(f"`gradstudio runs show {trainings[-1].id}{where}` has the rest")
 
 
 def _worst(runs: Sequence[WatchedRun]) -> list[WatchedRun]:
     """Return the runs with the worst findings, of others the latest, in the order in which they began."""
     worst = sorted(reversed(runs), key=_severity, reverse=True)[:MOST_TOLD]
-    return [found for found in runs if found in worst]
+    return [training for training in runs if training in worst]
 
 
-def _severity(found: WatchedRun) -> int:
+def _severity(training: WatchedRun) -> int:
     """Return how bad the worst finding of a run is; -1 without any."""
-    findings = () if found.run is None else found.run.findings.values()
+    findings = () if training.run is None else training.run.findings.values()
     return max([RANK[each.severity] for each in findings], default=-1)
 
 
-def _tell_of(found: WatchedRun) -> None:
+def _tell_of(training: WatchedRun) -> None:
     """Say what came of one run."""
-    assert found.run is not None
-    rows = plural(len(found.run.history), "row", "rows")
-    say(f"{found.id}: {one_line(found.run.title)}, {rows}, {OUTCOMES[found.run.status][0]}")
-    if found.passed_over:
-        say(f"  {plural(found.passed_over, 'batch', 'batches')} not finite, skipped by the script without an update")
-    if found.spared:
-        say(f"  {plural(found.spared, 'batch', 'batches')} not finite, skipped by the loss scaler without an update")
-    if found.left_out:
-        say(f"  {plural(found.left_out, 'update', 'updates')} left out, as the gradient was not finite")
-    if found.spikes:
-        say(f"  {plural(found.spikes, 'update', 'updates')} left out, as the gradient norm was a spike")
-    for finding in ranked(found.run)[:1]:
+    assert training.run is not None
+    rows = plural(len(training.run.history), "row", "rows")
+    say(f"{training.id}: {one_line(training.run.title)}, {rows}, {OUTCOMES[training.run.status][0]}")
+    if training.passed_over:
+        say(f"  {plural(training.passed_over, 'batch', 'batches')} not finite, skipped by the script without an update")
+    if training.spared:
+        say(f"  {plural(training.spared, 'batch', 'batches')} not finite, skipped by the loss scaler without an update")
+    if training.left_out:
+        say(f"  {plural(training.left_out, 'update', 'updates')} left out, as the gradient was not finite")
+    if training.spikes:
+        say(f"  {plural(training.spikes, 'update', 'updates')} left out, as the gradient norm was a spike")
+    for finding in ranked_findings(training.run)[:1]:
         say(f"  {finding.severity}: {finding.title}, {finding.when}. {finding.evidence}")
-        if finding.remedies and OF_ANOTHER not in found.unknown:  # whose run says what heals that one
+        if finding.remedies and OF_ANOTHER not in training.unknown:  # whose run says what heals that one
             say(f"  try: {finding.remedies[0]}")
-    if found.crash is not None and not found.crash_unknown:
-        say(f"  `gradstudio crash fixes {shlex.quote(str(found.crash))}` tries fixes from before it on")
+    if training.crash is not None and not training.crash_unknown:
+        say(f"  `gradstudio crash fixes {shlex.quote(str(training.crash))}` tries fixes from before it on")

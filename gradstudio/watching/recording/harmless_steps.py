@@ -8,7 +8,7 @@ from torch import nn
 
 from gradstudio.core.diagnosis.birth_remedies import of_birth
 from gradstudio.core.diagnosis.finding import Finding
-from gradstudio.core.diagnosis.heard_faults import script_fault
+from gradstudio.core.diagnosis.script_faults import script_fault
 from gradstudio.core.text import brief, number
 from gradstudio.engine.operation_watcher import values_of
 from gradstudio.watching.births.passed_over import LONGEST
@@ -18,16 +18,16 @@ from gradstudio.watching.steps.measured_step import MeasuredStep
 
 
 def told_of(spared: int, of_loss_alone: int) -> str:
-    """Return the line that follows what was told of the first such step; "" where there is none."""
+    """Return the line that follows what was told of the first such step; "" if there is none."""
     if spared:
         return "the loss scaler skipped that update, and the training goes on; later such steps are events of the run"
     return "its gradient was finite all the same, and the training goes on" if of_loss_alone else ""
 
 
-def event(held: Sequence[MeasuredStep], models: Iterable[nn.Module]) -> str:
+def event(measured_steps: Sequence[MeasuredStep], models: Iterable[nn.Module]) -> str:
     """Return what is said of these steps, and of a buffer that they have spoiled."""
-    first, (provenance, unknown) = held[0], held[0].birth
-    told = f"loss {number(first.loss)}" + f", {len(held)} steps" * (len(held) > 1)
+    first, (provenance, unknown) = measured_steps[0], measured_steps[0].birth
+    text = f"loss {number(first.loss)}" + f", {len(measured_steps)} steps" * (len(measured_steps) > 1)
     if provenance is not None:
         born = place_and_cause(provenance)
     else:
@@ -35,24 +35,24 @@ def event(held: Sequence[MeasuredStep], models: Iterable[nn.Module]) -> str:
     spoiled = _spoiled_buffer(models)
     spoils = f"; its buffer {spoiled} holds NaN" * bool(spoiled)
     if first.is_of_loss_alone:
-        return brief(f"{told}, with a gradient that is finite all the same{spoils}; {born}", LONGEST)
+        return brief(f"{text}, with a gradient that is finite all the same{spoils}; {born}", LONGEST)
     by = "watch, as on_nonfinite='skip' asks" if first.left_out else "loss scaler"
-    return brief(f"a batch was skipped by the {by}: {told}; no update was made{spoils}; {born}", LONGEST)
+    return brief(f"a batch was skipped by the {by}: {text}; no update was made{spoils}; {born}", LONGEST)
 
 
-def of_the_loss_alone(made: MeasuredStep, birth: Birth, first: int, step: int) -> Finding:
+def of_the_loss_alone(measured_step: MeasuredStep, birth: Birth, first: int, step: int) -> Finding:
     """Return the finding of a loss that is not finite and does no harm. `birth` and `first` are of the first such
     loss, and `step` is that of this one."""
     provenance, _ = birth
-    told = (
-        f"The loss of step {step:,} is {number(made.loss)}, while the norm of its gradient is "
-        f"{number(made.gradient.norm)}; the weights are finite after it, and the training goes on."
+    text = (
+        f"The loss of step {step:,} is {number(measured_step.loss)}, while the norm of its gradient is "
+        f"{number(measured_step.gradient.norm)}; the weights are finite after it, and the training goes on."
     )
     if provenance is not None:
-        earlier = "It" if birth is made.birth else "An earlier one"
-        told += f" {earlier} was {place_and_cause(provenance)}."
+        earlier = "It" if birth is measured_step.birth else "An earlier one"
+        text += f" {earlier} was {place_and_cause(provenance)}."
     lines = of_birth(provenance) if provenance is not None else None
-    return script_fault("harmless_loss", told, first, step, known=(lines or ("",))[0])
+    return script_fault("harmless_loss", text, first, step, known=(lines or ("",))[0])
 
 
 def _spoiled_buffer(models: Iterable[nn.Module]) -> str:

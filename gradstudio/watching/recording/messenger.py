@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gradstudio.core.diagnosis.finding import Finding
-from gradstudio.session.files.gate import told
-from gradstudio.watching.hearing.guard import say_once
+from gradstudio.session.files.gate import in_words
+from gradstudio.watching.hooks.guard import say_once
 
 PATIENCE = 10.0  # seconds that a command may take, and that the end of a run waits for what is left
 Teller = Callable[[Finding], object]
@@ -54,23 +54,23 @@ class Messenger:
 def tellers_of(on_finding: Any, to: Any) -> list[Teller]:
     """Return who is to be told: what `on_finding` and `to` name, each one thing or several. Called in the thread that
     trains, as MLflow knows its run there alone."""
-    found = [_listener(each) for each in _listed(on_finding)]
-    return found + [teller for each in _listed(to) if (teller := _tracker(each)) is not None]
+    found = [_listener(each) for each in _as_list(on_finding)]
+    return found + [teller for each in _as_list(to) if (teller := _tracker(each)) is not None]
 
 
 def check(on_finding: Any, to: Any) -> None:
     """Raise TypeError or ValueError for what nobody can be told by."""
-    for each in _listed(on_finding):
+    for each in _as_list(on_finding):
         if not callable(each) and not isinstance(each, str):
             raise TypeError(f"on_finding must be a function, a command or a URL, not {type(each).__name__}")
-    for each in _listed(to):
+    for each in _as_list(to):
         if isinstance(each, str) and each not in TRACKERS:
             raise ValueError(
                 f"to = {each!r} is not allowed; allowed: {', '.join(TRACKERS)}, or what has add_text or alert"
             )
 
 
-def _listed(given: Any) -> list[Any]:
+def _as_list(given: Any) -> list[Any]:
     return [] if given is None else list(given) if isinstance(given, (list, tuple)) else [given]
 
 
@@ -92,7 +92,7 @@ def _notify(url: str, finding: Finding) -> None:
     except ImportError:
         raise RuntimeError("a URL needs Apprise: pip install apprise") from None
     target = Apprise()
-    if not target.add(url) or not target.notify(title=f"{finding.severity}: {finding.title}", body=told(finding)):
+    if not target.add(url) or not target.notify(title=f"{finding.severity}: {finding.title}", body=in_words(finding)):
         raise RuntimeError("Apprise could not send it")
 
 
@@ -112,12 +112,12 @@ def _tracker(given: Any) -> Teller | None:
 
 
 def _markdown(finding: Finding) -> str:
-    return told(finding).replace("\n", "\n\n")
+    return in_words(finding).replace("\n", "\n\n")
 
 
 def _alert(run: Any, finding: Finding) -> None:
-    run.alert(title=finding.title, text=told(finding), level=_LEVELS[finding.severity])
-    run.summary[f"gradstudio/{finding.rule}"] = told(finding)
+    run.alert(title=finding.title, text=in_words(finding), level=_LEVELS[finding.severity])
+    run.summary[f"gradstudio/{finding.rule}"] = in_words(finding)
 
 
 def _run_of_wandb() -> Any:
@@ -140,7 +140,7 @@ def _run_of_mlflow() -> Teller | None:
     if mlflow is None or active is None:
         return None
     client, run = mlflow.MlflowClient(), active.info.run_id
-    return lambda finding: client.set_tag(run, f"gradstudio.{finding.rule}", told(finding))
+    return lambda finding: client.set_tag(run, f"gradstudio.{finding.rule}", in_words(finding))
 
 
 _IN_USE: dict[str, Callable[[], Any]] = {

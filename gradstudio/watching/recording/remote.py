@@ -28,8 +28,8 @@ class Remote:
         self.exit_code = 0  # with which the script is to end before its next step
         self._rates: list[Any] = []  # of the script itself, while a step has others
 
-    def hear(self, request: Request, thread: int) -> None:
-        """Take a request. `thread` is the one that trains."""
+    def on_request(self, request: Request, thread: int) -> None:
+        """Note a request. `thread` is the training thread."""
         match request.word:
             case "pause":
                 self.paused = True

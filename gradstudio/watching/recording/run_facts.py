@@ -20,14 +20,14 @@ import gradstudio
 from gradstudio.core.history import Layer
 from gradstudio.core.text import LONGEST_TITLE, number, plural, shorten
 from gradstudio.core.unknown import is_known
-from gradstudio.watching.hearing.rank_place import Place
+from gradstudio.watching.hooks.rank_place import Place
 from gradstudio.watching.script.script_names import module_called, name_of
-from gradstudio.watching.steps.joined import members_of
+from gradstudio.watching.steps.joined_optimizers import members_of
 from gradstudio.watching.steps.measured_step import MeasuredStep
 from gradstudio.watching.steps.script_facts import rate_of
 
 if TYPE_CHECKING:
-    from gradstudio.watching.steps.heard_steps import Observer
+    from gradstudio.watching.steps.step_observer import Observer
 
 LONGEST_ID = 40  # characters of the script's name in the id of a run
 
@@ -47,7 +47,7 @@ class Script:
         return re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-")[:LONGEST_ID] or "watched"
 
     def digest(self) -> str:
-        """Return the sha256 of the text; "" where it cannot be read."""
+        """Return the sha256 of the text; "" if it cannot be read."""
         try:
             return hashlib.sha256(self.path.read_bytes()).hexdigest() if self.path else ""
         except OSError:
@@ -60,8 +60,8 @@ def running_script() -> Script:
     return Script(Path(file) if file else None, tuple(sys.argv[1:]))
 
 
-def called(observer: Observer) -> tuple[str, str]:
-    """Return what the script calls the model and the optimizer; "" where that is not found."""
+def names_in_script(observer: Observer) -> tuple[str, str]:
+    """Return what the script calls the model and the optimizer; "" if that is not found."""
     return name_of(_of_all(observer)), name_of(observer.optimizer)
 
 
@@ -73,7 +73,7 @@ def title_of(observer: Observer, script: Script, called: tuple[str, str], titles
     if not given and (found := module_called(variable)) is not None:
         parts.append(f"{type(found).__name__} {variable}")
     elif not given:
-        names = (f"{type(model).__name__} {name_of(model)}".strip() for model in observer.called)
+        names = (f"{type(model).__name__} {name_of(model)}".strip() for model in observer.models_in_script)
         parts.append(", ".join(names))
     title = shorten(" ".join(filter(None, parts)).removesuffix(":"), LONGEST_TITLE - 20)
     if title in titles and optimizer:
@@ -82,24 +82,28 @@ def title_of(observer: Observer, script: Script, called: tuple[str, str], titles
 
 
 def facts_of(
-    observer: Observer, made: MeasuredStep, layers: tuple[Layer, ...], called: tuple[str, str], place: Place | None
+    observer: Observer,
+    measured_step: MeasuredStep,
+    layers: tuple[Layer, ...],
+    called: tuple[str, str],
+    place: Place | None,
 ) -> list[tuple[str, str]]:
     """Return what was read off the script's training, as name and value."""
-    optimizer, settings = observer.optimizer, made.settings
+    optimizer, settings = observer.optimizer, measured_step.settings
     numbers = plural(sum(layer.size for layer in layers), "number", "numbers")
     kinds = dict.fromkeys(map(_with_knobs, members_of(optimizer)))
-    kind = " and ".join(type(model).__name__ for model in observer.called) or "not found"
+    kind = " and ".join(type(model).__name__ for model in observer.models_in_script) or "not found"
     facts = [
         ("model", f"{kind}, {numbers} in {plural(len(observer.layers), 'tensor', 'tensors')}"),
         ("optimizer", " and ".join(kinds) or "none: updates by hand"),
-        ("precision", settings.dtype + _scale_in_words(made.scale)),
+        ("precision", settings.dtype + _scale_in_words(measured_step.scale)),
         ("clipping", f"{settings.clipping} {settings.limit:g}" if settings.clipping != "none" else "none heard"),
     ]  # fmt: skip
     facts += [(f"{what} variable", name) for what, name in zip(("model", "optimizer"), called, strict=True) if name]
     rates = [rate_of(each) for each in optimizer.param_groups] if optimizer else []
     if len(set(rates)) > 1 and all(map(is_known, rates)):
-        told = f"{number(min(rates))} to {number(max(rates))} in {len(rates)} groups of parameters"
-        facts.append(("learning rates", f"{told}; the curve shows the rate of the first"))
+        text = f"{number(min(rates))} to {number(max(rates))} in {len(rates)} groups of parameters"
+        facts.append(("learning rates", f"{text}; the curve shows the rate of the first"))
     facts += place.facts if place is not None else []
     if observer.micro_batches > 1:
         facts.append(("accumulation", f"{observer.micro_batches} backward passes a step"))
@@ -121,8 +125,8 @@ def environment_of(observer: Observer) -> dict[str, str]:
 
 
 def _of_all(observer: Observer) -> nn.Module | None:
-    """Return the model that has all parameters which are trained; None where none has."""
-    if len(models := observer.called) != 1:
+    """Return the model that has all parameters which are trained; None if none has."""
+    if len(models := observer.models_in_script) != 1:
         return None
     own = {id(tensor) for tensor in models[0].parameters()}
     return models[0] if own.issuperset(map(id, observer.parameters.tensors)) else None

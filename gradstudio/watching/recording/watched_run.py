@@ -34,7 +34,7 @@ from gradstudio.session.record.watched_script import WatchedScript
 from gradstudio.session.running.slow_step import TIMES, longest_step
 from gradstudio.watching.births.passed_over import PassedOver
 from gradstudio.watching.births.step_births import NO_BIRTH, Birth
-from gradstudio.watching.hearing.rank_place import here
+from gradstudio.watching.hooks.rank_place import here
 from gradstudio.watching.measuring.waiting_rows import most_waiting
 from gradstudio.watching.recording import harmless_steps, run_facts
 from gradstudio.watching.recording.birth_lines import place_and_cause
@@ -42,21 +42,21 @@ from gradstudio.watching.recording.broken_update import born_in_update
 from gradstudio.watching.recording.messenger import Messenger, tellers_of
 from gradstudio.watching.recording.remote import Remote
 from gradstudio.watching.recording.run_facts import Script
-from gradstudio.watching.steps.joined import kind_of, main_of
+from gradstudio.watching.steps.joined_optimizers import kind_of, main_of
 from gradstudio.watching.steps.measured_step import MeasuredStep
 from gradstudio.watching.steps.script_facts import experiment_of
 
 if TYPE_CHECKING:
     from gradstudio.watching.ranks.joined_run import Collector, Sender
-    from gradstudio.watching.steps.heard_steps import Observer
+    from gradstudio.watching.steps.step_observer import Observer
 
 STALLED = 60.0  # seconds without a step, at least, that are worth a word
 MOST_HELD = 20  # rows: a loss that is not finite for so long has diverged
 
 
 class Outcome(NamedTuple):
-    """What came of a step. `broken`: the step of which is to be told now that it is not finite, and where that was
-    born; `said`: what is to be told before that, of steps that turned out to be harmless."""
+    """What a step led to. `broken`: the step to report as not finite now, with where that was born; `said`: what to
+    report before that, about steps that turned out to be harmless."""
 
     has_diverged: bool
     broken: MeasuredStep | None = None
@@ -148,7 +148,7 @@ class WatchedRun:
         too."""
         observer, script = self.observer, self._script
         experiment = experiment_of(made.settings, main_of(observer.optimizer), observer.micro_batches, made.scale)
-        called = run_facts.called(observer)
+        called = run_facts.names_in_script(observer)
         title = run_facts.title_of(observer, script, called, titles)
         facts = run_facts.facts_of(observer, made, self.layers, called, self._place)
         source = WatchedScript(
@@ -165,7 +165,7 @@ class WatchedRun:
         if tellers := tellers_of(observer.options.on_finding, observer.options.to):
             self._messenger = Messenger(tellers)
         self._writer = RunWriter(run)
-        self._writer.on_finding = self._hear_finding
+        self._writer.on_finding = self._on_finding
         if run.parent:
             self._writer.take_rows_before(run_facts.environment_of(observer))
         else:
@@ -186,7 +186,7 @@ class WatchedRun:
         with self._recording, np.errstate(all="ignore"):  # a script may have asked numpy to raise
             while self._rows:
                 if not plugins.names("columns") and (plain := self._without_news()):
-                    columns = np.array([made.figures() for made in plain])
+                    columns = np.array([measured_step.figures() for measured_step in plain])
                     if self._every > 1:
                         columns[:, 0] = len(self._writer.run.history) - self._rows_before + np.arange(len(plain))
                     columns[:, 0] += self.offset - (self._first if self._every == 1 else 0)
@@ -205,16 +205,20 @@ class WatchedRun:
     def _without_news(self) -> list[MeasuredStep]:
         """Return the steps at the front that are no more than figures, and take them off. Recorded together they take
         a third of the time."""
-        found: list[MeasuredStep] = []
+        measured_steps: list[MeasuredStep] = []
         history = self._writer.run.history
         settings = history.settings[-1][1] if history.settings else None
         unused = history.unused[-1][1] if history.unused else ()
         while self._rows:
-            made = self._rows[0]
-            if made.brings_news or made.settings != settings or made.unused not in (None, unused):
+            measured_step = self._rows[0]
+            if (
+                measured_step.brings_news
+                or measured_step.settings != settings
+                or measured_step.unused not in (None, unused)
+            ):
                 break
-            found.append(self._rows.popleft())
-        return found
+            measured_steps.append(self._rows.popleft())
+        return measured_steps
 
     def take(self, made: MeasuredStep) -> Outcome:
         """Record the row of a step, one of each `every`: at once where it has news, else with the next ones, or when
@@ -263,53 +267,55 @@ class WatchedRun:
         """Whether a step was told that turned out to be harmless: those after it are events alone."""
         return self.spared + self.harmless > 0
 
-    def _hold(self, made: MeasuredStep) -> Outcome:
+    def _hold(self, measured_step: MeasuredStep) -> Outcome:
         """Wait with this row for what comes after it."""
-        self._held.append(made)
+        self._held.append(measured_step)
         raises = self.observer.options.on_nonfinite == "raise"
         if len(self._held) >= MOST_HELD:
             first, is_new = self._held[0], self._was_told or raises
             self._diverge()
             return Outcome(True, first if is_new else None)
-        is_new = self.left_out == 1 if made.left_out else len(self._held) == 1 and (raises or not self._was_told)
-        return Outcome(False, made if is_new else None)
+        is_new = (
+            self.left_out == 1 if measured_step.left_out else len(self._held) == 1 and (raises or not self._was_told)
+        )
+        return Outcome(False, measured_step if is_new else None)
 
     def _diverge(self) -> None:
         """Record the rows that are held as those of a run that has diverged at the first of them."""
-        held, self._held = self._held, []
-        self.keep(held[0].birth if held[0].birth[0] is not None else self._of_harmless)
-        self._rows.extend(held)
+        measured_steps, self._held = self._held, []
+        self.keep(measured_steps[0].birth if measured_steps[0].birth[0] is not None else self._of_harmless)
+        self._rows.extend(measured_steps)
         self.gather()
 
-    def _diverge_in_weights(self, made: MeasuredStep) -> MeasuredStep | None:
-        """Hear that an update broke weights of which the next loss shows nothing. Return the step with that birth."""
+    def _diverge_in_weights(self, measured_step: MeasuredStep) -> MeasuredStep | None:
+        """Note that an update broke weights though the next loss does not show it. Return the step with that birth."""
         if self.run is None or self.has_diverged:
             return None
         observer = self.observer
-        found = born_in_update(made, kind_of(observer.optimizer), observer.layers, observer.parameters.tensors)
-        if found is None or not math.isfinite(self.run.history.value("weight_norm", 0)):
+        birth = born_in_update(measured_step, kind_of(observer.optimizer), observer.layers, observer.parameters.tensors)
+        if birth is None or not math.isfinite(self.run.history.value("weight_norm", 0)):
             return None  # mended by now, or there from the beginning, and the script's own doing
-        self.provenance = replace(found, step=len(self.run.history) - 1)
+        self.provenance = replace(birth, step=len(self.run.history) - 1)
         self._writer.explain(self.provenance)
         self._writer.diverge_in_weights()
-        return made._replace(birth=(found, ""))
+        return measured_step._replace(birth=(birth, ""))
 
     def _let_pass(self) -> str:
         """Record the rows that are held as harmless: the training goes on. Return what is to be told of the first such
         ones."""
         assert self._run is not None
-        held, self._held = self._held, []
-        of_loss = sum(made.is_of_loss_alone for made in held)
-        spared = sum(not (made.left_out or made.is_of_loss_alone) for made in held)
+        measured_steps, self._held = self._held, []
+        of_loss = sum(measured_step.is_of_loss_alone for measured_step in measured_steps)
+        spared = sum(not (made.left_out or made.is_of_loss_alone) for made in measured_steps)
         said = harmless_steps.told_of(spared if not self.spared else 0, of_loss if not self.harmless else 0)
         self.spared, self.harmless = self.spared + spared, self.harmless + of_loss
         with self._recording:
             self.gather()
-            step, first = len(self._run.history), held[0]
-            for made in held:
+            step, first = len(self._run.history), measured_steps[0]
+            for made in measured_steps:
                 self._record(made, harmless=True)
-            count = len(held) if len(held) > 1 and not first.is_of_loss_alone else None
-            self._writer.note("nan_batch", harmless_steps.event(held, self.observer.models), step, count)
+            count = len(measured_steps) if len(measured_steps) > 1 and not first.is_of_loss_alone else None
+            self._writer.note("nan_batch", harmless_steps.event(measured_steps, self.observer.models), step, count)
             if first.is_of_loss_alone:
                 self._of_harmless = self._of_harmless if self._of_harmless[0] is not None else first.birth
                 self._first_harmless = step if self._first_harmless is None else self._first_harmless
@@ -365,7 +371,7 @@ class WatchedRun:
             self.gather()
             self._writer.find(finding)
 
-    def _hear_finding(self, finding: Finding) -> None:
+    def _on_finding(self, finding: Finding) -> None:
         """Hear of a finding that is new or has become worse: the script may be to end for it."""
         assert self._run is not None
         if self._messenger is not None and self.is_recorded:
@@ -387,10 +393,10 @@ class WatchedRun:
 
     def _note_passed_over(self, skipped: PassedOver) -> None:
         assert self.run is not None
-        found = skipped.provenance
-        self._writer.note("nan_batch", skipped.event(place_and_cause(found) if found is not None else ""))
-        if found is not None and found.phase == "update" and len(self.run.history) and not self.has_diverged:
-            self.keep((found, ""))
+        birth = skipped.provenance
+        self._writer.note("nan_batch", skipped.event(place_and_cause(birth) if birth is not None else ""))
+        if birth is not None and birth.phase == "update" and len(self.run.history) and not self.has_diverged:
+            self.keep((birth, ""))
             self._writer.diverge_in_weights()
 
     def keep(self, birth: Birth) -> None:
@@ -413,7 +419,7 @@ class WatchedRun:
                 self._writer.need_not_fall("its loss need not fall: the script tells a reward")
 
     def plays_against(self) -> None:
-        """Hear that this training and another one play against each other, as in a GAN."""
+        """This training and another one play against each other, as in a GAN."""
         if self._plays:
             return
         self._plays = True
@@ -426,8 +432,8 @@ class WatchedRun:
 
     # ---- what another program asks
 
-    def hear(self, request: Request) -> None:
-        """Take what another program asks, in the thread that writes the library."""
+    def on_request(self, request: Request) -> None:
+        """Note what another program requests, on the thread that writes the library."""
         if self._run is None or self._run.over:
             return
         if request.word == "rate" and self._place is not None:
@@ -436,7 +442,7 @@ class WatchedRun:
         if request.word == "stop":
             self._steps_before_stop = self._steps
             self.note("the script was asked to stop")
-        self.remote.hear(request, self.observer.thread)
+        self.remote.on_request(request, self.observer.thread)
 
     def before_step(self, optimizer: Optimizer) -> None:
         """Do what another program has asked for, and note it in the run."""
@@ -454,8 +460,8 @@ class WatchedRun:
         remote.stop_if_due()
         if remote.factor != self._factor:
             self._factor = remote.factor
-            told = f"learning rate × {number(remote.factor)} from here on, as was asked for"
-            self.note(told, factor=remote.factor)
+            text = f"learning rate × {number(remote.factor)} from here on, as was asked for"
+            self.note(text, factor=remote.factor)
         remote.before_step(optimizer)
 
     @property
@@ -490,6 +496,6 @@ class WatchedRun:
         return Outcome(self.has_diverged, late)
 
 
-def _may_be_harmless(made: MeasuredStep) -> bool:
-    born, _ = made.birth
-    return made.spares_weights and (born is None or born.phase != "update")
+def _may_be_harmless(measured_step: MeasuredStep) -> bool:
+    birth, _ = measured_step.birth
+    return measured_step.spares_weights and (birth is None or birth.phase != "update")

@@ -62,7 +62,7 @@ def names_of(models: Sequence[nn.Module]) -> list[str]:
 
 def models_of(tensors: Sequence[Tensor]) -> list[list[nn.Module]]:
     """Return the models that have these parameters: one where a single module has them all, else the largest modules
-    that have nothing but these to train; [] where no module has any. With each model, which comes first, are the
+    that have nothing but these to train; [] if no module has any. With each model, which comes first, are the
     modules around it that have the same parameters: the script may call any of them."""
     if (found := modules_with(tensors)) or not tensors:
         return [found] if found else []
@@ -84,7 +84,7 @@ def models_of(tensors: Sequence[Tensor]) -> list[list[nn.Module]]:
 
 def modules_with(tensors: Sequence[Tensor]) -> list[nn.Module]:
     """Return the smallest module that has all of these parameters, and behind it those around it that have no others;
-    [] where no module has them. What torch.compile puts around a module is taken in its place: compiled code does not
+    [] if no module has them. What torch.compile puts around a module is taken in its place: compiled code does not
     call the hooks of the module within."""
     wanted = {id(tensor) for tensor in tensors}
     for objects in _youngest_first():
@@ -154,7 +154,7 @@ def names(model: ModelLike, optimizer: Optimizer | None) -> dict[int, str]:
     return {key: name.replace(_COMPILED, "") for key, name in found.items()}
 
 
-def described(model: ModelLike, named: Sequence[tuple[str, Tensor]]) -> tuple[Layer, ...]:
+def layers_of(model: ModelLike, named: Sequence[tuple[str, Tensor]]) -> tuple[Layer, ...]:
     """Return a layer for each parameter."""
     owners = {
         id(tensor): (module, name)

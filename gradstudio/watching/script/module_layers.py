@@ -23,7 +23,7 @@ class ModuleLayers:
             largest[name] = max(largest.get(name, layer), layer, key=lambda each: each.size)
         self.layers = tuple(Layer(name, largest[name].role, int(self._whole[place[name]])) for name in place)
 
-    def grouped(self, values: Sequence[int]) -> list[list[int]]:
+    def group(self, values: Sequence[int]) -> list[list[int]]:
         """Return the values of the tensors of each layer."""
         found: list[list[int]] = [[] for _ in self.layers]
         for place, value in zip(self._place, values, strict=True):

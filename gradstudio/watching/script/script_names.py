@@ -18,7 +18,7 @@ MOST_FRAMES = 30  # of the script that are looked at
 
 def name_of(wanted: object) -> str:
     """Return the name by which the script can reach an object where it is at work now, such as 'net' or 'self.model';
-    "" where none was found. A module that holds the wanted one, and has no other parameters, counts as the same."""
+    "" if none was found. A module that holds the wanted one, and has no other parameters, counts as the same."""
     if wanted is None:
         return ""
     for names in _places():

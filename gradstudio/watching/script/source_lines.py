@@ -93,7 +93,7 @@ def calling_frame() -> FrameType | None:
 
 
 def frame_at(place: Place) -> FrameType | None:
-    """Return the frame of the function at work that has this line; None where it has ended."""
+    """Return the frame of the function at work that has this line; None if it has ended."""
     frame = calling_frame()
     while frame is not None:
         if frame.f_code.co_filename == place.file and place.line in {line for *_, line in frame.f_code.co_lines()}:
@@ -156,7 +156,7 @@ def _calls(file: str) -> list[Site]:
         if each.name in _OF_NUMBERS
     }  # fmt: skip
     losses = dict(filter(None, (_loss_of_class(node) for node, _ in nodes)))
-    found: list[Site] = []
+    sites: list[Site] = []
     for node, function in nodes:
         match node:
             case ast.Call(func=ast.Attribute(value=ast.Name(id=module))) if module in of_numbers:
@@ -167,9 +167,9 @@ def _calls(file: str) -> list[Site]:
                 name = _SIGNS[type(sign)]
             case _:
                 continue
-        found.append(Site(Place(file, node.lineno), name, function, node))
+        sites.append(Site(Place(file, node.lineno), name, function, node))
     made = set(losses.values())
-    return [site for site in found if not (made and isinstance(site.call, ast.Call) and _made(site.call) in made)]
+    return [site for site in sites if not (made and isinstance(site.call, ast.Call) and _loss_class(site.call) in made)]
 
 
 def _with_functions(node: ast.AST, function: int) -> Iterator[tuple[Any, int]]:
@@ -180,8 +180,8 @@ def _with_functions(node: ast.AST, function: int) -> Iterator[tuple[Any, int]]:
     yield node, function
 
 
-def _made(call: ast.Call) -> str:
-    """Return the name of the class of a loss that is made here; "" where none is."""
+def _loss_class(call: ast.Call) -> str:
+    """Return the name of the class of a loss that is made here; "" if none is."""
     name = getattr(call.func, "attr", getattr(call.func, "id", ""))
     return name if name.endswith("Loss") else ""
 
@@ -189,7 +189,7 @@ def _made(call: ast.Call) -> str:
 def _loss_of_class(node: ast.AST) -> tuple[str, str] | None:
     match node:
         case ast.Assign(targets=[ast.Name(id=name) | ast.Attribute(attr=name)], value=ast.Call() as call):
-            return (name, _made(call)) if _made(call) else None
+            return (name, _loss_class(call)) if _loss_class(call) else None
     return None
 
 

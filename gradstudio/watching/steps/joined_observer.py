@@ -8,12 +8,12 @@ from typing import Any
 from torch.optim import Optimizer
 
 from gradstudio.core.history import loss_broke
-from gradstudio.watching.hearing.hooks import Roots
+from gradstudio.watching.hooks.torch_hooks import Roots
 from gradstudio.watching.measuring.parameters import NO_LAYERS, Change, Gradient
-from gradstudio.watching.steps.heard_steps import Observer, found_inf
-from gradstudio.watching.steps.joined import JoinedOptimizers, Parts, members_of, together
+from gradstudio.watching.steps.joined_optimizers import JoinedOptimizers, Parts, members_of, together
 from gradstudio.watching.steps.script_facts import loss_of, rate_of
 from gradstudio.watching.steps.sink import Sink
+from gradstudio.watching.steps.step_observer import Observer, found_inf
 
 
 class JoinedObserver(Observer):
@@ -35,17 +35,17 @@ class JoinedObserver(Observer):
 
     def _take_over(self, members: Sequence[Observer]) -> None:
         """Begin the run, and tell of the first step of all."""
-        steps = [(member.parameters.given, member._first()) for member in members]
+        steps = [(member.parameters.as_given, member._first()) for member in members]
         for member in members:
             member.births.remove()
             member._let_go()
             member.joined = self
         if not self.bind():
             return
-        place = {id(tensor): index for index, tensor in enumerate(self.parameters.given)}
+        place = {id(tensor): index for index, tensor in enumerate(self.parameters.as_given)}
         places = [[place[id(tensor)] for tensor in tensors] for tensors, _ in steps]
         self._rows = 1
-        self._sink.take(self, self._as_shown(together([made for _, made in steps], places)))
+        self._sink.take(self, self._as_shown(together([measured_step for _, measured_step in steps], places)))
 
     def has(self, optimizer: Optimizer) -> bool:
         return self._several.has(optimizer)
@@ -64,15 +64,15 @@ class JoinedObserver(Observer):
         return super().after_backward(roots)
 
     def before_step(self, optimizer: Optimizer, arguments: Any, named: Any) -> Any:
-        """Hear that one of the optimizers steps, after the backward pass or within it."""
+        """One of the optimizers is about to step, after the backward pass or within it."""
         if self._roots is not None:
             self.deliver()
             if self._parts is None:
-                self._parts = Parts(self._several.members, self.parameters.given, updates=self.options.updates)
+                self._parts = Parts(self._several.members, self.parameters.as_given, updates=self.options.updates)
             self._step.rate = rate_of(self._several.param_groups[0])
             gradient = self._parts.before(optimizer)
             if gradient.nonfinite:
-                self._hear_of_broken_part(self._roots, gradient)
+                self._on_broken_part(self._roots, gradient)
             return
         if self._step.is_ready and id(optimizer) in self._several.skipped:
             self._finish(skipped=self._was_skipped)  # it steps again, without the others
@@ -80,7 +80,7 @@ class JoinedObserver(Observer):
             self.deliver()
             self.make_ready()
 
-    def _hear_of_broken_part(self, roots: Roots, gradient: Gradient) -> None:
+    def _on_broken_part(self, roots: Roots, gradient: Gradient) -> None:
         step = self._step
         step.losses, step.scale, step.gradient = loss_of(roots), roots.scale, gradient._replace(layers=NO_LAYERS)
         step.explain(self.births.explain(), self.births.unknown)
@@ -92,11 +92,11 @@ class JoinedObserver(Observer):
         if self._parts is not None and self._parts.after(optimizer):
             self._step.put_back()
             return
-        if self._step.is_ready and self._several.stepped(optimizer, skipped=found_inf(optimizer)):
+        if self._step.is_ready and self._several.on_step(optimizer, skipped=found_inf(optimizer)):
             self._finish(skipped=self._was_skipped)
 
     def _leave_to_scaler(self, optimizer: Optimizer) -> None:
-        if self._several.stepped(optimizer, skipped=True):
+        if self._several.on_step(optimizer, skipped=True):
             self._finish(skipped=True)
 
     @property
@@ -106,7 +106,7 @@ class JoinedObserver(Observer):
 
     def _finish_parts(self, roots: Roots, gradient: Gradient, change: Change, clipped: float) -> None:
         """Make the row of a step within the backward pass."""
-        self.autocast.passed(roots.tensors, self._device, first=True)
+        self.autocast.on_backward(roots.tensors, self._device, first=True)
         step = self._step
         step.losses, step.micro_batches, step.scale = loss_of(roots), 1, roots.scale
         step.gradient, step.clipped_norm = gradient, lambda: clipped

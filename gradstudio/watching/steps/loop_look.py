@@ -52,8 +52,8 @@ class LoopLook:
         self._passes = self._bursts = 0  # without gradient in training mode, and steps before which there were such
         self._first_burst = 0
 
-    def passed(self, passes: int, step: int) -> None:
-        """Hear of so many passes in training mode without a gradient before a step."""
+    def on_passes(self, passes: int, step: int) -> None:
+        """So many passes in training mode without a gradient were made before a step."""
         if step:  # before it a model may be tried, as for the sizes of its layers
             self._first_burst = self._first_burst or step
             self._passes, self._bursts = self._passes + passes, self._bursts + 1
@@ -76,18 +76,18 @@ class LoopLook:
         if self._bursts >= 2 and self._bursts * _RARE <= steps:
             norms = [name for name, part in parts if isinstance(part, _NormBase) and part.track_running_stats]
             if norms:
-                told = (
+                text = (
                     f"{plural(self._passes, 'pass', 'passes')} without gradient, before {self._bursts:,} of {steps:,} "
                     f"steps, were made in training mode: {plural(len(norms), 'batch norm', 'batch norms')} took the "
                     f"statistics of their batches."
                 )
-                self._tell("statistics_of_validation", told, self._first_burst, known=model)
-        if steps >= _LEAST and (told := self._of_a_plateau()):
-            self._tell("schedule_off_beat", told, 0, known='`mode="max"` in `ReduceLROnPlateau(...)`')
+                self._tell("statistics_of_validation", text, self._first_burst, known=model)
+        if steps >= _LEAST and (text := self._of_a_plateau()):
+            self._tell("schedule_off_beat", text, 0, known='`mode="max"` in `ReduceLROnPlateau(...)`')
         elif steps >= _LEAST:
             for beat in self._beats:
-                if told := self._off_beat(beat, steps):
-                    self._tell("schedule_off_beat", *told, known=_ON_ITS_BEAT)
+                if text := self._off_beat(beat, steps):
+                    self._tell("schedule_off_beat", *text, known=_ON_ITS_BEAT)
                     return
 
     def _of_a_plateau(self) -> str:
@@ -104,24 +104,24 @@ class LoopLook:
 
     def _off_beat(self, beat: _Beat, steps: int) -> tuple[str, int] | None:
         """Return what is wrong with the beat of a schedule, and since which step."""
-        told = f"`{beat.schedule}` was stepped {plural(beat.stepped, 'time', 'times')} in {steps:,} steps"
+        text = f"`{beat.schedule}` was stepped {plural(beat.stepped, 'time', 'times')} in {steps:,} steps"
         if beat.turn and beat.stepped > _TURNS * beat.turn and beat.stepped * 2 > steps:
             turns = beat.stepped // beat.turn
-            return f"{told}, and made for T_max={beat.turn:,}: the rate went down and up again, {turns:,} times.", 0
+            return f"{text}, and made for T_max={beat.turn:,}: the rate went down and up again, {turns:,} times.", 0
         if self._over is not None and self._over < steps / 2 and beat.share < _OVER:
             return (
-                f"{told}: from step {self._over:,} on or before, the rate was {number(beat.share)} of the one set.",
+                f"{text}: from step {self._over:,} on or before, the rate was {number(beat.share)} of the one set.",
                 self._over,
             )
         ends = beat.length > _FEW * beat.stepped or (beat.length != beat.length and beat.share < 0.1)
         rises = self._first[beat.schedule] < beat.share < 0.5
         if 0 < beat.stepped * _FEW <= steps and rises and ends:
-            return f"{told}: at the end its warmup has come to {number(beat.share)} of the rate that was set.", 0
+            return f"{text}: at the end its warmup has come to {number(beat.share)} of the rate that was set.", 0
         return None
 
 
 def _beat(schedule: Any) -> _Beat | None:
-    """Return what a schedule says of itself; None where it follows the loss or says nothing."""
+    """Return what a schedule says of itself; None if it follows the loss or says nothing."""
     if isinstance(schedule, ReduceLROnPlateau) or not getattr(schedule, "base_lrs", None):
         return None
     group = schedule.optimizer.param_groups[0]

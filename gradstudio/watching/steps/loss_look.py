@@ -15,8 +15,8 @@ from gradstudio.core.provenance import operation_of
 from gradstudio.core.text import number
 from gradstudio.watching.births.loss_graph import is_undivided_mean
 from gradstudio.watching.births.loss_values import LABELLED, passes_of, shape_of
-from gradstudio.watching.hearing.hooks import Roots
-from gradstudio.watching.hearing.leaves import nodes_before
+from gradstudio.watching.hooks.leaves import nodes_before
+from gradstudio.watching.hooks.torch_hooks import Roots
 
 LOOKS = 10  # in a row that have to agree
 _NEAR, _NEAR_CHANCE = 0.02, 0.01  # distance from a level, relative to it: the mean of that, and the largest
@@ -27,7 +27,7 @@ _LAYERS = ("addmm", "mm", "bmm", "convolution", "linear")
 _MOST_NODES = 20_000
 
 
-class _Seen(NamedTuple):
+class _Batch(NamedTuple):
     """A batch: its loss, the mean of its targets and of their squares, over the examples. For classes, the mean of the
     targets is the share of each."""
 
@@ -46,14 +46,14 @@ class LossLook:
         self.begin()
 
     def begin(self) -> None:
-        self._seen: deque[_Seen] = deque(maxlen=LOOKS)  # the latest
+        self._seen: deque[_Batch] = deque(maxlen=LOOKS)  # the latest
         self._targets = ""  # what was seen of targets that are too large
         self._inputs = ""  # what was seen of an input that is too large
 
     def look(self, roots: Roots, step: int) -> None:
         """Look at a backward pass that begins."""
         losses = [loss for loss in roots.unscaled if loss is not None] or roots.tensors
-        if len(losses) == 1 and is_undivided_mean(losses[0]) and (seen := _seen(losses[0], step)) is not None:
+        if len(losses) == 1 and is_undivided_mean(losses[0]) and (seen := _look_at(losses[0], step)) is not None:
             self._seen.append(seen)
         if not step:
             self._inputs = self._large_input(roots.tensors)
@@ -62,18 +62,18 @@ class LossLook:
     def end(self, *, is_alone: bool) -> None:
         """Judge what was seen of a run. `is_alone`: nothing else is trained, as the other half of a GAN, of which the
         two losses rest where neither wins."""
-        told = self._at_rest() if is_alone else ""
-        if told:
-            self._tell("loss_at_rest", told, self._seen[0].step)
+        text = self._at_rest() if is_alone else ""
+        if text:
+            self._tell("loss_at_rest", text, self._seen[0].step)
         if self._targets:
             self._tell("large_targets", self._targets, 0)
         if self._inputs:
-            self._tell("large_inputs", self._inputs, 0, severity="warning" if told else "info")
+            self._tell("large_inputs", self._inputs, 0, severity="warning" if text else "info")
 
     # ---- a loss at rest
 
     def _at_rest(self) -> str:
-        """Return where the loss has rested at all of the latest looks; "" where it has not."""
+        """Return where the loss has rested at all of the latest looks; "" if it has not."""
         if len(self._seen) < LOOKS or len({(seen.kind, seen.mean.shape) for seen in self._seen}) > 1:
             return ""
         losses = [float(seen.loss) for seen in self._seen]
@@ -81,8 +81,8 @@ class LossLook:
         kind, classes = self._seen[0].kind, 2 if self._seen[0].kind == "two" else self._seen[0].mean.numel()
         chance = math.log(classes) if kind != "squares" and classes > 1 else math.nan
         if all(abs(loss - chance) <= _NEAR_CHANCE * chance for loss in losses):
-            told = f"The loss was within {_NEAR_CHANCE:.0%} of ln {classes:,} = {number(chance)} {where}"
-            return f"{told}: each of {classes:,} classes is held for equally likely."
+            text = f"The loss was within {_NEAR_CHANCE:.0%} of ln {classes:,} = {number(chance)} {where}"
+            return f"{text}: each of {classes:,} classes is held for equally likely."
         levels = self._constant_losses()
         if min(levels) <= 0 or not all(
             abs(loss - level) <= _NEAR * level for loss, level in zip(losses, levels, strict=True)
@@ -110,8 +110,8 @@ class LossLook:
         """Return what a linear or convolutional layer is given, where that is a large input of the model as it is."""
         ends = [root.grad_fn for root in roots]
         large: dict[int, str] = {}
-        for kept in passes_of(ends, self._mark):
-            for place, (tensor, _) in enumerate(kept.taken):
+        for kept_pass in passes_of(ends, self._mark):
+            for place, (tensor, _) in enumerate(kept_pass.taken):
                 if tensor.is_floating_point() and tensor.numel() and not tensor.requires_grad:
                     size, largest = float(tensor.float().square().mean().sqrt()), float(tensor.abs().max())
                     if _LARGE <= size < math.inf and largest >= _LARGEST:
@@ -127,7 +127,7 @@ class LossLook:
                 break
             if operation_of(node.name()) in _LAYERS:
                 for name in ("mat1", "self", "input"):
-                    saved = _saved(node, name)
+                    saved = _saved_tensor(node, name)
                     if saved is not None and (told := large.get(saved.data_ptr())):
                         return told
         return ""
@@ -136,7 +136,7 @@ class LossLook:
 def _large_target(losses: Sequence[Tensor]) -> str:
     """Return what the targets of a squared error are, where they are large."""
     node: Any = losses[0].grad_fn if len(losses) == 1 else None
-    target = _saved(node, "target") if node is not None and operation_of(node.name()) == "mse_loss" else None
+    target = _saved_tensor(node, "target") if node is not None and operation_of(node.name()) == "mse_loss" else None
     if target is None or not target.numel():
         return ""
     size, largest = float(target.float().square().mean().sqrt()), float(target.abs().max())
@@ -146,12 +146,12 @@ def _large_target(losses: Sequence[Tensor]) -> str:
     return f"`mse_loss` is given targets from {values}, with a root mean square of {number(size)}."
 
 
-def _seen(loss: Tensor, step: int) -> _Seen | None:
+def _look_at(loss: Tensor, step: int) -> _Batch | None:
     """Return what a loss is of, where its targets are known; None else."""
     node: Any = loss.grad_fn
     operation = operation_of(node.name())
-    target = _saved(node, "target")
-    if target is None or not target.numel() or _saved(node, "weight") is not None:
+    target = _saved_tensor(node, "target")
+    if target is None or not target.numel() or _saved_tensor(node, "weight") is not None:
         return None
     loss = loss.detach()
     if operation in LABELLED:
@@ -163,16 +163,16 @@ def _seen(loss: Tensor, step: int) -> _Seen | None:
         places = target.flatten().where(target.flatten() >= 0, classes)  # what is left out is counted behind the last
         counts = torch.zeros(classes + 1, device=target.device).scatter_add_(0, places, torch.ones_like(places).float())
         mean = counts[:-1] / counts[:-1].sum()
-        return _Seen(step, "classes", loss, mean, mean)
+        return _Batch(step, "classes", loss, mean, mean)
     mean = (target if target.dim() < 2 else target.flatten(1)).detach().float()
     if mean.dim() == 2 and mean.shape[1] > _MOST_COLUMNS:
         return None
     if operation == "mse_loss":
-        return _Seen(step, "squares", loss, mean.mean(0), mean.square().mean(0))
-    return _Seen(step, "two", loss, mean.mean(0), mean.mean(0)) if operation in _TWO else None
+        return _Batch(step, "squares", loss, mean.mean(0), mean.square().mean(0))
+    return _Batch(step, "two", loss, mean.mean(0), mean.mean(0)) if operation in _TWO else None
 
 
-def _saved(node: Any, name: str) -> Tensor | None:
+def _saved_tensor(node: Any, name: str) -> Tensor | None:
     try:
         found = getattr(node, f"_saved_{name}", None)
     except RuntimeError:

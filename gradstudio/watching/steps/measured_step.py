@@ -19,8 +19,8 @@ ROUNDING = 1e-6  # relative difference of two norms that unscaling alone can mak
 
 
 class MeasuredStep(NamedTuple):
-    """One step of an optimizer, an update by hand, or a pass after which the script ended. `clipped_norm` is that of
-    the gradient which reached the optimizer; `clipping` is the kind that was heard."""
+    """One step of an optimizer, an update by hand, or a pass after which the script ended. `clipped_norm` is the norm
+    of the gradient that reached the optimizer; `clipping` is the kind of clipping that was observed."""
 
     step: int
     loss: float

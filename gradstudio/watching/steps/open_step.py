@@ -12,7 +12,7 @@ from torch import Tensor
 from gradstudio.core.history import loss_broke
 from gradstudio.core.provenance import Provenance
 from gradstudio.core.unknown import UNKNOWN, is_known
-from gradstudio.engine.torch_internals.heard_clipping import clipping_is_heard
+from gradstudio.engine.torch_internals.clipping_hooks import clipping_is_heard
 from gradstudio.watching.births.passed_over import PassedOver
 from gradstudio.watching.births.step_births import NO_BIRTH, Birth, Births
 from gradstudio.watching.measuring.parameters import Gradient, Parameters
@@ -105,8 +105,8 @@ class OpenStep:
         *,
         may_pass_by: bool,
     ) -> None:
-        """Take what was measured of the latest backward pass. `marks` are those of gradients and weights right after
-        it, None for those of now."""
+        """Note what was measured of the latest backward pass. `marks` are those of gradients and weights right after
+        it, None for the present ones."""
         self.gradient = gradient
         is_finite = not gradient.nonfinite and not loss_broke(self.losses)
         self.is_passed_by = may_pass_by and is_finite
@@ -145,8 +145,7 @@ class OpenStep:
         return parameters.measure_gradient(UNKNOWN)
 
     def forget_replaced(self, parameters: Parameters) -> bool:
-        """Forget the gradients that were measured where the script, which has thrown gradients away, has put others
-        there that are made of them. Return whether it has."""
+        """Forget measured gradients that the script has replaced by others made of them. Return whether it has."""
         self.read()
         if self.gradient is None or parameters.gradients_are_there:
             return False
@@ -158,10 +157,9 @@ class OpenStep:
     # ---- what is not finite
 
     def explain(self, provenance: Provenance | None, unknown: str) -> None:
-        """Hear where the first value was born that is not finite, or why that is unknown. What was heard first
-        holds."""
-        known, why = self.explained
-        self.explained = known or provenance, why or unknown
+        """Note where the first value that is not finite was born, or why that is unknown. The first note holds."""
+        birth, why = self.explained
+        self.explained = birth or provenance, why or unknown
 
     def anew(self) -> OpenStep:
         """Return the step as the script begins it again."""

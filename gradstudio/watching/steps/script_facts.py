@@ -16,14 +16,14 @@ from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import Settings
 from gradstudio.core.knobs import KnobError, Value
 from gradstudio.core.unknown import UNKNOWN, is_known
-from gradstudio.watching.hearing.hooks import Roots
-from gradstudio.watching.measuring.device_parameters import OnItsWay
+from gradstudio.watching.hooks.torch_hooks import Roots
+from gradstudio.watching.measuring.device_parameters import PendingFigures
 
 _DTYPES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16", torch.float64: "fp64"}
 
 
 def loss_of(roots: Roots) -> float:
-    """Return the sum of what a backward pass began from, without the loss scale; UNKNOWN where that is no number."""
+    """Return the sum of what a backward pass began from, without the loss scale; UNKNOWN if that is no number."""
     if (loss := roots.loss) is not None:
         return loss
     if not roots.tensors:
@@ -42,10 +42,14 @@ def loss_of(roots: Roots) -> float:
 def loss_later(roots: Roots) -> Callable[[], float]:
     """Do what `loss_of` does. Return a function that returns the loss, and waits for it if need be."""
     several = (*roots.tensors, *roots.gradients, *roots.unscaled)
-    copies = [each if each is None or each.numel() != 1 else OnItsWay(each.detach().reshape(1)) for each in several]
+    copies = [
+        each if each is None or each.numel() != 1 else PendingFigures(each.detach().reshape(1)) for each in several
+    ]
 
     def read() -> float:
-        there: list[Any] = [torch.from_numpy(each.arrived()) if isinstance(each, OnItsWay) else each for each in copies]
+        there: list[Any] = [
+            torch.from_numpy(each.wait()) if isinstance(each, PendingFigures) else each for each in copies
+        ]
         count = len(roots.tensors)
         parts = (tuple(there[first : first + count]) for first in (0, count, 2 * count))
         tensors, gradients, unscaled = parts
@@ -55,7 +59,7 @@ def loss_later(roots: Roots) -> Callable[[], float]:
 
 
 def rate_of(group: Mapping[str, Any]) -> float:
-    """Return the learning rate of a group of parameters; UNKNOWN where that is no number, as where an optimizer finds
+    """Return the learning rate of a group of parameters; UNKNOWN if that is no number, as where an optimizer finds
     its own."""
     rate = group.get("lr")
     if type(rate) is float:  # mostly
@@ -135,13 +139,13 @@ def experiment_of(settings: Settings, optimizer: Optimizer | None, micro_batches
         },
         **({"optimizer.beta1": settings.beta1, "optimizer.beta2": settings.beta2} if "betas" in group else {}),
     }
-    found = Experiment()
+    experiment = Experiment()
     for name, value in read.items():
         try:
-            found = found.with_value(name, value)
+            experiment = experiment.with_value(name, value)
         except KnobError:
             continue  # a value that the studio's own knob does not have
-    return found
+    return experiment
 
 
 def _number(value: Any) -> float:

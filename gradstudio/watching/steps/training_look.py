@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 
 from gradstudio.core.diagnosis.finding import Finding, Severity
-from gradstudio.core.diagnosis.heard_faults import script_fault
+from gradstudio.core.diagnosis.script_faults import script_fault
 from gradstudio.core.history import LOOK_EVERY
 from gradstudio.core.provenance import operation_of
 from gradstudio.core.text import plural
@@ -21,12 +21,12 @@ from gradstudio.watching.births.loss_graph import faults_of, in_words, is_undivi
 from gradstudio.watching.births.loss_values import saved_of
 from gradstudio.watching.births.operation_lines import line_of
 from gradstudio.watching.births.step_births import Births
-from gradstudio.watching.hearing.hooks import Roots
-from gradstudio.watching.hearing.leaves import leaves_before
+from gradstudio.watching.hooks.leaves import leaves_before
+from gradstudio.watching.hooks.torch_hooks import Roots
 from gradstudio.watching.measuring.parameters import Parameters
 from gradstudio.watching.script import model_layers
 from gradstudio.watching.script.script_names import name_of, variables
-from gradstudio.watching.steps.joined import main_of, members_of
+from gradstudio.watching.steps.joined_optimizers import main_of, members_of
 from gradstudio.watching.steps.loop_look import LoopLook
 from gradstudio.watching.steps.loss_look import LossLook
 from gradstudio.watching.steps.mode_look import ModeLook, keeps_statistics, root_of
@@ -38,7 +38,7 @@ _LARGE = 1e15  # norm from which on the square of an entry may be beyond float32
 _AT = 3  # step whose backward pass is asked which parameters it reaches
 
 
-class Observed(Protocol):
+class ObserverView(Protocol):
     """What is asked of an observer."""
 
     parameters: Parameters
@@ -52,7 +52,7 @@ class Observed(Protocol):
     def models(self) -> list[nn.Module]: ...
     @property
     def next_step(self) -> int: ...
-    def held(self) -> list[Tensor]: ...
+    def all_parameters(self) -> list[Tensor]: ...
     def held_by_all(self) -> set[int] | None: ...
     def trains_any(self, tensors: set[int]) -> bool: ...
 
@@ -60,7 +60,7 @@ class Observed(Protocol):
 class TrainingLook:
     """Looks at the training of one observer; `find` takes what it finds."""
 
-    def __init__(self, observer: Observed, find: Callable[[Finding], None]) -> None:
+    def __init__(self, observer: ObserverView, find: Callable[[Finding], None]) -> None:
         self._observer, self._find = observer, find
         self._empty = 0  # steps in a row that moved nothing
         self._passes = 0  # backward passes of the process since the first of them
@@ -130,14 +130,14 @@ class TrainingLook:
         if observer.next_step == _AT and observer.optimizer is not None and "without_optimizer" not in self._told:
             self._told.add("without_optimizer")
             if names := self._unheld_names(roots.tensors):
-                told = f"A backward pass brings gradients to {in_words(names)}, which no optimizer holds."
+                text = f"A backward pass brings gradients to {in_words(names)}, which no optimizer holds."
                 mend = f"`{self._optimizer_name}.add_param_group({{'params': ...}})` with them"
                 if place := _plain_list():
-                    told += (
+                    text += (
                         f" Layers are kept in `{place}`, which is no module, so `parameters()` does not have theirs."
                     )
                     mend = f"`{place} = nn.ModuleList(...)`, or `nn.ModuleDict`, before the optimizer is made"
-                self._tell("without_optimizer", told, known=mend, layers=names)
+                self._tell("without_optimizer", text, known=mend, layers=names)
 
     def _look_at_loss(self, roots: Roots) -> None:
         for fault in faults_of(roots.tensors):
@@ -167,7 +167,7 @@ class TrainingLook:
     # ---- gradients that are thrown away
 
     def on_discarded_gradients(self, *, finite: bool) -> None:
-        """Hear that the gradients of a backward pass are thrown away before the next one."""
+        """The gradients of a backward pass are discarded before the next one."""
         observer = self._observer
         if self._loses is False or not finite:
             return
@@ -190,18 +190,19 @@ class TrainingLook:
     def _is_a_new_pass(self, roots: Roots) -> bool:
         """Return whether a loss is of the trained parameters alone: one that reaches others too, or the inputs of an
         attack, may be there for those."""
-        held = {id(tensor) for tensor in self._observer.held()}
+        held = {id(tensor) for tensor in self._observer.all_parameters()}
         return all(id(leaf) in held for leaf in leaves_before(roots.tensors))
 
     def forget_discarded(self) -> None:
-        """Hear that the script has made gradients of those that it threw away, or that another optimizer used them."""
+        """The script used the discarded gradients after all: it made new ones of them, or another optimizer took
+        them."""
         self._loses, self._lost = False, 0
 
     # ---- steps
 
     def on_step(self, micro_batches: int, norm: float, *, is_clipped: bool) -> int:
-        """Hear that a step is made of so many backward passes, with a gradient of this norm; `is_clipped`: it was heard
-        what changed their gradients. Return how many more passes were thrown away though the step needed them."""
+        """A step is made of so many backward passes, with a gradient of this norm; `is_clipped`: what changed their
+        gradients is known. Return how many further passes were discarded though the step needed them."""
         observer = self._observer
         self._was_large = self._was_large or not norm < _LARGE
         if observer.next_step < AGAIN:
@@ -209,11 +210,11 @@ class TrainingLook:
             alike = alike and (is_clipped or observer.parameters.marks() == self._given)
             self._undivided = self._undivided + 1 if alike else 0
             if self._undivided == AGAIN:
-                told = f"Each step adds up the gradients of {micro_batches} backward passes, each of a mean loss."
-                self._tell("undivided_sum", told, 0, known=str(micro_batches))
+                text = f"Each step adds up the gradients of {micro_batches} backward passes, each of a mean loss."
+                self._tell("undivided_sum", text, 0, known=str(micro_batches))
         self._means = self._empty = self._passes = 0
         if passes := observer.births.passes_without_gradient:
-            self._loop_look.passed(passes, observer.next_step)
+            self._loop_look.on_passes(passes, observer.next_step)
             observer.births.passes_without_gradient = 0
         if observer.next_step == 0 or (observer.next_step + 1) % (observer.options.every * LOOK_EVERY) == 0:
             self._mode_look.look(observer.models, self._parts, self._step)
@@ -223,28 +224,28 @@ class TrainingLook:
         return lost if self._loses and (lost + 1 >= _SEVERAL or lost + 1 == halves) else 0
 
     def on_empty_step(self) -> None:
-        """Hear that the optimizer was called and none of its parameters had a gradient."""
+        """The optimizer stepped and none of its parameters had a gradient."""
         self._empty += 1
         self._wants_leaves = self._empty == LOOK_EVERY - 1
         if self._empty < LOOK_EVERY or self._passes < self._empty:
             return
-        held = self._observer.held()
-        told = (
+        tensors = self._observer.all_parameters()
+        text = (
             f"The latest {plural(self._empty, 'call', 'calls')} of `{self._optimizer_name}.step()` moved nothing: none "
-            f"of its {plural(len(held), 'tensor', 'tensors')} had a gradient, though backward passes went on."
+            f"of its {plural(len(tensors), 'tensor', 'tensors')} had a gradient, though backward passes went on."
         )
-        if frozen := sum(not tensor.requires_grad for tensor in held):
-            told += f" {frozen:,} of them have `requires_grad=False`."
+        if frozen := sum(not tensor.requires_grad for tensor in tensors):
+            text += f" {frozen:,} of them have `requires_grad=False`."
         if self._unheld:
-            told += f" The gradients arrived in {in_words(self._unheld)}, which no optimizer holds."
+            text += f" The gradients arrived in {in_words(self._unheld)}, which no optimizer holds."
         mend = (
             f"`{self._optimizer_name} = torch.optim....(model.parameters(), ...)` again, after layers were replaced, "
         )
         mend += "frozen or thawed"
         if self._begins_anew:
-            told += " The backward pass begins at a tensor that has no graph: nothing leads from it to a parameter."
+            text += " The backward pass begins at a tensor that has no graph: nothing leads from it to a parameter."
             mend = "the loss as it was computed, without `.item()`, `.detach()` or `torch.tensor(...)` on it"
-        self._tell("nothing_moves", told, self._step - 1, known=mend, layers=self._unheld)
+        self._tell("nothing_moves", text, self._step - 1, known=mend, layers=self._unheld)
 
     def _parts(self) -> Iterator[tuple[str, nn.Module]]:
         models = self._observer.models
@@ -260,27 +261,27 @@ class TrainingLook:
         observer = self._observer
         if not observer.next_step:
             return
-        held = observer.held()
+        tensors = observer.all_parameters()
         every = observer.held_by_all()
-        self._loss_look.end(is_alone=every is not None and every <= set(map(id, held)))
+        self._loss_look.end(is_alone=every is not None and every <= set(map(id, tensors)))
         names = [name for name, _ in self._parts()]
         self._loop_look.end(observer.next_step, list(self._parts()), root_of(names[:1]))
-        frozen = [each for each in held if not each.requires_grad and not observer.trains_any({id(each)})]
+        frozen = [each for each in tensors if not each.requires_grad and not observer.trains_any({id(each)})]
         if frozen and observer.optimizer is not None:
             names = model_layers.names(model_layers.together(observer.models), observer.optimizer)
             known = tuple(names[id(tensor)] for tensor in frozen)
-            told = (
-                f"{len(frozen):,} of the {len(held):,} tensors that `{self._optimizer_name}` holds have "
+            text = (
+                f"{len(frozen):,} of the {len(tensors):,} tensors that `{self._optimizer_name}` holds have "
                 f"`requires_grad=False` at the end and were not trained: {in_words(known)}."
             )
-            self._tell("frozen_parameters", told, 0)
+            self._tell("frozen_parameters", text, 0)
         if self._was_large:
             self._look_at_state()
         for name, part in self._parts():
             for own, buffer in part.named_buffers(recurse=False) if keeps_statistics(part) else ():
                 if buffer.is_floating_point() and not (values := values_of(buffer)).finite:
-                    told = f"The buffer {name}.{own} holds {values.broken} at the end."
-                    self._tell("spoiled_buffer", told, self._step - 1, known=name)
+                    text = f"The buffer {name}.{own} holds {values.broken} at the end."
+                    self._tell("spoiled_buffer", text, self._step - 1, known=name)
                     return
 
     def _look_at_state(self) -> None:
@@ -294,8 +295,8 @@ class TrainingLook:
                     continue
                 if not (values := values_of(value)).finite and tensor.isfinite().all():
                     name = names.get(id(tensor), "a parameter")
-                    told = f"{what} of {name} holds {values.broken}, while the parameter itself is finite."
-                    self._tell("spoiled_state", told, self._step - 1, known=self._optimizer_name)
+                    text = f"{what} of {name} holds {values.broken}, while the parameter itself is finite."
+                    self._tell("spoiled_state", text, self._step - 1, known=self._optimizer_name)
                     return
 
 

@@ -82,7 +82,7 @@ def root(path: Path) -> Run:
 
 
 def branch(path: Path, parent: Run, step: int, *asked: Change, id: str) -> Run:
-    return trained(path, replace(fork(parent, step, asked=asked), id=id))
+    return trained(path, replace(fork(parent, step, changes=asked), id=id))
 
 
 def assert_as_it_was(found: Run, run: Run) -> None:

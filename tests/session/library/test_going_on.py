@@ -13,7 +13,7 @@ from waiting import PATIENCE
 
 from gradstudio.core import presets
 from gradstudio.core.history import COLUMNS, LAYER_METRICS, Layer, Row
-from gradstudio.session.library.checksums import sealed
+from gradstudio.session.library.checksums import updating
 from gradstudio.session.library.followed_run import FollowedRun
 from gradstudio.session.library.library_faults import LibraryError
 from gradstudio.session.library.requests import Request
@@ -21,7 +21,7 @@ from gradstudio.session.library.store import Library
 from gradstudio.session.library.writer import LibraryWriter
 from gradstudio.session.record.run import Run, Status
 from gradstudio.session.record.run_writer import RunWriter
-from gradstudio.session.record.snapshots import Kept, Snapshots
+from gradstudio.session.record.snapshots import KeptSnapshot, Snapshots
 
 GONE = "elsewhere"  # as a process: nobody writes the run
 
@@ -55,7 +55,7 @@ def followed(run: Run) -> FollowedRun:
 
 def write_as(process: str, library: Library) -> None:
     """Let a run have been written by this process."""
-    with library.transaction() as connection, sealed(connection, "run"):
+    with library.transaction() as connection, updating(connection, "run"):
         connection.execute("UPDATE runs SET process = ?", (process,))
 
 
@@ -149,7 +149,7 @@ class Unreadable:
 
 def test_the_end_of_a_run_is_written_without_snapshots_that_cannot_be_read(tmp_path: Path) -> None:
     run, snapshots, path = made("failed"), Snapshots(), tmp_path / "library.sqlite3"
-    snapshots.add(Kept("run", 4, Unreadable(), None, {}, 5.0), 0.0)
+    snapshots.add(KeptSnapshot("run", 4, Unreadable(), None, {}, 5.0), 0.0)
     writer = LibraryWriter(path)
     writer.follow(run, snapshots)
     assert writer.close(PATIENCE), writer.problem

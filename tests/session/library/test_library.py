@@ -185,7 +185,7 @@ def test_a_run_that_grows_is_read_from_where_it_was_known(path, known_rows, monk
         for start, stop in zip(pieces, [*pieces[1:], 2 * BLOCK + 7], strict=True):
             content = (start, stop - start, *followed_run.packed(run.history, start, stop))
             library.execute("INSERT INTO rows VALUES (?, ?, ?, ?, ?)", (run.id, *content))
-            checksums.put(library, run.id, checksums.ROWS, start, checksums.of_values(content))
+            checksums.write(library, run.id, checksums.ROWS, start, checksums.of_values(content))
     unpacked: list[object] = []
 
     def unpack(*given: object) -> np.ndarray:
@@ -354,7 +354,7 @@ def test_a_process_whose_name_linux_has_cut_in_the_middle_of_a_letter():
     with subprocess.Popen(child, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as one:
         assert one.stdout.readline() == "True\n"
         host, _, born = interrupted_runs.this().rsplit(" ", 2)
-        assert interrupted_runs.lives(f"{host} {one.pid} {interrupted_runs._born(one.pid)}")
+        assert interrupted_runs.lives(f"{host} {one.pid} {interrupted_runs._start_time(one.pid)}")
         assert not interrupted_runs.lives(f"{host} {one.pid} {born}0")
 
 

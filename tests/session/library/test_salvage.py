@@ -126,13 +126,13 @@ def refused(real: Callable[..., Any]) -> Callable[..., Any]:
     return replace
 
 
-FAULTS = [(schema, "connect", no_new_library), (salvage, "_put", full_after_some), (salvage, "_put", killed),
+FAULTS = [(schema, "connect", no_new_library), (salvage, "_insert", full_after_some), (salvage, "_insert", killed),
           (os, "replace", refused)]  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("where", "name", "fault", "opening"),
-    [(*each, opening) for each in FAULTS for opening in (True, False) if not (opening and each[1] == "_put")],
+    [(*each, opening) for each in FAULTS for opening in (True, False) if not (opening and each[1] == "_insert")],
     ids=lambda each: getattr(each, "__name__", each),
 )
 def test_salvage_that_breaks_off_leaves_the_damaged_file_and_is_tried_again(
@@ -223,7 +223,7 @@ def test_the_connection_is_of_use_after_a_set_aside_that_fails(path: Path, monke
         for _ in range(2):
             with pytest.raises(LibraryError, match="permission denied"):
                 library.entries()
-            assert len(library.load("run-00").history) == 1 and not library.replaced
+            assert len(library.load("run-00").history) == 1 and not library.is_replaced
     assert listed(library) == sound
     library.close()
 
@@ -239,7 +239,7 @@ def test_a_connection_that_cannot_be_opened_again_is_to_be_replaced(
         patches.setattr(schema, "connect", connect)
         with pytest.raises(LibraryError, match="not now"):
             library.entries()
-    assert library.replaced
+    assert library.is_replaced
     library.close()
 
 
@@ -255,7 +255,7 @@ def test_two_programs_that_set_the_same_file_aside(path: Path, monkeypatch: pyte
         return real(*given)
 
     monkeypatch.setattr(salvage, "_lines", lines)
-    assert listed(slow) == sound and not slow.replaced and not slow.notice
+    assert listed(slow) == sound and not slow.is_replaced and not slow.notice
     slow.annotate("run-00", note="mine")
     slow.close()
     with contextlib.closing(Library(path)) as library:

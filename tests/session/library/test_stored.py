@@ -25,7 +25,7 @@ from gradstudio.session.library.writer import LibraryWriter
 from gradstudio.session.record.branches import fork
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_writer import RunWriter
-from gradstudio.session.record.snapshots import Kept, Snapshots
+from gradstudio.session.record.snapshots import KeptSnapshot, Snapshots
 from gradstudio.session.running import foreground
 from gradstudio.session.simulator import Simulator
 
@@ -89,7 +89,7 @@ def root(path: Path, *knobs: str, id: str = "root", **more: float) -> Run:
 def branch(path: Path, parent: str, step: int, id: str) -> Run:
     """One of a run in the library, as another program would make it."""
     with contextlib.closing(Library(path)) as library:
-        run = fork(library.load(parent), step, asked=(Change(step, "optimizer.beta1", 0.5),))
+        run = fork(library.load(parent), step, changes=(Change(step, "optimizer.beta1", 0.5),))
     return trained(path, replace(run, id=id))
 
 
@@ -245,7 +245,7 @@ def kept(run: Run, size: int = 1000) -> Snapshots:
         nbytes = size
 
     for step in range(1, len(run.history) + 1):
-        snapshots.add(Kept(run.id, step, State(), None, {}, float(seconds[step - 1])), 0.0)
+        snapshots.add(KeptSnapshot(run.id, step, State(), None, {}, float(seconds[step - 1])), 0.0)
     return snapshots
 
 

@@ -21,9 +21,9 @@ from gradstudio.session.map import axis, drawing, refine, time_needed
 from gradstudio.session.map import grid as grids
 from gradstudio.session.map import journal as journals
 from gradstudio.session.map.job_order import coarse_first
-from gradstudio.session.map.journal import Journal, JournalError, Stored
+from gradstudio.session.map.journal import Journal, JournalContent, JournalError
 from gradstudio.session.map.map_plan import Job, Plan, Spot, difference, read_plan
-from gradstudio.session.map.outcome import OUTCOMES, Trained
+from gradstudio.session.map.outcome import OUTCOMES, CellResult
 from gradstudio.session.map.place import spot_of
 from gradstudio.session.map.proposal import done_with_proposal
 from gradstudio.session.map.time_needed import Cost, Size
@@ -40,9 +40,9 @@ def plan_of(cells: int = 8, *, seeds: int = 1, full: bool = False, by: str = "")
     return read_plan(preset, "optimizer.lr=0.01:30:log", "model.init_gain=0.1:10:log", cells, by, seeds, full=full)
 
 
-def trained(outcome: str = "learned", loss: float = 0.5) -> Trained:
+def trained(outcome: str = "learned", loss: float = 0.5) -> CellResult:
     assert outcome in OUTCOMES
-    return Trained(outcome, 29, loss, loss, 0.1, environment={"torch": "2"})
+    return CellResult(outcome, 29, loss, loss, 0.1, environment={"torch": "2"})
 
 
 def test_a_cell_is_its_run_bit_for_bit_though_its_trainer_was_used_before() -> None:
@@ -64,7 +64,7 @@ def test_a_cell_is_its_run_bit_for_bit_though_its_trainer_was_used_before() -> N
 def test_any_cell_of_the_map_of_a_lesson_counts_as_opened() -> None:
     """Also one that was not trained: it looks like those around it."""
     asked = MapProposal(x="optimizer.lr=0.01:30:log", y="model.init_gain=0.1:10:log")
-    stored = Stored(plan_of(), {Job(Spot(0, 0, 0), 0): trained()})
+    stored = JournalContent(plan_of(), {Job(Spot(0, 0, 0), 0): trained()})
     preset = Preset(id="small", title="Small", experiment=SMALL, map=asked)
     for spot in (Spot(0, 0, 0), Spot(0, 3, 4)):
         cell = Run(preset, stored.plan.experiment_of(Job(spot, 0)))
@@ -158,7 +158,7 @@ def test_refinement_follows_a_coast_to_the_cell() -> None:
     rows, columns = np.indices((64, 64))
     truth = np.where(columns + 6 * np.sin(rows / 9) > 31, 2, 0).astype(np.int8)
     outcomes, levels = np.full(truth.shape, -1, np.int8), np.full(truth.shape, math.nan)
-    while places := refine.wanted(outcomes, levels, full=False):
+    while places := refine.next_cells(outcomes, levels, full=False):
         for place in places:
             assert outcomes[place] < 0
             outcomes[place], levels[place] = truth[place], 0.5
@@ -168,14 +168,14 @@ def test_refinement_follows_a_coast_to_the_cell() -> None:
 
 def test_a_full_map_wants_every_cell() -> None:
     plan = plan_of(5, full=True)
-    assert len(grids.wanted(plan, grids.measured(plan, {}))) == 25
+    assert len(grids.next_cells(plan, grids.measured_cells(plan, {}))) == 25
 
 
 def test_of_several_seeds_the_outcome_of_most_counts() -> None:
     plan = plan_of(2, seeds=3)
     spot = Spot(0, 1, 0)
     cells = [trained("learned", 0.2), trained("diverged", math.nan), trained("learned", 0.4)]
-    grid = grids.measured(plan, {Job(spot, seed): cell for seed, cell in enumerate(cells)})
+    grid = grids.measured_cells(plan, {Job(spot, seed): cell for seed, cell in enumerate(cells)})
     assert OUTCOMES[grid.outcomes[0, 0, 1]] == "learned"
     assert grid.held[0, 0, 1] == pytest.approx(2 / 3) and grid.losses[0, 0, 1] == pytest.approx(0.3)
 
@@ -184,7 +184,7 @@ def test_the_key_names_one_loss_once() -> None:
     plan = plan_of(2)
     for losses, told in (((0.5, 0.5), ["learned, loss 0.5"]), ((0.5, 0.7), ["learned, loss 0.5", "learned, loss 0.7"])):
         cells = {Job(Spot(0, place // 2, place % 2), 0): trained("learned", losses[place % 2]) for place in range(4)}
-        assert [text for _, text in drawing.drawing_of(Stored(plan, cells)).key] == told
+        assert [text for _, text in drawing.drawing_of(JournalContent(plan, cells)).key] == told
 
 
 def test_a_journal_keeps_every_cell_once_and_its_numbers_exactly(tmp_path: Path) -> None:
@@ -287,9 +287,9 @@ def test_a_map_is_seen_coarsely_at_once_and_round_the_cross() -> None:
     assert place is not None
     away = [math.hypot(job.spot.column + 0.5 - place[1], job.spot.row + 0.5 - place[2]) for job in jobs[:16]]
     assert away == pytest.approx(sorted(away))
-    known = {job: Trained("learned", 1, 1.0, 1.0, 0.1) for job in jobs[:16]}
+    known = {job: CellResult("learned", 1, 1.0, 1.0, 0.1) for job in jobs[:16]}
     assert coarse_first(plan, grids.jobs_left(plan, known)) == jobs[16:]  # it goes on where it stopped
-    assert (grids.filled(plan, grids.measured(plan, known)).outcomes == 0).all()  # and the whole area is seen
+    assert (grids.fill_gaps(plan, grids.measured_cells(plan, known)).outcomes == 0).all()  # and the whole area is seen
 
 
 def test_the_time_of_a_map_is_told_before_it_is_made() -> None:
@@ -300,14 +300,14 @@ def test_the_time_of_a_map_is_told_before_it_is_made() -> None:
     assert time_needed.in_words((144, 144), cost, 90, 2).startswith("It takes about 1 min 12 s;")
     assert "at most about 8 min" in time_needed.in_words((64, 1024), cost, 90, 2)
     asked = Size(32, 300)
-    assert time_needed.fitted(asked, 1, Cost(0.0, 1e-5), 2) == asked
+    assert time_needed.fit_size(asked, 1, Cost(0.0, 1e-5), 2) == asked
     for step in (1e-4, 1e-3, 1e-2):
-        size = time_needed.fitted(asked, 1, Cost(0.0, step), 2)
+        size = time_needed.fit_size(asked, 1, Cost(0.0, step), 2)
         assert size.cells**2 * size.steps * step <= 2 * time_needed.AIM and size.cells >= time_needed.FEWEST_CELLS
 
 
 def test_a_trial_times_a_run_of_a_cell() -> None:
-    cost = time_needed.measured(SMALL, lambda: False)
+    cost = time_needed.measure_cost(SMALL, lambda: False)
     assert cost is not None and 0 < cost.run(10) < cost.run(1000)
 
 
@@ -316,5 +316,5 @@ def test_numbers_of_a_map_are_as_a_person_writes_them() -> None:
     assert plan.x.words == "learning rate from 0.01 to 30"
     assert plan.values_in_words(Spot(0, 9, 5)) == "learning rate 7, init gain 0.81"
     near = (0.12341, 0.12342, 5)
-    assert [axis.told(value, near) for value in near] == ["0.12341", "0.12342", "5"]
+    assert [axis.short_value(value, near) for value in near] == ["0.12341", "0.12342", "5"]
     assert axis.name_in_words("accumulation.steps") == "accumulation steps"

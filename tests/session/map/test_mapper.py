@@ -25,7 +25,7 @@ from gradstudio.session.map import journal, mapper
 from gradstudio.session.map.journal import Journal
 from gradstudio.session.map.map_plan import Job, Plan, Spot
 from gradstudio.session.map.mapper import Mapper
-from gradstudio.session.map.outcome import Trained
+from gradstudio.session.map.outcome import CellResult
 from gradstudio.session.map.train_cell import Bench, Order
 from gradstudio.session.map.workers import LOST, Pool
 
@@ -169,7 +169,7 @@ def test_a_killed_worker_loses_no_cell_and_an_interrupt_leaves_no_process(tmp_pa
 
 
 def test_of_two_programs_that_make_one_map_both_come_to_its_end(inline: type[Inline], tmp_path: Path) -> None:
-    plan, faster = plan_of(2, full=True), Trained("stuck", 29, 2.0, 2.0, 0.1)
+    plan, faster = plan_of(2, full=True), CellResult("stuck", 29, 2.0, 2.0, 0.1)
     jobs = [Job(Spot(0, column, row), 0) for column in (0, 1) for row in (0, 1)]
 
     def add_to_the_file(experiment: Experiment) -> None:

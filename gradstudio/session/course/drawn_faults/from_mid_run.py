@@ -16,14 +16,14 @@ from gradstudio.session.course.drawn_faults.drawing_runs import (
     stack,
     trained_by,
 )
-from gradstudio.session.course.drawn_faults.kinds import Drawn, Kind, Part, since
+from gradstudio.session.course.drawn_faults.kinds import DrawnFault, Kind, Part, since
 
 _RATE = ("rate_raised", "update_ratio_high", "exploding_gradient", "dead_units")
 _FREEZE = (3, 12)  # steps at which a run that stands still from then on has learned nothing
 
 
-def _one(base: Texts, part: Part) -> Drawn:
-    return Drawn(base, (part,))
+def _one(base: Texts, part: Part) -> DrawnFault:
+    return DrawnFault(base, (part,))
 
 
 def _middle(random: Random) -> int:
@@ -34,30 +34,30 @@ def _early(random: Random) -> int:
     return int(random.integers(*_FREEZE))
 
 
-def _rate(random: Random, base: Texts) -> Drawn:
+def _rate(random: Random, base: Texts) -> DrawnFault:
     step = _middle(random)
     return _one(base, since(step, f"optimizer.lr={lr_of(base) * between(random, 10, 1000):.3g}", named=_RATE))
 
 
-def _rate_sgd(random: Random) -> Drawn:
+def _rate_sgd(random: Random) -> DrawnFault:
     return _rate(random, [*stack(random), *trained_by(random, "sgd")])
 
 
-def _rate_adam(random: Random) -> Drawn:
+def _rate_adam(random: Random) -> DrawnFault:
     return _rate(random, [*stack(random), *trained_by(random, "adam", "adamw", "rmsprop")])
 
 
-def _rate_elsewhere(random: Random) -> Drawn:
+def _rate_elsewhere(random: Random) -> DrawnFault:
     return _rate(random, other_task(random))
 
 
-def _rate_to_nothing(random: Random) -> Drawn:
+def _rate_to_nothing(random: Random) -> DrawnFault:
     base = [*stack(random, 3), *trained_by(random)]
     low = f"optimizer.lr={lr_of(base) * between(random, 1e-7, 1e-4):.3g}"
     return _one(base, since(_early(random), low, named=("update_ratio_low",)))
 
 
-def _clipping_removed(random: Random) -> Drawn:
+def _clipping_removed(random: Random) -> DrawnFault:
     base = [
         "problem.task=sequential_digits", "problem.seq_len=32", "problem.scaling=unit", "model.kind=rnn",
         "model.depth=1", f"model.width={int(between(random, 32, 80))}", "model.init=orthogonal",
@@ -67,7 +67,7 @@ def _clipping_removed(random: Random) -> Drawn:
     return _one(base, since(int(random.integers(30, 200)), "clipping.kind=none", named=("exploding_gradient",)))
 
 
-def _game_unclipped(random: Random) -> Drawn:
+def _game_unclipped(random: Random) -> DrawnFault:
     base = [
         "problem.task=ring", "model.kind=gan", f"model.width={int(between(random, 48, 96))}", "problem.batch_size=128",
         f"optimizer.lr={random.uniform(0.4, 0.6):.3g}", "clipping.kind=norm", "clipping.max_norm=0.1", "run.steps=800",
@@ -76,7 +76,7 @@ def _game_unclipped(random: Random) -> Drawn:
     return _one(base, since(int(random.integers(100, 400)), "clipping.kind=none", named=named))
 
 
-def _outliers(random: Random) -> Drawn:
+def _outliers(random: Random) -> DrawnFault:
     hidden = plain(random, str(one_of(random, "relu", "leaky_relu", "gelu")), 1, 3, "he")
     part = since(
         _middle(random), f"problem.outlier_scale={between(random, 1e3, 1e5)}",
@@ -85,13 +85,13 @@ def _outliers(random: Random) -> Drawn:
     return _one([*hidden, *trained_by(random, "sgd")], part)
 
 
-def _clipped_to_nothing(random: Random) -> Drawn:
+def _clipped_to_nothing(random: Random) -> DrawnFault:
     base = [*stack(random, 3), *trained_by(random, "sgd"), "clipping.kind=norm", "clipping.max_norm=1"]
     low = f"clipping.max_norm={between(random, 1e-6, 1e-4)}"
     return _one(base, since(_early(random), low, named=("clipping_always",)))
 
 
-def _underflow(random: Random) -> Drawn:
+def _underflow(random: Random) -> DrawnFault:
     base = [
         *stack(random, 3), *trained_by(random, "adam"), "optimizer.eps=1e-16", "precision.scaling=none",
         f"loss.weight={between(random, 1e-8, 1e-6)}",
@@ -99,7 +99,7 @@ def _underflow(random: Random) -> Drawn:
     return _one(base, since(_early(random), "precision.dtype=fp16", named=("fp16_underflow",)))
 
 
-def _static_overflow(random: Random) -> Drawn:
+def _static_overflow(random: Random) -> DrawnFault:
     base = [
         *stack(random, 3), *trained_by(random), "precision.scaling=static",
         f"precision.init_scale={between(random, 1e8, 1e11)}",
@@ -107,7 +107,7 @@ def _static_overflow(random: Random) -> Drawn:
     return _one(base, since(_middle(random), "precision.dtype=fp16", named=("fp16_overflow",)))
 
 
-def _forward_overflow(random: Random) -> Drawn:
+def _forward_overflow(random: Random) -> DrawnFault:
     base = [
         *plain(random, "relu", 1, 3, "he"), "model.norm=batch", *trained_by(random),
         f"problem.input_scale={between(random, 1e5, 1e6)}",
@@ -116,7 +116,7 @@ def _forward_overflow(random: Random) -> Drawn:
     return _one(base, since(_middle(random), "precision.dtype=fp16", named=named))
 
 
-def _decayed(random: Random) -> Drawn:
+def _large_decay(random: Random) -> DrawnFault:
     """The weights are pulled to 0: at each step a large share of them is taken away."""
     base = [*stack(random, 3), *trained_by(random, "sgd", "adamw")]
     share = between(random, 0.2, 0.9)  # of the weights, at each step
@@ -124,21 +124,23 @@ def _decayed(random: Random) -> Drawn:
     return _one(base, since(_middle(random), pull, named=("weight_decay_high",)))
 
 
-def _noise(random: Random) -> Drawn:
+def _noise(random: Random) -> DrawnFault:
     base = [*stack(random, 3), *trained_by(random, "sgd")]
     named = ("gradient_noise", "exploding_gradient", "update_ratio_high")
     return _one(base, since(_middle(random), f"gradients.noise_std={between(random, 3, 100)}", named=named))
 
 
-def _momentum(random: Random) -> Drawn:
+def _momentum(random: Random) -> DrawnFault:
     """Velocity that is never lost, so the steps add up without end."""
     base = [*stack(random, 3), "optimizer.kind=sgd", f"optimizer.lr={between(random, 0.03, 0.1)}", "run.steps=300"]
     named = ("momentum_high", "update_ratio_high", "exploding_gradient", "loss_oscillating", "dead_units")
     return _one(base, since(_middle(random), "optimizer.momentum=1", named=named))
 
 
-def _bug(name: str, *named: str, needs: tuple[str, ...] = (), kinds: tuple[str, ...] = ()) -> Callable[[Random], Drawn]:
-    def draw(random: Random) -> Drawn:
+def _bug(
+    name: str, *named: str, needs: tuple[str, ...] = (), kinds: tuple[str, ...] = ()
+) -> Callable[[Random], DrawnFault]:
+    def draw(random: Random) -> DrawnFault:
         more = [need.format(n=one_of(random, 2, 4, 8), limit=between(random, 0.1, 1.0)) for need in needs]
         base = [*small_batches(random), *trained_by(random, *kinds), *more]
         return _one(base, since(_middle(random), f"mistakes.{name}=true", named=named, silent=True))
@@ -150,7 +152,7 @@ _MICRO = ("accumulation.steps={n}",)
 _LIMITED = ("clipping.kind=norm", "clipping.max_norm={limit}")
 _MISMATCH = ("accumulation_mismatch", "loop_order")
 
-_DRAWS: dict[str, Callable[[Random], Drawn]] = {
+_DRAWS: dict[str, Callable[[Random], DrawnFault]] = {
     "rate raised, SGD": _rate_sgd,
     "rate raised, Adam and RMSprop": _rate_adam,
     "rate raised, other tasks": _rate_elsewhere,
@@ -162,7 +164,7 @@ _DRAWS: dict[str, Callable[[Random], Drawn]] = {
     "to fp16, underflow": _underflow,
     "to fp16, scale too high": _static_overflow,
     "to fp16, forward overflow": _forward_overflow,
-    "weight decay to 1 / lr": _decayed,
+    "weight decay to 1 / lr": _large_decay,
     "gradient noise": _noise,
     "momentum to 1": _momentum,
     "no zero_grad": _bug("never_zero_grad", "loop_order", kinds=("sgd", "adam", "rmsprop")),

@@ -20,7 +20,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Drawn:
+class DrawnFault:
     """A healthy run, and what is done to it, the earlier part first."""
 
     base: Texts
@@ -33,7 +33,7 @@ class Kind:
 
     group: str
     name: str
-    draw: Callable[[Random], Drawn]
+    draw: Callable[[Random], DrawnFault]
     healthy: bool = False
 
 

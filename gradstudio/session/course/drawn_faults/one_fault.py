@@ -17,7 +17,7 @@ from gradstudio.session.course.drawn_faults.drawing_runs import (
     stack,
     trained_by,
 )
-from gradstudio.session.course.drawn_faults.kinds import Drawn, Kind, Part
+from gradstudio.session.course.drawn_faults.kinds import DrawnFault, Kind, Part
 
 Draw = Callable[[Random], tuple[Texts, Texts]]  # the healthy run, and the fault
 
@@ -266,11 +266,11 @@ def _division(random: Random) -> tuple[Texts, Texts]:
 
 
 def _kind(name: str, draw: Draw, *named: str, silent: bool = False) -> Kind:
-    def drawn(random: Random) -> Drawn:
+    def draw_one(random: Random) -> DrawnFault:
         base, change = draw(random)
-        return Drawn(base, (Part(named, tuple(change), silent=silent),))
+        return DrawnFault(base, (Part(named, tuple(change), silent=silent),))
 
-    return Kind("one fault", name, drawn)
+    return Kind("one fault", name, draw_one)
 
 
 def _bug(name: str, draw: Draw, *named: str) -> Kind:

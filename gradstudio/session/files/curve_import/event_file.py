@@ -50,20 +50,20 @@ def _files(path: Path) -> list[tuple[Path, str]]:
     """Return the event files, oldest first, each with the name of its run: its folder below `path`."""
     if not os.path.isdir(path):
         return [(path, "")]
-    found: list[Path] = []
+    paths: list[Path] = []
     for count, (folder, _, names) in enumerate(os.walk(path)):
         if count >= MOST_FOLDERS:
             raise CurveError(path, f"more than {MOST_FOLDERS:,} folders; allowed: the folder of one run, or of a few")
-        found += [Path(folder, name) for name in names if "tfevents" in name]
-        if len(found) > MOST_FILES:
+        paths += [Path(folder, name) for name in names if "tfevents" in name]
+        if len(paths) > MOST_FILES:
             raise CurveError(path, f"more than {MOST_FILES} event files; allowed: the folder of one run, or of a few")
-    if not found:
+    if not paths:
         raise CurveError(
             path,
             "no log in this folder; allowed: one with TensorBoard's files (tfevents), trainer_state.json, metrics.csv, "
             "run-*.wandb, mlflow.db or mlruns",
         )
-    runs = [(file, file.parent.relative_to(path).as_posix()) for file in sorted(found, key=lambda file: file.name)]
+    runs = [(file, file.parent.relative_to(path).as_posix()) for file in sorted(paths, key=lambda file: file.name)]
     return [(file, "" if run == "." else run) for file, run in runs]
 
 
@@ -92,7 +92,7 @@ def _scalars(contents: list[bytes]) -> Iterator[tuple[int, str, float]]:
 
 
 def _scalar(content: bytes) -> tuple[str, float] | None:
-    """Return tag and value of a Summary.Value; None where it is no scalar."""
+    """Return tag and value of a Summary.Value; None if it is no scalar."""
     tag, value = "", None
     for number, kind, part in fields(content):
         if (number, kind) == (1, BYTES):

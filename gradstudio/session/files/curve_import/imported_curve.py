@@ -34,7 +34,7 @@ class Curve:
 
 
 def load(path: Path) -> bytes:
-    """Return the content of a file; CurveError where it cannot be read or is too large."""
+    """Return the content of a file; CurveError if it cannot be read or is too large."""
     try:
         data = files.read_bounded(path, LARGEST_FILE)
     except (OSError, ValueError) as fault:

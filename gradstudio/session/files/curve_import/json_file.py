@@ -13,7 +13,7 @@ import numpy as np
 
 from gradstudio.core.text import one_line
 from gradstudio.session.files.curve_import.imported_curve import LONGEST_NAME, MOST_CURVES, Curve, CurveError, load
-from gradstudio.session.files.curve_import.table_file import STEPS, TIMES, plain_name, spelled
+from gradstudio.session.files.curve_import.table_file import STEPS, TIMES, parse_number, plain_name
 
 DEEPEST = 8  # records within records
 
@@ -76,7 +76,7 @@ def _flat(record: Mapping[str, Any], before: str = "", depth: int = 0) -> Iterab
         if isinstance(value, dict) and depth < DEEPEST:
             yield from _flat(value, f"{name}/", depth + 1)
         elif isinstance(value, str):
-            if (number := spelled(value)) is not None:
+            if (number := parse_number(value)) is not None:
                 yield name, number
         elif isinstance(value, (int, float)) and not isinstance(value, bool):
             try:

@@ -51,7 +51,7 @@ def read(path: Path) -> list[Curve]:
         if len(head) > MOST_CURVES:
             raise CurveError(path, f"{len(head):,} columns; allowed: at most {MOST_CURVES:,}")
         comma = delimiter != ","
-        if all(spelled(cell, comma) is not None for cell in head):  # no header
+        if all(parse_number(cell, comma) is not None for cell in head):  # no header
             rows, head = _rows(text, delimiter), [f"column {index}" for index in range(1, len(head) + 1)]
         columns = _columns(path, head, rows, comma)
     except csv.Error as fault:
@@ -80,12 +80,12 @@ def _delimiter(text: str) -> str:
     """Return the delimiter that cuts the first lines into the most columns, the same number in each line."""
     start = text[:65536].splitlines()[:20]
 
-    def cut(delimiter: str) -> int:
+    def count_cells(delimiter: str) -> int:
         counts = {len(row) for row in csv.reader(start, delimiter=delimiter) if row}
         return min(counts, default=0)
 
     try:
-        return max(_DELIMITERS, key=cut)
+        return max(_DELIMITERS, key=count_cells)
     except csv.Error:
         return ","
 
@@ -118,22 +118,22 @@ def _columns(
             column = columns[place]
             if column is None:
                 continue
-            value = spelled(cell, comma)
+            value = parse_number(cell, comma)
             if value is not None and (place != steps or math.isfinite(value)):
                 column.rows.append(row)
                 column.values.append(value)
             elif place == steps:
-                raise _refused(path, line, head[place], cell, "a finite number")
+                raise _error(path, line, head[place], cell, "a finite number")
             elif cell.strip().lower() in MISSING:
                 continue
             elif column.rows:
-                raise _refused(path, line, head[place], cell, "a number, nan, inf, or nothing where there is none")
+                raise _error(path, line, head[place], cell, "a number, nan, inf, or nothing where there is none")
             else:
                 columns[place] = None  # words, from its first cell on
     return columns
 
 
-def _refused(path: Path, line: int, name: str, cell: str, allowed: str) -> CurveError:
+def _error(path: Path, line: int, name: str, cell: str, allowed: str) -> CurveError:
     return CurveError(
         path, f", line {line}: {_name(name)} = {quote(one_line(cell))} is not allowed; allowed: {allowed}"
     )
@@ -180,7 +180,7 @@ def _name(name: str) -> str:
     return one_line(name)[:LONGEST_NAME]
 
 
-def spelled(cell: str, comma: bool = False) -> float | None:
+def parse_number(cell: str, comma: bool = False) -> float | None:
     """Return the number in a cell, or None. `comma`: 0,5 is one half."""
     try:
         return None if "_" in cell else float(cell)  # a million rows have millions of cells: the usual ones first

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gradstudio.session.course.worksheet import Worksheet
     from gradstudio.session.files.report.blocks import Document, Section
     from gradstudio.session.files.report.journey_section import Fixes
-    from gradstudio.session.files.report.worksheet_report import Handed
+    from gradstudio.session.files.report.worksheet_report import HandedIn
 
 
 def html(run: Run, note: str = "") -> str:
@@ -62,7 +62,7 @@ def worksheet(
     return _format(suffix)(document(sheet, exercise, runs, peaks))
 
 
-def graded(handed: Sequence[Handed], exercises: Mapping[str, Assignment], suffix: str) -> str | bytes:
+def grade_table(handed: Sequence[HandedIn], exercises: Mapping[str, Assignment], suffix: str) -> str | bytes:
     """Return the table of a class, in this format; ValueError for an unknown one."""
     from gradstudio.session.files.report.worksheet_report import class_document
 

@@ -70,7 +70,7 @@ class Sheets:
                 *_place(x, y),
                 text,
                 fontsize=size,
-                fontproperties=_sized(size, bold, mono),
+                fontproperties=_font(size, bold, mono),
                 color=colour,
                 ha=align,
                 va="baseline",
@@ -125,7 +125,7 @@ class Sheets:
                 figure.text(
                     *_place(x, PAGE[1] - 28),
                     text,
-                    fontproperties=_sized(7.5),
+                    fontproperties=_font(7.5),
                     color=LIGHT["dim"],
                     ha=align,
                     va="baseline",
@@ -142,7 +142,7 @@ def _place(x: float, y: float) -> tuple[float, float]:
     return x / PAGE[0], 1 - y / PAGE[1]
 
 
-def _sized(size: float, bold: bool = False, mono: bool = False):
+def _font(size: float, bold: bool = False, mono: bool = False):
     properties = font(bold, mono).copy()
     properties.set_size(size)
     return properties

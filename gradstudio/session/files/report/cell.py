@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 
 from gradstudio.core.diagnosis.finding import Findings
-from gradstudio.session.record.ranked_findings import ranked
+from gradstudio.session.record.ranked_findings import ranked_findings
 from gradstudio.session.record.run import Run
 from gradstudio.session.words.story import headline
 
@@ -19,12 +19,12 @@ def cell(runs: Sequence[Run]) -> str:
     if not runs:
         return "<p>GradStudio: no step was seen yet</p>"
     more = f"<p>and {len(runs) - SHOWN} runs before</p>" if len(runs) > SHOWN else ""
-    return more + "".join(_shown(run, run is runs[-1]) for run in runs[-SHOWN:])
+    return more + "".join(_show_run(run, run is runs[-1]) for run in runs[-SHOWN:])
 
 
-def _shown(run: Run, with_pictures: bool) -> str:
+def _show_run(run: Run, with_pictures: bool) -> str:
     head = f"<h4>{escape(run.title)}: {escape(headline(run))}</h4>"
-    return f"{head}{Findings(ranked(run))._repr_html_()}{_pictures(run) if with_pictures else ''}"
+    return f"{head}{Findings(ranked_findings(run))._repr_html_()}{_pictures(run) if with_pictures else ''}"
 
 
 def _pictures(run: Run) -> str:

@@ -17,7 +17,7 @@ from gradstudio.session.files.report.figure_axis import log2_axis, log_axis, pla
 from gradstudio.session.files.report.overlay_figure import overlaid
 from gradstudio.session.files.report.palette import DASHES, LETTERS, SERIES
 from gradstudio.session.files.report.setup_sections import command
-from gradstudio.session.record.ranked_findings import ranked
+from gradstudio.session.record.ranked_findings import ranked_findings
 from gradstudio.session.record.run import Run
 from gradstudio.session.words.story import headline, tell, tone
 
@@ -27,15 +27,15 @@ _IN_THE_KEY = 3  # knobs that stand beside a run's title
 
 
 def document(runs: Runs) -> Document:
-    """Return the report of these runs; ComparisonError where they cannot be compared."""
-    found = compare(runs)
+    """Return the report of these runs; ComparisonError if they cannot be compared."""
+    comparison = compare(runs)
     titles = dict.fromkeys(run.title for run in runs)
     title = f"{next(iter(titles))}: {len(runs)} runs compared" if len(titles) == 1 else f"{len(runs)} runs compared"
-    sections = tuple(section for make in SECTIONS if (section := make(runs, found)) is not None)
-    return Document(title, _ended(runs), "", "", f"GradStudio {gradstudio.__version__}", sections)
+    sections = tuple(section for make in SECTIONS if (section := make(runs, comparison)) is not None)
+    return Document(title, _count_ends(runs), "", "", f"GradStudio {gradstudio.__version__}", sections)
 
 
-def _ended(runs: Runs) -> str:
+def _count_ends(runs: Runs) -> str:
     """Return '2 finished, 1 diverged'."""
     counts = Counter(
         "diverged" if run.status == "nonfinite" else run.status if run.over else "still training" for run in runs
@@ -43,35 +43,35 @@ def _ended(runs: Runs) -> str:
     return ", ".join(f"{count} {what}" for what, count in counts.most_common())
 
 
-def what_differs(runs: Runs, found: Comparison) -> Section:
+def what_differs(runs: Runs, comparison: Comparison) -> Section:
     """Return the runs, the knobs that differ, and from which step on the losses do."""
     rows = []
     for index, run in enumerate(runs):
         knobs = ", ".join(
-            f"{setting.knob}={format_value(setting.values[index])}" for setting in found.settings[:_IN_THE_KEY]
+            f"{setting.knob}={format_value(setting.values[index])}" for setting in comparison.settings[:_IN_THE_KEY]
         )
         text = " · ".join(part for part in (headline(run), knobs, run.id) if part)
         rows.append(KeyRow(LETTERS[index], SERIES[index], DASHES[index], run.title, text))
-    names = [setting.knob for setting in found.settings]
+    names = [setting.knob for setting in comparison.settings]
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     told = (
         f"They differ in {plural(len(names), 'knob', 'knobs')}: {', '.join(names[:_NAMED])}{more}."
         if names
         else "No knob differs between them."
     )
-    return Section("what-differs", "What differs", (Key(tuple(rows)), Prose(" ".join([told, *_partings(found)]))))
+    return Section("what-differs", "What differs", (Key(tuple(rows)), Prose(" ".join([told, *_partings(comparison)]))))
 
 
-def _partings(found: Comparison) -> list[str]:
+def _partings(comparison: Comparison) -> list[str]:
     """Return up to which step the losses equal those of the first run to the last bit: a sentence for all runs that
     differ from the same step on."""
     parted: dict[int | None, list[str]] = {}
-    for letter, member in zip(LETTERS[1:], found.members[1:], strict=False):
+    for letter, member in zip(LETTERS[1:], comparison.members[1:], strict=False):
         if member.shared_steps:
             parted.setdefault(member.differs_at, []).append(letter)
     told = []
     for step, letters in parted.items():
-        what = f"The loss of {listed(letters)}"
+        what = f"The loss of {list_letters(letters)}"
         told.append(
             f"{what} equals that of A to the last bit in every common step."
             if step is None
@@ -80,12 +80,12 @@ def _partings(found: Comparison) -> list[str]:
     return told
 
 
-def listed(letters: Sequence[str]) -> str:
+def list_letters(letters: Sequence[str]) -> str:
     """Return 'B', 'B and C', 'B, C and D'."""
     return " and ".join(filter(None, (", ".join(letters[:-1]), letters[-1])))
 
 
-def curves(runs: Runs, found: Comparison) -> Section | None:
+def curves(runs: Runs, comparison: Comparison) -> Section | None:
     """Return a figure for each quantity, with all runs in it."""
     traces = [figure_data.take(run) for run in runs]
     if not any(map(len, traces)):
@@ -96,7 +96,7 @@ def curves(runs: Runs, found: Comparison) -> Section | None:
             traces, "grad_norm", "Gradient norm", "of the true gradient: unscaled, before clipping; log", 2.1, log_axis
         ),
     ]
-    if any(knobs.precision.dtype == "fp16" for taken in traces for _, _, knobs in taken.in_force):
+    if any(knobs.precision.dtype == "fp16" for trace in traces for _, _, knobs in trace.in_force):
         blocks.append(_plot(traces, "scale", "Loss scale", "multiplies the loss in fp16; log2", 1.5, log2_axis))
     blocks.append(_plot(traces, "lr", "Learning rate", "of every update", 1.4, plain_axis))
     return Section("curves", "Curves", tuple(blocks))
@@ -108,36 +108,37 @@ def _plot(
     return Plot(column.replace("_", "-"), title, note, height, partial(overlaid, column=column, scale=scale), traces)
 
 
-def knobs(runs: Runs, found: Comparison) -> Section:
+def knobs(runs: Runs, comparison: Comparison) -> Section:
     """Return the knobs that differ between the runs."""
-    if not found.settings:
+    if not comparison.settings:
         return Section("knobs", "Knobs that differ", (Prose("None: every knob is the same in all runs.", dim=True),))
-    rows = tuple((setting.knob, *setting.texts()) for setting in found.settings)
+    rows = tuple((setting.knob, *setting.texts()) for setting in comparison.settings)
     return Section("knobs", "Knobs that differ", (_table("knob", rows, len(runs), code=tuple(range(len(runs) + 1))),))
 
 
-def figures(runs: Runs, found: Comparison) -> Section:
+def figures(runs: Runs, comparison: Comparison) -> Section:
     """Return the figures of the runs, side by side."""
-    rows = [(label, *texts) for label, texts in found.figure_texts() if label != "findings"]
+    rows = [(label, *texts) for label, texts in comparison.figure_texts() if label != "findings"]
     parted = ["–"]
-    for member in found.members[1:]:
+    for member in comparison.members[1:]:
         parted.append("never" if member.differs_at is None else f"from step {member.differs_at:,}")
     rows.append(("another loss than A", *parted))
     return Section("figures", "Figures", (_table("figure", tuple(rows), len(runs)),))
 
 
-def each_run(runs: Runs, found: Comparison) -> Section:
+def each_run(runs: Runs, comparison: Comparison) -> Section:
     """Return the course of every run in words, and its findings."""
     cards = []
     for letter, run in zip(LETTERS, runs, strict=False):
         findings = tuple(
-            f"{finding.severity}: {finding.title}, {finding.when}. {finding.evidence}" for finding in ranked(run)
+            f"{finding.severity}: {finding.title}, {finding.when}. {finding.evidence}"
+            for finding in ranked_findings(run)
         )
         cards.append(Card(tone(run), headline(run), f"{letter} · {run.title}", run.id, (tell(run), *findings), ()))
     return Section("runs", "The runs", tuple(cards))
 
 
-def timeline(runs: Runs, found: Comparison) -> Section | None:
+def timeline(runs: Runs, comparison: Comparison) -> Section | None:
     """Return the changes of knobs during the runs."""
     rows = [
         (letter, f"{event.step:,}", event.text)
@@ -153,10 +154,10 @@ def timeline(runs: Runs, found: Comparison) -> Section | None:
     )
 
 
-def surroundings(runs: Runs, found: Comparison) -> Section:
+def surroundings(runs: Runs, comparison: Comparison) -> Section:
     """Return the facts of the environment: first those that differ."""
-    differing = tuple((name, *values) for name, values in found.surroundings.items())
-    alike = tuple((name, value) for name, value in runs[0].environment.items() if name not in found.surroundings)
+    differing = tuple((name, *values) for name, values in comparison.surroundings.items())
+    alike = tuple((name, value) for name, value in runs[0].environment.items() if name not in comparison.surroundings)
     blocks: list[Block] = (
         [_table("fact", differing, len(runs))] if differing else [Prose("The same for all runs:", dim=True)]
     )
@@ -167,7 +168,7 @@ def surroundings(runs: Runs, found: Comparison) -> Section:
     return Section("environment", "Environment", tuple(blocks))
 
 
-def repeat(runs: Runs, found: Comparison) -> Section:
+def repeat(runs: Runs, comparison: Comparison) -> Section:
     """Return how to repeat the runs."""
     about = (
         "Saved under its name, each file gives its run again with gradstudio run A.toml: bit for bit on the CPU, "

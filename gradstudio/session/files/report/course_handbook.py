@@ -26,17 +26,17 @@ STANDS, HEALED = "as it stands", "with the fix"
 
 def document(presets: Sequence[Preset]) -> Document:
     """Return the lessons of these presets as one document. Without a picture from real runs a lesson has no figure."""
-    taken = gallery.in_order(list(presets))
-    titles = {preset.id: preset.title for preset in taken}
-    minutes = sum(gallery.minutes(preset) for preset in taken)
+    chosen = gallery.in_order(list(presets))
+    titles = {preset.id: preset.title for preset in chosen}
+    minutes = sum(gallery.minutes(preset) for preset in chosen)
     return Document(
         title="GradStudio: handbook of the lessons",
-        state=plural(len(taken), "lesson", "lessons"),
+        state=plural(len(chosen), "lesson", "lessons"),
         tone="",
         summary="Each lesson breaks a training run, says why it broke, and heals it. All of them take about "
         f"{max(0.1, round(minutes / 60, 1)):g} hours.",
         about=f"GradStudio {gradstudio.__version__}. The figures are losses of real runs.",
-        sections=tuple(_lesson(number, preset, titles) for number, preset in enumerate(taken, 1)),
+        sections=tuple(_lesson(number, preset, titles) for number, preset in enumerate(chosen, 1)),
     )
 
 
@@ -54,12 +54,12 @@ def _lesson(number: int, preset: Preset, titles: dict[str, str]) -> Section:
 
 
 def _figure(preset: Preset) -> Iterator[Block]:
-    found = gallery.picture(preset)
-    if found is not None:
-        note = f"{STANDS}: {_ended(found.broken.status)}" + (
-            f"; {HEALED}: {_ended(found.healed.status)}" if found.healed else ""
+    picture = gallery.picture(preset)
+    if picture is not None:
+        note = f"{STANDS}: {_end_in_words(picture.broken.status)}" + (
+            f"; {HEALED}: {_end_in_words(picture.healed.status)}" if picture.healed else ""
         )
-        yield Plot(f"loss-{preset.id}", "Loss", note, HEIGHT, _draw, found)
+        yield Plot(f"loss-{preset.id}", "Loss", note, HEIGHT, _draw, picture)
 
 
 def _draw(axes: Axes, picture: gallery.Picture, colours: Colours) -> None:
@@ -133,5 +133,5 @@ def _notes(preset: Preset) -> Iterator[Block]:
     )
 
 
-def _ended(status: str) -> str:
+def _end_in_words(status: str) -> str:
     return {"nonfinite": "diverges", "finished": "reaches its end", "failed": "fails"}.get(status, status)

@@ -35,7 +35,7 @@ class Trace:
     def __getitem__(self, name: str) -> np.ndarray:
         return self.history.column(name, 0, self.count)
 
-    def measured(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+    def measurements(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """Return the steps that measured a column, and its values there."""
         return self.history.measurements(name, 0, self.count)
 
@@ -109,7 +109,7 @@ def thin(steps: np.ndarray, count: int, marks: int = MARKS) -> np.ndarray:
 
 def reduce_cells(read: Callable[[int, int], np.ndarray], count: int, layers: int, cells: int = CELLS) -> np.ndarray:
     """Return the rows of `read(start, stop)`, (rows, layers), reduced to at most `cells` columns: (layers, columns). A
-    column holds the largest value of its steps, NaN where any is not finite. Only a block of rows is held at a time."""
+    column holds the largest value of its steps, NaN if any is not finite. Only a block of rows is held at a time."""
     edges = np.linspace(0, count, min(count, cells) + 1).astype(int)[:-1]
     largest = np.full((len(edges), layers), -np.inf, np.float32)
     for start in range(0, count, BLOCK):

@@ -79,8 +79,8 @@ def gradient_norm(axes: Axes, trace: Trace, colours: Colours) -> None:
 def loss_scale(axes: Axes, trace: Trace, colours: Colours) -> None:
     """Draw the loss scale on a log2 axis, with the steps whose update the scaler skipped."""
     log2_axis(axes, trace["scale"])
-    kept = reduce(trace["scale"])
-    axes.plot(kept, trace["scale"][kept], color=colours["accent"], linewidth=1.2, drawstyle="steps-mid")
+    mask = reduce(trace["scale"])
+    axes.plot(mask, trace["scale"][mask], color=colours["accent"], linewidth=1.2, drawstyle="steps-mid")
     entries = []
     skipped = thin(np.flatnonzero(trace["skipped"]), len(trace))
     if len(skipped):
@@ -91,8 +91,8 @@ def loss_scale(axes: Axes, trace: Trace, colours: Colours) -> None:
 def learning_rate(axes: Axes, trace: Trace, colours: Colours) -> None:
     """Draw the learning rate of every update."""
     plain_axis(axes, trace["lr"])
-    kept = reduce(trace["lr"])
-    axes.plot(kept, trace["lr"][kept], color=colours["accent"], linewidth=1.2, drawstyle="steps-mid")
+    mask = reduce(trace["lr"])
+    axes.plot(mask, trace["lr"][mask], color=colours["accent"], linewidth=1.2, drawstyle="steps-mid")
     finish(axes, trace, colours, [])
 
 
@@ -109,7 +109,7 @@ def directions(axes: Axes, trace: Trace, colours: Colours) -> None:
     entries: list[Any] = []
     broken = np.zeros(len(trace), bool)
     for name, label, colour, dashes in _DIRECTIONS:
-        steps, values = trace.measured(name)
+        steps, values = trace.measurements(name)
         if not len(steps):
             continue
         broken[steps[np.isnan(values)]] = True
@@ -149,11 +149,11 @@ def curve(
 ) -> list[Line2D]:
     """Draw values over their steps on a log axis, with a gap where one is not a positive number, and a mark that tells
     the reason."""
-    kept = reduce(values)
-    shown = values[kept]
+    mask = reduce(values)
+    shown = values[mask]
     drawable = np.isfinite(shown) & (shown > 0)
     line = axes.plot(
-        kept,
+        mask,
         np.where(drawable, shown, np.nan),
         color=colour,
         linewidth=1.2,
@@ -163,7 +163,7 @@ def curve(
     )[0]
     padded = np.concatenate([[False], drawable, [False]])
     alone = drawable & ~padded[:-2] & ~padded[2:]
-    axes.plot(kept[alone], shown[alone], linestyle="none", marker="o", markersize=2.5, color=colour)
+    axes.plot(mask[alone], shown[alone], linestyle="none", marker="o", markersize=2.5, color=colour)
     entries = [line]
     kinds = (
         (np.isnan(values) & known_mask(values), 0.93, "x", colours["bad"], "NaN"),

@@ -16,7 +16,7 @@ from gradstudio.session.course.formula import outline
 from gradstudio.session.files.report import figures
 from gradstudio.session.files.report.blocks import Document, Formula, Plot
 from gradstudio.session.files.report.palette import DARK, LIGHT, SENTINELS, VARIABLES
-from gradstudio.session.files.report.typesetting import shown
+from gradstudio.session.files.report.typesetting import printable
 
 TOP, BOTTOM = 0.24, 0.26  # inches above and below the axes
 FORMULA = 16  # pixels of a letter of a formula
@@ -41,7 +41,7 @@ def render(document: Document) -> str:
 
 
 def _finalize(value: object) -> object:
-    return shown(value) if type(value) is str else value  # a Markup is made here and has nothing to hide
+    return printable(value) if type(value) is str else value  # a Markup is made here and has nothing to hide
 
 
 def svg(plot: Plot) -> Markup:

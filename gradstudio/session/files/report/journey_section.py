@@ -15,11 +15,11 @@ from gradstudio.session.files.report.blocks import Block, Card, Plot, Prose, Sec
 from gradstudio.session.files.report.figure_axis import log_axis
 from gradstudio.session.files.report.overlay_figure import overlaid
 from gradstudio.session.files.report.palette import LETTERS
-from gradstudio.session.record.ranked_findings import ranked
+from gradstudio.session.record.ranked_findings import ranked_findings
 from gradstudio.session.record.run import Run
 from gradstudio.session.running.investigation import sentence
 from gradstudio.session.running.remedy_trial import Trial, in_words
-from gradstudio.session.words.fix_results import reached
+from gradstudio.session.words.fix_results import describe_result
 from gradstudio.session.words.story import headline, tone
 
 EXPLODED = 1000  # times the median of all runs, above which a curve leaves the axis
@@ -30,7 +30,7 @@ def journey(run: Run, line: Sequence[Run], fixes: Fixes) -> Section | None:
     """Return the story from the first run on; None for a run that is no branch and of which no fix was tried. `line`:
     the runs that it branched from, as far as they are there."""
     if not run.parent:
-        tried = tuple(_tried(fixes.get(run.id, ())))
+        tried = tuple(_trial_blocks(fixes.get(run.id, ())))
         return Section("fixes", "Fixes that were tried", tried) if tried else None
     known = {each.id: each for each in line}
     path = [*run.ancestors, run.id] if run.ancestors else [run.parent, run.id]
@@ -43,7 +43,7 @@ def journey(run: Run, line: Sequence[Run], fixes: Fixes) -> Section | None:
             blocks.append(Prose(f"What the run {path[place]} did is not known here: it could not be read."))
         else:
             blocks.append(_card(each, letters.get(each.id, "")))
-            blocks += _tried(fixes.get(each.id, ()))
+            blocks += _trial_blocks(fixes.get(each.id, ()))
         if place + 1 < len(runs):
             blocks.append(Prose(_went_on(runs[place + 1], path[place + 1])))
     if letters:
@@ -63,7 +63,7 @@ def _near(axes: Axes, values: np.ndarray) -> None:
 def _card(run: Run, letter: str) -> Card:
     """Return how a run went: its end, its first cause, and where its first NaN was born."""
     lines = []
-    causes = [finding for finding in ranked(run) if finding.severity == "critical"]
+    causes = [finding for finding in ranked_findings(run) if finding.severity == "critical"]
     if causes:
         lines.append(f"{causes[0].title}, {causes[0].when}. {causes[0].evidence}")
     if run.provenance is not None:
@@ -85,13 +85,13 @@ def _went_on(branch: Run | None, id: str) -> str:
     )
 
 
-def _tried(trials: Sequence[Trial]) -> Iterator[Block]:
+def _trial_blocks(trials: Sequence[Trial]) -> Iterator[Block]:
     rows = [
         (
             in_words(trial.remedy),
             str(trial.outcome) + (f" at step {trial.broke_at:,}" if trial.broke_at is not None else ""),
             f"{trial.steps:,}",
-            reached(trial) or "–",
+            describe_result(trial) or "–",
         )
         for trial in trials
         if trial.outcome is not None

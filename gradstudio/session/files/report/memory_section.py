@@ -15,18 +15,18 @@ from gradstudio.session.record.run import Run
 
 
 def memory(run: Run) -> Section | None:
-    """Return the section: what a step of the run takes with the knobs at its start; None where it is not known."""
-    found = None if run.watched is not None else budget.known(run.experiment)
+    """Return the section: what a step of the run takes with the knobs at its start; None if it is not known."""
+    found = None if run.watched is not None else budget.cached(run.experiment)
     if found is None:
         return None
     footprint, cures = found
     limit = run.experiment.run.memory_budget
-    told = f"{texts.peak_text(footprint)}{f'; {texts.budget_text(footprint, limit)}' if limit else ''}."
+    text = f"{texts.peak_text(footprint)}{f'; {texts.budget_text(footprint, limit)}' if limit else ''}."
     rows = [
         (texts.PARTS[part], texts.size(footprint.at_peak[part]), texts.size(footprint.sizes[part])) for part in PARTS
     ]
     blocks: list[Block] = [
-        Prose(told[0].upper() + told[1:]),
+        Prose(text[0].upper() + text[1:]),
         Table(("", "at the peak", "at most"), tuple(rows), (0.4, 0.3, 0.3)),
         Plot("memory", "Memory over one step", "after each operation", 1.3, _curve, (footprint, limit)),
     ]

@@ -18,32 +18,32 @@ from gradstudio.session.record.run import Run
 
 def ranks(run: Run) -> Section | None:
     """Return the section; None for a run of one process."""
-    taken = figure_data.take(run)
-    if run.watched is not None or run.experiment.distributed.ranks == 1 or not len(taken):
+    trace = figure_data.take(run)
+    if run.watched is not None or run.experiment.distributed.ranks == 1 or not len(trace):
         return None
-    blocks: list[Block] = [Prose(_reduced(run, taken))]
-    if taken.ranks_known:
+    blocks: list[Block] = [Prose(_reductions(run, trace))]
+    if trace.ranks_known:
         blocks += [
-            _table(taken),
+            _table(trace),
             Prose("Time in communication includes waiting for the other ranks; the rest is computing.", True),
             Plot(
                 "ranks", "Ranks × steps", "norm of each rank's own gradient before it is averaged, log colour",
-                layers_figure.height(run.experiment.distributed.ranks), layers_figure.ranks_by_steps, taken,
+                layers_figure.height(run.experiment.distributed.ranks), layers_figure.ranks_by_steps, trace,
             ),
         ]  # fmt: skip
     else:
         blocks.append(Prose("What each rank measured by itself was not kept with this run.", dim=True))
-    if taken.measured("rank_drift")[1].any():
+    if trace.measurements("rank_drift")[1].any():
         note = "largest distance of a rank's weights from those of rank 0, relative to their norm"
-        blocks.append(Plot("drift", "Drift of the ranks", note, 1.1, _drift, taken))
+        blocks.append(Plot("drift", "Drift of the ranks", note, 1.1, _drift, trace))
     return Section("ranks", "Ranks", tuple(blocks))
 
 
-def _reduced(run: Run, taken: Trace) -> str:
+def _reductions(run: Run, taken: Trace) -> str:
     """Return how often the gradients were reduced."""
     count = run.experiment.distributed.ranks
-    calls, sent = (_range(taken.measured(name)[1]) for name in ("all_reduces", "reduced_bytes"))
-    drifts = taken.measured("rank_drift")[1]
+    calls, sent = (_range(taken.measurements(name)[1]) for name in ("all_reduces", "reduced_bytes"))
+    drifts = taken.measurements("rank_drift")[1]
     apart = ""
     if len(drifts) and np.isfinite(drifts).all():
         apart = f" The weights of the ranks were at most {number(float(drifts.max()))} of their norm apart."
@@ -55,16 +55,16 @@ def _reduced(run: Run, taken: Trace) -> str:
 
 
 def _range(values: np.ndarray) -> str:
-    """Return the least and the greatest of some counts; "" where there are none."""
+    """Return the least and the greatest of some counts; "" if there are none."""
     if not len(values):
         return ""
     low, high = int(values.min()), int(values.max())
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
-def _table(taken: Trace) -> Table:
-    ranks = taken.history.ranks
-    columns = [ranks.column(name, 0, taken.count).astype(float) for name in ("norm", "seconds", "computing", "drift")]
+def _table(trace: Trace) -> Table:
+    ranks = trace.history.ranks
+    columns = [ranks.column(name, 0, trace.count).astype(float) for name in ("norm", "seconds", "computing", "drift")]
     told: list[tuple[str, ...]] = []
     for rank in range(ranks.ranks):
         norm, waits, computes, drift = (values[:, rank] for values in columns)
@@ -83,14 +83,14 @@ def _table(taken: Trace) -> Table:
 def _median(norms: np.ndarray) -> str:
     """Return the median of the norms that are finite, and how many are not."""
     finite = norms[np.isfinite(norms)]
-    told = number(float(np.median(finite))) if len(finite) else "–"
-    return told if len(finite) == len(norms) else f"{told}; {len(norms) - len(finite):,} not finite"
+    text = number(float(np.median(finite))) if len(finite) else "–"
+    return text if len(finite) == len(norms) else f"{text}; {len(norms) - len(finite):,} not finite"
 
 
 def _drift(axes: Axes, trace: Trace, colours: Colours) -> None:
-    steps, values = trace.measured("rank_drift")
+    steps, values = trace.measurements("rank_drift")
     plain_axis(axes, values)
     style: Any = {"color": colours["accent"], "linewidth": 1.2, "marker": "o", "markersize": 3}
-    kept = figure_data.reduce(values)
-    axes.plot(steps[kept], values[kept], **style)
+    mask = figure_data.reduce(values)
+    axes.plot(steps[mask], values[mask], **style)
     finish(axes, trace, colours, [])

@@ -1,4 +1,4 @@
-"""The sections of a report, in order. A section is a function of a run; it returns None where it has nothing to say."""
+"""The sections of a report, in order. A section is a function of a run; it returns None if it has nothing to say."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from gradstudio.session.files.report.blocks import (
 from gradstudio.session.files.report.journey_section import Fixes, journey
 from gradstudio.session.files.report.memory_section import memory
 from gradstudio.session.files.report.ranks_section import ranks
-from gradstudio.session.files.report.setup_sections import environment, knobs, repeat, script, watched
+from gradstudio.session.files.report.setup_sections import environment, knobs, repeat, script, script_section
 from gradstudio.session.record.own_steps import own_step
-from gradstudio.session.record.ranked_findings import ranked
+from gradstudio.session.record.ranked_findings import ranked_findings
 from gradstudio.session.record.run import MOST_ALIKE, Run
 from gradstudio.session.record.run_figures import figures
 from gradstudio.session.running.investigation import heading, sentence
@@ -72,38 +72,38 @@ def _is_tested(run: Run) -> bool:
 
 def findings(run: Run) -> Section:
     """Return the findings of the run, with their evidence and remedies, and where its first NaN or Inf was born."""
-    cards = tuple(_card(finding) for finding in ranked(run)) or (Prose("No rule fired.", dim=True),)
-    born = run.provenance
-    if born is not None:
-        lines = tuple(line for line in (sentence(born), born.led_up) if line)
-        cards += (Card("bad", "provenance", heading(born), f"step {born.step:,}", lines, ()),)
+    cards = tuple(_card(finding) for finding in ranked_findings(run)) or (Prose("No rule fired.", dim=True),)
+    birth = run.provenance
+    if birth is not None:
+        lines = tuple(line for line in (sentence(birth), birth.led_up) if line)
+        cards += (Card("bad", "provenance", heading(birth), f"step {birth.step:,}", lines, ()),)
     return Section("findings", "Findings", cards)
 
 
 def curves(run: Run) -> Section | None:
     """Return the figures: the measurements of every step."""
-    taken = figure_data.take(run)
-    if not len(taken):
+    trace = figure_data.take(run)
+    if not len(trace):
         return None
     blocks: list[Block] = [
-        Plot("loss", "Loss", "mean over the step's batch, before the update; log", 1.75, plots.loss, taken),
+        Plot("loss", "Loss", "mean over the step's batch, before the update; log", 1.75, plots.loss, trace),
     ]
-    if len(taken.measured("grad_norm")[0]):
+    if len(trace.measurements("grad_norm")[0]):
         note = "of the true gradient: unscaled; log"
-        blocks.append(Plot("grad-norm", "Gradient norm", note, 1.75, plots.gradient_norm, taken))
-    in_half = any(knobs.precision.dtype == "fp16" for _, _, knobs in taken.in_force)
-    if in_half or (taken.measured("scale")[1] != 1).any():
-        blocks.append(Plot("scale", "Loss scale", "multiplies the loss in fp16; log2", 1.2, plots.loss_scale, taken))
-    if len(taken.measured("lr")[0]):
-        blocks.append(Plot("lr", "Learning rate", "of every update", 1.1, plots.learning_rate, taken))
+        blocks.append(Plot("grad-norm", "Gradient norm", note, 1.75, plots.gradient_norm, trace))
+    in_half = any(knobs.precision.dtype == "fp16" for _, _, knobs in trace.in_force)
+    if in_half or (trace.measurements("scale")[1] != 1).any():
+        blocks.append(Plot("scale", "Loss scale", "multiplies the loss in fp16; log2", 1.2, plots.loss_scale, trace))
+    if len(trace.measurements("lr")[0]):
+        blocks.append(Plot("lr", "Learning rate", "of every update", 1.1, plots.learning_rate, trace))
     for name in run.history.logged_names[:MOST_LOGGED]:
         draw = partial(plots.logged, name=name)
-        blocks.append(Plot(f"logged-{name}", name, "as the script tells it", 1.1, draw, taken))
-    if any(len(taken.measured(name)[0]) for name in ("test_accuracy", "clip_cosine")):
+        blocks.append(Plot(f"logged-{name}", name, "as the script tells it", 1.1, draw, trace))
+    if any(len(trace.measurements(name)[0]) for name in ("test_accuracy", "clip_cosine")):
         note = "of the test set; cosines of examples at the last layer, of clipping and of the update"
-        blocks.append(Plot("directions", "Test accuracy, directions", note, 1.4, plots.directions, taken))
-    if taken.layers:
-        grouped = len(taken) / figure_data.CELLS
+        blocks.append(Plot("directions", "Test accuracy, directions", note, 1.4, plots.directions, trace))
+    if trace.layers:
+        grouped = len(trace) / figure_data.CELLS
         note = "gradient norm, log colour" + (
             f"; each column is the largest of about {number(grouped, 2)} steps" if grouped > 1 else ""
         )
@@ -112,17 +112,17 @@ def curves(run: Run) -> Section | None:
                 "layers",
                 "Layers × steps",
                 note,
-                layers_figure.height(len(taken.layers)),
+                layers_figure.height(len(trace.layers)),
                 layers_figure.layers_by_steps,
-                taken,
+                trace,
             )
         )
-    if taken.changes:
+    if trace.changes:
         blocks.append(Prose("Dashed lines are knob changes, numbered as in the timeline.", dim=True))
     return Section("curves", "Curves", tuple(blocks))
 
 
-def _told(run: Run) -> list[Event]:
+def _events(run: Run) -> list[Event]:
     """Return the events of the run, of its changes only those that took effect."""
     changes = {(change.step, change.knob): change for change in run.changes}
     heard = {(event.step, event.knob): event for event in list(run.events) if event.kind == "knob_changed"}
@@ -145,15 +145,15 @@ _ALIKE: dict[Kind, str] = {
 
 def _summed_up(same: list[Event]) -> str:
     """Return many events of one kind in a few words. A run keeps only the first MOST_ALIKE."""
-    told, last = f"{len(same):,} {_ALIKE[same[0].kind]}", f"{same[-1].step:,}"
+    text, last = f"{len(same):,} {_ALIKE[same[0].kind]}", f"{same[-1].step:,}"
     if len(same) < MOST_ALIKE:
-        return f"{told}, the last at step {last}"
-    return f"{told} up to step {last}; later ones are not listed"
+        return f"{text}, the last at step {last}"
+    return f"{text} up to step {last}; later ones are not listed"
 
 
 def timeline(run: Run) -> Section:
     """Return everything that happened to the run; changes of knobs are numbered as in the figures."""
-    events, count, rows = _told(run), 0, []
+    events, count, rows = _events(run), 0, []
     alike = {kind: [event for event in events if event.kind == kind] for kind in _ALIKE}
     for event in sorted(events, key=lambda event: event.step):
         same = alike.get(event.kind, [])
@@ -190,7 +190,7 @@ SECTIONS: tuple[Callable[[Run], Section | None], ...] = (
     ranks,
     timeline,
     memory,
-    watched,
+    script_section,
     knobs,
     environment,
     repeat,

@@ -11,12 +11,12 @@ from gradstudio.session.files.report.blocks import Block, Code, Fold, Prose, Sec
 from gradstudio.session.record.run import Run
 
 
-def watched(run: Run) -> Section | None:
+def script_section(run: Run) -> Section | None:
     """Return the script that was watched, and what was read off it; None for a run of the studio."""
     script = run.watched
     if script is None:
         return None
-    every = [("recorded", script.recorded)] if script.every > 1 else []
+    every = [("recorded", script.rows_in_words)] if script.every > 1 else []
     rows = [("script", script.script), ("arguments", shlex.join(script.arguments)), ("sha256", script.sha256)]
     if script.log:
         rows = [("log", script.script)]

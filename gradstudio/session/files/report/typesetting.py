@@ -12,7 +12,7 @@ _TURNING = (0x061C, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
 _ODD = dict.fromkeys((*range(9), 11, 12, *range(14, 32), *range(127, 160), *_TURNING), "")
 
 
-def shown(text: str) -> str:
+def printable(text: str) -> str:
     """Return the text without characters that cannot be shown; line breaks and tabs stay."""
     return text.translate(_ODD)
 
@@ -32,7 +32,7 @@ def width(text: str, size: float, bold: bool = False, mono: bool = False) -> flo
 
 def wrap(text: str, size: float, across: float, bold: bool = False, mono: bool = False) -> list[str]:
     """Return the text in lines no wider than `across` points. A wider word is broken; leading spaces stay."""
-    text = shown(text).replace("\r", "").replace("\n", " ").expandtabs(4)
+    text = printable(text).replace("\r", "").replace("\n", " ").expandtabs(4)
     space = width("x x", size, bold, mono) - width("xx", size, bold, mono)
     lines, line, taken = [], "", 0.0
     for index, word in enumerate(text.split(" ")):

@@ -18,7 +18,7 @@ from gradstudio.core.text import number, percent, plural, shorten
 from gradstudio.core.unknown import known_mask
 from gradstudio.session.course import questions
 from gradstudio.session.course.exam_taking import AnswerSheet
-from gradstudio.session.course.grading import Grade, Judged
+from gradstudio.session.course.grading import Grade, GradedAnswer
 from gradstudio.session.course.worksheet import Worksheet
 from gradstudio.session.files.report.blocks import Block, Card, Document, Plot, Prose, Section, Table
 from gradstudio.session.files.report.figure_axis import log_axis, plain_axis, step_axis
@@ -30,8 +30,8 @@ HEIGHT = 2.4  # inches of a figure
 MOST_POINTS = 2000  # of a curve on paper
 
 
-class Handed(NamedTuple):
-    """A worksheet of a class. `fault`: why it could not be read, "" where it could."""
+class HandedIn(NamedTuple):
+    """A worksheet of a class. `fault`: why it could not be read, "" if it could."""
 
     file: str
     sheet: Worksheet | AnswerSheet | None
@@ -61,16 +61,17 @@ def document(sheet: Worksheet, exercise: Exercise, runs: Mapping[str, Run], peak
 def _table(exercise: Exercise, runs: Mapping[str, Run], peaks: Mapping[str, str]) -> Table:
     head = ("Run", "Knobs", "Ended", "Last loss", "Test accuracy", *(["Memory"] if peaks else []))
     rows = []
-    for asked in exercise.run:
-        run = runs[asked.name]
+    for asked_run in exercise.run:
+        run = runs[asked_run.name]
         changed = [f"{each.knob}={format_value(each.value)} from step {each.step:,} on" for each in run.timeline]
         loss = number(run.history.value("loss", len(run.history) - 1)) if len(run.history) else ""
         ended = "finished" if run.status == "finished" else f"diverged at step {run.first_nonfinite_step}"
         rows.append(
             (
-                asked.name, " ".join([f"preset {asked.preset}", *asked.knobs, *changed]),  # a comma may wrap alone
+                asked_run.name,
+                " ".join([f"preset {asked_run.preset}", *asked_run.knobs, *changed]),  # a comma may wrap alone
                 ended if run.status in ("finished", "nonfinite") else run.status, loss, percent(run.accuracy),
-                *([peaks.get(asked.name, "")] if peaks else []),
+                *([peaks.get(asked_run.name, "")] if peaks else []),
             )
         )  # fmt: skip
     widths = (0.15, 0.37, 0.19, 0.13, 0.16) if not peaks else (0.14, 0.4, 0.12, 0.1, 0.13, 0.11)
@@ -87,8 +88,8 @@ def _pairs(exercise: Exercise, runs: Mapping[str, Run]) -> Iterator[Block]:
             continue
         step = int(np.nanargmax(np.where(np.isfinite(apart), apart, np.nan)))
         most = f"differ by at most {number(apart[step])} times the loss, at step {step:,}"
-        told = most if apart[step] else "are the same"
-        yield Prose(f"In {common:,} steps the losses of {pair.runs[0]} and {pair.runs[1]} {told}.")
+        text = most if apart[step] else "are the same"
+        yield Prose(f"In {common:,} steps the losses of {pair.runs[0]} and {pair.runs[1]} {text}.")
 
 
 def _figures(exercise: Exercise, runs: Mapping[str, Run]) -> Iterator[Section]:
@@ -157,7 +158,7 @@ def _answers(asked: Sequence[Question], answers: Sequence[str]) -> Iterator[Bloc
         yield Prose(answer.strip() or "No answer.", dim=not answer.strip(), answer=True)
 
 
-def class_document(handed: Sequence[Handed], exercises: Mapping[str, Assignment]) -> Document:
+def class_document(handed: Sequence[HandedIn], exercises: Mapping[str, Assignment]) -> Document:
     """Return the table of a class, and what each has answered."""
     verified = sum(each.grade is not None and each.grade.verified for each in handed)
     rows = [
@@ -182,7 +183,7 @@ def class_document(handed: Sequence[Handed], exercises: Mapping[str, Assignment]
     )
 
 
-def verdict_of(handed: Handed) -> tuple[str, str, str]:
+def verdict_of(handed: HandedIn) -> tuple[str, str, str]:
     """Return whether a worksheet is verified, its score and why."""
     if handed.grade is None:
         return "no", "", handed.fault
@@ -190,16 +191,16 @@ def verdict_of(handed: Handed) -> tuple[str, str, str]:
     return "yes" if grade.verified else "no", f"{grade.score} of {grade.most}", grade.reason
 
 
-def _of(handed: Handed, exercises: Mapping[str, Assignment]) -> Section:
+def _of(handed: HandedIn, exercises: Mapping[str, Assignment]) -> Section:
     assert handed.sheet is not None and handed.grade is not None
     blocks: list[Block] = [Prose(handed.grade.reason)]
     for place, each in enumerate(handed.grade.answers, 1):
-        blocks += _judged(place, each)
+        blocks += _answer_blocks(place, each)
     title = exercises[handed.sheet.what].title
     return Section(f"sheet-{handed.file}", f"{handed.sheet.name}: {title}", tuple(blocks))
 
 
-def _judged(place: int, judged: Judged) -> Iterator[Block]:
+def _answer_blocks(place: int, judged: GradedAnswer) -> Iterator[Block]:
     told = "to be read" if judged.points is None else f"{judged.points} of {judged.question.points}"
     tone = "dim" if judged.points is None else "good" if judged.points else "bad"
     lines = (f"Right: {shorten(judged.right, 200)}",) if judged.right else ()

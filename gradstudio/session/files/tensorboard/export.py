@@ -31,7 +31,7 @@ SCALARS = tuple(name for name in COLUMNS if name != "step")
 
 def export(run: Run, folder: Path) -> Path:
     """Write the run's event file into the folder, whole or not at all, and return its path. An earlier file of the same
-    run is replaced. OutputError where it cannot be written.
+    run is replaced. OutputError if it cannot be written.
 
     Every column is a scalar at the steps that measured it, every layer's gradient norm another (`grad_norm/<layer>`);
     the story, the experiment with its knobs and the events are texts. Histograms show how gradient norm, weight norm

@@ -26,7 +26,7 @@ def pack(contents: Sequence[bytes]) -> bytes:
 
 
 def unpack(data: bytes) -> tuple[list[bytes], str]:
-    """Return the contents of the records before the first damaged one, and what is wrong with that: empty where the
+    """Return the contents of the records before the first damaged one, and what is wrong with that: empty if the
     rest is only not written yet."""
     heads, contents, feet, place = [], [], [], 0
     while place + HEAD <= len(data):
@@ -97,7 +97,7 @@ def _after_stretches(crc: int, rows: np.ndarray) -> int:
 
 def _first_wrong(contents: Sequence[bytes], written: Iterable[bytes]) -> int | None:
     pairs = zip(checksums(contents), written, strict=True)
-    return next((index for index, (right, found) in enumerate(pairs) if struct.pack("<I", right) != found), None)
+    return next((index for index, (right, data) in enumerate(pairs) if struct.pack("<I", right) != data), None)
 
 
 def _table() -> np.ndarray:

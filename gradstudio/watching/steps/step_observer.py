@@ -16,24 +16,24 @@ from gradstudio.core.history import LAYER_METRICS, loss_broke
 from gradstudio.core.unknown import UNKNOWN, is_known
 from gradstudio.watching.births.passed_over import PassedOver
 from gradstudio.watching.births.step_births import MADE_BY_THE_SCRIPT, MOST_SEARCHES
-from gradstudio.watching.hearing.guard import say_once
-from gradstudio.watching.hearing.heard_loop import NEAR
+from gradstudio.watching.hooks.guard import say_once
+from gradstudio.watching.hooks.loop_log import NEAR
 from gradstudio.watching.measuring.parameters import NOT_MEASURED, Change, Gradient
 from gradstudio.watching.measuring.parted_parameters import share_of
 from gradstudio.watching.recorder.kept_state import KeptStep
-from gradstudio.watching.steps.heard_passes import HeardPasses
-from gradstudio.watching.steps.joined import main_of, members_of
+from gradstudio.watching.steps.joined_optimizers import main_of, members_of
 from gradstudio.watching.steps.measured_step import MeasuredStep
 from gradstudio.watching.steps.open_step import OpenStep
+from gradstudio.watching.steps.pass_observer import PassObserver
 from gradstudio.watching.steps.script_facts import loss_of, rate_of
 
 
-class Observer(HeardPasses):
+class Observer(PassObserver):
     """Watches the parameters that one optimizer trains. Without an optimizer, it takes an update by hand for a step:
     weights that have moved by the next backward pass."""
 
     def before_step(self, optimizer: Optimizer, arguments: Any, named: Any) -> Any:
-        """Hear that the optimizer steps. Return other arguments where it brings its own backward passes."""
+        """The optimizer is about to step. Return other arguments if its closure makes backward passes of its own."""
         self.deliver()
         is_within = bool(self._step.left_out) or (self._step.is_ready and self.parameters.gradients_are_there)
         if is_within and not self._step.is_evaluated_again:
@@ -46,15 +46,15 @@ class Observer(HeardPasses):
             self.make_ready()
             return None
 
-        def heard(*given: Any, **others: Any) -> Any:
+        def closure_with_passes(*given: Any, **others: Any) -> Any:
             loss = closure(*given, **others)
             self._guarded_ready()
             return loss
 
         self._anew()
         if "closure" in named:
-            return arguments, {**named, "closure": heard}
-        return (arguments[0], heard, *arguments[2:]), named
+            return arguments, {**named, "closure": closure_with_passes}
+        return (arguments[0], closure_with_passes, *arguments[2:]), named
 
     def make_ready(self) -> None:
         """Measure the gradient that the optimizer gets, and keep the weights, once before an update."""
@@ -141,11 +141,11 @@ class Observer(HeardPasses):
         if step.birth is not None or loss_broke(step.losses):
             step.explain(step.birth, self.births.why_unknown)
         self._tell_passed_over(finite=False)
-        made = self._without_update(step.losses, after_backward=True)
+        measured_step = self._without_update(step.losses, after_backward=True)
         self._rows += 1
         self.births.clear()
         self._step = OpenStep()
-        self._sink.stop_before(self, made)
+        self._sink.stop_before(self, measured_step)
 
     def after_step(self, optimizer: Optimizer) -> None:
         self._stepped_in_scaler = True
@@ -166,7 +166,7 @@ class Observer(HeardPasses):
         self._stepped_in_scaler, self._in_scaler = False, True
 
     def after_scaled_step(self, optimizer: Optimizer) -> None:
-        """Hear the end of a scaler's step. Where no step of the optimizer came of it, it was skipped."""
+        """A scaler's step has ended. If the optimizer made no step in it, it was skipped."""
         self._in_scaler = False
         if not self._stepped_in_scaler and self._trained is not None:
             self.make_ready()
@@ -217,13 +217,13 @@ class Observer(HeardPasses):
         self._anew()
 
     def _stop_short(self, skipped: PassedOver) -> None:
-        """Take the end of the script after this batch for its answer to it, if it was not seen to go on before."""
+        """Treat the end of the script as its reaction to this batch, unless it went on after an earlier one."""
         if self._rows and (self._passes_over or (skipped.after_backward and self.parameters.all_gone())):
             self._sink.pass_over(self, skipped)
             return
         self._step.explain(skipped.provenance, skipped.unknown)
-        made = self._without_update(skipped.loss, after_backward=skipped.after_backward)
-        self._sink.stop_short(self, made, is_row=skipped.after_backward or is_known(skipped.loss))
+        measured_step = self._without_update(skipped.loss, after_backward=skipped.after_backward)
+        self._sink.stop_short(self, measured_step, is_row=skipped.after_backward or is_known(skipped.loss))
 
     def _without_update(self, loss: float, *, after_backward: bool) -> MeasuredStep:
         """Return what is known of a pass after which the script ended: little more than its loss."""
@@ -271,39 +271,39 @@ class Observer(HeardPasses):
         seconds, self._clock = now - self._clock, now
         optimizer = self._optimizer()
         self.clipping = step.clip
-        loop = None if optimizer is None else self._loop.stepped(
+        loop = None if optimizer is None else self._loop.on_step(
             step.micro_batches, scale=step.scale, around=step.scale != 1 and self._around_the_scaler(gradient),
             skipped=skipped,
             lost=self._training.on_step(step.micro_batches, gradient.norm, is_clipped=step.clip[0] != "none"),
             left=self.parameters.marks() if self._loop.wants_marks else None, cleared=self._was_cleared(step, gradient),
         )  # fmt: skip
-        made = MeasuredStep(
+        measured_step = MeasuredStep(
             self._rows, step.losses, gradient, NOT_MEASURED, UNKNOWN, step.clip[0],
             step.rate, step.scale, skipped, seconds, optimizer is None, loop,
             self._settings.read(main_of(optimizer), self.clipping, self.autocast.dtype, self.parameters.tensors),
-            None if step.unused is None else self._named(step.unused),
+            None if step.unused is None else self._layer_names(step.unused),
             bool(step.left_out) and not step.spike,
             after,
             step.spike,
             birth=step.explained,
         )  # fmt: skip
         if step.passed_over or self.births.suspects:
-            self._tell_passed_over(finite=not made.went_nonfinite)
+            self._tell_passed_over(finite=not measured_step.went_nonfinite)
         self._rows += 1
 
         def give() -> MeasuredStep:
             found = measured()
             if is_evaluated_again:
                 found = found._replace(along_gradient=UNKNOWN)  # the gradients are those of the latest pass
-            return made._replace(change=found, clipped_norm=clipped() / factor)
+            return measured_step._replace(change=found, clipped_norm=clipped() / factor)
 
         self.deliver()
         self._undelivered = give
         self.first_of = self.latest, step.micro_batches
         if self._rows == 1:
-            waits = not made.went_nonfinite and optimizer is not None and self._sink.may_join(self)
+            waits = not measured_step.went_nonfinite and optimizer is not None and self._sink.may_join(self)
         else:
-            waits = self.parameters.answers_later and not made.brings_news
+            waits = self.parameters.answers_later and not measured_step.brings_news
         if not waits:
             self.deliver()
         self.births.clear()
@@ -316,7 +316,7 @@ class Observer(HeardPasses):
             return False
         return self.parameters.have_no_gradients() if self.parameters.answers_later else not step.clipped_norm()
 
-    def _named(self, places: set[int]) -> tuple[str, ...]:
+    def _layer_names(self, places: set[int]) -> tuple[str, ...]:
         """Return the layers at these places."""
         if self._shown is not None:
             return self._shown.all_of(places)
@@ -332,14 +332,14 @@ class Observer(HeardPasses):
     def _as_shown(self, made: MeasuredStep) -> MeasuredStep:
         if self._shown is None or not made.gradient.layers.size:
             return made
-        shown, after = made.gradient._replace(layers=self._shown.together(made.gradient.layers)), made.after
+        gradient, after = made.gradient._replace(layers=self._shown.together(made.gradient.layers)), made.after
         if after is not None:
             after = after._replace(layers=self._shown.together(after.layers))
-        return made._replace(gradient=shown, after=after)
+        return made._replace(gradient=gradient, after=after)
 
     def share(self, ranks: int) -> dict[str, list[int]]:
         """Return which part of each layer this rank has, of so many."""
-        together = None if self._shown is None else self._shown.grouped
+        together = None if self._shown is None else self._shown.group
         return share_of(self.parameters, ranks, together)
 
     def _tell_passed_over(self, *, finite: bool) -> None:

@@ -30,7 +30,7 @@ def leaves_before(roots: Iterable[Tensor]) -> list[Tensor]:
     return [leaf for leaf in found if leaf is not None]
 
 
-def reached(roots: Sequence[Tensor]) -> list[Tensor]:
+def reached_weights(roots: Sequence[Tensor]) -> list[Tensor]:
     """Return the weights that gradients of these tensors reach, in the order of the forward pass: the parameters among
     the leaves, or else every leaf."""
     found = [leaf for leaf in reversed(leaves_before(roots)) if leaf.is_floating_point()]

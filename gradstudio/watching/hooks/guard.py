@@ -67,7 +67,7 @@ def replaying() -> Iterator[None]:
             _replaying.discard(here)
 
 
-def _called(function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+def _call(function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
     return function(*arguments, **named)
 
 
@@ -116,7 +116,7 @@ def _load() -> None:
 
         from gradstudio.engine.torch_internals.compiled_frames import looker
 
-        _compiler = _Compiler(torch.compiler.is_dynamo_compiling, looker(), torch.compiler.disable(_called))
+        _compiler = _Compiler(torch.compiler.is_dynamo_compiling, looker(), torch.compiler.disable(_call))
 
 
 def guarded(give_up: Callable[[str], None]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

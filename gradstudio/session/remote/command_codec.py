@@ -22,7 +22,7 @@ from gradstudio.session.running.worker import (
 _PLAIN: dict[str, Callable[[], Command]] = {each.__name__: each for each in (Pause, Resume, StepOnce, Compare)}
 
 
-def said(command: Command) -> list[Any]:
+def encode(command: Command) -> list[Any]:
     """Return a command as plain values: its name, and what it takes."""
     match command:
         case SetKnob(name, value):
@@ -37,7 +37,7 @@ def said(command: Command) -> list[Any]:
             return [type(command).__name__]
 
 
-def heard(given: list[Any]) -> Command:
+def decode(given: list[Any]) -> Command:
     """Return the command that was said. NotConforming where it is none."""
     match given:
         case ["SetKnob", name, value]:

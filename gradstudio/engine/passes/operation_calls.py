@@ -126,8 +126,8 @@ class Watch(SeesOperations):
         # As they are now: the operation may change their shapes.
         taken_args, taken_kwargs = with_each((args, kwargs), Tensor.detach)
         results = function(*args, **kwargs)
-        kept = [result.detach() for result in tensors_in(results)]
-        self.calls.append(Call(function, taken_args, taken_kwargs, kept))
+        tensors = [result.detach() for result in tensors_in(results)]
+        self.calls.append(Call(function, taken_args, taken_kwargs, tensors))
         self._check(self.calls[-1])
         return results
 
@@ -192,17 +192,17 @@ def with_each(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
 
 def tensors_in(tree: Any) -> list[Tensor]:
     """Return every tensor in arguments or results."""
-    found: list[Tensor] = []
-    _gather(tree, found)
-    return found
+    tensors: list[Tensor] = []
+    _gather(tree, tensors)
+    return tensors
 
 
-def _gather(tree: Any, found: list[Tensor]) -> None:
+def _gather(tree: Any, tensors: list[Tensor]) -> None:
     if isinstance(tree, Tensor):
-        found.append(tree)
+        tensors.append(tree)
     elif isinstance(tree, (tuple, list, dict)):
         for branch in tree.values() if isinstance(tree, dict) else tree:
-            _gather(branch, found)
+            _gather(branch, tensors)
 
 
 def storage_of(tensor: Tensor) -> int:

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from gradstudio.engine.torch_internals.heard_clipping import autocast_asker
-from gradstudio.watching.hearing.leaves import nodes_before
+from gradstudio.engine.torch_internals.clipping_hooks import autocast_asker
+from gradstudio.watching.hooks.leaves import nodes_before
 
 
-class AutocastHeard:
+class AutocastFormat:
     """The number format of the step that is being made; None without autocast. A block that is entered says it of the
     next pass, if that was made in it: an evaluation may be what the block was for, and has no graph."""
 
@@ -25,13 +25,13 @@ class AutocastHeard:
         """What is known of a pass of which no backward pass was heard."""
         return self._entered or self.dtype
 
-    def entered(self, dtype: torch.dtype) -> None:
-        """Hear that an autocast block begins where gradients are wanted."""
+    def on_autocast(self, dtype: torch.dtype) -> None:
+        """An autocast block begins while gradients are enabled."""
         self._entered = dtype
 
-    def passed(self, roots: Sequence[Tensor], device: str, *, first: bool) -> None:
-        """Hear of a backward pass from these tensors, the first one of a step or a further one. Its graph is looked at
-        where the format seems to have changed."""
+    def on_backward(self, roots: Sequence[Tensor], device: str, *, first: bool) -> None:
+        """A backward pass begins from these tensors, the first one of a step or a further one. Its graph is inspected
+        if the format seems to have changed."""
         may_be_on = device not in ("cpu", "cuda") or self._may_be_on()
         found, self._entered = self._entered or (_autocast_now(device) if may_be_on else None), None
         if found is self.dtype:
@@ -42,7 +42,7 @@ class AutocastHeard:
             self.dtype = None
 
     def stepped_alone(self, device: str) -> None:
-        """Hear of a step whose backward pass was not heard."""
+        """A step was made whose backward pass was not observed."""
         self.dtype, self._entered = self._entered or _autocast_now(device), None
 
 

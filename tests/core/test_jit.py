@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from waiting import PATIENCE, join
 
-from gradstudio.core import compiled
-from gradstudio.core.compiled import READ_ONLY
+from gradstudio.core import jit
+from gradstudio.core.jit import READ_ONLY
 
 
 def largest(values: np.ndarray) -> float:
@@ -29,7 +29,7 @@ def largest(values: np.ndarray) -> float:
 
 
 def test_it_takes_rows_that_lie_apart_and_arrays_that_cannot_be_written_to() -> None:
-    fast = compiled.jit(f"float64({READ_ONLY.format('float64', 1)})")(largest)
+    fast = jit.jit(f"float64({READ_ONLY.format('float64', 1)})")(largest)
     values = np.arange(12.0).reshape(3, 4)
     values.flags.writeable = False
     assert fast(values[:, 1]) == largest(values[:, 1]) == 9
@@ -37,7 +37,7 @@ def test_it_takes_rows_that_lie_apart_and_arrays_that_cannot_be_written_to() -> 
 
 
 def test_other_types_are_an_error_and_not_compiled_for() -> None:
-    fast = compiled.jit("float64(float64[::1])")(largest)
+    fast = jit.jit("float64(float64[::1])")(largest)
     with pytest.raises(TypeError, match="No matching definition"):
         fast(np.ones(3, np.float32))
 
@@ -50,7 +50,7 @@ def test_who_comes_while_it_is_compiled_waits_for_that(monkeypatch: pytest.Monke
         return plain(*args, **kwargs)
 
     monkeypatch.setattr(numba, "njit", making)
-    fast = compiled.jit("float64(float64[::1])")(largest)
+    fast = jit.jit("float64(float64[::1])")(largest)
     assert not made, "nothing is compiled before it is wanted"
     found: list[float] = []
     threads = [threading.Thread(target=lambda: found.append(fast(np.arange(5.0)))) for _ in range(4)]
@@ -62,20 +62,20 @@ def test_who_comes_while_it_is_compiled_waits_for_that(monkeypatch: pytest.Monke
 
 
 def test_all_that_is_known_is_compiled_beforehand() -> None:
-    fast = compiled.jit("float64(float64[::1])")(largest)
+    fast = jit.jit("float64(float64[::1])")(largest)
     seen = []
-    watched = compiled.jit("float64(float64[::1])")(largest)
-    watched.compile = lambda: seen.append(compiled.busy())  # type: ignore[method-assign]
-    compiled.compile_all()
-    compiled._known.remove(watched)
-    assert seen == [True] and not compiled.busy()
+    watched = jit.jit("float64(float64[::1])")(largest)
+    watched.compile = lambda: seen.append(jit.busy())  # type: ignore[method-assign]
+    jit.compile_all()
+    jit._known.remove(watched)
+    assert seen == [True] and not jit.busy()
     assert fast._code is not None and fast(np.ones(2)) == 1
 
 
 SMOOTH = """
 import numpy as np
 from gradstudio.gui.drawing import smoothing
-print(smoothing.Smoother().smoothed(np.ones(2)), smoothing._smooth._code.stats.cache_path)
+print(smoothing.Smoother().smooth(np.ones(2)), smoothing._smooth._code.stats.cache_path)
 """
 
 

@@ -15,19 +15,19 @@ from torch import Tensor
 def tensors_of(tree: Any) -> list[Tensor]:
     """Return every tensor in there, in order. What holds itself, as a node that knows its parent, is gone through
     once."""
-    found: list[Tensor] = []
+    tensors: list[Tensor] = []
     ways, seen = [iter((tree,))], dict[int, Any]()  # held, as an id counts only as long as its object is there
     while ways:
         for each in ways[-1]:
             if isinstance(each, Tensor):
-                found.append(each)
+                tensors.append(each)
             elif (branches := _branches(each)) is not None and id(each) not in seen:
                 seen[id(each)] = each
                 ways.append(iter(branches))
                 break
         else:
             ways.pop()
-    return found
+    return tensors
 
 
 def _branches(tree: Any) -> Iterable[Any] | None:
@@ -42,7 +42,7 @@ def _branches(tree: Any) -> Iterable[Any] | None:
 
 
 def with_tensors(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """Return the same tree with every tensor in it changed; TypeError where it has a mapping or class that cannot be
+    """Return the same tree with every tensor in it changed; TypeError if it has a mapping or class that cannot be
     made again."""
     if isinstance(tree, Tensor):
         return change(tree)

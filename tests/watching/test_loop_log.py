@@ -14,9 +14,9 @@ from torch.utils.checkpoint import checkpoint
 from watching.conftest import runs_of, small_net, square_loss
 
 from gradstudio.session.record.ranked_findings import in_order
-from gradstudio.watching.watched import Watched
+from gradstudio.watching.training_watch import TrainingWatch
 
-Watch = Callable[..., Watched]
+Watch = Callable[..., TrainingWatch]
 STEPS = 5
 
 
@@ -28,7 +28,7 @@ class Loop:
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3)
         self.scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
 
-    def watch(self, watch: Watch) -> Watched:
+    def watch(self, watch: Watch) -> TrainingWatch:
         one = watch(self.model, self.optimizer)
         self.schedule = torch.optim.lr_scheduler.StepLR(self.optimizer, 2)
         return one

@@ -19,11 +19,11 @@ from gradstudio.core.history import LOOK_EVERY, Layer, loss_broke
 from gradstudio.core.provenance import Provenance
 from gradstudio.session.library.stored_runs import MOST_LAYERS
 from gradstudio.watching.births.passed_over import PassedOver
-from gradstudio.watching.hearing.guard import say
-from gradstudio.watching.hearing.heard_loop import HeardLoop
-from gradstudio.watching.hearing.hooks import Roots
-from gradstudio.watching.hearing.number_format import AutocastHeard
-from gradstudio.watching.hearing.rank_place import here
+from gradstudio.watching.hooks.guard import say
+from gradstudio.watching.hooks.loop_log import LoopLog
+from gradstudio.watching.hooks.number_format import AutocastFormat
+from gradstudio.watching.hooks.rank_place import here
+from gradstudio.watching.hooks.torch_hooks import Roots
 from gradstudio.watching.measuring.after_step import AfterStep
 from gradstudio.watching.measuring.device_parameters import parameters_of
 from gradstudio.watching.measuring.parameters import NotMeasurable, Parameters
@@ -37,15 +37,15 @@ from gradstudio.watching.steps.script_facts import SettingsReader, loss_later, l
 from gradstudio.watching.steps.sink import Sink
 from gradstudio.watching.steps.spikes import Spikes
 from gradstudio.watching.steps.told_figures import ToldFigures
-from gradstudio.watching.steps.trained import Trained
+from gradstudio.watching.steps.trained_models import TrainedModels
 from gradstudio.watching.steps.training_look import TrainingLook
 from gradstudio.watching.steps.watch_options import Options
 
 _DEFAULT = Options()
 
 
-class HeardPasses(Trained):
-    """Hears what comes before the update of the parameters that are trained, and begins a run where they change."""
+class PassObserver(TrainedModels):
+    """Observes what comes before the update of the trained parameters, and begins a run when they change."""
 
     def __init__(
         self,
@@ -71,11 +71,11 @@ class HeardPasses(Trained):
         self._settling = self._settled = False
         self._refused: tuple[int, ...] | None = None  # of those that cannot be measured
         self.clipping = ("none", 0.0)
-        self.autocast = AutocastHeard()
+        self.autocast = AutocastFormat()
         self._rows = 0
         self._stepped_in_scaler = False  # whether the optimizer has, in the scaler's step
         self._in_scaler = False
-        self._loop, self._settings = HeardLoop(), SettingsReader()
+        self._loop, self._settings = LoopLog(), SettingsReader()
         self.schedules: list[weakref.ref[LRScheduler]] = []
         self._epochs: list[int | None] = []  # of the schedules, at the latest backward pass
         self._clock = time.perf_counter()
@@ -95,7 +95,7 @@ class HeardPasses(Trained):
         self._training = TrainingLook(self, partial(sink.find, self))
 
     def held_by_all(self) -> set[int] | None:
-        """Return the ids of what any optimizer of the process holds; None where not all of them are watched."""
+        """Return the ids of what any optimizer of the process holds; None if not all of them are watched."""
         return self._sink.held_by_all()
 
     def _anew(self) -> None:
@@ -111,7 +111,7 @@ class HeardPasses(Trained):
         raise NotImplementedError
 
     def _last(self) -> None:
-        """Hear the end of the script, or of what is trained."""
+        """The script, or what is trained, has ended."""
         raise NotImplementedError
 
     def _step_by_hand(self) -> None:
@@ -192,15 +192,15 @@ class HeardPasses(Trained):
         there are any."""
         if self._trained is not None and self._are_as_seen():
             return True
-        held = self.held()
-        trained = [tensor for tensor in held if tensor.requires_grad and not is_lazy(tensor)]
+        tensors = self.all_parameters()
+        trained = [tensor for tensor in tensors if tensor.requires_grad and not is_lazy(tensor)]
         ids = tuple(map(id, trained))
         if not ids or ids == self._refused:
             return False
         if ids == self._trained and not self.parameters.are_resized:
             return True
         self.find_models()
-        models, optimizer = self.called, self.optimizer
+        models, optimizer = self.models_in_script, self.optimizer
         model = model_layers.together(models)
         ordered = model_layers.in_forward_order(model, list(dict.fromkeys(trained)))
         names = model_layers.names(model, optimizer)
@@ -215,13 +215,13 @@ class HeardPasses(Trained):
             self.refused = str(fault)
             self._sink.refuse(self, self.refused)
             return False
-        self._see(held)
+        self._see(tensors)
         self._device = ordered[0].device.type
         self._training.end()
-        self._trained, self._rows, self._loop = ids, 0, HeardLoop()
+        self._trained, self._rows, self._loop = ids, 0, LoopLog()
         self._training.begin()
         self._after_step = AfterStep() if here() is not None else None
-        self.layers = model_layers.described(model, named)
+        self.layers = model_layers.layers_of(model, named)
         self._shown = ModuleLayers(self.layers, MOST_LAYERS) if len(self.layers) > MOST_LAYERS else None
         self._sink.begin(self, self.layers if self._shown is None else self._shown.layers)
         self.births.has_told = False
@@ -239,17 +239,21 @@ class HeardPasses(Trained):
             return True
         if self.optimizer is None:
             return False
-        held = self.held()
-        now = [id(tensor) for tensor in held if tensor.requires_grad]
+        tensors = self.all_parameters()
+        now = [id(tensor) for tensor in tensors if tensor.requires_grad]
         before = set(self._trained)
-        return bool(now) and (set(now) > before or before.isdisjoint(map(id, held)))
+        return bool(now) and (set(now) > before or before.isdisjoint(map(id, tensors)))
 
     def has_any(self, gradients: set[int]) -> bool:
         """Return whether one of these is the gradient of one of the parameters. They are ids of tensors that live."""
         if self._trained is not None:
-            return any(id(tensor.grad) in gradients for tensor in self.parameters.given)
+            return any(id(tensor.grad) in gradients for tensor in self.parameters.as_given)
         # no backward pass was heard of them, as where the script puts gradients there itself
-        return self.optimizer is not None and any(id(each.grad) in gradients for each in self.held()) and self.bind()
+        return (
+            self.optimizer is not None
+            and any(id(each.grad) in gradients for each in self.all_parameters())
+            and self.bind()
+        )
 
     # ---- what is heard
 
@@ -278,21 +282,21 @@ class HeardPasses(Trained):
                 self._step.birth = broke_weights
             self.parameters.let_go()
             self._step.scale = 1.0
-            self._loop.zeroed()
+            self._loop.on_zeroed()
         else:
-            self._loop.found(self._marks)
+            self._loop.on_gradients(self._marks)
         if self.schedules:
             self._look_at_schedules()
         later = self._reads_later
-        found = self.births.before_backward(
+        birth = self.births.before_backward(
             roots.tensors, scaled=roots.scale != 1, losses=roots.unscaled,
             number=None if later else roots.loss, later=later,
         )  # fmt: skip
-        self._step.birth_before, self._step.birth = self._step.birth, self._step.birth or found
+        self._step.birth_before, self._step.birth = self._step.birth, self._step.birth or birth
 
     def _throw_away(self) -> Provenance | None:
-        """Hear that the script has thrown gradients away that no update was made with. Return where they were born if
-        it has moved the weights by them itself, as for a step that looks ahead, and they are not finite."""
+        """The script has discarded gradients without an optimizer step. If it moved the weights with them itself, as
+        for a lookahead step, and they are not finite, return where they were born."""
         if not self._step.micro_batches or self._step.is_ready:
             return None
         self._step.has_thrown = True
@@ -300,10 +304,10 @@ class HeardPasses(Trained):
         if self._step.used is not None:
             self._sink.play(self, self._step.used)
         if self._step.is_broken and self._step.used is None:
-            found, moved = self._thrown_away(), self.parameters.weight_marks() != self._step.weights_of_pass
+            passed_over, moved = self._thrown_away(), self.parameters.weight_marks() != self._step.weights_of_pass
             if moved:
-                return found.provenance
-            self._step.passed_over.append(found)
+                return passed_over.provenance
+            self._step.passed_over.append(passed_over)
         else:
             self.births.begin_anew()
         return None
@@ -315,8 +319,8 @@ class HeardPasses(Trained):
         return PassedOver(self._step.losses, *self.births.thrown_away(), after_backward=True)
 
     def used_elsewhere(self, by: Any) -> None:
-        """Hear that the optimizer of another observer makes a step: the gradients here may be no more than what its
-        backward pass left."""
+        """The optimizer of another observer makes a step: the gradients here may only be left over from its backward
+        pass."""
         self._step.used = by
         if not self.recorder.states:
             self.recorder.begin_anew()
@@ -332,7 +336,7 @@ class HeardPasses(Trained):
             self.births.of_another()
             return self._step.is_ready
         step = self._step
-        self.autocast.passed(roots.tensors, self._device, first=not step.micro_batches)
+        self.autocast.on_backward(roots.tensors, self._device, first=not step.micro_batches)
         step.begin_pass(roots.scale)
         if not self._reads_later:
             self._step.add_loss(loss_of(roots))
@@ -373,41 +377,40 @@ class HeardPasses(Trained):
 
     def _look_for_unused(self, before: list[int]) -> None:
         """Keep which gradients a backward pass has left as they were. `before` are their marks before it."""
-        untouched = self.parameters.unmoved(before)
+        untouched = self.parameters.unmoved_places(before)
         self._step.unused = untouched if self._step.unused is None else self._step.unused & untouched
 
-    def clipped(self, kind: str, limit: float) -> None:
+    def on_clip(self, kind: str, limit: float) -> None:
         self._step.clip = (kind, limit)
         if self.optimizer is not None:
             is_early = self._step.micro_batches == 0
             gone = is_early and self.parameters.all_gone()
             after_forward = self.births.waits_for_gradient if is_early else None
-            self._loop.clipped(limit, self._step.micro_batches, gone=gone, after_forward=after_forward)
+            self._loop.on_clip(limit, self._step.micro_batches, gone=gone, after_forward=after_forward)
             self._forget_replaced()
             if self._step.gradient is None and self._step.read_figures is None and not gone:
                 self._step.measure_unclipped(self.parameters, kind)
 
     def after_clipping(self) -> None:
-        """Hear that gradients were clipped by their norm. Without an optimizer nothing else is heard before the
-        update."""
+        """Gradients were clipped by their norm. Without an optimizer nothing else is observed before the update."""
         if self.optimizer is None and self._step.gradient is not None:
             self._step.norm_by_hand = self.parameters.keep_weights_and_norm()
         if self._step.before_clip is not None:
             self._step.marks_of_clip = self.parameters.marks()
 
     def was_clipped(self, kind: str, limit: float, gradients: set[int]) -> None:
-        """Hear of a clip before there was this observer."""
+        """Note a clip that came before this observer existed."""
         if self.has_any(gradients):
             self._step.clip = kind, limit
 
     def _forget_replaced(self) -> None:
-        """Forget gradients that the script has thrown away and put others there for."""
+        """Forget gradients that the script has replaced by others."""
         if self._step.has_thrown and self._step.forget_replaced(self.parameters):
             self._training.forget_discarded()
 
     def _look_at_schedules(self) -> None:
-        """See whether a scheduler has moved since the backward pass before."""
+        """Check whether a scheduler has moved since the previous backward pass."""
         now = [getattr(found, "last_epoch", None) for each in self.schedules if (found := each()) is not None]
         if self._step.micro_batches and now != self._epochs:
-            self._loop.scheduled(self._step.micro_batches)
+            self._loop.on_schedule(self._step.micro_batches)
         self._epochs = now

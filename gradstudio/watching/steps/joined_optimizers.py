@@ -49,8 +49,8 @@ class JoinedOptimizers:
     def has(self, optimizer: Optimizer) -> bool:
         return (found := self._ids.get(id(optimizer))) is not None and found() is optimizer
 
-    def stepped(self, optimizer: Optimizer, *, skipped: bool) -> bool:
-        """Hear that one has made its step. Return whether all have."""
+    def on_step(self, optimizer: Optimizer, *, skipped: bool) -> bool:
+        """One of the optimizers has stepped. Return whether all have."""
         self.skipped[id(optimizer)] = skipped
         return all(id(each) in self.skipped for each in self.members)
 
@@ -116,7 +116,7 @@ class Parts:
         return found
 
 
-def together(made: Sequence[MeasuredStep], places: Sequence[Sequence[int]]) -> MeasuredStep:
+def together(measured_steps: Sequence[MeasuredStep], places: Sequence[Sequence[int]]) -> MeasuredStep:
     """Return steps that were made after one backward pass as one; `places` are those of the layers of each."""
 
     def of_all(parts: Sequence[Gradient]) -> Gradient:
@@ -125,15 +125,18 @@ def together(made: Sequence[MeasuredStep], places: Sequence[Sequence[int]]) -> M
             layers[:, own] = part.layers
         return _gradient(parts, layers)
 
-    first = made[0]
-    unused, after = [each.unused for each in made], [each.after for each in made if each.after is not None]
+    first = measured_steps[0]
+    unused, after = (
+        [each.unused for each in measured_steps],
+        [each.after for each in measured_steps if each.after is not None],
+    )
     return first._replace(
-        gradient=of_all([each.gradient for each in made]),
-        after=of_all(after) if len(after) == len(made) else None,
-        change=_change([each.change for each in made]),
-        clipped_norm=_root(each.clipped_norm for each in made),
-        skipped=any(each.skipped for each in made),
-        left_out=any(each.left_out for each in made),
+        gradient=of_all([each.gradient for each in measured_steps]),
+        after=of_all(after) if len(after) == len(measured_steps) else None,
+        change=_change([each.change for each in measured_steps]),
+        clipped_norm=_root(each.clipped_norm for each in measured_steps),
+        skipped=any(each.skipped for each in measured_steps),
+        left_out=any(each.left_out for each in measured_steps),
         unused=None if None in unused else tuple(name for names in unused for name in names or ()),
     )
 
@@ -150,6 +153,6 @@ def _change(parts: Sequence[Change]) -> Change:
 
 
 def _root(norms: Any) -> float:
-    """Return the norm of a whole by those of its parts; UNKNOWN where one is."""
+    """Return the norm of a whole by those of its parts; UNKNOWN if one is."""
     squares = [norm * norm if is_known(norm) else UNKNOWN for norm in norms]
     return math.sqrt(sum(squares)) if all(map(is_known, squares)) else UNKNOWN

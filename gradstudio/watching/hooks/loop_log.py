@@ -12,7 +12,7 @@ NEAR = 0.5  # least share of the scaled gradient's norm at which a step counts a
 _NOTHING: frozenset[str] = frozenset()
 
 
-class HeardLoop:
+class LoopLog:
     """What was heard of the step that is being made."""
 
     def __init__(self) -> None:
@@ -36,21 +36,21 @@ class HeardLoop:
 
     # ---- what is heard
 
-    def zeroed(self) -> None:
-        """Hear that a backward pass finds every gradient gone or 0."""
+    def on_zeroed(self) -> None:
+        """A backward pass begins with every gradient gone or 0."""
         self._first = self._kept = False
         self._scheduled.clear()
         self._clips.clear()
 
-    def found(self, marks: list[int]) -> None:
-        """Hear that a backward pass finds gradients."""
+    def on_gradients(self, marks: list[int]) -> None:
+        """A backward pass begins with gradients that are already there."""
         if self._first:
             self.wants_marks, self._kept = True, marks == self._left
         self._first = False
 
-    def clipped(self, limit: float, micro_batches: int, *, gone: bool, after_forward: bool | None) -> None:
-        """Hear a clip after so many micro-batches; `gone`: there was no gradient, or 0. `after_forward`: whether a
-        forward pass was heard since the latest backward pass, None where none can be."""
+    def on_clip(self, limit: float, micro_batches: int, *, gone: bool, after_forward: bool | None) -> None:
+        """The script clips after so many micro-batches. `gone`: there was no gradient, or it was 0. `after_forward`:
+        whether a forward pass came since the latest backward pass, None if none can."""
         if not math.isfinite(limit):
             return  # it measures the norm alone
         if micro_batches:
@@ -61,11 +61,11 @@ class HeardLoop:
         else:
             self._clipped_late = True
 
-    def scheduled(self, micro_batches: int) -> None:
-        """Hear that a schedule moves after so many micro-batches."""
+    def on_schedule(self, micro_batches: int) -> None:
+        """A schedule moves after so many micro-batches."""
         self._scheduled.add(micro_batches)
 
-    def stepped(
+    def on_step(
         self, micro_batches: int, *, scale: float, around: bool, skipped: bool, left: list[int] | None, lost: int = 0,
         cleared: bool = False,
     ) -> Loop | None:  # fmt: skip

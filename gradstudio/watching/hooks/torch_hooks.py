@@ -18,17 +18,17 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from gradstudio.engine.torch_internals import autograd_nodes, heard_clipping, module_tables
+from gradstudio.engine.torch_internals import autograd_nodes, clipping_hooks, module_tables
 from gradstudio.engine.torch_internals.plain_optimizers import hooks_of_step
-from gradstudio.watching.hearing.guard import guarded, leave_uncompiled, leave_uncompiled_from_now_on
-from gradstudio.watching.hearing.loss_scales import LossScales, together
-from gradstudio.watching.hearing.trees import tensors_of
+from gradstudio.watching.hooks.guard import guarded, leave_uncompiled, leave_uncompiled_from_now_on
+from gradstudio.watching.hooks.loss_scales import LossScales, together
+from gradstudio.watching.hooks.trees import tensors_of
 
 
 @dataclass(slots=True)
 class Roots:
-    """What a backward pass began from: the tensors, the factors on them, the loss scale that they carry, UNKNOWN where
-    they carry several, and what they were before a scaler multiplied them, None where that is not known."""
+    """What a backward pass began from: the tensors, the factors on them, the loss scale that they carry, UNKNOWN if
+    they carry several, and what they were before a scaler multiplied them, None if that is not known."""
 
     tensors: tuple[Tensor, ...]
     gradients: tuple[Tensor | None, ...]
@@ -50,20 +50,20 @@ class Roots:
 
 
 class Listener(Protocol):
-    """Hears what happens in torch. Each method is called on the thread of the script."""
+    """Receives what happens in torch. Each method is called on the thread of the script."""
 
-    def made(self, optimizer: Optimizer) -> None: ...
+    def on_optimizer(self, optimizer: Optimizer) -> None: ...
     def before_backward(self, roots: Roots) -> None: ...
     def after_backward(self, roots: Roots) -> None: ...
     def before_step(self, optimizer: Optimizer, arguments: Any, named: Any) -> Any: ...
     def after_step(self, optimizer: Optimizer, arguments: Any, named: Any) -> None: ...
     def before_scaled_step(self, optimizer: Optimizer) -> None: ...
     def after_scaled_step(self, optimizer: Optimizer) -> None: ...
-    def clipped(self, kind: str, limit: float, gradients: Sequence[Tensor], parameters: Sequence[Tensor]) -> None: ...
+    def on_clip(self, kind: str, limit: float, gradients: Sequence[Tensor], parameters: Sequence[Tensor]) -> None: ...
     def after_clipping(self) -> None: ...
-    def scheduled(self, scheduler: LRScheduler) -> None: ...
-    def compiled(self, model: nn.Module) -> None: ...
-    def autocast(self, dtype: torch.dtype) -> None: ...
+    def on_schedule(self, scheduler: LRScheduler) -> None: ...
+    def on_compile(self, model: nn.Module) -> None: ...
+    def on_autocast(self, dtype: torch.dtype) -> None: ...
     def before_copying(self) -> None: ...
     def after_copying(self) -> None: ...
 
@@ -83,9 +83,9 @@ class Hooks:
 
     def install(self) -> None:
         """Begin to listen."""
-        self._hear_backward()
-        self._hear_steps()
-        self._hear_scaler()
+        self._hook_backward()
+        self._hook_steps()
+        self._hook_scaler()
         self._wrap(torch.autocast, "__enter__", self._before_autocast, None)
         self._wrap(Optimizer, "__init__", None, self._after_making)
         self._wrap(nn.Module, "compile", None, self._after_compiling)
@@ -100,7 +100,7 @@ class Hooks:
         self._wrap(torch, "save", self._before_copying, self._after_copying)
         if (owner := module_tables.scripts_modules()) is not None:
             self._wrap(owner, "create_script_module", self._before_copying, self._after_copying)
-        undo = heard_clipping.hook_clipping(self._guard(self._on_clipping), self._guard(self._after_clipping))
+        undo = clipping_hooks.hook_clipping(self._guard(self._on_clipping), self._guard(self._after_clipping))
         if undo is not None:
             self._undo.append(undo)
 
@@ -113,7 +113,7 @@ class Hooks:
 
     # ---- one part of torch each
 
-    def _hear_backward(self) -> None:
+    def _hook_backward(self) -> None:
         original = torch.autograd.backward
         before, after = self._guard(self._before_backward), self._guard(self._listener.after_backward)
 
@@ -123,7 +123,7 @@ class Hooks:
             if self._depth.value or not self._active or self._backward_at_work() is not None:
                 return original(*arguments, **named)
             if not (len(arguments) > 1 and arguments[1] is None and isinstance(arguments[0], Tensor)):
-                arguments, named = _held(arguments, named)  # it is not as Tensor.backward calls it
+                arguments, named = _with_tuples(arguments, named)  # it is not as Tensor.backward calls it
             self._depth.value = 1
             try:
                 roots = before(arguments, named)
@@ -151,7 +151,7 @@ class Hooks:
         self._listener.before_backward(roots)
         return roots
 
-    def _hear_steps(self) -> None:
+    def _hook_steps(self) -> None:
         self._last_before_step = self._guard(self._listener.before_step)
         before, after = self._guard(self._before_step), self._guard(self._listener.after_step)
         handles = register_optimizer_step_pre_hook(before), register_optimizer_step_post_hook(after)
@@ -180,7 +180,7 @@ class Hooks:
 
         return _Together(together)
 
-    def _hear_scaler(self) -> None:
+    def _hook_scaler(self) -> None:
         scaler = torch.amp.GradScaler
         self._wrap(scaler, "scale", None, self._after_scaling)
         self._wrap(scaler, "step", self._before_scaled_step, self._after_scaled_step)
@@ -205,11 +205,11 @@ class Hooks:
             self._listener.after_scaled_step(optimizer)
 
     def _before_autocast(self, autocast: Any) -> None:
-        if (dtype := heard_clipping.autocast_format(autocast)) is not None:
-            self._listener.autocast(dtype)
+        if (dtype := clipping_hooks.autocast_format(autocast)) is not None:
+            self._listener.on_autocast(dtype)
 
     def _after_making(self, _given: Any, optimizer: Optimizer, *_: Any, **__: Any) -> None:
-        self._listener.made(optimizer)
+        self._listener.on_optimizer(optimizer)
 
     def _before_copying(self, *_: Any, **__: Any) -> None:
         if threading.get_ident() == self._thread:  # another thread may be within a forward pass
@@ -221,17 +221,17 @@ class Hooks:
 
     def _on_clipping(self, kind: str, limit: float, gradients: Sequence[Tensor], parameters: Sequence[Tensor]) -> None:
         if self._active:
-            self._listener.clipped(kind, limit, gradients, parameters)
+            self._listener.on_clip(kind, limit, gradients, parameters)
 
     def _after_clipping(self) -> None:
         if self._active:
             self._listener.after_clipping()
 
     def _after_making_schedule(self, _given: Any, scheduler: LRScheduler, *_: Any, **__: Any) -> None:
-        self._listener.scheduled(scheduler)
+        self._listener.on_schedule(scheduler)
 
     def _after_compiling(self, _given: Any, model: nn.Module, *_: Any, **__: Any) -> None:
-        self._listener.compiled(model)
+        self._listener.on_compile(model)
 
     # ---- replacing
 
@@ -277,13 +277,13 @@ class _Depth(threading.local):
     value = 0
 
 
-def _held(arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _with_tuples(arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the arguments of a backward pass with a tuple for each that can be gone through only once."""
 
-    def held(given: Any) -> Any:
+    def as_tuple(given: Any) -> Any:
         return tuple(given) if isinstance(given, Iterator) else given
 
-    return tuple(map(held, arguments)), {name: held(given) for name, given in named.items()}
+    return tuple(map(as_tuple, arguments)), {name: as_tuple(given) for name, given in named.items()}
 
 
 def _roots(tensors: Any) -> tuple[Tensor, ...]:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 
 class ReachedParameters:
-    """Hears each gradient that comes to one of the parameters while the context lasts."""
+    """Records which parameters receive a gradient while the context lasts."""
 
     def __init__(self, named: Sequence[tuple[str, nn.Parameter]]) -> None:
         self._named = named

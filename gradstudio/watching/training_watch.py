@@ -12,8 +12,8 @@ from torch.optim import Optimizer
 
 from gradstudio.core import files
 from gradstudio.core.diagnosis.finding import Finding, Findings
-from gradstudio.session.record.ranked_findings import ranked
-from gradstudio.watching.hearing.guard import say, say_once
+from gradstudio.session.record.ranked_findings import ranked_findings
+from gradstudio.watching.hooks.guard import say, say_once
 from gradstudio.watching.notebook import end_runs_with_their_cells
 from gradstudio.watching.recording.messenger import check
 from gradstudio.watching.recording.run_facts import Script, running_script
@@ -22,12 +22,12 @@ from gradstudio.watching.steps.watch_options import RECORD, OnNonfinite, OnSpike
 from gradstudio.watching.watcher import Watcher
 
 if TYPE_CHECKING:
-    from gradstudio.watching.steps.heard_steps import Observer
+    from gradstudio.watching.steps.step_observer import Observer
 
 _watcher: Watcher | None = None
 
 
-class Watched:
+class TrainingWatch:
     """A training that is watched. It closes itself at the end of the program."""
 
     def __init__(self, watcher: Watcher | None, observer: Observer | None) -> None:
@@ -37,16 +37,17 @@ class Watched:
     def run(self) -> str | None:
         """The id of the run in the library; None before its first step. After the parameters that are trained have
         changed, it is that of the latest run."""
-        found = self._found()
-        return found.recorded_id if found is not None else None
+        watched_run = self._run()
+        return watched_run.recorded_id if watched_run is not None else None
 
     @property
     def findings(self) -> tuple[Finding, ...]:
         """What the rules say so far, causes first; or why the parameters cannot be measured."""
-        found = self._found()
+        watched_run = self._run()
         if self._observer is not None and self._observer.refused:
             return (_not_watched(self._observer.refused),)
-        return Findings(ranked(found.run)) if found is not None and found.run is not None else Findings()
+        run = watched_run.run if watched_run is not None else None
+        return Findings(ranked_findings(run)) if run is not None else Findings()
 
     def log(self, step: int | None = None, **figures: Any) -> None:
         """Keep figures of the script's own beside the next row: rules read `val_loss`, `test_accuracy`, `reward` and
@@ -64,14 +65,14 @@ class Watched:
         """Return the runs for a cell of a notebook: what was found, and the pictures of a report."""
         from gradstudio.session.files.report.cell import cell
 
-        return cell([found.run for found in self.watched_runs if found.run is not None])
+        return cell([watched_run.run for watched_run in self.watched_runs if watched_run.run is not None])
 
     def widget(self) -> Any:
         """Return a live picture of the latest run for a notebook; it needs anywidget."""
         from gradstudio.watching.live_widget import live_widget
 
         watcher = self._watcher
-        latest = lambda: found.run if (found := self._found()) is not None else None  # noqa: E731
+        latest = lambda: watched_run.run if (watched_run := self._run()) is not None else None  # noqa: E731
         return live_widget(latest, lambda: watcher is None or watcher.closed)
 
     def close(self) -> None:
@@ -89,7 +90,7 @@ class Watched:
         observer.deliver()
         return [run for run in self._watcher.runs if run.observer is observer]
 
-    def _found(self) -> WatchedRun | None:
+    def _run(self) -> WatchedRun | None:
         return next(reversed(self.watched_runs), None)
 
 
@@ -115,7 +116,7 @@ def watch(
     record: int = RECORD,
     record_budget: int | None = None,
     on_spike: OnSpike = None,
-) -> Watched:
+) -> TrainingWatch:
     """Watch the training of a model from here on; write it into the run library as it goes. Without `optimizer`, every
     optimizer that trains the model is watched, and updates by hand. Loss scalers are heard by themselves: `scaler` is
     there for calls that read better with it. `on_nonfinite`: what to do once a number is no longer finite: explain it,
@@ -137,10 +138,10 @@ def watch(
     try:
         watcher = the_watcher(Path(library) if library is not None else None)
         end_runs_with_their_cells(lambda: _watcher)
-        return Watched(watcher, watcher.watch(model, optimizer, name or "", options))
+        return TrainingWatch(watcher, watcher.watch(model, optimizer, name or "", options))
     except Exception as fault:
         say(f"not watched: {type(fault).__name__}: {fault}")
-        return Watched(None, None)
+        return TrainingWatch(None, None)
 
 
 def current() -> Watcher | None:

@@ -18,7 +18,7 @@ from gradstudio.watching.measuring.parameters import sizes
 from gradstudio.watching.script import model_layers
 
 
-class Trained:
+class TrainedModels:
     """Knows the optimizer and the models, whose births it keeps, by weak references: a script may make a hundred
     models, one after the other."""
 
@@ -40,7 +40,7 @@ class Trained:
         self._seen_sizes: list[int] = []
 
     def _on_gone(self, of: object) -> None:
-        """Hear that a script has let go of the optimizer or of a model."""
+        """The script has released the optimizer or a model."""
         raise NotImplementedError
 
     @property
@@ -50,14 +50,14 @@ class Trained:
 
     @property
     def optimizer(self) -> Any:
-        """The optimizer, or several that are taken for one; None where there is none, or none any more."""
+        """The optimizer, or several that are taken for one; None if there is none, or none any more."""
         return self._optimizer()
 
     def has(self, optimizer: Optimizer) -> bool:
         """Return whether this is the optimizer, or one of several."""
         return self._optimizer() is optimizer
 
-    def held(self) -> list[Tensor]:
+    def all_parameters(self) -> list[Tensor]:
         """Return every parameter that may come to be trained."""
         optimizer, models = self.optimizer, self.models
         if optimizer is not None:
@@ -70,7 +70,7 @@ class Trained:
         return [model for each in self._models if (model := each()) is not None]
 
     @property
-    def called(self) -> list[nn.Module]:
+    def models_in_script(self) -> list[nn.Module]:
         """The same models as the script calls them, as far as that has been seen: with what it has put around them."""
         with suppress(ProvenanceUnknown):
             return self.births.models
@@ -78,14 +78,16 @@ class Trained:
 
     def find_models(self) -> None:
         """Find the models of an optimizer, if possible before their first pass, so that a NaN in that is found too."""
-        held, models = self.held(), self.models
-        if self._model_is_given or not held:
+        tensors, models = self.all_parameters(), self.models
+        if self._model_is_given or not tensors:
             return
-        if models and {id(tensor) for tensor in held} <= {id(each) for model in models for each in model.parameters()}:
+        if models and {id(tensor) for tensor in tensors} <= {
+            id(each) for model in models for each in model.parameters()
+        }:
             return
-        trained = [tensor for tensor in held if tensor.requires_grad]
-        found = model_layers.models_of(held)
-        if not found and len(trained) < len(held):
+        trained = [tensor for tensor in tensors if tensor.requires_grad]
+        found = model_layers.models_of(tensors)
+        if not found and len(trained) < len(tensors):
             found = model_layers.models_of(trained)
         if [id(either[0]) for either in found] != list(map(id, models)):
             self.births.remove()
@@ -94,7 +96,7 @@ class Trained:
             self.births.recorder = self.recorder
 
     def adopt(self, optimizer: Optimizer) -> None:
-        """Take this optimizer for the one that trains the model."""
+        """Treat this optimizer as the one that trains the model."""
         self._optimizer = weakref.ref(optimizer, self._on_gone)
 
     def _are_as_seen(self) -> bool:
@@ -104,15 +106,15 @@ class Trained:
         if optimizer is not None and len(groups := optimizer.param_groups) == 1:
             held = groups[0]["params"]
         else:
-            held = self.held()
+            held = self.all_parameters()
         if not (len(held) == len(before) and all(map(is_, held, before))):
             return False
         return [tensor.requires_grad for tensor in held] == self._seen_trained and sizes(held) == self._seen_sizes
 
-    def _see(self, held: list[Tensor]) -> None:
+    def _see(self, tensors: list[Tensor]) -> None:
         """Keep what the run begins with."""
-        self._seen, self._seen_trained = held, [tensor.requires_grad for tensor in held]
-        self._seen_sizes = sizes(held)
+        self._seen, self._seen_trained = tensors, [tensor.requires_grad for tensor in tensors]
+        self._seen_sizes = sizes(tensors)
 
     def trains_any(self, tensors: set[int]) -> bool:
         """Return whether one of these, which are ids, is one of the parameters."""

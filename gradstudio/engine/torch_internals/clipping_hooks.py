@@ -1,4 +1,4 @@
-"""Hear that a script clips its gradients, and in which number format its autocast blocks compute."""
+"""Hooks into gradient clipping and autocast: how a script clips, and in which number format it computes."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def hook_clipping(
     hear: Callable[[str, float, Sequence[Tensor], Sequence[Tensor]], None], afterwards: Callable[[], None]
 ) -> Callable[[], None] | None:
     """Call `hear` with kind, limit, gradients and, where there are none, parameters before torch clips gradients, and
-    `afterwards` once it has clipped them by their norm, until the function that is returned is called. None where that
+    `afterwards` once it has clipped them by their norm, until the function that is returned is called. None if that
     is impossible."""
     module = CLIPPING.get()
     if module is None:
@@ -120,5 +120,5 @@ def autocast_asker() -> Callable[[], bool]:
 
 
 def autocast_format(autocast: Any) -> torch.dtype | None:
-    """Return the number format of an autocast block; None where it is switched off."""
+    """Return the number format of an autocast block; None if it is switched off."""
     return getattr(autocast, "fast_dtype", None) if getattr(autocast, "_enabled", False) else None

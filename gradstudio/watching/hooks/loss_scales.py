@@ -15,7 +15,7 @@ MOST_NODES = 10_000  # that are looked at: mostly a sum or a factor, or a penalt
 _MARK = "gradstudio scale"  # of the node that gives a scaled loss
 
 
-class Scaled(NamedTuple):
+class ScaledLoss(NamedTuple):
     """The factor that a scaler has put on a loss, and the loss before that, which may have overflowed with it."""
 
     scale: float
@@ -30,23 +30,23 @@ class LossScales:
         self._of_iterator = 1.0  # the scale of losses that only the script may go through, until the scaler steps
 
     def note(self, loss: Tensor, scaled: Tensor, scale: float) -> None:
-        """Hear that a scaler has made one tensor of another."""
+        """A scaler has made one tensor of another."""
         node: Any = scaled.grad_fn
         if node is not None:
-            node.metadata[_MARK] = Scaled(scale, loss.detach())
+            node.metadata[_MARK] = ScaledLoss(scale, loss.detach())
             self.any = True
 
     def note_iterator(self, scale: float) -> None:
-        """Hear that a scaler is to make tensors, each as the script takes it from an iterator."""
+        """A scaler will scale tensors as the script takes them from an iterator."""
         self.any, self._of_iterator = True, scale
 
     def forget_iterator(self) -> None:
-        """Hear that the scaler steps."""
+        """The scaler steps."""
         self._of_iterator = 1.0
 
     def of_root(self, root: Any) -> tuple[float, Tensor | None]:
         """Return the scale that a tensor, or an edge of autograd's graph, carries, and the loss without it where it is
-        a scaled loss as the scaler gave it. The scale is 1 without a scaler, and UNKNOWN where several differ."""
+        a scaled loss as the scaler gave it. The scale is 1 without a scaler, and UNKNOWN if several differ."""
         node: Any = root.grad_fn if isinstance(root, Tensor) else getattr(root, "node", None)
         if node is None:
             return 1.0, None
@@ -57,12 +57,12 @@ class LossScales:
 
 
 def together(scales: set[float]) -> float:
-    """Return the one scale of several tensors; 1 for none, UNKNOWN where they differ."""
+    """Return the one scale of several tensors; 1 for none, UNKNOWN if they differ."""
     return scales.pop() if len(scales) == 1 else UNKNOWN if scales else 1.0
 
 
 def _scales_before(end: Any) -> Iterator[float]:
-    """Yield the scales of the losses from which this node was computed, the nearest first; at last UNKNOWN where there
+    """Yield the scales of the losses from which this node was computed, the nearest first; at last UNKNOWN if there
     are more nodes than are looked at."""
     waiting, seen = deque[Any]([end]), set[Any]()
     while waiting:

@@ -30,7 +30,7 @@ class Place:
 
 
 def here() -> Place | None:
-    """Return the place of this process; None where it trains alone, as far as torch knows."""
+    """Return the place of this process; None if it trains alone, as far as torch knows."""
     if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
         return None
     around = os.environ
