@@ -40,7 +40,7 @@ def is_critical(run: Run) -> bool:
     return any(finding.severity == "critical" for finding in list(run.findings.values()))
 
 
-def learned(run: Run, least: float) -> bool:
+def has_learned(run: Run, least: float) -> bool:
     """Return whether a run finished with this accuracy or a higher one."""
     return run.status == "finished" and run.accuracy is not None and run.accuracy >= least
 
