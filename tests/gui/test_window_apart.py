@@ -49,7 +49,7 @@ window.close()
 answer = {
     "status": simulator.family.members[simulator.run.parent].status, "look": look.problem, "seconds": time.monotonic() - began,
     "loaded": [name for name in sys.modules if name.partition(".")[0] == "torch" or "gradstudio.engine" in name],
-    "healed": sum(trial.healed for trial in window.fixes.trials.trials), "devices": window.machine.devices,
+    "healed": sum(trial.is_healed for trial in window.fixes.trials.trials), "devices": window.machine.devices,
     "left": os.path.exists(f"/proc/{worker.pid}"),
 }
 print(json.dumps(answer), flush=True)

@@ -40,7 +40,7 @@ class Trial:
     outcome: Outcome | None = None
 
     @property
-    def healed(self) -> bool:
+    def is_healed(self) -> bool:
         """Whether it held and learns. One that learns nothing, or gets worse, only survives."""
         return self.outcome == "held" and self.learns and not self.useless
 
@@ -100,7 +100,7 @@ def ranking(trials: list[Trial]) -> list[Trial]:
     Then come those whose loss rose; those that learn nothing; those that broke later than without a change, the latest
     first; those without an effect; and those that broke earlier."""
     unchanged = next((trial.broke_at for trial in trials if not trial.remedy), None)
-    held = [trial for trial in trials if trial.healed]
+    held = [trial for trial in trials if trial.is_healed]
     best = max((trial.accuracy for trial in held if is_measured(trial.accuracy)), default=-math.inf)
 
     def worth(trial: Trial) -> tuple[float, ...]:
