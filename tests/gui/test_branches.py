@@ -279,6 +279,16 @@ def test_renamed_in_place(qtbot: QtBot, tree: tuple[Window, list[Run]]) -> None:
     window.grab()
 
 
+def test_a_page_that_is_left_keeps_no_name_half_written(qtbot: QtBot, tree: tuple[Window, list[Run]]) -> None:
+    window, (_, lower, _, _) = tree
+    view = choose(window, lower)
+    window.side.branches.rename.click()
+    editor_of(view).setText("half")
+    window.columns.show_page("diagnosis")
+    qtbot.waitUntil(lambda: not view.findChildren(QLineEdit), timeout=LONG)
+    assert lower.name != "half"
+
+
 def test_enter_twice_at_once_names_a_branch_once(qtbot: QtBot, tree: tuple[Window, list[Run]], qtlog: Any) -> None:
     window, (first, lower, _, _) = tree
     written(qtbot, first, lower)

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from PySide6.QtCore import QAbstractItemModel, QEvent, QItemSelectionModel, Qt, QTimer, Signal
-from PySide6.QtWidgets import QAbstractItemView, QLabel, QListView, QPushButton, QWidget
+from PySide6.QtGui import QHideEvent
+from PySide6.QtWidgets import (
+    QAbstractItemDelegate,
+    QAbstractItemView,
+    QLabel,
+    QLineEdit,
+    QListView,
+    QPushButton,
+    QWidget,
+)
 
 from gradstudio.gui.runs.run_painter import RunPainter
 from gradstudio.gui.theme import theme
@@ -64,6 +73,12 @@ class RunListView(QListView):
         went away, comes after that, and Qt warns of it."""
         if not editor.isHidden():
             super().commitData(editor)
+
+    def hideEvent(self, event: QHideEvent) -> None:
+        """Leave no name half written on a page that is out of sight."""
+        super().hideEvent(event)
+        for editor in self.viewport().findChildren(QLineEdit):
+            self.closeEditor(editor, QAbstractItemDelegate.EndEditHint.NoHint)
 
     def event(self, event: QEvent) -> bool:
         if take_own_keys(event, self.undo_asked.emit):
