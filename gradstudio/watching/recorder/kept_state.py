@@ -130,6 +130,14 @@ def _fits(one: Tensor, other: Tensor) -> bool:
     return one.shape == other.shape and one.dtype == other.dtype and one.device == other.device
 
 
+def has_memory(tensor: Tensor) -> bool:
+    """Return whether there is something to copy."""
+    try:
+        return tensor.numel() == 0 or tensor.untyped_storage().nbytes() > 0
+    except (RuntimeError, NotImplementedError):  # it wraps others
+        return True
+
+
 def state_bytes(weights: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> int:
     """Return what a copy of the state takes."""
     kept = [value for each in optimizers for state in each.state.values() for value in state.values()]

@@ -21,6 +21,7 @@ from gradstudio.watching.recorder.kept_state import (
     KeptState,
     KeptStep,
     PassEvent,
+    has_memory,
     state_bytes,
 )
 
@@ -121,6 +122,9 @@ class Recorder:
             each.steps.append(step)
 
     def _take(self, number: int, weights: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> None:
+        if not all(map(has_memory, weights)):  # torch 2.4 would read where nothing is
+            self.turn_off("the script keeps the memory of its weights elsewhere between two steps")
+            return
         device = weights[0].device
         budget = free_memory(device) if self._budget is None else self._budget
         size = state_bytes(weights, optimizers) + sum(each.nbytes for state in self.states[-1:] for each in state.steps)
