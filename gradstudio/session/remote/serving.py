@@ -278,6 +278,8 @@ class Server:
                 except Exception:  # of one of them; without its end the other side would wait
                     traceback.print_exc()
                     os._exit(1)
+                if served.over:  # whoever sees the end sees what is kept
+                    self._tell_snapshots()
                 for head, raw in said:
                     self._say(head, raw)
                 served.told_end = served.over
