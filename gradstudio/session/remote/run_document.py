@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -70,10 +71,7 @@ def run_from(said: dict[str, Any], history: History | None, parent: Run | None) 
     """Return the run of a document. `history` has its first rows, if it has any; the others are to follow. `parent` is
     the run that it branched from, where that is known here."""
     experiment = _experiment(typed(str, said["experiment"]))
-    preset_id, text, written_in = typed(tuple[str, str, int], said["preset"])
-    preset = presets.parse(text, Path(preset_id + ".toml")).model_copy(
-        update={"id": preset_id, "written_in": written_in}
-    )
+    preset = _preset(*typed(tuple[str, str, int], said["preset"]))
     at_fork = said["at_fork"]
     history = History(typed(LAYERS, said["layers"])) if history is None else history
     for kind, declared in OF_HISTORY.items():
@@ -95,5 +93,12 @@ def _toml(experiment: Experiment) -> str:
     return presets.to_toml(Preset(id="run", title="", experiment=experiment))
 
 
+@lru_cache(maxsize=16)
+def _preset(preset_id: str, text: str, written_in: int) -> Preset:
+    known = {"id": preset_id, "written_in": written_in}
+    return presets.parse(text, Path(preset_id + ".toml")).model_copy(update=known)
+
+
+@lru_cache(maxsize=16)  # a restart has the same once more
 def _experiment(text: str) -> Experiment:
     return presets.parse(text, Path("run.toml")).experiment
