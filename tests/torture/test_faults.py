@@ -205,7 +205,8 @@ def test_the_disk_for_old_rows_is_full(simulator: Simulator, monkeypatch: pytest
     def write(self: SpillFile, array: np.ndarray) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("gradstudio.core.history.BLOCK", 16)
+    for module in ("history", "row_blocks"):
+        monkeypatch.setattr(f"gradstudio.core.{module}.BLOCK", 16)
     monkeypatch.setattr(SpillFile, "_write", write)
     finish(simulator)
     history: History = simulator.run.history
