@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import is_
 from typing import Any, NamedTuple
 
 import torch
@@ -79,6 +80,7 @@ class KeptState:
         self.weights: list[Tensor] = []  # of which the first copies are
         self.optimizers: list[tuple[Optimizer, list[tuple[Tensor, str, Any]]]] = []  # an int is the place of a copy
         self._copies: list[Tensor] = []
+        self._sources: list[Tensor] = []  # of the copies
 
     def take(self, number: int, weights: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> None:
         """Copy what there is now, into the memory of the copies before where that fits."""
@@ -95,10 +97,12 @@ class KeptState:
                         plan.append((weight, key, value))
             self.optimizers.append((optimizer, plan))
         with torch.no_grad():
-            if len(tensors) == len(self._copies) and all(map(_fits, tensors, self._copies)):
+            same = len(tensors) == len(self._sources)
+            if same and (all(map(is_, tensors, self._sources)) or all(map(_fits, tensors, self._copies))):
                 tensor_lists.copy_(self._copies, tensors)
             else:
                 self._copies = [each.detach().clone() for each in tensors]
+            self._sources = tensors
 
     def put_back(self) -> None:
         """Write the copies where they came from."""

@@ -38,6 +38,8 @@ class Recorder:
     def __init__(self, steps: int, budget: int | None) -> None:
         self._every, self._most = max(1, steps // 2), 1 if steps == 1 else 2
         self._budget = budget
+        self._sized: tuple[int, ...] = ()
+        self._size = 0  # how much there was to copy when that was worked out, and its bytes
         self.states: list[KeptState] = []
         self.is_off = not steps
         self.why_off = "" if steps else "record = 0"
@@ -127,7 +129,10 @@ class Recorder:
             return
         device = weights[0].device
         budget = free_memory(device) if self._budget is None else self._budget
-        size = state_bytes(weights, optimizers) + sum(each.nbytes for state in self.states[-1:] for each in state.steps)
+        sized = len(weights), *[len(each.state) for each in optimizers]
+        if sized != self._sized:
+            self._sized, self._size = sized, state_bytes(weights, optimizers)
+        size = self._size + sum(each.nbytes for state in self.states[-1:] for each in state.steps)
         most = self._most if size * self._most <= budget else 1
         if size > budget:
             self.turn_off(f"the state takes {_size(size)}, more than the {_size(budget)} that record may take")
