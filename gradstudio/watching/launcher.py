@@ -21,7 +21,7 @@ from gradstudio.watching import tracebacks
 from gradstudio.watching.hooks.guard import say
 from gradstudio.watching.recording.closing_lines import tell
 from gradstudio.watching.recording.run_facts import Script
-from gradstudio.watching.steps.watch_options import OnNonfinite, Options
+from gradstudio.watching.steps.watch_options import RECORD, OnNonfinite, Options
 from gradstudio.watching.training_watch import begin as begin_watching
 from gradstudio.watching.watcher import Watcher
 
@@ -44,7 +44,7 @@ class Order:
     fail_on: str = ""
     stop_on: str = ""
     junit: str = ""
-    record: int = 1
+    record: int = RECORD
     record_budget: int | None = None
 
     @classmethod
