@@ -49,6 +49,11 @@ def _functions() -> dict[str, Callable[..., Any]]:
     return found
 
 
+def prepare() -> None:
+    """Make the list of functions. That makes Python forget which warnings it has shown, so it is done early."""
+    _functions()
+
+
 def function_of(name: str) -> Callable[..., Any]:
     """Return the function of torch of this name."""
     try:

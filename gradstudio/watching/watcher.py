@@ -18,6 +18,7 @@ from torch.optim import Optimizer
 from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.history import Layer
 from gradstudio.core.text import one_line, shorten
+from gradstudio.crash import call_values
 from gradstudio.engine.torch_internals import parts
 from gradstudio.session.files.log_reading.column_names import guessed
 from gradstudio.session.library.packing import compressor
@@ -65,6 +66,7 @@ class Watcher:
     def __init__(self, library: Path, script: Script, *, every_optimizer: bool, options: Options | None = None) -> None:
         """`options` are those of what nobody names."""
         parts.try_parts_of_a_watch()
+        call_values.prepare()
         compressor()  # not in the midst of the training, where the script may have a module of that name
         self._script, self.library = script, library
         self.runs: list[WatchedRun] = []

@@ -106,7 +106,7 @@ def test_a_script_that_goes_on_behind_a_nan_is_replayed_once_and_sees_its_warnin
         warnings.simplefilter("default")
         shown: list[Any] = []
         monkeypatch.setattr(warnings, "showwarning", lambda *given, **_: shown.append(given))
-        one = watch(model, optimizer)
+        one = watch(model, optimizer, record=0)
         for step in range(6):
             optimizer.zero_grad()
             (model(torch.randn(4, 6)).square().mean() * (math.nan if step == 2 else 1)).backward()

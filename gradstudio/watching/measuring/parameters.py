@@ -68,7 +68,7 @@ class Parameters:
         for tensor in self.tensors:
             if not tensor.is_floating_point():
                 raise NotMeasurable("A parameter is not a real number.")
-            if _lacks_memory(tensor):
+            if lacks_memory(tensor):
                 raise NotMeasurable(f"A parameter has no memory of its own ({type(tensor).__name__}).")
         if len(self.tensors) > MOST_TENSORS:
             raise NotMeasurable(f"The model has {len(self.tensors):,} tensors; at most {MOST_TENSORS:,} are measured.")
@@ -242,7 +242,7 @@ class Parameters:
         return []
 
     def _is_gone(self, index: int, tensor: Tensor) -> bool:
-        return tensor.numel() != self._numels[index] or _lacks_memory(tensor)
+        return tensor.numel() != self._numels[index] or lacks_memory(tensor)
 
 
 def sizes(tensors: Sequence[Tensor]) -> list[int]:
@@ -263,7 +263,7 @@ def pointer_of(tensor: Tensor | None) -> int:
         return 0
 
 
-def _lacks_memory(tensor: Tensor) -> bool:
+def lacks_memory(tensor: Tensor) -> bool:
     """Return whether there is nothing that could be read: of a tensor that wraps others, or whose memory is freed."""
     has_entries = tensor.layout is torch.strided and tensor.numel() > 0
     return has_entries and tensor.device.type in ("cpu", "meta") and not pointer_of(tensor)

@@ -167,11 +167,13 @@ class CrashWriter:
 
     def _put(self, name: str, tensor: Tensor) -> str:
         """Keep a tensor for the file, once, and return its name there."""
-        known = self._of_id.get(id(tensor))
+        own: Any = id(tensor)
+        known = self._of_id.get(own)
         if known is None:
+            tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor  # the part of this rank
             if tensor.layout is not torch.strided or tensor.dtype not in _DTYPES:
                 raise CannotTell(f"{name} is a tensor of a kind that no crash file holds")
-            known = self._of_id[id(tensor)] = name
+            known = self._of_id[own] = name
             self._tensors[name] = tensor.detach()
         return known
 

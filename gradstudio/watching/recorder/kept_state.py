@@ -3,9 +3,9 @@ to, as it is."""
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from operator import is_
 from typing import Any, NamedTuple
 
 import torch
@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 
 from gradstudio.crash.call_log import CallLog, Ref
 from gradstudio.engine.torch_internals import tensor_lists
+from gradstudio.watching.measuring.parameters import lacks_memory
 
 
 class CalledModel(NamedTuple):
@@ -77,32 +78,50 @@ class KeptState:
     def __init__(self) -> None:
         self.number = 0
         self.steps: list[KeptStep] = []
-        self.weights: list[Tensor] = []  # of which the first copies are
-        self.optimizers: list[tuple[Optimizer, list[tuple[Tensor, str, Any]]]] = []  # an int is the place of a copy
+        # Of which the first copies are. What the script lets go of is not held here.
+        self._weights: list[weakref.ref[Tensor]] = []
+        self._optimizers: list[tuple[weakref.ref[Optimizer], list[tuple[weakref.ref[Tensor], str, Any]]]] = []
         self._copies: list[Tensor] = []
-        self._sources: list[Tensor] = []  # of the copies
 
     def take(self, number: int, weights: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> None:
         """Copy what there is now, into the memory of the copies before where that fits."""
         tensors, self.number, self.steps = list(weights), number, []
-        self.weights, self.optimizers = list(weights), []
+        self._weights, self._optimizers = list(map(weakref.ref, weights)), []
         for optimizer in optimizers:
-            plan: list[tuple[Tensor, str, Any]] = []
+            plan: list[tuple[weakref.ref[Tensor], str, Any]] = []
             for weight, kept in optimizer.state.items():
+                of = weakref.ref(weight)
                 for key, value in kept.items() if isinstance(kept, dict) else ():
                     if isinstance(value, Tensor):
-                        plan.append((weight, key, _Place(len(tensors))))
+                        plan.append((of, key, _Place(len(tensors))))
                         tensors.append(value)
                     else:
-                        plan.append((weight, key, value))
-            self.optimizers.append((optimizer, plan))
+                        plan.append((of, key, value))
+            self._optimizers.append((weakref.ref(optimizer), plan))
+        if any(map(lacks_memory, tensors)):
+            raise ValueError("the script keeps a weight elsewhere between two steps")
         with torch.no_grad():
-            same = len(tensors) == len(self._sources)
-            if same and (all(map(is_, tensors, self._sources)) or all(map(_fits, tensors, self._copies))):
+            if len(tensors) == len(self._copies) and all(map(_fits, tensors, self._copies)):
                 tensor_lists.copy_(self._copies, tensors)
             else:
                 self._copies = [each.detach().clone() for each in tensors]
-            self._sources = tensors
+
+    @property
+    def weights(self) -> list[Tensor]:
+        """The weights, of which the first copies are; ValueError where the script has let go of one."""
+        found = [weight for each in self._weights if (weight := each()) is not None]
+        if len(found) < len(self._weights):
+            raise ValueError("the script has let go of the model")
+        return found
+
+    @property
+    def optimizers(self) -> list[tuple[Optimizer, list[tuple[Tensor, str, Any]]]]:
+        """The optimizers, each with what it kept of each weight; a `_Place` is that of a copy."""
+        return [
+            (optimizer, [(weight, key, value) for of, key, value in plan if (weight := of()) is not None])
+            for each, plan in self._optimizers
+            if (optimizer := each()) is not None
+        ]
 
     def put_back(self) -> None:
         """Write the copies where they came from."""
@@ -119,7 +138,7 @@ class KeptState:
 
     @property
     def copies_of_weights(self) -> list[Tensor]:
-        return self._copies[: len(self.weights)]
+        return self._copies[: len(self._weights)]
 
     def value(self, held: Any) -> Any:
         """Return what an optimizer kept: a copy for a tensor."""

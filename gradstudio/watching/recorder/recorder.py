@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import Any
 
 import torch
@@ -32,6 +33,19 @@ SHARE = 0.1  # of the free memory that is taken at most, where nobody says how m
 MOST_BYTES = 2 << 30  # likewise
 
 
+def _carefully(method: Callable[..., None]) -> Callable[..., None]:
+    """Let a fault end the recording, and neither the watch nor the script."""
+
+    @wraps(method)
+    def careful(self: Recorder, *arguments: Any, **named: Any) -> None:
+        try:
+            method(self, *arguments, **named)
+        except Exception as fault:  # such as a lack of memory
+            self.turn_off(" ".join(str(fault).split())[:160] or type(fault).__name__)
+
+    return careful
+
+
 class Recorder:
     """Keeps the state of up to `steps` steps ago. Of two states the older one is at least half as old."""
 
@@ -51,6 +65,7 @@ class Recorder:
 
     # ---- passes
 
+    @_carefully
     def before_pass(self, kept: Any) -> None:
         """Hear that a pass of a model begins, which is not within another."""
         if self.is_off:
@@ -60,6 +75,7 @@ class Recorder:
             self._log = CallLog(most=MOST_LOSS_CALLS, copies=self._copies)
         self._taken = {id(kept): (kept, tuple([self._log.ref(tensor) for tensor, _ in kept.taken]))}
 
+    @_carefully
     def after_pass(self, kept: Any, outputs: Sequence[Tensor]) -> None:
         """Hear that it has ended: what is called from here on is the loss code."""
         _, taken = self._taken.pop(id(kept), (None, None))
@@ -71,6 +87,7 @@ class Recorder:
             stack.put(self._log)
             self._on = self._log
 
+    @_carefully
     def before_backward(self, roots: Roots) -> None:
         """Hear what a backward pass begins from."""
         if self._log is None:
@@ -101,6 +118,7 @@ class Recorder:
 
     # ---- steps
 
+    @_carefully
     def before_update(
         self,
         step: KeptStep,

@@ -169,6 +169,7 @@ class PassObserver(TrainedModels):
             say(str(fault))
         finally:
             self.births.remove()
+            self.recorder.close()
             self._let_go()
             self._trained = None
             self._see([])
