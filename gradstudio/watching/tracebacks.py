@@ -8,9 +8,11 @@ import threading
 from types import TracebackType
 from typing import Any
 
+from gradstudio.crash import call_log
 from gradstudio.engine.torch_internals import module_tables
 
 _OURS = os.path.join(os.path.dirname(__file__), "")
+_HEARS = str(call_log.__file__)
 
 
 def keep_clean() -> None:
@@ -42,7 +44,10 @@ def _clean(fault: BaseException | None, seen: set[int]) -> None:
     kept: list[TracebackType] = []
     trace = fault.__traceback__
     while trace is not None:
-        if not trace.tb_frame.f_code.co_filename.startswith(_OURS):
+        file = trace.tb_frame.f_code.co_filename
+        if file == _HEARS and kept and kept[-1].tb_frame.f_code.co_name == "handle_torch_function":
+            del kept[-2:]  # a function of torch that asks who hears it, and is called again by whoever does
+        elif file != _HEARS and not file.startswith(_OURS):
             kept.append(trace)
         trace = trace.tb_next
     following: TracebackType | None = None
