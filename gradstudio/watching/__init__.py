@@ -3,7 +3,7 @@ hooks/ hooks into torch, script/ reads the script, steps/ puts what is heard tog
 measuring/ measures its tensors, births/ finds where a NaN was born, ranks/ puts the figures of several
 processes together, recording/ writes the run. watcher.py has one of each for each optimizer, and startup/ is what
 Python imports before it runs the script.
-May use core, engine and session; never gui. Nothing here may change a number of the script, or stop it."""
+May use core, engine, session and crash; never gui. Nothing here may change a number of the script, or stop it."""
 
 import os
 
