@@ -119,7 +119,7 @@ class FollowedRun:
         """Write the run's line in the table `runs`."""
         if columns == self._written.columns:
             return
-        with checksums.sealed(connection, self._id):
+        with checksums.updating(connection, self._id):
             if not self._written.columns:
                 put_run(connection, {**self._fixed, **columns})
             else:
@@ -146,7 +146,7 @@ class FollowedRun:
                 piece, stop = start, min(start + BLOCK, rows)
                 content = (start, stop - start, *packed(history, start, stop))
                 connection.execute("INSERT INTO rows VALUES (?, ?, ?, ?, ?)", (self._id, *content))
-                checksums.put(connection, self._id, checksums.ROWS, start, checksums.of_values(content))
+                checksums.write(connection, self._id, checksums.ROWS, start, checksums.of_values(content))
                 self._write_rank_rows(connection, history, start, stop)
         return piece if rows - piece < PIECE else rows
 
@@ -156,7 +156,7 @@ class FollowedRun:
         if len(figures):
             content = (start, len(figures), figures.shape[1], pack(figures))
             connection.execute("INSERT INTO rank_rows VALUES (?, ?, ?, ?, ?)", (self._id, *content))
-            checksums.put(connection, self._id, checksums.RANKS, start, checksums.of_values(content))
+            checksums.write(connection, self._id, checksums.RANKS, start, checksums.of_values(content))
 
 
 def _grown(entries: list[Any], encode: Callable[[Any], list[Any]], length: int, checksum: int) -> _Grown:
@@ -178,7 +178,7 @@ def _enter(connection: sqlite3.Connection, run: str, kind: str, start: int, entr
     connection.execute("DELETE FROM entries WHERE run = ? AND kind = ? AND number >= ?", (run, kind, start))
     lines = [(run, kind, number, entry) for number, entry in enumerate(entries, start)]
     connection.executemany("INSERT INTO entries VALUES (?, ?, ?, ?)", lines)
-    checksums.put(connection, run, kind, 0, checksum)
+    checksums.write(connection, run, kind, 0, checksum)
 
 
 def put_run(connection: sqlite3.Connection, columns: Mapping[str, Any]) -> None:

@@ -95,16 +95,16 @@ def _put(connection: sqlite3.Connection, run: str, lines: Sequence[Line]) -> Non
         if table == "runs":
             names = [column[1] for column in connection.execute("PRAGMA table_info(runs)")]
             values = {**dict(zip(names, line, strict=True)), "process": "exported", "deleted": None}
-            with checksums.sealed(connection, run):
+            with checksums.updating(connection, run):
                 salvage.put(connection, table, [values[name] for name in names])
             continue
         salvage.put(connection, table, line)
         if table == "entries":
             texts.setdefault(line[1], []).append(line[3])
         else:
-            checksums.put(connection, run, table, line[1], checksums.of_values(line[1:]))
+            checksums.write(connection, run, table, line[1], checksums.of_values(line[1:]))
     for kind, entries in texts.items():
-        checksums.put(connection, run, kind, 0, checksums.of_values(entries))
+        checksums.write(connection, run, kind, 0, checksums.of_values(entries))
 
 
 def _without_folders(line: Any) -> list[Any]:
