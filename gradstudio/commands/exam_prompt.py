@@ -92,7 +92,7 @@ class ExamPrompt:
     def _try(self, texts: list[str]) -> None:
         run = self._attempt.run(texts)
         train_whole(run)
-        self._attempt.made(run, texts)
+        self._attempt.add_try(run, texts)
         self._keep()
         place = len(self._attempt.sheet.tries) - 1
         self._runs[place] = run
@@ -166,7 +166,7 @@ class ExamPrompt:
         attempt = self._attempt
         said = f"Your diagnosis is {attempt.sheet.diagnosis}." if attempt.sheet.diagnosis else "No diagnosis yet."
         knobs = plural(attempt.exam.changes, "knob", "knobs")
-        return f"{plural(attempt.left, 'try is', 'tries are')} left; each may change {knobs}. {said}"
+        return f"{plural(attempt.tries_left, 'try is', 'tries are')} left; each may change {knobs}. {said}"
 
     def _keep(self) -> None:
         output.write_together({self._path: self._attempt.sheet.to_toml()})

@@ -189,7 +189,7 @@ class Watcher:
         observer, recorder = watched_run.observer, watched_run.observer.recorder
         if kind in watched_run.crash_kinds or not recorder.states or observer.options.on_nonfinite == "ignore":
             return False
-        models = observer.called or observer.models
+        models = observer.models_in_script or observer.models
         names = [""] if len(models) == 1 else names_of(models)
         writer = CrashWriter(recorder, dict(zip(models, names, strict=True)))
         path = self.library.parent / "crashes" / f"{watched_run.id}-{recorder.states[0].steps[-1].number}.crash"

@@ -109,7 +109,7 @@ class FollowedRun:
         """Return the snapshots to write once the run is over. None where they cannot be read, as after a fault of the
         GPU: the end of the run is written all the same."""
         try:
-            return stored_snapshots.packed(self.run, self._snapshots) if self._snapshots else []
+            return stored_snapshots.pack(self.run, self._snapshots) if self._snapshots else []
         except Exception as fault:
             why = first_line(fault, LONGEST_REASON) or type(fault).__name__
             self.notice = f"No snapshots of “{self.run.title}” are kept, so a rewind makes its steps again: {why}"

@@ -183,7 +183,7 @@ class RemoteWorker:
                 RunWriter(self.record).at_line(typed(str, frame.head["at"]))
             case "end":
                 run = self.record
-                found = typed(list[budget.Found | None], frame.head["footprints"])
+                found = typed(list[budget.FootprintAndCures | None], frame.head["footprints"])
                 budget.learn_stages(run.in_force, run.to_come, found)
                 self._finish(typed(str, frame.head["failure"]))
 

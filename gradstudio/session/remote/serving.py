@@ -244,7 +244,7 @@ class Server:
 
             problem, states = "", []
             try:
-                states = stored_snapshots.packed(run, family.snapshots) if run is not None else []
+                states = stored_snapshots.pack(run, family.snapshots) if run is not None else []
             except Exception as fault:
                 problem = str(fault) or type(fault).__name__
             answer = {"m": "packed", "to": head["to"], "problem": problem}

@@ -244,7 +244,7 @@ class WatchedRun:
         if broke:
             self.keep(made.birth)
         figures = self.observer.told.take()
-        if plugins.names("gauges") and len(models := self.observer.called) == 1:
+        if plugins.names("gauges") and len(models := self.observer.models_in_script) == 1:
             figures += added_gauges.measure(models[0], made.step)
         if figures:
             made = made._replace(told=figures)

@@ -109,7 +109,7 @@ class Observer(PassObserver):
         if self.recorder.is_off or optimizer is None or step.gradient is None:
             return
         kept = KeptStep(self._rows, [], [], step.clip, step.losses, step.gradient.norm)
-        self.recorder.before_update(kept, self.parameters.given, members_of(optimizer), healthy=healthy)
+        self.recorder.before_update(kept, self.parameters.as_given, members_of(optimizer), healthy=healthy)
 
     def _spare_from_spike(self, told: str) -> None:
         """Leave out an update whose gradient norm is a spike, and go back where that was asked for."""

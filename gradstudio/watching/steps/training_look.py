@@ -155,7 +155,7 @@ class TrainingLook:
         found = [leaf for leaf in leaves_before(roots) if isinstance(leaf, nn.Parameter) and id(leaf) not in held]
         if not found:
             return ()
-        beside = [] if self._empty else self._observer.held()
+        beside = [] if self._empty else self._observer.all_parameters()
         around = model_layers.modules_with([*found, *beside])[:1] or [each[0] for each in model_layers.models_of(found)]
         ids, names = set(map(id, found)), model_layers.names_of(around)
         return tuple(
