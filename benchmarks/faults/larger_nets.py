@@ -55,6 +55,11 @@ def _high(random: Random, base: Texts) -> tuple[str, ...]:
     return (f"optimizer.lr={lr_of(base) * between(random, 30, 1000):.3g}",)
 
 
+def _sharp(random: Random, base: Texts) -> tuple[str, ...]:
+    """Return a rate at which the logits of attention grow and no gradient does."""
+    return (f"optimizer.lr={lr_of(base) * between(random, 8, 15):.3g}",)
+
+
 def _low(random: Random, base: Texts) -> tuple[str, ...]:
     return (f"optimizer.lr={lr_of(base) * between(random, 1e-6, 1e-4):.3g}",)
 
@@ -115,6 +120,7 @@ _FAULTS: dict[str, Callable[[Random], DrawnFault]] = {
     "characters: scale too high": _with(_reader, "fp16_overflow")(_static),
     "characters: never cleared": _with(_reader, "loop_order", silent=True)(_never),
     "characters: rate raised": _raised(_reader),
+    "characters: attention collapses": _with(_reader, "attention_collapse", *_RATE)(_sharp),
 }
 
 KINDS = (

@@ -25,6 +25,8 @@ COLUMNS: dict[str, str] = {
     "reduced_bytes": "bytes of gradients that these calls averaged",
     "rank_drift": "largest distance of a rank's weights from those of rank 0 / their norm, every 20 steps",
     "loss_spread": "largest loss of a rank - least one; UNKNOWN but for watched scripts that train on several ranks",
+    "attention_logit": "largest absolute logit of an attention, before the update; every 20 steps of a transformer",
+    "attention_entropy": "mean entropy of the sharpest attention / the most that it can be; measured with it",
 }
 
 LAYER_METRICS: dict[str, str] = {

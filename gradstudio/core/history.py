@@ -25,7 +25,7 @@ from gradstudio.core.unknown import UNKNOWN, is_known, known_mask
 LOOK_EVERY = 20  # steps between two looks of most rules
 SAMPLE_EVERY = 120  # steps between two samples of the activations; one costs the time of 0.2 to 1.1 steps
 
-OLDER = (13, 17, 20)  # numbers of columns that rows of older versions have
+OLDER = (13, 17, 20, 21)  # numbers of columns that rows of older versions have
 
 _COLUMN = {name: index for index, name in enumerate(COLUMNS)}
 _LAYER_METRIC = {name: index for index, name in enumerate(LAYER_METRICS)}
@@ -132,6 +132,8 @@ class Row:
     reduced_bytes: float = UNKNOWN
     rank_drift: float = UNKNOWN
     loss_spread: float = UNKNOWN
+    attention_logit: float = UNKNOWN
+    attention_entropy: float = UNKNOWN
     ranks: np.ndarray | None = None  # (ranks, RANK_COLUMNS)
     unused: tuple[str, ...] | None = None  # layers to which no backward pass brought a gradient; None: nobody looked
     logged: tuple[Logged, ...] = ()

@@ -22,7 +22,9 @@ def before_climb(trainer: TrainerState, batch: Any) -> Checks:
     if requests.activations:
         sampled = trainer.subject.activations(trainer.model, batch, trainer.experiment)
         checks.activations = Activations(trainer.step, sampled)
-    if requests.test:
+    if requests.attention:
+        checks.attention = trainer.subject.attention(trainer.model, batch, trainer.experiment)
+    if asked.test:
         checks.measure_test_set(trainer.test)
     return checks
 

@@ -15,7 +15,7 @@ from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import Activation, Layer
 from gradstudio.core.unknown import UNKNOWN
 from gradstudio.engine import memory, models
-from gradstudio.engine.gauges import activations, head
+from gradstudio.engine.gauges import activations, attention, head
 from gradstudio.engine.models.initialization import initialize
 from gradstudio.engine.step import class_weights, losses, precision
 from gradstudio.engine.step.accumulation import plain_gradients
@@ -79,6 +79,10 @@ class Subject(Protocol):
 
     def activations(self, model: nn.Module, batch: Any, knobs: Experiment) -> tuple[Activation, ...]:
         """Measure the activations of a batch, without a trace in training."""
+        ...
+
+    def attention(self, model: nn.Module, batch: Any, knobs: Experiment) -> tuple[float, float]:
+        """Measure the largest logit of the attentions and their least entropy, without a trace in training."""
         ...
 
     def test(self, model: nn.Module, knobs: Experiment) -> OnTestSet:
@@ -174,6 +178,10 @@ class BuiltIn:
             return activations.sample(
                 model, knobs.model.activation, batch.inputs, batch.targets[..., 2].flatten() > 0 if acts else None
             )
+
+    def attention(self, model: nn.Module, batch: Any, knobs: Experiment) -> tuple[float, float]:
+        with precision.autocast(knobs.precision, self.device):
+            return attention.look(model, batch.inputs)
 
     def test(self, model: nn.Module, knobs: Experiment) -> OnTestSet:
         with precision.autocast(knobs.precision, self.device), head.inputs_seen(model) as tensors:

@@ -23,6 +23,7 @@ from gradstudio.core.diagnosis.script_faults import HEARD
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import (
     LAYER_METRICS,
+    LOOK_EVERY,
     AccumulationError,
     Activation,
     Activations,
@@ -529,6 +530,14 @@ def sampled(
     return made
 
 
+def attending(made: list[Row], logit: float, entropy: float) -> list[Row]:
+    """Attention with such a largest logit and least entropy at every look."""
+    return [
+        replace(each, attention_logit=logit, attention_entropy=entropy) if each.step % LOOK_EVERY == 0 else each
+        for each in made
+    ]
+
+
 def ranked(
     made: list[Row], norms: tuple[float, ...] = (1.0, 1.2), weights: tuple[float, ...] = (1.0, 1.0),
     batches: tuple[int, ...] = (99, 99), **more: Any
@@ -623,6 +632,7 @@ FIRES: dict[str, tuple[list[Row], str]] = {
     "loss_spike": (rows([*fall(200), *[40.0] * 120]), "warning"),
     "dead_units": (sampled(rows(STANDING), dead=1.0), "critical"),
     "saturated_activation": (sampled(rows(STANDING), saturated=0.8), "critical"),
+    "attention_collapse": (attending(rows(STANDING), 500.0, 0.02), "critical"),
     "poor_initialization": (sampled(rows(STANDING), stds=(1.0, 0.1, 1e-3)), "critical"),
     "clipping_always": (rows(STANDING, settings=CLIPPED, clip_coef=0.01), "warning"),
     "clip_overflow": (
@@ -764,6 +774,10 @@ SILENT: dict[str, tuple[str, list[Row]]] = {
     "dead units in a run that learns": ("dead_units", sampled(rows(fall(300)), dead=1.0)),
     "half of the units": ("dead_units", sampled(rows(STANDING), dead=0.6)),
     "saturation in a run that learns": ("saturated_activation", sampled(rows(fall(300)), saturated=0.6)),
+    "sharp attention in a run that learns": ("attention_collapse", attending(rows(fall(300)), 500.0, 0.02)),
+    "sharp attention with small logits": ("attention_collapse", attending(rows(STANDING), 30.0, 0.02)),
+    "large logits, and attention to all": ("attention_collapse", attending(rows(STANDING), 500.0, 0.9)),
+    "attention that nobody measured": ("attention_collapse", rows(STANDING)),
     "a net drawn unevenly that learns": ("poor_initialization", sampled(rows(fall(300)), stds=(1.0, 0.1, 1e-3))),
     "every step clipped, and it learns": ("clipping_always", rows(fall(300), settings=CLIPPED, clip_coef=0.01)),
     "a loss scale that is found": (

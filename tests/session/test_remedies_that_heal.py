@@ -151,6 +151,10 @@ RUNS: dict[str, tuple[str, ...] | str] = {
     "poor_initialization": ("model.depth=20", "model.init=he", "model.init_gain=2", "optimizer.lr=0.01"),
     "saturated_activation": ("model.activation=tanh", "model.init_gain=30", "model.depth=4"),
     "dead_units": ("problem.scaling=raw", "optimizer.lr=0.3", "model.depth=3"),
+    "attention_collapse": (
+        "problem.task=sequential_digits", "problem.seq_len=16", "model.kind=transformer", "model.depth=2",
+        "optimizer.kind=adamw", "optimizer.lr=0.1", "run.seed=1",
+    ),
     "update_ratio_high": ("optimizer.lr=30",),
     "update_ratio_low": ("optimizer.lr=1e-7",),
     "weight_decay_high": ("optimizer.kind=adamw", "optimizer.lr=0.01", "optimizer.weight_decay=30"),

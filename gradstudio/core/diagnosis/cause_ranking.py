@@ -28,7 +28,7 @@ ORDER = (
     "fp16_overflow", "scale_collapse", "fp16_underflow", "gradient_of_zero",
     "gradient_noise", "poor_initialization", "batch_norm_of_two",
     "weight_decay_high", "momentum_high", "betas_crossed", "perturbation_large", "rate_raised",
-    "saturated_activation", "dead_units",
+    "saturated_activation", "dead_units", "attention_collapse",
     "clipping_always", "vanishing_gradient", "signal_lost",
     "update_ratio_high", "exploding_gradient", "clip_overflow",
     "clipping_never", "nonfinite_weights", "nonfinite_loss", "nonfinite_gradient",
@@ -60,7 +60,7 @@ _OVERFLOWS = 1e15  # values whose powers and quotients may lie beyond 3.4e38, th
 FIRST_UPDATE = "First update larger than the weights"  # title of update_ratio_high where that was so
 OF_A_SPIKE = "Updates too large, of gradients that spiked"  # the same where the gradient made them so
 APART = "Right in training, useless on the test set"  # title of nothing_learned where that is so
-_UNITS = ("saturated_activation", "dead_units")  # what large updates and gradients make of units
+_UNITS = ("saturated_activation", "dead_units", "attention_collapse")  # what large updates and gradients make of units
 _OF_THE_LOOP = ("accumulation_mismatch", "clip_on_scaled_gradients", "clip_without_effect", "loop_order")
 # The work of ranks is wasted, their gradient a little off, or one leaves the others: nothing brings it, and it brings
 # nothing else that is found.

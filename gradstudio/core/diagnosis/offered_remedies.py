@@ -107,6 +107,8 @@ def _remedies_for(finding: Finding, knobs: Experiment) -> tuple[str, ...]:
             return _with_weight(remedies, knobs)
         case "vanishing_gradient" | "update_ratio_high" if knobs.model.kind == "transformer" and grave:
             return "model.norm_position=pre", f"schedule.warmup_steps={max(knobs.run.steps // 2, 1)}", *remedies
+        case "attention_collapse" if not knobs.schedule.warmup_steps:
+            return *remedies[:-1], f"schedule.warmup_steps={max(knobs.run.steps // 2, 1)}", *remedies[-1:]
         case "exploding_gradient" | "update_ratio_high" if knobs.model.kind == "policy" and grave:
             return _OF_A_POLICY
         case "update_ratio_high" if knobs.model.kind == "rnn" and knobs.optimizer.kind == "sgd" and grave:

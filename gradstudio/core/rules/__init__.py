@@ -11,6 +11,7 @@ from functools import lru_cache
 from gradstudio.core.diagnosis.rule import Rule
 from gradstudio.core.rules.accumulation_mismatch import AccumulationMismatch
 from gradstudio.core.rules.accuracy_lost import AccuracyLost
+from gradstudio.core.rules.attention_collapse import AttentionCollapse
 from gradstudio.core.rules.batch_norm_of_two import BatchNormOfTwo
 from gradstudio.core.rules.betas_crossed import BetasCrossed
 from gradstudio.core.rules.clip_before_reduction import ClipBeforeReduction
@@ -61,8 +62,8 @@ def makers() -> dict[str, Callable[..., Rule]]:
     made = (
         NonfiniteLoss, NonfiniteGradient, NonfiniteWeights, ExplodingGradient, VanishingGradient,
         LossNotDecreasing, LossOscillating, LossSpike, DeadUnits,
-        SaturatedActivation, WeightDecayHigh, MomentumHigh, BetasCrossed, PerturbationLarge, RateRaised,
-        UpdateRatioHigh, UpdateRatioLow,
+        SaturatedActivation, AttentionCollapse, WeightDecayHigh, MomentumHigh, BetasCrossed, PerturbationLarge,
+        RateRaised, UpdateRatioHigh, UpdateRatioLow,
         UpdatesAfterSpike, PoorInitialization, BatchNormOfTwo, GradientNoise, ClippingAlways, ClippingNever,
         ClipOverflow,
         Fp16Underflow, Fp16Overflow,

@@ -15,6 +15,7 @@ from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import Activation, Layer
 from gradstudio.core.knobs import KnobError
 from gradstudio.core.studio_file import StudioFile
+from gradstudio.core.unknown import UNKNOWN
 from gradstudio.engine import chance
 from gradstudio.engine.models.state import gradients_by_backward, state_kept
 from gradstudio.engine.own_model import trees
@@ -131,6 +132,9 @@ class OwnModel:
 
     def activations(self, model: nn.Module, batch: Any, knobs: Experiment) -> tuple[Activation, ...]:
         return ()
+
+    def attention(self, model: nn.Module, batch: Any, knobs: Experiment) -> tuple[float, float]:
+        return UNKNOWN, UNKNOWN
 
     def test(self, model: nn.Module, knobs: Experiment) -> OnTestSet:
         return NOT_TESTED

@@ -104,7 +104,8 @@ def _answer(trainer: Any, word: str, what: Any) -> tuple[str, Any]:
     """Do what is asked."""
     match word:
         case "step":
-            trainer.requests.test, trainer.requests.activations = what if trainer.rank == 0 else (False, False)
+            if trainer.rank == 0:
+                trainer.requests = what
             row = trainer.advance()[0]
             shared = row if trainer.rank == 0 else None
             return "done", (shared, trainer.own_loss(row), trainer.weigh(row.accuracy), trainer.figures(row))

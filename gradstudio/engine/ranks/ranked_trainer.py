@@ -68,8 +68,7 @@ class RankedTrainer:
         """Make one step on every rank, and return its row; none where the run was stopped in it."""
         if self._failure is not None:
             raise self._failure
-        compare, self.requests.compare = self.requests.compare, False
-        asked = (self.requests.test, self.requests.activations)
+        compare, asked = self.requests.compare, replace(self.requests, compare=False, accumulation=False)
         self._crew.step = self.step
         try:
             answers = self._crew.ask_all("step", asked)

@@ -12,6 +12,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from gradstudio.core.history import AccumulationError, Activations
+from gradstudio.core.unknown import UNKNOWN
 from gradstudio.engine.runtime import out_of_memory
 from gradstudio.engine.step.accumulation import difference, gradient_of, join, summed_gradient
 from gradstudio.engine.step.testing import NOT_TESTED, OnTestSet
@@ -34,6 +35,7 @@ class Checks:
     accumulated: AccumulationError | None = None
     activations: Activations | None = None
     tested: OnTestSet = NOT_TESTED
+    attention: tuple[float, float] = (UNKNOWN, UNKNOWN)  # its largest logit, its least entropy
 
     def measure_joined(
         self, model: nn.Module, parameters: Sequence[nn.Parameter], batches: Sequence[Any],
@@ -86,13 +88,15 @@ NO_CHECKS = Checks()
 @dataclass
 class Requests:
     """What is asked of the next step alone. `compare`: the gradient of the micro-batches joined into one;
-    `accumulation`: the mean of their own gradients; `activations`: a sample of them; `test`: the test set."""
+    `accumulation`: the mean of their own gradients; `activations`: a sample of them; `test`: the test set;
+    `attention`: how sharp it is."""
 
     compare: bool = False
     accumulation: bool = False
     activations: bool = False
     test: bool = False
+    attention: bool = False
 
     @property
     def any(self) -> bool:
-        return self.compare or self.accumulation or self.activations or self.test
+        return self.compare or self.accumulation or self.activations or self.test or self.attention

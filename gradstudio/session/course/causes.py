@@ -21,6 +21,7 @@ CAUSES: Mapping[str, str] = {
     "drawn as zero": "The first weights are 0, so that the units stay alike.",
     "vanishes": "The activation makes the gradient vanish on its way through the layers.",
     "explodes": "The gradient explodes, and nothing clips it.",
+    "collapsed": "Attention has collapsed: each step looks at one other alone.",
     "dead": "The biases keep the units off from the start.",
     "saturated": "The inputs of the units are so large that these saturate.",
     "outliers": "Now and then a batch of the data is noise of enormous size.",
@@ -43,6 +44,7 @@ _ALIKE = (
     {"explodes", "rate too high", "momentum", "no warmup", "noise"},
     {"explodes", "drawn too large", "late clip"},
     {"explodes", "outliers", "not cleared"},
+    {"rate too high", "collapsed", "no warmup"},
     {"rate too high", "not divided", "not cleared", "late clip"},
     {"vanishes", "drawn too small", "saturated", "drawn as zero", "dead", "no warmup"},
     {"momentum", "not cleared"},  # a sum of all gradients is a momentum of 1
@@ -96,6 +98,7 @@ OF_RULE: Mapping[str, str] = {
     "vanishing_gradient": "vanishes",
     "dead_units": "dead",
     "saturated_activation": "saturated",
+    "attention_collapse": "collapsed",
     "weight_decay_high": "decay",
     "momentum_high": "momentum",
     "rate_raised": "rate too high",

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, cast
 from gradstudio.core import jit, plugins, ranks_allowed
 from gradstudio.core.events import MOST_CHANGES
 from gradstudio.core.experiment import Experiment
-from gradstudio.core.history import BLOCK, SAMPLE_EVERY, Row
+from gradstudio.core.history import BLOCK, LOOK_EVERY, SAMPLE_EVERY, Row
 from gradstudio.core.knobs import KnobError, Value
 from gradstudio.core.provenance import ProvenanceUnknown
 from gradstudio.core.text import duration, first_line, one_line
@@ -325,6 +325,7 @@ class RunDriver:
         accumulating whether the sum is right."""
         trainer.requests.activations = trainer.step % SAMPLE_EVERY == 0
         knobs = self.run.in_force
+        trainer.requests.attention = trainer.step % LOOK_EVERY == 0 and knobs.applies("model.qk_norm")
         if knobs is not self._looked_at:
             self._looked_at, self._accumulating = knobs, _way_of_accumulating(knobs)
             self._test_every = trainer.test_interval

@@ -1,0 +1,59 @@
+"""Attention that looks at one time step alone, with logits so large that hardly any gradient passes its softmax."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gradstudio.core.diagnosis.progress import Progress
+from gradstudio.core.diagnosis.rule import Looking
+from gradstudio.core.diagnosis.suggested_rate import lower
+from gradstudio.core.history import History
+from gradstudio.core.text import number, percent
+
+
+@dataclass
+class AttentionCollapse(Looking):
+    """Fires in a run that fails, or struggles and knows hardly more than guessing, where the largest logit of an
+    attention is above `logit` and the mean entropy of its sharpest below `entropy` of what it can be, at `looks` looks
+    in a row. Zhai 2023 calls it entropy collapse; Kimi K2 (2025) clips at 100. A sharp attention alone is no fault: one
+    that copies looks at one time step too."""
+
+    rule = "attention_collapse"
+    logit: float = 100.0
+    entropy: float = 0.1
+    looks: int = 2
+    above: float = 0.1  # accuracy beyond guessing with which a run knows something
+
+    _seen: int = 0  # rows
+    _first: int = -1  # of the looks in a row
+    _row: int = 0  # how many these are
+
+    def look(self, history: History, state: Progress) -> None:
+        steps, logits = history.measured("attention_logit", self._seen)
+        entropies = history.measured("attention_entropy", self._seen)[1]
+        self._seen = len(history)
+        for step, logit, entropy in zip(steps.tolist(), logits, entropies, strict=True):
+            if logit > self.logit and entropy < self.entropy:
+                self._first, self._row = (self._first if self._row else step), self._row + 1
+            elif not np.isnan(logit):
+                self._row = 0
+        above = state.above_guessing(state.accuracy, state.guess)
+        little = not (state.accuracy >= state.promised and above > self.above)
+        badly = state.failing or (state.struggling and little)
+        if self._row < self.looks or not badly:
+            self.soften(badly and self._row > 0)
+            return
+        if not len(steps):
+            return
+        rate = history.value("lr", 0)
+        self.tell(
+            history, "critical" if state.failing else "warning", "Attention has collapsed",
+            f"At step {steps[-1]:,} the largest logit of an attention is {number(logits[-1])}, and the sharpest has "
+            f"{percent(entropies[-1])} of the entropy that it can have.",
+            "The softmax of such logits is 1 for one time step and 0 for all others, and its slope is 0 there: the "
+            "queries and keys get hardly any gradient, and stay as they are. Updates that were too large made them "
+            "grow.",
+            (*lower(history, rate)[:1], "model.qk_norm=true"), first=self._first,
+        )  # fmt: skip
