@@ -31,8 +31,8 @@ class AttentionCollapse(Looking):
     _row: int = 0  # how many these are
 
     def look(self, history: History, state: Progress) -> None:
-        steps, logits = history.measured("attention_logit", self._seen)
-        entropies = history.measured("attention_entropy", self._seen)[1]
+        steps, logits = history.measurements("attention_logit", self._seen)
+        entropies = history.measurements("attention_entropy", self._seen)[1]
         self._seen = len(history)
         for step, logit, entropy in zip(steps.tolist(), logits, entropies, strict=True):
             if logit > self.logit and entropy < self.entropy:
