@@ -24,7 +24,7 @@ def before_climb(trainer: TrainerState, batch: Any) -> Checks:
         checks.activations = Activations(trainer.step, sampled)
     if requests.attention:
         checks.attention = trainer.subject.attention(trainer.model, batch, trainer.experiment)
-    if asked.test:
+    if requests.test:
         checks.measure_test_set(trainer.test)
     return checks
 
