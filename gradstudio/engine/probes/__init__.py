@@ -17,7 +17,7 @@ from gradstudio.core.gauge_samples import (
     Unmeasurable,
     Value,
 )
-from gradstudio.engine.probes import attention, clip_microscope, exponents, noise_scale, overshoot, sharpness
+from gradstudio.engine.probes import clip_microscope, exponents, logits, noise_scale, overshoot, sharpness
 from gradstudio.engine.probes.stand_in_model import Standin, batches_to_come, gauge_batch, recurrent
 from gradstudio.engine.step import schedules
 from gradstudio.engine.tasks.task import Batch
@@ -101,7 +101,7 @@ class OnDemandGauges:
     def _logits(self) -> Logits:
         standin = self._standin(torch.float32)
         standin.follow()
-        return attention.measure(self._trainer, standin, self._gauge_batch())
+        return logits.measure(self._trainer, standin, self._gauge_batch())
 
     def _standin(self, dtype: torch.dtype, device: str = "") -> Standin:
         device = device or self._trainer.device
