@@ -244,7 +244,7 @@ def test_a_connection_that_cannot_be_opened_again_is_to_be_replaced(
 
 
 def test_two_programs_that_set_the_same_file_aside(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sound, real, calls = readable(path), salvage._lines, []
+    sound, real, calls = readable(path), salvage.lines, []
     slow = Library(path)
 
     def lines(*given: Any) -> list[Any]:
@@ -254,7 +254,7 @@ def test_two_programs_that_set_the_same_file_aside(path: Path, monkeypatch: pyte
             salvage.set_aside(path)[1].close()
         return real(*given)
 
-    monkeypatch.setattr(salvage, "_lines", lines)
+    monkeypatch.setattr(salvage, "lines", lines)
     assert listed(slow) == sound and not slow.is_replaced and not slow.notice
     slow.annotate("run-00", note="mine")
     slow.close()
