@@ -177,7 +177,7 @@ def test_it_is_a_file_of_safetensors(recorded: Callable[[str], Path]) -> None:
 def test_a_process_that_is_killed_while_it_writes_leaves_no_file(tmp_path: Path) -> None:
     path = tmp_path / "half.crash"
     structure = crash_file.Structure(reason="test", step=0)
-    end = crash_file.Given("x", "U8", (9,), lambda file: (file.write(b"half"), file.flush(), os._exit(9)))
+    end = crash_file.TensorToWrite("x", "U8", (9,), lambda file: (file.write(b"half"), file.flush(), os._exit(9)))
     if (child := os.fork()) == 0:
         crash_file.write(path, structure, [end])
         os._exit(0)
