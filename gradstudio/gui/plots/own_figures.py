@@ -3,11 +3,10 @@ training has."""
 
 from __future__ import annotations
 
-import io
 from functools import partial
 from html import escape
 from itertools import zip_longest
-from typing import cast
+from typing import BinaryIO, cast
 
 import numpy as np
 
@@ -97,7 +96,7 @@ class OwnFiguresPlot(StepPlot):
         super().restyle()
 
 
-def _write(notes: list[Logged], file: io.BytesIO) -> None:
+def _write(notes: list[Logged], file: BinaryIO) -> None:
     """Write a line for each figure."""
     file.write(csv_table.line(("step", "name", "value")))
     for note in notes:

@@ -170,7 +170,8 @@ class CrashWriter:
         own: Any = id(tensor)
         known = self._of_id.get(own)
         if known is None:
-            tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor  # the part of this rank
+            part: Any = tensor
+            tensor = part.to_local() if hasattr(part, "to_local") else tensor  # the part of this rank
             if tensor.layout is not torch.strided or tensor.dtype not in _DTYPES:
                 raise CannotTell(f"{name} is a tensor of a kind that no crash file holds")
             known = self._of_id[own] = name
