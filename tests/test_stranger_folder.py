@@ -72,6 +72,17 @@ COMMANDS = {  # by the name of the command: its words, and the exit codes that s
     "grade": (["grade . --out class --exam an.exam"], {0, 1}),
     "desktop install": (["desktop install"], {0}),
     "desktop uninstall": (["desktop uninstall"], {0}),
+    "runs export": (["runs export last one.gsrun"], {0}),
+    "runs import": (["runs import one.gsrun"], {0, 2}),  # it is here already
+    "diagnose": (["diagnose log.csv"], {0, 3, 4}),
+    "schema": (["schema"], {0}),
+    "top": (["top last"], {0, 2}),  # there is no terminal
+    "record": (["record last"], {2}),  # it was not watched
+    "crash show": (["crash show none.crash"], {2}),
+    "crash replay": (["crash replay none.crash"], {2}),
+    "crash shrink": (["crash shrink none.crash"], {2}),
+    "crash fixes": (["crash fixes none.crash"], {2}),
+    "worker": (["worker"], {2}),
     "runs delete": (["runs delete --yes last"], {0}),
 }
 APART = {"watch"}  # a program of its own, as below
@@ -89,6 +100,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (folder / "plain.toml").write_text(PLAIN)
     (folder / "ranks.toml").write_text(PLAIN + "[distributed]\nranks = 2\n")
     (folder / "my.py").write_text(GOOD)
+    (folder / "log.csv").write_text("step,loss\n" + "".join(f"{step},{2 / (step + 1)}\n" for step in range(100)))
     monkeypatch.chdir(folder)
     monkeypatch.setenv("MPLBACKEND", "agg")
     yield folder

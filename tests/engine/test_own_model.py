@@ -566,7 +566,7 @@ def test_a_file_is_not_blamed_for_another_run_that_begins_meanwhile(tmp_path: Pa
     begun = trainer(tmp_path, "run.deterministic=false")
     runtime.prepare(deterministic=False)
     program = begun.subject.program  # pyright: ignore[reportAttributeAccessIssue]
-    program._guarded("", lambda: runtime.prepare(deterministic=True))
+    program._guard("", lambda: runtime.prepare(deterministic=True))
     assert torch.get_deterministic_debug_mode() == 2  # as the other run has set it
 
 

@@ -176,6 +176,13 @@ WAYS: dict[str, list[Take]] = {
         gone(torch._C, "_current_autograd_node"),
         gives(torch._C, "_current_autograd_node", lambda: None),
     ],
+    "autograd.Node._input_metadata": [
+        raises(autograd_nodes, "attrgetter")
+    ],  # nodes are not Python's, and stay as they are
+    "torch._C._push_on_torch_function_stack": [
+        gone(torch._C, "_push_on_torch_function_stack"),
+        gives(torch._C, "_push_on_torch_function_stack", lambda mode: None),
+    ],
     "torch.Tensor._backward_hooks": [
         lambda monkeypatch: monkeypatch.setattr(torch.Tensor, "_backward_hooks", HiddenHooks(), raising=False),
         # dropped without a word

@@ -162,7 +162,7 @@ def test_a_curve_of_another_program_is_drawn_over_the_plot_it_was_asked_for(
     choose(qtbot, trained, path)
     qtbot.waitUntil(lambda: any(dialog.isVisible() for dialog in trained.findChildren(QInputDialog)), timeout=LONG)
     dialog = next(dialog for dialog in trained.findChildren(QInputDialog) if dialog.isVisible())
-    assert len(dialog.comboBoxItems()) == 2
+    assert len(dialog.comboBoxItems()) == 3  # the last one is the whole log
     dialog.textValueSelected.emit(dialog.comboBoxItems()[0])
     dialog.close()
     over = trained.plots.overlays.places[0]

@@ -68,7 +68,7 @@ def test_an_envelope_holds_what_came_however_it_came(parts: list[list[tuple[floa
 def test_what_nobody_measured_is_a_gap_without_a_mark() -> None:
     envelope = Envelope(1, capacity=16)
     envelope.append(np.array([[1.0, UNKNOWN, 2.0, math.nan]]))
-    assert envelope.flagged(NAN, 0).tolist() == [3] and envelope.above_zero(0).tolist() == [0, 2]
+    assert envelope.first_steps(NAN, 0).tolist() == [3] and envelope.above_zero(0).tolist() == [0, 2]
 
 
 @given(st.lists(st.lists(VALUES, min_size=1, max_size=40), min_size=1, max_size=12), st.integers(1, 8))

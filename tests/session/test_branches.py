@@ -540,7 +540,7 @@ def simulator() -> Iterator[Callable[[Preset], Simulator]]:
 
     def make(of: Preset, every: int = 3) -> Simulator:
         made.append(Simulator(of))
-        made[-1].snapshots = Often(every)
+        made[-1].trained_by.snapshots = Often(every)
         return made[-1]
 
     yield make
@@ -645,7 +645,7 @@ def test_stopping_on_the_way_back_and_going_back_from_there(simulator: Callable[
     of = preset(run__steps=400, problem__noise=0.1)
     one = simulator(of, every=0)
     whole = finish(one)
-    one.snapshots = Gate(200)
+    one.trained_by.snapshots = Gate(200)
     one.rewind(390)
     until(one.snapshots.reached.is_set)
     one.stop()

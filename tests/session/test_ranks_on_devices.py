@@ -146,7 +146,7 @@ def test_why_the_ranks_train_on_the_cpu_is_told_in_each_run(monkeypatch: pytest.
 def test_the_window_shows_what_auto_means(accelerators: list[str], nccl: bool, alone: str, of_two: str) -> None:
     machine = Machine()
     assert machine.automatic() == machine.automatic(2) == ""
-    machine.devices, machine._nccl = tuple((device, "") for device in ["cpu", *accelerators]), nccl
+    machine.devices, machine.nccl = tuple((device, "") for device in ["cpu", *accelerators]), nccl
     assert (machine.automatic(), machine.automatic(2)) == (alone, of_two)
 
 
@@ -317,9 +317,9 @@ def test_the_program_syncs_batch_norms_with_torchs_own_on_gpus() -> None:
     synced = SMALL.with_texts(["model.norm=batch", "distributed.sync_batch_norm=true"])
     on_gpus = script(synced.with_value("run.device", "cuda"))
     assert "model = nn.SyncBatchNorm.convert_sync_batchnorm(model)\nparallel = Dist" in on_gpus
-    assert "def synced" not in on_gpus and "all_reduce(inputs" not in on_gpus
+    assert "def forward_of_all" not in on_gpus and "all_reduce(inputs" not in on_gpus
     for choice in ("cpu", "auto"):
-        assert "norm.forward = synced(norm)" in script(synced.with_value("run.device", choice))
+        assert "norm.forward = forward_of_all(norm)" in script(synced.with_value("run.device", choice))
 
 
 # ---- the end of the server, after which no other test here needs one

@@ -516,7 +516,7 @@ def test_formats_go_by_their_name(healthy: Run, healthy_page: str) -> None:
 
 @pytest.mark.parametrize("make", SECTIONS, ids=lambda make: make.__name__)
 def test_every_section_stands_alone(make, healthy: Run) -> None:
-    script = WatchedScript("train.py", ("--lr", "1"), "", 1, ()) if make.__name__ == "watched" else None
+    script = WatchedScript("train.py", ("--lr", "1"), "", 1, ()) if make.__name__ == "script_section" else None
     section = make(replace(healthy, watched=script))
     if make.__name__ in ("ranks", "memory"):  # of one process, whose memory nobody has asked for
         assert section is None

@@ -10,6 +10,7 @@ import errno
 import gc
 import os
 import random
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -130,7 +131,11 @@ def folder_gone(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     path.parent.write_text("a file")
     yield "cannot be opened"
     path.parent.unlink()
-    away.rename(path.parent)
+    while True:
+        with contextlib.suppress(OSError):  # the library may be begun anew between the two
+            away.rename(path.parent)
+            break
+        shutil.rmtree(path.parent)
 
 
 @contextlib.contextmanager

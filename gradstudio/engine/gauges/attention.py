@@ -21,7 +21,7 @@ Figures = dict[str, tuple[float, float]]  # by name of an attention: its largest
 
 
 @contextmanager
-def watched(model: nn.Module) -> Iterator[Figures]:
+def watch_attentions(model: nn.Module) -> Iterator[Figures]:
     """Measure every attention of the forward passes in here."""
     figures: Figures = {}
 
@@ -48,7 +48,7 @@ def watched(model: nn.Module) -> Iterator[Figures]:
 def look(model: nn.Module, inputs: Tensor) -> tuple[float, float]:
     """Return the largest logit of all attentions and the least of their entropies, of the first examples of a batch.
     A NaN of one is that of all."""
-    with watched(model) as figures:
+    with watch_attentions(model) as figures:
         model(inputs[:EXAMPLES])
     logits, entropies = (torch.tensor(each) for each in zip(*figures.values(), strict=True))
     return logits.max().item(), entropies.min().item()

@@ -29,7 +29,7 @@ def measure(trainer: Trainer, standin: Standin, batch: Batch) -> Logits:
 
     hook = standin.model.register_forward_hook(after)
     try:
-        with attention.watched(standin.model) as figures:
+        with attention.watch_attentions(standin.model) as figures:
             standin.loss(batch)
     finally:
         hook.remove()

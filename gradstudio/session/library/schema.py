@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 from gradstudio.core import files, network_disk
@@ -143,9 +143,10 @@ def _unchangeable(path: Path) -> bool:
 
 
 def keeps_log(path: Path) -> bool:
-    """Return whether the file says that SQLite keeps a log beside it while a program has it open."""
-    with suppress(OSError), path.open("rb") as file:
-        return file.read(20)[18:] == b"\2\2"
+    """Return whether SQLite keeps a log beside the file while a program has it open. SQLite itself is asked: a process
+    that reads the file and closes it loses all locks that it has on it, and others then take its log away."""
+    with suppress(sqlite3.Error), closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        return connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
     return False
 
 

@@ -166,4 +166,6 @@ class RemoteFuture(_Elsewhere, FutureRun):
             self._finish()
 
     def lose(self, why: str, trace: str) -> None:
+        if not self.record.over:
+            RunWriter(self.record).set_status("stopped")  # with its worker
         self._end.set()

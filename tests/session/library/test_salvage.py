@@ -126,13 +126,13 @@ def refused(real: Callable[..., Any]) -> Callable[..., Any]:
     return replace
 
 
-FAULTS = [(schema, "connect", no_new_library), (salvage, "_insert", full_after_some), (salvage, "_insert", killed),
+FAULTS = [(schema, "connect", no_new_library), (salvage, "put", full_after_some), (salvage, "put", killed),
           (os, "replace", refused)]  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("where", "name", "fault", "opening"),
-    [(*each, opening) for each in FAULTS for opening in (True, False) if not (opening and each[1] == "_insert")],
+    [(*each, opening) for each in FAULTS for opening in (True, False) if not (opening and each[1] == "put")],
     ids=lambda each: getattr(each, "__name__", each),
 )
 def test_salvage_that_breaks_off_leaves_the_damaged_file_and_is_tried_again(
