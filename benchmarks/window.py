@@ -152,14 +152,18 @@ def _window(knobs: list[str]) -> dict:
 
     window.heartbeat._refresh = timed
 
-    trainer: Any = window.simulator._worker._drivers[0].trainer  # pyright: ignore[reportOptionalMemberAccess]
+    worker: Any = window.simulator._worker
+
+    def made() -> int:
+        here = getattr(worker, "_drivers", None)
+        return here[0].trainer.step if here else len(window.simulator.run.history)
 
     def rate(spend: Callable[[float], None]) -> float:
-        """Steps a second, as they are made: their rows come together."""
+        """Steps a second: as they are made in this process, where their rows come together, or as they come from another."""
         spend(SETTLING)
-        steps, started = trainer.step, time.perf_counter()
+        steps, started = made(), time.perf_counter()
         spend(SECONDS)
-        return (trainer.step - steps) / (time.perf_counter() - started)
+        return (made() - steps) / (time.perf_counter() - started)
 
     asleep, awake = [], []
     for turn in range(TURNS):
