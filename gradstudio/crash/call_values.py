@@ -38,20 +38,24 @@ class CannotCall(ValueError):
 
 
 @cache
+def _names() -> dict[Callable[..., Any], str]:
+    """Return the name of every function that a crash file may name."""
+    named = {each: resolve_name(each) or "" for functions in get_overridable_functions().values() for each in functions}
+    return {
+        function: name
+        for function, name in named.items()
+        if _ALLOWED.match(name) and not _REFUSED.search(name.removeprefix("torch."))
+    }
+
+
+@cache
 def _functions() -> dict[str, Callable[..., Any]]:
-    """Return every function that a crash file may name."""
-    found: dict[str, Callable[..., Any]] = {}
-    for functions in get_overridable_functions().values():
-        for function in functions:
-            name = resolve_name(function) or ""
-            if _ALLOWED.match(name) and not _REFUSED.search(name.removeprefix("torch.")):
-                found[name] = function
-    return found
+    return {name: function for function, name in _names().items()}
 
 
 def prepare() -> None:
-    """Make the list of functions. That makes Python forget which warnings it has shown, so it is done early."""
-    _functions()
+    """Ask torch for all names. That makes Python forget which warnings it has shown, so it is done early and once."""
+    _names()
 
 
 def function_of(name: str) -> Callable[..., Any]:
@@ -64,9 +68,9 @@ def function_of(name: str) -> Callable[..., Any]:
 
 def name_of(function: Callable[..., Any]) -> str:
     """Return the name of a function of torch."""
-    name = resolve_name(function)
-    if name is None or name not in _functions():
-        raise CannotTell(f"{name or getattr(function, '__name__', 'a function')} is called, which no crash file holds")
+    name = _names().get(function)
+    if name is None:
+        raise CannotTell(f"{getattr(function, '__name__', 'a function')} is called, which no crash file holds")
     return name
 
 

@@ -27,8 +27,18 @@ from gradstudio.session.files import crash_file
 from gradstudio.session.files.crash_file import CrashFile, CrashFileError
 from gradstudio.session.library.requests import Request
 from gradstudio.watching import training_watch
+from gradstudio.watching.recorder import crash_writer, recorder
 
 WRONG_CALLS = RuntimeError, TypeError, ValueError, KeyError, IndexError, AttributeError  # what torch raises
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_is_compiled() -> Iterator[None]:
+    """Another test of this process may have compiled something, which no script here does."""
+    with pytest.MonkeyPatch.context() as patches:
+        for module in (crash_writer, recorder):
+            patches.setattr(module, "may_be_compiled", lambda: False)
+        yield
 
 
 @pytest.fixture(scope="module")

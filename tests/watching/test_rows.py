@@ -89,9 +89,11 @@ def test_a_backward_pass_whose_gradient_is_0_belongs_to_its_step(watch: Watch, t
     assert not [event for event in run.events if event.kind == "nan_batch"]
 
 
+@pytest.mark.parametrize(("record", "recorded"), [(0, 0), (8, 3)])
 def test_a_script_that_goes_on_behind_a_nan_is_replayed_once_and_sees_its_warnings_once(
-    watch: Watch, monkeypatch: pytest.MonkeyPatch
+    watch: Watch, monkeypatch: pytest.MonkeyPatch, record: int, recorded: int
 ) -> None:
+    """For a crash file each recorded pass is made once more."""
     passes: list[int] = []
 
     class Counting(nn.Sequential):
@@ -106,14 +108,14 @@ def test_a_script_that_goes_on_behind_a_nan_is_replayed_once_and_sees_its_warnin
         warnings.simplefilter("default")
         shown: list[Any] = []
         monkeypatch.setattr(warnings, "showwarning", lambda *given, **_: shown.append(given))
-        one = watch(model, optimizer, record=0)
+        one = watch(model, optimizer, record=record)
         for step in range(6):
             optimizer.zero_grad()
             (model(torch.randn(4, 6)).square().mean() * (math.nan if step == 2 else 1)).backward()
             optimizer.step()
     (run,) = runs_of(one)
     assert run.first_nonfinite_step == 2 and len(shown) == 1
-    assert 6 <= len(passes) <= 7
+    assert 6 <= len(passes) <= 7 + recorded
 
 
 @pytest.mark.wants("torch.nn.utils.clip_grad")
