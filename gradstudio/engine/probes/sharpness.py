@@ -92,9 +92,9 @@ def largest(product: Product, start: Tensor, most: int, least: int = 1, seconds:
         diagonal.append(torch.dot(basis[-1], new).item())
         if not math.isfinite(diagonal[-1]):
             raise Unmeasurable("The curvature is not finite here.")
-        tensor = torch.stack(basis)
+        directions = torch.stack(basis)
         for _ in range(2):  # once leaves what rounding puts back
-            new = new - tensor.T @ (tensor @ new)
+            new = new - directions.T @ (directions @ new)
         length = new.norm().item()
         matrix = torch.diag(torch.tensor(diagonal, dtype=torch.float64))
         for place, value in enumerate(beside):
@@ -107,7 +107,7 @@ def largest(product: Product, start: Tensor, most: int, least: int = 1, seconds:
         if converged or len(basis) == min(most, len(start)) or time.perf_counter() > end:
             return Curvature(
                 values[-1].item(),
-                tensor.T @ vectors[:, -1].to(tensor),
+                directions.T @ vectors[:, -1].to(directions),
                 converged or len(basis) == len(start),
                 len(basis),
             )

@@ -88,8 +88,8 @@ def policy_gradient(outputs: Tensor, targets: Tensor, eps: float) -> Tensor:
     worth, summed over an episode, mean over episodes. Targets (batch, time steps, 3) are the action, its worth, and 1
     while the episode lasted."""
     action, worth, lasted = targets.unbind(-1)
-    tensor = torch.log_softmax(outputs, -1).gather(-1, action.long().unsqueeze(-1)).squeeze(-1)
-    return -(tensor * worth * lasted).sum(1).mean()
+    log_probability = torch.log_softmax(outputs, -1).gather(-1, action.long().unsqueeze(-1)).squeeze(-1)
+    return -(log_probability * worth * lasted).sum(1).mean()
 
 
 def squared_log_z(outputs: Tensor) -> Tensor:

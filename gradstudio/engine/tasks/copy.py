@@ -24,7 +24,7 @@ class Copy(Task):
 
     def draw(self, examples: int, source: torch.Generator) -> Batch:
         symbols = torch.randint(KINDS, (examples, SYMBOLS), generator=source)
-        tensor = torch.full((examples, self.shape.time_steps), BLANK)
-        tensor[:, :SYMBOLS] = symbols
-        tensor[:, -SYMBOLS - 1] = DELIMITER
-        return Batch(F.one_hot(tensor, KINDS + 2).float(), symbols)
+        sequence = torch.full((examples, self.shape.time_steps), BLANK)
+        sequence[:, :SYMBOLS] = symbols
+        sequence[:, -SYMBOLS - 1] = DELIMITER
+        return Batch(F.one_hot(sequence, KINDS + 2).float(), symbols)

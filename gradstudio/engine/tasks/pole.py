@@ -66,11 +66,11 @@ class Pole(Task):
             lasting = (abs(state[:, 0]) <= FARTHEST) & (abs(state[:, 2]) <= STEEPEST)
             if not lasting.any():
                 break
-            tensor = self._noisy(self._observe(state), noise_source).inputs
+            observed = self._noisy(self._observe(state), noise_source).inputs
             with torch.no_grad():
-                chance = torch.softmax(model(tensor)[:, 0].float(), -1)[:, 1].cpu()
+                chance = torch.softmax(model(observed)[:, 0].float(), -1)[:, 1].cpu()
             right = torch.rand(episodes, generator=source) < chance
-            inputs[:, step], action[:, step], lasted[:, step] = tensor[:, 0].cpu(), right, torch.from_numpy(lasting)
+            inputs[:, step], action[:, step], lasted[:, step] = observed[:, 0].cpu(), right, torch.from_numpy(lasting)
             state = np.where(lasting[:, None], push(state, right.numpy()), state)
         model.train(training)
         worths = worth(lasted)

@@ -63,11 +63,11 @@ class Losses:
 
     def of(self, kept: KeptPass, mark: str) -> Tensor | None:
         """Return a number that is not finite and was computed from a pass; None if none was found."""
-        tensor = next((each for each in _at_hand() if loss_code.comes_from(each, kept, mark)), None)
-        if tensor is None and self.searching:
-            tensor = next(iter(loss_code.broken_losses(kept, mark)), None)
-            self._fruitless += tensor is None
-        return tensor
+        loss = next((each for each in _at_hand() if loss_code.comes_from(each, kept, mark)), None)
+        if loss is None and self.searching:
+            loss = next(iter(loss_code.broken_losses(kept, mark)), None)
+            self._fruitless += loss is None
+        return loss
 
 
 def _at_hand() -> Iterable[Tensor]:

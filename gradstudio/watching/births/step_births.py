@@ -585,8 +585,8 @@ def _without_line_at_work(birth: Provenance | None) -> Provenance | None:
 
 def _number(losses: Sequence[Tensor], broken: Sequence[Tensor]) -> float:
     """Return the loss, or an output that is not finite and one number, as a model's own loss is; UNKNOWN without."""
-    tensor = next((each for each in (*losses, *broken) if each.numel() == 1), None)
-    return UNKNOWN if tensor is None else float(tensor.detach())
+    loss = next((each for each in (*losses, *broken) if each.numel() == 1), None)
+    return UNKNOWN if loss is None else float(loss.detach())
 
 
 def _is_nan(root: Tensor) -> bool:
