@@ -123,7 +123,7 @@ def test_a_preset_and_an_exercise_can_be_written_like_the_examples(tmp_path: Pat
     assert len(presets.read(file).lesson) == 4
     (text,) = (block for block in code(ROOT / "docs" / "course.md") if block.startswith("schema"))
     file.write_text(text, encoding="utf-8")
-    assert len(exercise.read(file).question) == 2
+    assert len(exercise.read(file).question) == 3
 
 
 def test_the_script_that_is_to_break_does_so(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

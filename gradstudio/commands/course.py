@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gradstudio.commands.options import Json, LibraryFile, formats, open_library
-from gradstudio.commands.terminal import WrongRequest, say, say_json, table
+from gradstudio.commands.terminal import WrongRequest, complain, say, say_json, table
 
 if TYPE_CHECKING:
+    from gradstudio.core.exercise import Exercise
     from gradstudio.core.presets import Preset
+    from gradstudio.session.course.worksheet import Worksheet
 
 HANDBOOK_FORMATS = ("html", "pdf")
 
@@ -119,6 +121,48 @@ def begin(
         say(str(written))
 
 
+@app.command("runs", help="Make the runs of a worksheet that the library does not have yet.")
+def make_runs(
+    exercise: Annotated[
+        str | None, typer.Argument(metavar="ID|FILE.toml", help="The exercise, where it is none of the bundled.")
+    ] = None,
+    *,
+    sheet: Annotated[Path, typer.Option("--sheet", metavar="FILE.toml", help="The worksheet.")],
+    at: Annotated[
+        int | None,
+        typer.Option("--at", metavar="STEP", min=0, help="The step of your choice, where a run is changed in mid-run."),
+    ] = None,
+    library: LibraryFile = None,
+) -> None:
+    from gradstudio.commands.training import OutputOptions, train_and_keep
+    from gradstudio.core.assignment import AssignmentError
+    from gradstudio.core.planned_changes import read_timeline
+    from gradstudio.session.course import worksheet
+    from gradstudio.session.library.library_faults import LibraryError
+    from gradstudio.session.record.run import Run
+    from gradstudio.session.record.snapshots import Snapshots
+
+    filled, found = _sheet_and_exercise(sheet, exercise)
+    if at is None and (changed := [run for run in found.run if run.then]):
+        raise WrongRequest(f"{changed[0].name} is changed while it trains: say with --at STEP when ({changed[0].text})")
+    for asked in found.run:
+        try:
+            with open_library(library) as store:
+                say(f"{asked.name}: there is {worksheet.run_for(store, asked, filled).id}")
+            continue
+        except (AssignmentError, LibraryError):
+            preset, experiment = asked.beginning(), asked.starts_with(filled.seed)
+        changes = [{"step": at, "knob": name, "value": value} for name, value in asked.changes.items()]
+        timeline = sorted((*preset.timeline, *read_timeline(changes, experiment)), key=lambda change: change.step)
+        run = Run(preset, experiment, tuple(timeline))
+        _, kept = train_and_keep(run, OutputOptions(None, "", library, False, False), Snapshots())
+        say(f"{asked.name}: {run.status}{f', kept as {run.id}' if kept else ''}")
+        if run.status == "stopped":
+            raise KeyboardInterrupt
+        if why := worksheet.why_not(run, asked, filled.seed):
+            complain(f"{asked.name}: the run {why}")
+
+
 @app.command("hand-in", help="Add what its runs were to a worksheet, and write it with its curves to print.")
 def hand_in(
     sheet: Annotated[Path, typer.Argument(metavar="FILE.toml", help="The worksheet that was filled in.")],
@@ -127,26 +171,36 @@ def hand_in(
     ] = "html",
     out: Annotated[Path, typer.Option(metavar="DIR", help="The folder.")] = Path("handed-in"),
     exercise: Annotated[
-        Path | None,
+        str | None,
         typer.Option("--exercise", metavar="FILE.toml", help="The exercise, where it is none of the bundled."),
     ] = None,
     library: LibraryFile = None,
 ) -> None:
-    from gradstudio.core import exercise as exercises
     from gradstudio.session.course import worksheet
     from gradstudio.session.files import output, report
 
     asked = formats("--format", wanted, HANDBOOK_FORMATS)
-    filled = worksheet.read(sheet)
-    found = exercises.load(str(exercise) if exercise else filled.exercise)
-    if found.id != filled.exercise:
-        raise WrongRequest(f"{sheet} is a worksheet of {filled.exercise[:60]}, and not of {found.id}")
+    filled, found = _sheet_and_exercise(sheet, exercise)
     with open_library(library) as store:
         done, runs = worksheet.hand_in(store, filled, found)
     peaks = worksheet.peaks(found, filled.seed)
     contents = {out / f"{sheet.stem}.{each}": report.worksheet(done, found, runs, peaks, each) for each in asked}
     for path in output.write_together({out / f"{sheet.stem}.toml": done.to_toml(), **contents}):
         say(str(path))
+    if told := worksheet.unanswered(done, found):
+        complain(told)
+
+
+def _sheet_and_exercise(path: Path, own: str | None) -> tuple[Worksheet, Exercise]:
+    """Return the worksheet in a file, and its exercise."""
+    from gradstudio.core import exercise as exercises
+    from gradstudio.session.course import worksheet
+
+    filled = worksheet.read(path)
+    found = exercises.load(own or filled.exercise)
+    if found.id != filled.exercise:
+        raise WrongRequest(f"{path} is a worksheet of {filled.exercise[:60]}, and not of {found.id}")
+    return filled, found
 
 
 def _bundled_lessons() -> list[Preset]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import csv
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
     from gradstudio.session.files.report.worksheet_report import HandedIn
 
 MOST_SHEETS = 500
-HEAD = ("file", "name", "exercise", "verified", "reason", "score", "of")
+HEAD = (
+    "file", "name", "exercise", "seed", "same_as", "verified", "reason", "score", "of", "by_teacher", "of_teacher",
+)  # fmt: skip
 
 
 def grade(
@@ -49,18 +52,29 @@ def grade(
     grader, sheets = Grader(train_whole), _sheets(folder)
     output.check_folder(out)  # before a class is trained for nothing
     handed = [_read_sheet(path, known, grader) for path in sheets]
-    rows = [(each["file"], *(each[name] for name in HEAD[1:])) for each in map(_as_json, handed)]
+    given = _points_of_teacher(out / "class.csv")
+    told = [_as_json(each, handed) | {"by_teacher": given.get(each.file)} for each in handed]
+    rows = [tuple(each[name] for name in HEAD) for each in told]
     lines = b"".join(csv_table.line([_cell(value) for value in row]) for row in (HEAD, *rows))
     page = report.grade_table(handed, known, "html")
     written = output.write_together({out / "class.csv": lines, out / "class.html": page})
     if as_json:
-        say_json({"worksheets": [_as_json(each) for each in handed]})
+        say_json({"worksheets": told})
     else:
-        table(("File", "Name", "Verified", "Score", "Why"), [_row(each) for each in map(_as_json, handed)])
+        table(("File", "Name", "Verified", "Score", "Why"), list(map(_row, told)))
         for path in written:
             say(str(path))
     verified = all(each.grade is not None and each.grade.verified for each in handed)
     raise typer.Exit(exit_codes.FINISHED if verified else exit_codes.FAILED)
+
+
+def _points_of_teacher(table: Path) -> dict[str, str]:
+    """Return the points for sentences that a teacher wrote into the table of a class, by file."""
+    try:
+        rows = list(csv.DictReader(table.read_text("utf-8-sig").splitlines()))
+    except (OSError, ValueError, csv.Error):
+        return {}
+    return {row["file"]: row["by_teacher"] for row in rows if row.get("file") and row.get("by_teacher")}
 
 
 def _sheets(folder: Path) -> list[Path]:
@@ -106,16 +120,21 @@ def _unknown(what: str, known: Iterable[str]) -> str:
     return f"no {what} is known{alike and f'; there are: {alike}'}; name its file with {option}"
 
 
-def _as_json(handed: HandedIn) -> dict[str, Any]:
+def _as_json(handed: HandedIn, everybody: Sequence[HandedIn]) -> dict[str, Any]:
+    from gradstudio.session.files.report import worksheet_report
+
     sheet, grade = handed.sheet, handed.grade
     return {
         "file": handed.file,
         "name": sheet.name if sheet else None,
         "exercise": sheet.assignment if sheet else None,
+        "seed": getattr(sheet, "seed", None),
+        "same_as": ", ".join(worksheet_report.same_as(handed, everybody)),
         "verified": grade is not None and grade.verified,
         "reason": grade.reason if grade else handed.fault,
         "score": grade.score if grade else None,
         "of": grade.most if grade else None,
+        "of_teacher": grade.most_by_teacher if grade else None,
         "runs": [
             {"name": verdict.name, "repeats": not verdict.fault, "exact": verdict.exact, "outcome": verdict.run.status}
             for verdict in (grade.verdicts if grade else [])

@@ -137,7 +137,7 @@ def carry_out(record: Run, outputs: OutputOptions, snapshots: Snapshots | None =
         output.check_folder(folder)
         output.check_files(record, folder)
     of_parent = record.environment
-    failure, kept = _train(record, outputs, snapshots)
+    failure, kept = train_and_keep(record, outputs, snapshots)
     if record.differs_at is not None and not outputs.quiet:
         complain(_differs(record, of_parent))
     for event in record.events:
@@ -168,7 +168,7 @@ def carry_out(record: Run, outputs: OutputOptions, snapshots: Snapshots | None =
     raise typer.Exit(exit_codes.FAILED if unwritten else exit_codes.of_run(record))
 
 
-def _train(record: Run, wanted: OutputOptions, snapshots: Snapshots) -> tuple[str, bool]:
+def train_and_keep(record: Run, wanted: OutputOptions, snapshots: Snapshots) -> tuple[str, bool]:
     """Train a run while the library writes it. Return the traceback of a failure, and whether the run was kept."""
     from gradstudio.session.library.writer import LibraryWriter
     from gradstudio.session.running import foreground, interrupts

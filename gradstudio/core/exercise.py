@@ -4,6 +4,7 @@ write one (docs/course.md)."""
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -45,6 +46,13 @@ class ExerciseRun(Part):
             raise PresetError(f"preset {quote(self.preset)} is not one of the bundled ones")
         return presets.read(path)
 
+    def command(self, seed: int) -> str:
+        """Return the command that makes the run; STEP in it stands for a step of the student's choice."""
+        words = ["gradstudio", "run", self.preset, "--seed", str(seed)]
+        for option, texts in (("--set", self.knobs), ("--at", [f"STEP:{text}" for text in self.then])):
+            words += [word for text in texts for word in (option, text)]
+        return shlex.join(words)
+
     @property
     def changes(self) -> dict[str, Value]:
         """The knobs that are changed while it trains."""
@@ -55,6 +63,7 @@ class Question(Asking):
     """A question. The program judges one with choices or with a number, by the run; a teacher reads the others."""
 
     run: Name = "-"  # whose numbers answer it
+    full: Text = ""  # what a full answer says, where a teacher reads it; no student is shown it
     points: Annotated[int, Field(ge=0, le=100)] = 1
 
     @property
@@ -127,7 +136,8 @@ class Exercise(Assignment):
 
 def available() -> dict[str, Path]:
     """Return the files of the bundled exercises by their ids, in order."""
-    return {path.stem.partition("-")[2]: path for path in sorted(FOLDER.glob("*.toml"))}
+    numbered = {int(path.stem.partition("-")[0]): path for path in FOLDER.glob("*.toml")}
+    return {path.stem.partition("-")[2]: path for _, path in sorted(numbered.items())}
 
 
 def load(source: str) -> Exercise:

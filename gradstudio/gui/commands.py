@@ -193,7 +193,7 @@ def _course(context: Context) -> tuple[Command, ...]:
 
     return (
         Command("exercise", "Do an exercise", lambda: files().show_exercises(context),
-                help="Shows four guided exercises: runs to make, questions, and a worksheet to hand in"),
+                help="Shows the guided exercises: runs to make, questions, and a worksheet to hand in"),
         Command("worksheet", "Open worksheet…", lambda: files().ask_worksheet(context),
                 help="Opens the worksheet of an exercise that was begun"),
         Command("take_exam", "Take an exam…", lambda: files().ask_exam(context),

@@ -12,7 +12,7 @@ import tomli_w
 from typer.testing import CliRunner
 
 from gradstudio.cli import app
-from gradstudio.core import exercise, files
+from gradstudio.core import exercise, files, measure, presets
 from gradstudio.core.assignment import AssignmentError
 from gradstudio.session.course import worksheet
 from gradstudio.session.files.output import OutputError
@@ -53,6 +53,8 @@ run = "changed"
 predict = [{text = "NaN", outcome = "nonfinite"}, {text = "At its end", outcome = "finished"}]
 [[question]]
 text = "Why? <b>Say it</b>"
+full = "Because the rate is higher."
+points = 3
 """
 
 
@@ -70,10 +72,20 @@ def handed_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (home / "two-rates.toml").write_text(EXERCISE)
     sheet = home / "ada.toml"
     command("course", "begin", home / "two-rates.toml", "--name", '=HYPERLINK("x") <i>Ada', "--out", sheet)
-    seed = tomllib.loads(sheet.read_text())["seed"]
-    knobs = ["--set", "run.steps=12", "--set", "model.width=8", "--seed", seed, "-q", *library]
-    command("run", "healthy-mlp", *knobs)
-    command("run", "healthy-mlp", *knobs, "--at", "5:optimizer.lr=0.5")
+    (pasted,) = [
+        line[2:]
+        for line in sheet.read_text().splitlines()
+        if line.startswith("# gradstudio run") and "STEP" not in line
+    ]
+    command(*pasted.split()[1:], "-q", *library)
+    exercise = home / "two-rates.toml"
+    made = command("course", "runs", exercise, "--sheet", sheet, "--at", 5, *library)
+    assert made.startswith("slow: there is healthy-mlp-") and "changed: finished, kept as" in made
+    empty = CliRunner().invoke(
+        app,
+        [str(each) for each in ("course", "hand-in", sheet, "--exercise", exercise, "--out", home / "empty", *library)],
+    )
+    assert "3 of 3 questions have no answer: q1, q2, q3." in empty.stderr
     answers = {"q1": "12", "q2": " b ", "q3": "=1+1 <script>alert(1)</script>"}
     filled = tomllib.loads(sheet.read_text()) | {"answers": answers}
     sheet.write_text(tomli_w.dumps(filled))
@@ -111,6 +123,40 @@ def test_runs_repeat_to_the_last_bit_and_answers_are_judged(handed_in: Path) -> 
     assert (found["score"], found["of"]) == (3, 3)
     assert [each["points"] for each in found["answers"]] == [2, 1, None]
     assert all(each["exact"] for each in found["runs"])
+
+
+def test_the_table_of_a_class_has_seeds_equal_sheets_and_keeps_the_points_of_a_teacher(handed_in: Path) -> None:
+    friend = handed_in / "in" / "friend.toml"
+    friend.write_text((handed_in / "in" / "ada.toml").read_text())
+    asked = ("grade", handed_in / "in", "--out", handed_in / "alike", "--exercise", handed_in / "two-rates.toml")
+    table = handed_in / "alike" / "class.csv"
+    try:
+        command(*asked)
+        (ada, twin) = csv.DictReader(table.read_text().splitlines())
+        assert ada["seed"] == twin["seed"] and (ada["same_as"], twin["same_as"]) == ("friend.toml", "ada.toml")
+        assert (ada["by_teacher"], ada["of_teacher"]) == ("", "3")
+        table.write_text(table.read_text().replace("3,3,,3", "3,3,2.5,3", 1))
+        command(*asked)
+        (ada, twin) = csv.DictReader(table.read_text().splitlines())
+        assert (ada["by_teacher"], twin["by_teacher"]) == ("2.5", "")
+    finally:
+        friend.unlink()
+    assert "A full answer: Because the rate is higher." in (handed_in / "alike" / "class.html").read_text()
+
+
+def test_a_step_is_asked_for_where_a_run_is_changed_in_mid_run(handed_in: Path) -> None:
+    arguments = ["course", "runs", str(handed_in / "two-rates.toml"), "--sheet", str(handed_in / "ada.toml")]
+    done = CliRunner().invoke(app, arguments)
+    assert "changed is changed while it trains: say with --at STEP when" in str(done.exception)
+
+
+def test_no_question_can_be_answered_by_the_knobs_alone() -> None:
+    asked = [question for id in exercise.available() for question in exercise.load(id).question]
+    asked += [step for path in files.PRESETS.glob("*.toml") for step in presets.read(path).lesson]
+    for question in asked:
+        if question.explain:
+            kinds = {part.kind for part in measure.measure(question.explain.measure).parts}
+            assert not kinds <= {"knob", "number"}, question.text
 
 
 def test_texts_of_a_student_are_texts_and_nothing_else(handed_in: Path) -> None:
@@ -242,7 +288,7 @@ def test_the_empty_worksheet_of_any_text_can_be_read(tmp_path: Path) -> None:
 
 def test_what_is_no_number_of_an_exercise_is_none() -> None:
     assert exercise.load("1").id == next(iter(exercise.available()))
-    for text in ("0", "01", "5", "\N{SUPERSCRIPT TWO}", "9" * 5000):
+    for text in ("0", "01", "99", "\N{SUPERSCRIPT TWO}", "9" * 5000):
         with pytest.raises(AssignmentError, match="no exercise"):
             exercise.load(text)
 

@@ -29,7 +29,8 @@ DIAGNOSIS, FIX, FEW, LESS = 40, 40, 20, 10
 
 
 class GradedAnswer(NamedTuple):
-    """An answer. `points` of `most`; None if a teacher must read it. `right`: what would have been right."""
+    """An answer. `points` of `most`; None if a teacher must read it. `right`: what would have been right, or what a
+    full answer says."""
 
     question: Question
     answer: str
@@ -53,6 +54,10 @@ class Grade(NamedTuple):
     @property
     def most(self) -> int:
         return sum(each.question.points for each in self.answers if each.points is not None)
+
+    @property
+    def most_by_teacher(self) -> int:
+        return sum(each.question.points for each in self.answers if each.points is None)
 
 
 def read(path: Path) -> Worksheet | AnswerSheet:
@@ -152,7 +157,7 @@ class Grader:
 
 def _grade_answer(question: Question, answer: str, runs: dict[str, Run]) -> GradedAnswer:
     if not question.is_question:
-        return GradedAnswer(question, answer, None, "")
+        return GradedAnswer(question, answer, None, question.full)
     run = runs[question.run]
     if question.explain:
         right = questions.measured_value(question.explain, run)

@@ -18,7 +18,7 @@ from gradstudio.core.exercise import MOST_RUNS, Exercise, ExerciseRun
 from gradstudio.core.experiment import differing
 from gradstudio.core.knobs import format_value
 from gradstudio.core.lesson import Part
-from gradstudio.core.text import clean, one_line
+from gradstudio.core.text import clean, one_line, plural
 from gradstudio.session.course.evidence import ChangeMade, Evidence, evidence
 from gradstudio.session.course.questions import ENDED
 from gradstudio.session.record.run import Run
@@ -62,10 +62,11 @@ def seed_of(name: str) -> int:
 
 def blank(exercise: Exercise, name: str) -> str:
     """Return an empty worksheet for somebody, as text."""
-    seed = seed_of(name)
+    seed, at = seed_of(name), " --at STEP" if any(run.then for run in exercise.run) else ""
     lines = [
         f"# {exercise.title}. {exercise.text}".strip(), "schema = 1", f"exercise = {_quote(exercise.id)}",
-        f"name = {_quote(clean(name))}", f"seed = {seed}  # your own: set run.seed to it before each run", "",
+        f"name = {_quote(clean(name))}", f"seed = {seed}  # your own: each run has it", "",
+        f"# All runs at once: gradstudio course runs --sheet {exercise.id}.toml{at}", "",
         "[answers]",
     ]  # fmt: skip
     for place, question in enumerate(exercise.question, 1):
@@ -74,9 +75,7 @@ def blank(exercise: Exercise, name: str) -> str:
         lines += [f'q{place} = ""', ""]
     lines += ["[runs]  # the id of each; left empty, the latest run of your library that fits is taken"]
     for run in exercise.run:
-        knobs = " ".join([f"--preset {run.preset}", *run.knobs, f"run.seed={seed}"])
-        lines += [f"# {run.text} ({knobs}{'; then, in mid-run, ' + ' '.join(run.then) if run.then else ''})"]
-        lines += [f'{run.name} = ""', ""]
+        lines += [f"# {run.text}", f"# {run.command(seed)}", f'{run.name} = ""', ""]
     return "\n".join(one_line(line) if line.startswith("#") else line for line in lines) + "\n"
 
 
@@ -131,12 +130,22 @@ def hand_in(library: Library, sheet: Worksheet, exercise: Exercise) -> tuple[Wor
         for name in names:
             if name not in allowed:
                 raise AssignmentError(f"{table}.{name[:40]}: {exercise.id} has no such; allowed: {', '.join(allowed)}")
-    runs = {asked_run.name: _run_for(library, asked_run, sheet) for asked_run in exercise.run}
+    runs = {asked_run.name: run_for(library, asked_run, sheet) for asked_run in exercise.run}
     return sheet.with_seal([evidence_of(runs[asked.name], asked) for asked in exercise.run]), runs
 
 
-def _run_for(library: Library, asked_run: ExerciseRun, sheet: Worksheet) -> Run:
-    """Return the run of a worksheet: the one that it names, or else the latest that fits."""
+def unanswered(sheet: Worksheet, exercise: Exercise) -> str:
+    """Return which questions have no answer, as a sentence; "" if each has one."""
+    names = [f"q{place}" for place in range(1, len(exercise.question) + 1)]
+    empty = [name for name in names if not sheet.answers.get(name, "").strip()]
+    if not empty:
+        return ""
+    return f"{len(empty)} of {plural(len(names), 'question has', 'questions have')} no answer: {', '.join(empty)}."
+
+
+def run_for(library: Library, asked_run: ExerciseRun, sheet: Worksheet) -> Run:
+    """Return the run of a worksheet: the one that it names, or else the latest that fits; AssignmentError says why
+    there is none."""
     if id := sheet.runs.get(asked_run.name, "").strip():
         run = library.load(library.find(id))
         if why := why_not(run, asked_run, sheet.seed):
@@ -150,10 +159,8 @@ def _run_for(library: Library, asked_run: ExerciseRun, sheet: Worksheet) -> Run:
         if not why:
             return run
         nearest = nearest or f"; the latest run of that preset {why}"
-    knobs = " ".join([*asked_run.knobs, f"run.seed={sheet.seed}"])
     raise AssignmentError(
-        f"{asked_run.name}: the library has no run of the preset {asked_run.preset} with {knobs} "
-        f"that has ended{nearest}"
+        f"{asked_run.name}: the library has no run that has ended of: {asked_run.command(sheet.seed)}{nearest}"
     )
 
 

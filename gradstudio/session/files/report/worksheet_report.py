@@ -28,6 +28,7 @@ from gradstudio.session.record.run import Run
 
 HEIGHT = 2.4  # inches of a figure
 MOST_POINTS = 2000  # of a curve on paper
+SENTENCE = 4  # words of an answer that two students do not write alike by chance
 
 
 class HandedIn(NamedTuple):
@@ -166,13 +167,14 @@ def class_document(handed: Sequence[HandedIn], exercises: Mapping[str, Assignmen
             each.file,
             each.sheet.name if each.sheet else "",
             each.sheet.assignment if each.sheet else "",
+            str(getattr(each.sheet, "seed", "")),
             *verdict_of(each),
+            ", ".join(same_as(each, handed)),
         )
         for each in handed
     ]
-    table = Table(
-        ("File", "Name", "Exercise", "Verified", "Score", "Why"), tuple(rows), (0.2, 0.16, 0.16, 0.1, 0.1, 0.28)
-    )
+    head = ("File", "Name", "Exercise", "Seed", "Verified", "Score", "Why", "Same as")
+    table = Table(head, tuple(rows), (0.15, 0.13, 0.14, 0.08, 0.09, 0.09, 0.2, 0.12))
     return Document(
         title="Worksheets of a class",
         state=f"{verified} of {plural(len(handed), 'worksheet', 'worksheets')} verified",
@@ -181,6 +183,19 @@ def class_document(handed: Sequence[HandedIn], exercises: Mapping[str, Assignmen
         about=f"GradStudio {gradstudio.__version__}.",
         sections=(Section("class", "All of them", (table,)), *(_of(each, exercises) for each in handed if each.grade)),
     )
+
+
+def same_as(one: HandedIn, everybody: Sequence[HandedIn]) -> list[str]:
+    """Return the other worksheets of the same exercise with the same seed, or with the same sentence in an answer."""
+    return [each.file for each in everybody if each is not one and _marks(one) & _marks(each)]
+
+
+def _marks(handed: HandedIn) -> set[tuple[str, ...]]:
+    sheet = handed.sheet
+    if not isinstance(sheet, Worksheet):
+        return set()
+    sentences = {name: text.strip() for name, text in sheet.answers.items() if len(text.split()) >= SENTENCE}
+    return {(sheet.exercise, name, text) for name, text in {**sentences, "seed": str(sheet.seed)}.items()}
 
 
 def verdict_of(handed: HandedIn) -> tuple[str, str, str]:
@@ -203,6 +218,7 @@ def _of(handed: HandedIn, exercises: Mapping[str, Assignment]) -> Section:
 def _answer_blocks(place: int, judged: GradedAnswer) -> Iterator[Block]:
     told = "to be read" if judged.points is None else f"{judged.points} of {judged.question.points}"
     tone = "dim" if judged.points is None else "good" if judged.points else "bad"
-    lines = (f"Right: {shorten(judged.right, 200)}",) if judged.right else ()
+    right = "A full answer" if judged.points is None else "Right"
+    lines = (f"{right}: {shorten(judged.right, 400)}",) if judged.right else ()
     yield Card(tone, told, f"{place}. {judged.question.text}", "", lines, ())
     yield Prose(judged.answer.strip() or "No answer.", dim=not judged.answer.strip(), answer=True)
