@@ -64,9 +64,16 @@ def run_reference(experiment: Experiment, timeline: Sequence[Change] = (), threa
     """Run the reference as it is, part by part, with these knobs; it prints what the program of the experiment does."""
     plan = Plan(experiment, timeline, threads)
     changes = [(change.step, variable(change.knob), change.value) for change in plan.timeline]
-    names = {"knobs": plan.start, "plan": plan, "TIMELINE": changes, "__name__": "reference"}
+    names = {
+        "knobs": plan.start,
+        "plan": plan,
+        "TIMELINE": changes,
+        "inline": lambda function: function,
+        "__name__": "reference",
+    }
     for part in PARTS:
-        exec(compile(source((part,)).text, f"reference/{part}.py", "exec"), names)
+        lines = [line for line in source((part,)).lines if not line.startswith("from gradstudio")]
+        exec(compile("\n".join(lines), f"reference/{part}.py", "exec"), names)
 
 
 def data_files(program: str) -> list[Path]:

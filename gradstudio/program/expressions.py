@@ -5,12 +5,10 @@ from __future__ import annotations
 
 import ast
 import json
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gradstudio.program.parsed_source import NO_VALUES, Source, flat, needs_parens
+from gradstudio.program.parsed_source import Source
 from gradstudio.program.plan import Plan, WrittenNumber
 
 UNKNOWN = object()
@@ -37,124 +35,128 @@ class Expressions:
 
     def __init__(self, of: Source, plan: Plan) -> None:
         self._source = of
-        self.given: dict[str, str] = {}  # arguments of the function that is written where it is called
+        self._given: dict[str, ast.expr] = {}  # arguments of the function that is written where it is called
+        self._known = {"knobs", "plan", "TYPE_CHECKING", *of.inline}
         self._worlds: list[dict[str, Any]] = []
         for state in plan.states:
-            world: dict[str, Any] = {"knobs": state, "plan": plan, "__builtins__": _SAFE}
+            world = {"knobs": state, "plan": plan, "TYPE_CHECKING": False, "__builtins__": _SAFE}
             exec(of.functions, world)
             self._worlds.append(world)
+        self._arguments: list[dict[str, Any]] = [{} for _ in self._worlds]
+
+    def _values(self, node: ast.expr) -> list[Any]:
+        """Return what an expression gives in each state of the knobs; nothing where it depends on anything else."""
+        names = self._source.names(node)
+        if names.isdisjoint(self._known) and names.isdisjoint(self._given):
+            return []
+        try:
+            code = self._source.code(node)
+            return [eval(code, *places) for places in zip(self._worlds, self._arguments, strict=True)] if code else []
+        except (NameError, TypeError):
+            return []
 
     def value(self, node: ast.expr) -> Any:
         """Return what an expression gives at every step; UNKNOWN where it differs, or depends on anything else."""
-        known = self._source.names(node) & ({"knobs", "plan", *self.given} | self._source.inline.keys())
-        if not known or isinstance(node, NO_VALUES) or (isinstance(node, ast.Tuple) and _has_slices(node)):
-            return UNKNOWN
-        code, found = _compiled(self._raw(node)), UNKNOWN
-        for world in self._worlds:
-            try:
-                value = eval(code, world)
-            except (NameError, TypeError):
-                return UNKNOWN
-            if found is not UNKNOWN and (repr(found) != repr(value)):
-                return UNKNOWN
-            found = value
-        return found
+        values = self._values(node)
+        return values[0] if len({repr(value) for value in values}) == 1 else UNKNOWN
 
     def holds(self, test: ast.expr) -> bool | None:
         """Return whether a condition holds at every step, or at none; None where that is not known."""
-        if not self._source.names(test) & ({"knobs", "plan", *self.given} | self._source.inline.keys()):
-            return {"TYPE_CHECKING": False}.get(self._source.of(test))
-        code, found = _compiled(self._raw(test)), set[bool]()
-        for world in self._worlds:
-            try:
-                found.add(bool(eval(code, world)))
-            except (NameError, TypeError):
-                found |= {True, False}
+        found = {bool(value) for value in self._values(test)}
         if len(found) == 1:
             return found.pop()
         if isinstance(test, ast.BoolOp):
-            parts, stop = [self.holds(part) for part in test.values], isinstance(test.op, ast.Or)
-            if stop in parts:
+            stop = isinstance(test.op, ast.Or)
+            if stop in [self.holds(part) for part in test.values]:
                 return stop
         return None
 
-    def _raw(self, node: ast.AST) -> str:
-        """Return the source of an expression, with the arguments of an inlined function in it."""
-        text, (start, _) = self._source.of(node), self._source.span(node)
-        if not self._source.names(node) & self.given.keys():
-            return f"({text})"
-        places = [each for each in ast.walk(node) if isinstance(each, ast.Name) and each.id in self.given]
-        for place in sorted(places, key=lambda each: self._source.span(each), reverse=True):
-            first, last = self._source.span(place)
-            text = f"{text[: first - start]}({self.given[place.id]}){text[last - start :]}"
-        return f"({text})"
+    def enter(self, call: ast.Call) -> tuple[list[ast.stmt], Any]:
+        """Return the statements of the function that is written here, whose arguments are known from now on, and what
+        `leave` wants."""
+        function, before = self._source.inline[name_of(call.func)], (self._given, self._arguments)
+        given = dict(zip((each.arg for each in function.args.args), call.args, strict=True))
+        values = {name: self._values(argument) for name, argument in given.items()}
+        arguments = [{name: each[at] for name, each in values.items() if each} for at in range(len(self._worlds))]
+        self._given, self._arguments = {name: self.of(each) for name, each in given.items()}, arguments
+        return function.body[ast.get_docstring(function) is not None :], before
 
-    def arguments(self, call: ast.Call) -> dict[str, str]:
-        function = self._source.inline[name_of(call.func)]
-        names = [each.arg for each in function.args.args]
-        return dict(zip(names, [self.text(each) for each in call.args], strict=True))
+    def leave(self, before: Any) -> None:
+        self._given, self._arguments = before
 
-    def text(self, node: ast.expr) -> str:
-        """Return an expression as the program has it."""
-        value = self.value(node)
-        if value is not UNKNOWN and (text := _folded(value, node)) is not None:
-            return text
+    def text(self, node: ast.AST) -> str:
+        """Return a node in one line, as the program has it."""
+        return ast.unparse(self.of(node)).replace(" ** ", "**")
+
+    def of(self, node: Any) -> Any:
+        """Return a node as the program has it: the same one if nothing differs."""
+        if isinstance(node, ast.expr) and not isinstance(node, ast.BinOp):
+            value = self.value(node)
+            if value is None or isinstance(value, (bool, int, float, str)):
+                return _parsed(value)
         match node:
-            case ast.Name(id=name) if name in self.given:
-                return self.given[name]
-            case ast.IfExp(test=test, body=body, orelse=orelse) if (holds := self.holds(test)) is not None:
-                return self.text(body if holds else orelse)
-            case ast.IfExp(body=body, orelse=orelse) if (text := self.text(body)) == self.text(orelse):
-                return text
+            case ast.Name(id=name) if name in self._given:
+                return self._given[name]
+            case ast.IfExp(test=test, body=body, orelse=orelse):
+                if (holds := self.holds(test)) is not None:
+                    return self.of(body if holds else orelse)
+                if self.text(body) == self.text(orelse):
+                    return self.of(body)
             case ast.BoolOp(op=op, values=values):
-                return self._bool(node, op, values)
+                kept = [each for each in values if self.holds(each) is not isinstance(op, ast.And)]
+                parts = [self.of(each) for each in kept]
+                return parts[0] if len(parts) == 1 else self._same(node, {"op": op, "values": parts})
             case ast.BinOp(left=left, op=op, right=right) if type(op) in _NEUTRAL:
                 neutral, sides = _NEUTRAL[type(op)]
                 for side, one, other in (("r", right, left), ("l", left, right)):
                     if side in sides and _equals(self.value(one), neutral):
-                        return self.text(other)
-            case ast.Call():
-                return self._call(node)
-            case ast.Slice(lower=ast.expr()):
-                return re.sub(r"^(-?\d+) :$", r"\1:", self.part(node))
-        return self.part(node)
+                        return self.of(other)
+            case ast.Call(func=ast.Name(id=name)) if name in self._source.inline:
+                return self._inlined(node)
+        return self._same(node, {name: self._part(node, name, value) for name, value in ast.iter_fields(node)})
 
-    def _bool(self, node: ast.BoolOp, op: ast.boolop, values: Sequence[ast.expr]) -> str:
-        """Return a condition without the parts that are known to hold, or not to."""
-        neutral = isinstance(op, ast.And)
-        kept = [each for each in values if self.holds(each) is not neutral]
-        if len(kept) == 1:
-            return self.text(kept[0])
-        parts = [(self.text(each), each) for each in kept]
-        return (" and " if neutral else " or ").join(
-            f"({text})" if needs_parens(text, each, node) else text for text, each in parts
-        )
+    def _same(self, node: Any, fields: dict[str, Any]) -> Any:
+        """Return a node with these fields: the node itself if they are its own."""
+        for name, value in fields.items():
+            old = getattr(node, name)
+            if not (all(map(_is, old, value)) and len(old) == len(value) if isinstance(old, list) else old is value):
+                if isinstance(node, (ast.Return, ast.Yield)) and isinstance(node.value, ast.Tuple):
+                    fields["value"] = ast.Name(", ".join(ast.unparse(each) for each in fields["value"].elts))
+                return ast.copy_location(type(node)(**fields), node)
+        return node
 
-    def _call(self, node: ast.Call) -> str:
-        name = name_of(node.func)
-        if name in self._source.inline and isinstance(node.func, ast.Name):
-            function = self._source.inline[name]
-            before, self.given = self.given, self.arguments(node)
-            found = self._returned(without_docstring(function))
-            if found is None:
-                raise TypeError(f"{name} is no expression")
-            text = flat(self.text(found))
-            self.given = before
-            return text
-        defaults, dropped = DEFAULTS.get(name, {}), False
-        parts: list[str] = []
-        for each in node.args:
-            parts.append(self.text(each))
-        for each in node.keywords:
+    def _part(self, node: ast.AST, name: str, value: Any) -> Any:
+        if isinstance(node, ast.Call) and name == "keywords":
+            return self._keywords(node)
+        if isinstance(value, list):
+            return [new for each in value for new in self._element(each)]
+        return self.of(value) if isinstance(value, ast.AST) else value
+
+    def _element(self, node: Any) -> list[Any]:
+        """Return an element of a list; of a starred one that has at most one element, this."""
+        items = self.value(node.value) if isinstance(node, ast.Starred) else UNKNOWN
+        if isinstance(items, list) and len(items) <= 1:
+            return [_parsed(each) for each in items]
+        return [self.of(node) if isinstance(node, ast.AST) else node]
+
+    def _keywords(self, call: ast.Call) -> list[ast.keyword]:
+        defaults, kept = DEFAULTS.get(name_of(call.func), {}), list[ast.keyword]()
+        for each in call.keywords:
             value = self.value(each.value)
             if each.arg is None and value is not UNKNOWN:
-                dropped = True
-                parts += [f"{key}={literal(one)}" for key, one in value.items()]
-            elif each.arg in defaults and value is not UNKNOWN and value == defaults.get(each.arg or ""):
-                dropped = True
-            else:
-                parts.append(f"{each.arg}={self.text(each.value)}")
-        return f"{self.text(node.func)}({', '.join(parts)})" if dropped else self.part(node)
+                kept += [ast.keyword(key, _parsed(one)) for key, one in value.items()]
+            elif value is UNKNOWN or defaults.get(each.arg or "", UNKNOWN) != value:
+                kept.append(self.of(each))
+        return kept
+
+    def _inlined(self, call: ast.Call) -> ast.expr:
+        body, before = self.enter(call)
+        returned = self._returned(body)
+        if returned is None:
+            raise TypeError(f"{name_of(call.func)} is no expression")
+        new = self.of(returned)
+        self.leave(before)
+        return new
 
     def _returned(self, body: Sequence[ast.stmt]) -> ast.expr | None:
         """Return the expression that a function gives, where only one can be."""
@@ -163,59 +165,9 @@ class Expressions:
                 return statement.value
             if not isinstance(statement, ast.If) or (holds := self.holds(statement.test)) is None:
                 return None
-            found = self._returned(statement.body if holds else statement.orelse)
-            if found is not None:
-                return found
+            if (returned := self._returned(statement.body if holds else statement.orelse)) is not None:
+                return returned
         return None
-
-    def part(self, node: ast.AST) -> str:
-        """Return the source of a node, with each part as the program has it."""
-        if isinstance(node, ast.JoinedStr):
-            return self._source.of(node)
-        whole, (start, end) = self._source.text, self._source.span(node)
-        text, at = "", start
-        for child in sorted(self._children(node), key=lambda each: self._source.span(each)):
-            first, last = self._source.span(child)
-            items = self.value(child.value) if isinstance(child, ast.Starred) else UNKNOWN
-            if isinstance(items, list) and len(items) <= 1:
-                text, at = text + (whole[at:first] + repr(items[0]) if items else whole[at:first].rstrip(" ,")), last
-                continue
-            new = self.text(child) if isinstance(child, ast.expr) else self.part(child)
-            if isinstance(child, ast.expr) and new != self._source.of(child):
-                first, last = self._outside(first, last, start)
-                new = (
-                    f"({new})"
-                    if needs_parens(new, child, node)
-                    else new
-                    if first == self._source.span(child)[0]
-                    else flat(new)
-                )
-            text, at = text + whole[at:first] + new, last
-        return text + whole[at:end]
-
-    def _children(self, node: ast.AST) -> Iterator[ast.AST]:
-        """Yield the parts of a node that have a place in the source."""
-        for child in ast.iter_child_nodes(node):
-            if hasattr(child, "lineno"):
-                yield child
-            else:
-                yield from self._children(child)
-
-    def _outside(self, first: int, last: int, least: int) -> tuple[int, int]:
-        """Return the place of an expression with the parentheses around it alone."""
-        whole = self._source.text
-        while True:
-            before, after = len(whole[:first].rstrip()) - 1, last + len(whole[last:]) - len(whole[last:].lstrip())
-            if before < least or whole[before] != "(" or whole[after] != ")" or re.match(r"[\w\])]", whole[before - 1]):
-                return first, last
-            first, last = before, after + 1
-
-
-def _folded(value: Any, node: ast.AST) -> str | None:
-    """Return a value as Python writes it; None where the expression says more."""
-    if isinstance(node, ast.BinOp) or not (value is None or isinstance(value, (bool, int, float, str))):
-        return None
-    return literal(value)
 
 
 def literal(value: Any) -> str:
@@ -225,8 +177,13 @@ def literal(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
 
 
-def _has_slices(node: ast.Tuple) -> bool:
-    return any(isinstance(each, ast.Slice) for each in node.elts)
+def _parsed(value: Any) -> ast.expr:
+    text = literal(value)
+    return ast.Name(text) if isinstance(value, str) else ast.parse(text, mode="eval").body
+
+
+def _is(one: object, other: object) -> bool:
+    return one is other
 
 
 def _equals(value: Any, number: int) -> bool:
@@ -235,12 +192,3 @@ def _equals(value: Any, number: int) -> bool:
 
 def name_of(function: ast.expr) -> str:
     return getattr(function, "id", "") or getattr(function, "attr", "")
-
-
-@cache
-def _compiled(text: str) -> Any:
-    return compile(text, "reference", "eval")
-
-
-def without_docstring(function: ast.FunctionDef) -> list[ast.stmt]:
-    return function.body[1:] if ast.get_docstring(function) is not None else function.body

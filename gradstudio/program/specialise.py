@@ -8,10 +8,11 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from gradstudio.core.mistakes import MARK
-from gradstudio.program.expressions import Expressions, name_of, without_docstring
-from gradstudio.program.parsed_source import Source, flat
+from gradstudio.program.expressions import Expressions
+from gradstudio.program.parsed_source import Source
 from gradstudio.program.plan import Plan
 
 WIDEST = 120  # columns
@@ -58,7 +59,7 @@ class Specialiser:
 
     def _statement(self, node: ast.stmt, column: int) -> list[str]:
         match node:
-            case ast.Pass() | ast.Global() | ast.ImportFrom(module="__future__" | "typing"):
+            case ast.Pass() | ast.Global() | ast.AnnAssign(value=None) | ast.ImportFrom(module="typing"):
                 return []
             case ast.ImportFrom(module=str(module)) if module.startswith("gradstudio."):
                 return []
@@ -72,17 +73,19 @@ class Specialiser:
                 once = self._block(node.body, column, node.lineno) if self._of.value(count) == 1 else []
                 if once and not re.search(rf"\b{number}\b", "\n".join(once)):
                     return once
-            case ast.With(items=[item]) if self._of.text(item.context_expr) == "nullcontext()":
-                return self._block(node.body, column, node.lineno)
-            case ast.With(items=[ast.withitem(context_expr=ast.Call(keywords=keywords))]) if any(
-                each.arg == "enabled" and self._of.holds(each.value) is False for each in keywords
+            case ast.With(items=[ast.withitem(context_expr=context)]) if self._of.text(
+                context
+            ) == "nullcontext()" or any(
+                each.arg == "enabled" and self._of.holds(each.value) is False
+                for each in getattr(context, "keywords", ())
             ):
                 return self._block(node.body, column, node.lineno)
             case ast.Expr(value=ast.Call(func=ast.Name(id=name)) as call) if name in self._source.inline:
-                return self._inlined(call, column)
-        if (body := getattr(node, "body", None)) is not None:
-            return self._compound(node, body, column)
-        return self._simple(node, column)
+                body, before = self._of.enter(call)
+                lines = self._block(body, column, body[0].lineno - 1)
+                self._of.leave(before)
+                return lines
+        return self._compound(node, column) if hasattr(node, "body") else self._simple(node, column)
 
     def _if(self, node: ast.If, column: int) -> list[str]:
         holds, end = self._of.holds(node.test), self._source.header(node)
@@ -92,7 +95,7 @@ class Specialiser:
         if holds is False:
             return rest
         body, pad = self._block(node.body, column + 4, end), " " * column
-        test = flat(self._of.text(node.test))
+        test = self._of.text(node.test)
         if not body:
             inverted = re.sub(r'^("\w+") in ', r"\1 not in ", test)
             return [f"{pad}if {f'not {test}' if inverted == test else inverted}:", *_deeper(rest)] if rest else []
@@ -117,61 +120,42 @@ class Specialiser:
     def _comment(self, row: int) -> str:
         """Return the comment at the end of a line."""
         comment = self._source.lines[row - 1].partition("  # ")[2]
-        return f"  # {comment}" if comment and not comment.startswith("pyright") else ""
+        return f"  # {comment}" if comment else ""
 
-    def _compound(self, node: ast.stmt, body: Sequence[ast.stmt], column: int) -> list[str]:
-        inside = self._block(body, column + 4, self._source.header(node))
-        if not inside:
-            return []
-        pad, end = " " * column, self._source.header(node)
-        decorators = [f"{pad}@{self._source.of(each)}" for each in getattr(node, "decorator_list", [])]
-        return [*decorators, f"{pad}{flat(self._header(node))}:{self._comment(end)}", *inside]
-
-    def _header(self, node: ast.stmt) -> str:
-        """Return the first line of a loop, a context, a function or a class."""
-        match node:
-            case ast.FunctionDef(name=name, args=args):
-                defaults = dict(zip([each.arg for each in args.args][::-1], args.defaults[::-1], strict=False))
-                kept = [
-                    each
-                    for each in args.args
-                    if each.arg not in defaults or self._of.holds(defaults[each.arg]) is not False
-                ]
-                text = f"def {name}({', '.join(each.arg for each in kept)})"
-            case ast.ClassDef(name=name, bases=[base]):
-                text = f"class {name}({self._of.text(base)})"
-            case ast.For(target=target, iter=each):
-                text = f"for {self._of.text(target)} in {self._of.text(each)}"
-            case ast.While(test=test):
-                text = f"while {self._of.text(test)}"
-            case ast.With(items=[item]):
-                given = f" as {self._of.text(item.optional_vars)}" if item.optional_vars else ""
-                text = f"with {self._of.text(item.context_expr)}{given}"
-            case _:
-                raise TypeError(f"the reference has a {type(node).__name__}")
-        return text
+    def _compound(self, node: Any, column: int) -> list[str]:
+        """Return a loop, a context, a function or a class; nothing where nothing is in it."""
+        end, pad = self._source.header(node), " " * column
+        inside = self._block(node.body, column + 4, end)
+        if isinstance(node, ast.FunctionDef):
+            defaults = dict(zip([each.arg for each in node.args.args][::-1], node.args.defaults[::-1], strict=False))
+            kept = [
+                each.arg for each in node.args.args
+                if each.arg not in defaults or self._of.holds(defaults[each.arg]) is not False
+            ]  # fmt: skip
+            header = f"def {node.name}({', '.join(kept)}):"
+        else:
+            fields = {name: value for name, value in ast.iter_fields(node) if name not in ("body", "decorator_list")}
+            header = self._of.text(type(node)(**fields, body=[], decorator_list=[], lineno=node.lineno))
+        decorators = [f"{pad}@{ast.unparse(each)}" for each in getattr(node, "decorator_list", [])]
+        return [*decorators, f"{pad}{header}{self._comment(end)}", *inside] if inside else []
 
     def _simple(self, node: ast.stmt, column: int) -> list[str]:
-        text = self._of.part(node)
-        if isinstance(node, ast.Assign) and text == "{0} = {0}".format(self._of.text(node.targets[0])):
+        new, pad = self._of.of(node), " " * column
+        if new is node:  # as it is written
+            lines = self._source.lines[node.lineno - 1 : node.end_lineno]
+            return [pad + line[node.col_offset :] if line else "" for line in lines]
+        text = self._of.text(node)
+        if isinstance(new, ast.Assign) and text == "{0} = {0}".format(ast.unparse(new.targets[0])):
             return []
-        pad, shift = " " * column, node.col_offset - column
-        comment = self._source.lines[(node.end_lineno or 1) - 1][node.end_col_offset or 0 :].strip()
-        comment = f"  {comment}" if comment and not comment.startswith("# pyright") else ""
-        if text != self._source.of(node) and '"""' not in text and len(pad + flat(text) + comment) <= WIDEST:
-            text = flat(text)
-        first, *rest = text.split("\n")
-        lines = [pad + first, *(line[shift:] if shift > 0 else " " * -shift + line for line in rest)]
-        return [*lines[:-1], lines[-1] + comment]
+        return [*_wrapped(pad, text)[:-1], _wrapped(pad, text)[-1] + self._comment(node.end_lineno or 0)]
 
-    def _inlined(self, call: ast.Call, column: int) -> list[str]:
-        """Return the statements of a function where it is called."""
-        function = self._source.inline[name_of(call.func)]
-        before, self._of.given = self._of.given, self._of.arguments(call)
-        body = without_docstring(function)
-        lines = self._block(body, column, body[0].lineno - 1)
-        self._of.given = before
-        return lines
+
+def _wrapped(pad: str, text: str) -> list[str]:
+    """Return a statement in lines that are not too wide, broken in its outermost brackets."""
+    start, end = re.search(r"[(\[]", text), text[-1]
+    if len(pad + text) <= WIDEST or not start or end not in ")]":
+        return [pad + text]
+    return [pad + text[: start.end()], f"{pad}    {text[start.end() : -1]}", pad + end]
 
 
 def _ends(lines: Sequence[str], column: int) -> bool:

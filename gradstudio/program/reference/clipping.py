@@ -1,17 +1,9 @@
 """The rules of clipping: torch's own function where torch has one."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import torch
 from torch import nn
 
-from gradstudio.program.reference.given import inline
-
-if TYPE_CHECKING:
-    from gradstudio.program.reference.given import knobs
-    from gradstudio.program.reference.weights import named_trained, trainable
+from gradstudio.program.reference.weights import *
 
 
 def clip_per_tensor(max_norm):

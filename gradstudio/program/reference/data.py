@@ -1,23 +1,16 @@
 """The data of each task: a training set, or `draw`, which makes new examples; the batches of them; and the pole with
 its episodes. A studio file brings its own data."""
 
-from __future__ import annotations
-
 import importlib.util
 import math
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch.nn import functional as F
 
-from gradstudio.program.reference.given import inline
-
-if TYPE_CHECKING:
-    from gradstudio.program.reference.device import device, rank, seed
-    from gradstudio.program.reference.given import get_batch, knobs, plan
+from gradstudio.program.reference.device import *
 
 source = torch.Generator().manual_seed(seed)
 noise = torch.Generator().manual_seed(seed + 1_000_003)

@@ -1,15 +1,11 @@
 """The device, and with several ranks how they find each other."""
 
-from __future__ import annotations
-
 import os
-from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
 
-if TYPE_CHECKING:
-    from gradstudio.program.reference.given import knobs, plan
+from gradstudio.program.reference.settings import *
 
 if plan.ranks:
     if knobs.run_device == "cpu":

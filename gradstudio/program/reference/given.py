@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from gradstudio.program.plan import Plan
 
-F = TypeVar("F")
+Function = TypeVar("Function")
 
 if TYPE_CHECKING:
     knobs: Any  # every knob as an attribute, with the value in force
@@ -27,6 +27,6 @@ if TYPE_CHECKING:
     tell: Callable[[str], None]  # hears which part of a step begins
 
 
-def inline(function: F) -> F:
+def inline(function: Function) -> Function:
     """Mark a function that stands in a program where it is called."""
     return function

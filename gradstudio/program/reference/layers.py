@@ -1,19 +1,11 @@
 """What the layers of all networks share: activations, residuals, checkpointing."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import torch
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from gradstudio.program.reference.given import inline
-
-if TYPE_CHECKING:
-    from gradstudio.program.reference.data import vocabulary
-    from gradstudio.program.reference.given import knobs, plan
+from gradstudio.program.reference.data import *
 
 
 @inline
@@ -134,7 +126,7 @@ def hidden_layer(inputs):
 def stack(sizes):
     """Return the hidden layers with these numbers of inputs."""
     if not plan.layered:
-        return nn.ModuleList(hidden_layer(size) for size in sizes)
+        return nn.ModuleList([hidden_layer(size) for size in sizes])
     if knobs.model_residual:
-        return nn.ModuleList(Layer(size, index > 0) for index, size in enumerate(sizes))
-    return nn.ModuleList(Layer(size) for size in sizes)
+        return nn.ModuleList([Layer(size, index > 0) for index, size in enumerate(sizes)])
+    return nn.ModuleList([Layer(size) for size in sizes])

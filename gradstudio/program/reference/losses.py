@@ -1,18 +1,11 @@
 """The loss: torch's own, or an unstable one written by hand."""
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING
 
 import torch
 from torch.nn import functional as F
 
-from gradstudio.program.reference.given import inline
-
-if TYPE_CHECKING:
-    from gradstudio.program.reference.data import class_weights
-    from gradstudio.program.reference.given import knobs, plan
+from gradstudio.program.reference.models import *
 
 
 @inline

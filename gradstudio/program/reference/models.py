@@ -1,29 +1,12 @@
 """The networks. Their hidden layers are called `hidden`, or `rnn` or `blocks`, and their output layer `head`."""
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from gradstudio.program.reference.given import inline
-
-if TYPE_CHECKING:
-    from gradstudio.program.reference.given import knobs, plan
-    from gradstudio.program.reference.layers import (
-        activation,
-        branch_factor,
-        features,
-        latest,
-        outputs_of_task,
-        residual_sum,
-        run,
-        stack,
-        through,
-    )
+from gradstudio.program.reference.layers import *
 
 if not plan.own and knobs.model_kind in ("mlp", "policy", "gan"):
 
@@ -157,8 +140,8 @@ if not plan.own and plan.own_rnn:
     def recurrent_stack(sizes):
         """Return the recurrent layers with these numbers of inputs."""
         if knobs.model_residual:
-            return nn.ModuleList(RecurrentLayer(size, index > 0) for index, size in enumerate(sizes))
-        return nn.ModuleList(RecurrentLayer(size) for size in sizes)
+            return nn.ModuleList([RecurrentLayer(size, index > 0) for index, size in enumerate(sizes)])
+        return nn.ModuleList([RecurrentLayer(size) for size in sizes])
 
     class RecurrentStack(nn.Module):
         def __init__(self):
@@ -230,7 +213,7 @@ if not plan.own and knobs.model_kind == "transformer":
             column = torch.arange(width)
             angles = torch.arange(plan.time_steps).unsqueeze(1) / 10000 ** (column // 2 * 2 / width)
             self.register_buffer("positions", torch.where(column % 2 == 0, angles.sin(), angles.cos()))
-            self.blocks = nn.ModuleList(Block() for _ in range(knobs.model_depth))
+            self.blocks = nn.ModuleList([Block() for _ in range(knobs.model_depth)])
             if knobs.model_norm_position == "pre":
                 self.final_norm = nn.LayerNorm(width)
             self.head = nn.Linear(width, outputs_of_task())

@@ -1,18 +1,10 @@
 """The optimizer, the course of its learning rate, the loss scale, and the number format of the weights."""
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING
 
 import torch
 
-from gradstudio.program.reference.given import inline
-
-if TYPE_CHECKING:
-    from gradstudio.program.reference.device import device, seed
-    from gradstudio.program.reference.given import TIMELINE, knobs, plan, step
-    from gradstudio.program.reference.weights import model, rate_factor, trainable
+from gradstudio.program.reference.ranks import *
 
 
 def one_cycle(share):

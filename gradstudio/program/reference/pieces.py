@@ -1,38 +1,14 @@
 """The pieces of a step: each stands in the loop where it is called."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
-from gradstudio.program.reference.given import inline
-
-if TYPE_CHECKING:
-    from gradstudio.program.reference.data import episodes_of, make_batches, with_first
-    from gradstudio.program.reference.device import device, rank, seed, world
-    from gradstudio.program.reference.given import (
-        compute_loss,
-        grad_norm,
-        index,
-        knobs,
-        losses,
-        micro_batches,
-        passed,
-        plan,
-        step,
-        tell,
-        told,
-    )
-    from gradstudio.program.reference.losses import task_loss, z_loss
-    from gradstudio.program.reference.optimizers import optimizer, scale, scaler
-    from gradstudio.program.reference.ranks import parallel
-    from gradstudio.program.reference.weights import model, trainable
+from gradstudio.program.reference.optimizers import *
 
 gradient_noise = torch.Generator().manual_seed(seed + 3_000_017)
 outliers = torch.Generator().manual_seed(seed + 2_000_003)

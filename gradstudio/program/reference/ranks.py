@@ -1,8 +1,6 @@
 """What several ranks need beside the loop: their mean gradient, batch norms over all of them, a parameter to spare."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -12,12 +10,9 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.nn.functional import all_reduce
 from torch.nn.parallel import DistributedDataParallel
 
-from gradstudio.program.reference.given import inline
+from gradstudio.program.reference.clipping import *
 
-if TYPE_CHECKING:
-    from gradstudio.program.reference.device import device, world
-    from gradstudio.program.reference.given import knobs, plan
-    from gradstudio.program.reference.weights import model
+model: Any
 
 
 def average(tensors):
@@ -64,7 +59,7 @@ def replica():
 if plan.ranks:
     if knobs.distributed_sync_batch_norm:
         if knobs.run_device.startswith("cuda"):
-            model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
+            model = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # noqa: F821
         else:
             for norm in model.modules():
                 if isinstance(norm, (nn.BatchNorm1d, nn.BatchNorm2d)):

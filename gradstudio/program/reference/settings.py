@@ -1,14 +1,10 @@
 """What comes before any computation."""
 
-from __future__ import annotations
-
 import os
-from typing import TYPE_CHECKING
 
 import torch
 
-if TYPE_CHECKING:
-    from gradstudio.program.reference.given import knobs, plan
+from gradstudio.program.reference.given import *
 
 torch.set_num_threads(plan.threads)  # another number rounds sums in another order
 if knobs.run_deterministic:

@@ -1,18 +1,9 @@
 """Sharpness-aware minimization: the step to where the loss is highest nearby."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import torch
 from torch import nn
 
-from gradstudio.program.reference.given import inline
-
-if TYPE_CHECKING:
-    from gradstudio.program.reference.given import knobs, losses, plan, shares
-    from gradstudio.program.reference.pieces import backward, forward, next_of_step, phase, zero_grad
-    from gradstudio.program.reference.weights import model, trainable
+from gradstudio.program.reference.pieces import *
 
 
 @inline

@@ -1,64 +1,18 @@
 """The training loop: one step, from top to bottom."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms.join import Join
 
-if TYPE_CHECKING:
-    from gradstudio.program.reference.clipping import clip
-    from gradstudio.program.reference.device import device, rank, world
-    from gradstudio.program.reference.given import knobs, plan
-    from gradstudio.program.reference.losses import shares_of
-    from gradstudio.program.reference.optimizers import (
-        advance,
-        optimizer,
-        round_weights,
-        scaler,
-        set_rates,
-        take_live_changes,
-    )
-    from gradstudio.program.reference.pieces import (
-        as_double,
-        backward,
-        batch,
-        batches,
-        clips_elsewhere,
-        disturb,
-        fail_on_purpose,
-        forward,
-        gradient_noise,
-        inputs,
-        is_undivided,
-        kept_micro_batches,
-        loss,
-        loss_is_finite,
-        loss_of_step,
-        next_batch,
-        next_of_step,
-        norm_is_finite,
-        phase,
-        size,
-        sync,
-        targets,
-        true_norm,
-        unclipped,
-        unscale,
-        updates,
-        zero_grad,
-    )
-    from gradstudio.program.reference.ranks import average, parallel
-    from gradstudio.program.reference.sharpness_aware import climb, origin, places
-    from gradstudio.program.reference.weights import model, trainable
+from gradstudio.program.reference.sharpness_aware import *
 
-    told: Any
-    grad_norm: Any
-    everybody: Any
+told: Any
+grad_norm: Any
+everybody: Any
 
 if plan.changes("problem_skip_batches"):
     passed = 0  # batches that were skipped

@@ -1,32 +1,16 @@
 """The model, its weights before the first step, and which of its parameters are trained."""
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from gradstudio.program.reference.given import inline
+from gradstudio.program.reference.losses import *
 
-if TYPE_CHECKING:
-    from gradstudio.program.reference.data import all_inputs, draw, first_states, push
-    from gradstudio.program.reference.device import device, seed
-    from gradstudio.program.reference.given import build_model, knobs, plan
-    from gradstudio.program.reference.layers import features, outputs_of_task
-    from gradstudio.program.reference.models import (
-        CNN,
-        GAN,
-        MLP,
-        Recurrent,
-        RecurrentStack,
-        Transformer,
-    )
-
-    model: Any
-    layer: Any
+model: Any
+layer: Any
 
 
 def unit_variance(weight, sums):
