@@ -26,6 +26,7 @@ from gradstudio.commands import (
     map,
     memory,
     new,
+    places_command,
     report,
     runs,
     top,
@@ -67,6 +68,7 @@ app.command("script")(training.script)
 app.command("memory")(memory.memory)
 app.command("report")(report.report)
 app.add_typer(runs.app, name="runs")
+app.add_typer(places_command.app, name="places")
 app.add_typer(course.app, name="course")
 app.add_typer(exam.app, name="exam")
 app.command("grade")(grade.grade)
@@ -217,6 +219,7 @@ def _report_fault(fault: Exception) -> int:
     from gradstudio.core.assignment import AssignmentError
     from gradstudio.core.knobs import KnobError
     from gradstudio.core.presets import PresetError
+    from gradstudio.core.worker_places import PlaceError
     from gradstudio.session.files.comparison import ComparisonError
     from gradstudio.session.files.output import OutputError
     from gradstudio.session.library.library_faults import LibraryError
@@ -233,7 +236,7 @@ def _report_fault(fault: Exception) -> int:
         fault,
         (
             WrongRequest, KnobError, PresetError, OutputError, LibraryError, ComparisonError, JournalError,
-            AssignmentError,
+            AssignmentError, PlaceError,
         ),
     ):  # fmt: skip
         complain(f"error: {message}")

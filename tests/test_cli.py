@@ -364,7 +364,7 @@ def test_doctor(gradstudio: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
     answer = gradstudio("doctor", "--json")
     checks = json.loads(answer.out)
     assert answer.code == (0 if all(check["ok"] for check in checks) else 1)
-    assert {"name", "ok", "text", "advice"} == set(checks[0])
+    assert {"name", "ok", "text", "advice", "devices"} == set(checks[0])
     monkeypatch.setattr(doctor, "examine", lambda: [doctor.Check(**check) for check in checks])  # the same once more
     in_words = gradstudio("doctor")
     assert in_words.code == answer.code and "Python" in in_words.out

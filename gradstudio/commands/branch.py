@@ -34,7 +34,7 @@ from gradstudio.core.text import plural
 if TYPE_CHECKING:
     from gradstudio.core.events import Change
     from gradstudio.session.record.run import Run
-    from gradstudio.session.record.snapshots import Snapshots
+    from gradstudio.session.running.backend import LocalFamily
 
 
 class Parent(NamedTuple):
@@ -107,7 +107,7 @@ def branch(
     from gradstudio.core import ranks_allowed, threads
     from gradstudio.session.library import stored_snapshots
     from gradstudio.session.record.branches import fork
-    from gradstudio.session.record.snapshots import Snapshots
+    from gradstudio.session.running.backend import LocalFamily
 
     output = OutputOptions(out, report, library, as_json, quiet, try_fixes)
     parent = _parent(source, library)
@@ -120,10 +120,10 @@ def branch(
     output.check()
     agree(parent.run.experiment, trusted=trust)
     hint_at_threads(threads.of(parent.environment), output)
-    snapshots = Snapshots(stored=partial(stored_snapshots.read, library_file(library)))
-    stood = parent.run if step <= len(parent.run.history) else _repeat(parent.run, step, output, snapshots)
+    family = LocalFamily(stored=partial(stored_snapshots.read, library_file(library)))
+    stood = parent.run if step <= len(parent.run.history) else _repeat(parent.run, step, output, family)
     record = fork(stood, step, experiment=parent.run.experiment, steps=total, changes=asked, compare_at=compare_at)
-    carry_out(record, output, snapshots)
+    carry_out(record, output, family)
 
 
 def _parent(source: str, library: Path | None) -> Parent:
@@ -221,14 +221,14 @@ def _requested_changes(
     return tuple(change for place, change in zip(order, timeline, strict=True) if place >= len(course))
 
 
-def _repeat(run: Run, step: int, wanted: OutputOptions, snapshots: Snapshots) -> Run:
+def _repeat(run: Run, step: int, wanted: OutputOptions, family: LocalFamily) -> Run:
     """Return the run, made again from its beginning: one step further than needed, so that every change before that
     step is made."""
     from gradstudio.session.record.run import Run
     from gradstudio.session.running import foreground
 
     again = Run(run.preset, run.experiment.with_value("run.steps", step + 1), run.planned, id=run.id, name=run.name)
-    foreground.train(again, progress=wanted.progress, snapshots=snapshots)
+    foreground.train(again, progress=wanted.progress, family=family)
     if again.status in ("failed", "stopped"):
         complain(f"error: {again.message}" if again.status == "failed" else NOTHING_MADE.format(step))
         raise typer.Exit(exit_codes.of_run(again))

@@ -29,6 +29,7 @@ from gradstudio.commands.options import (
     library_file,
     read_request,
 )
+from gradstudio.commands.places_command import PlaceName, backend_at
 from gradstudio.commands.terminal import complain, complain_at_length, say, say_file, say_json, table
 
 if TYPE_CHECKING:
@@ -36,9 +37,8 @@ if TYPE_CHECKING:
 
     from gradstudio.session.library.writer import LibraryWriter
     from gradstudio.session.record.run import Run
-    from gradstudio.session.record.snapshots import Snapshots
+    from gradstudio.session.running.backend import AnyWorker, RunFamily
     from gradstudio.session.running.remedy_trial import Trial
-    from gradstudio.session.running.worker import Worker
 
 LAST_WRITING = 30.0  # seconds that the library gets for its last rows
 HURRIED_WRITING = 0.5  # likewise, where a second Ctrl+C ends the program
@@ -92,11 +92,14 @@ def run(
     as_json: Json = False,
     quiet: Quiet = False,
     trust: Trust = False,
+    place: PlaceName = "",
 ) -> None:
     """Train without a window. Exit code: 0 finished, 1 failed, 2 wrong request, 3 diverged, 4 critical finding, 130
     interrupted."""
     from gradstudio.session.record.run import Run
+    from gradstudio.session.running.backend import LocalBackend
 
+    backend = backend_at(place) if place else LocalBackend()
     request = read_request(
         source, library, assignments, changes, {"run.steps": steps, "run.seed": seed, "run.device": device},
         beginning=False
@@ -109,8 +112,12 @@ def run(
 
         ranks_allowed.check_alone(request.experiment, "no fixes are tried")
     agree(request.experiment, trusted=trust)
-    hint_at_threads(request.threads, outputs)
-    carry_out(Run(request.preset, request.experiment, request.timeline, compare_at), outputs)
+    if not place:
+        hint_at_threads(request.threads, outputs)
+    try:
+        carry_out(Run(request.preset, request.experiment, request.timeline, compare_at), outputs, backend.family())
+    finally:
+        backend.close()
 
 
 def hint_at_threads(of_run: str, outputs: OutputOptions) -> None:
@@ -124,20 +131,17 @@ def hint_at_threads(of_run: str, outputs: OutputOptions) -> None:
         )
 
 
-def carry_out(record: Run, outputs: OutputOptions, snapshots: Snapshots | None = None) -> NoReturn:
+def carry_out(record: Run, outputs: OutputOptions, family: RunFamily) -> NoReturn:
     """Train a run, keep it, write its files, say what came of it, and end with its exit code."""
     from gradstudio.session.files import output
-    from gradstudio.session.record.snapshots import Snapshots
 
     reports = outputs.check()
-    if snapshots is None:
-        snapshots = Snapshots()
     folder = outputs.out or (Path(record.id) if reports else None)
     if folder:
         output.check_folder(folder)
         output.check_files(record, folder)
     of_parent = record.environment
-    failure, kept = train_and_keep(record, outputs, snapshots)
+    failure, kept = train_and_keep(record, outputs, family)
     if record.differs_at is not None and not outputs.quiet:
         complain(_differs(record, of_parent))
     for event in record.events:
@@ -147,7 +151,7 @@ def carry_out(record: Run, outputs: OutputOptions, snapshots: Snapshots | None =
     if not begun:
         folder = None
     early = outputs.as_json or bool(folder and reports)  # so that the report tells them
-    fixes = _try_fixes(record, outputs, snapshots) if early else []
+    fixes = _try_fixes(record, outputs, family) if early else []
     unwritten = ""
     if folder:
         try:
@@ -162,13 +166,13 @@ def carry_out(record: Run, outputs: OutputOptions, snapshots: Snapshots | None =
     if folder and not outputs.quiet:
         (complain if outputs.as_json else say)(f"files in {folder}")
     if not (outputs.as_json or outputs.quiet):
-        _say_fixes(record, fixes if early else _try_fixes(record, outputs, snapshots), kept)
+        _say_fixes(record, fixes if early else _try_fixes(record, outputs, family), kept)
     if unwritten:
         complain(f"error: {unwritten}")
     raise typer.Exit(exit_codes.FAILED if unwritten else exit_codes.of_run(record))
 
 
-def train_and_keep(record: Run, wanted: OutputOptions, snapshots: Snapshots) -> tuple[str, bool]:
+def train_and_keep(record: Run, wanted: OutputOptions, family: RunFamily) -> tuple[str, bool]:
     """Train a run while the library writes it. Return the traceback of a failure, and whether the run was kept."""
     from gradstudio.session.library.writer import LibraryWriter
     from gradstudio.session.running import foreground, interrupts
@@ -176,12 +180,12 @@ def train_and_keep(record: Run, wanted: OutputOptions, snapshots: Snapshots) -> 
     writer = LibraryWriter(library_file(wanted.library))
     failure, kept = "", False
 
-    def keep(worker: Worker) -> None:
-        writer.follow(record, snapshots, worker.on_request, worker.show_waiting)
+    def keep(worker: AnyWorker) -> None:
+        writer.follow(record, family.snapshots, worker.on_request, worker.show_waiting)
 
     with interrupts.stopping(lambda: None, lambda: writer.close(HURRIED_WRITING)) as signals:
         try:
-            failure = foreground.train(record, progress=wanted.progress, snapshots=snapshots, began=keep)
+            failure = foreground.train(record, progress=wanted.progress, began=keep, family=family)
         finally:
             kept = _close(writer)
     if signals.interrupted and record.status in ("finished", "nonfinite"):  # there was nothing left to stop
@@ -204,7 +208,7 @@ def _say_outcome(record: Run, outputs: OutputOptions, fixes: list[Trial], *, beg
         say(in_words(record) + (f"\n\nkept as {record.id}" if kept else ""))
 
 
-def _try_fixes(record: Run, wanted: OutputOptions, snapshots: Snapshots) -> list[Trial]:
+def _try_fixes(record: Run, wanted: OutputOptions, family: RunFamily) -> list[Trial]:
     """Return what came of each fix of a run that diverged or has a critical finding, the best first; empty if none
     was asked for or there is nothing to heal."""
     from gradstudio.session.running import fix_trials, foreground
@@ -212,7 +216,7 @@ def _try_fixes(record: Run, wanted: OutputOptions, snapshots: Snapshots) -> list
     healable = record.status in ("finished", "nonfinite") and fix_trials.broken(record)
     if not (wanted.try_fixes and healable):
         return []
-    trials = fix_trials.Trials(record, snapshots)
+    trials = family.trials(record)
     foreground.wait_for(trials, progress=wanted.progress)
     if trials.failure and os.environ.get("GRADSTUDIO_DEBUG"):
         complain_at_length(trials.failure)

@@ -88,6 +88,15 @@ def free() -> int:
     return min((size for size in found if size is not None), default=1 << 62)
 
 
+def free_of(device: str) -> int | None:
+    """Return the bytes of memory that are free on a device, None where the system does not tell."""
+    if device.startswith("cuda"):
+        with contextlib.suppress(RuntimeError):
+            return torch.cuda.mem_get_info(device)[0]
+    found = free()
+    return found if device == "cpu" and found < 1 << 62 else None
+
+
 def _check(taken: int, what: str, lower: str) -> None:
     limit = free()
     if taken > limit:

@@ -65,7 +65,7 @@ class Window(QMainWindow):
         backend = chosen()
         self.simulator = Simulator(preset, library, backend)
         self.simulator.snapshots.resize(rewind_dialogs.budget())
-        self.machine = Machine(backend.hello if isinstance(backend, RemoteBackend) else None)
+        self.machine = Machine(backend.here.hello if isinstance(backend.here, RemoteBackend) else None)
         self.message = MessageBar()
         self.controls = SimulatorController(self.simulator, self.message)
         self.jobs = Jobs(self.message)

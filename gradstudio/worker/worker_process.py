@@ -17,7 +17,9 @@ from itertools import count
 from typing import Any, Protocol, cast
 from weakref import WeakSet, WeakValueDictionary
 
+import gradstudio
 from gradstudio.core.text import signal_name
+from gradstudio.core.worker_places import TO_INSTALL, Place
 from gradstudio.worker import frames
 from gradstudio.worker.frames import BrokenFrame, Frame
 
@@ -50,15 +52,15 @@ class Receiver(Protocol):
 class WorkerProcess:
     """A worker. Any thread may call it; every method returns at once."""
 
-    def __init__(self, command: Callable[[str], list[str]], *, local: bool = True) -> None:
-        """`command` makes the command line from the nonce that the worker greets with. `local`: it is a process of
-        this program, and ends with all that it has started."""
+    def __init__(self, command: Callable[[str], list[str]], place: Place | None = None) -> None:
+        """`command` makes the command line from the nonce that the worker greets with. At a `place` the process here
+        may be no more than what leads there."""
         self.hello: dict[str, Any] | None = None  # what it is and has, once that is known
         self.greeted = threading.Event()  # set with it, or at the end
         self.killed = self.over = False
         self.why = ""  # how it ended, in words
         self.bytes = 0  # that it has said
-        self._command, self._local = command, local
+        self.place, self._command = place, command
         self._heard = time.monotonic()
         self._out = queue.SimpleQueue[Saying | None]()
         self._receivers: dict[int, Receiver] = {}
@@ -132,10 +134,11 @@ class WorkerProcess:
         try:
             child = self._child = subprocess.Popen(
                 self._command(nonce), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                start_new_session=self._local,
+                start_new_session=True,
             )  # fmt: skip
         except OSError as fault:
-            self._tell_end(f"it cannot be started: {fault.strerror or fault}")
+            where = f" on {self.place.name}" if self.place else ""
+            self._tell_end(f"cannot be started{where}: {fault.strerror or fault}")
             return
         reading = threading.Thread(target=self._read, args=(child, nonce), name="hearing a worker", daemon=True)
         errors = threading.Thread(
@@ -173,7 +176,8 @@ class WorkerProcess:
             with child.stdout as file:
                 noise = frames.find_greeting(file, nonce)
                 if noise is None:
-                    self._lines.append("it did not greet as a worker of this program does")
+                    if not self._lines:  # it says itself what is wrong
+                        self._lines.append("it did not greet as a worker of this program does")
                     self._end(child)
                     return
                 while (frame := frames.read(file)) is not None:
@@ -189,6 +193,8 @@ class WorkerProcess:
         self.bytes += len(frame.raw)
         head = frame.head
         if head["m"] == "hello":
+            if self.place and head["version"] != gradstudio.__version__:
+                raise BrokenFrame(f"it has GradStudio {head['version']}; {TO_INSTALL}")
             self.hello = head
             self.greeted.set()
         elif head["m"] != "alive":
@@ -204,22 +210,23 @@ class WorkerProcess:
             while line := file.readline(1 << 16):
                 self._lines.append(line.decode(errors="replace").rstrip("\n"))
                 with suppress(OSError):
-                    os.write(2, line)
+                    if self.place is None or self.hello is not None:  # why it did not begin is told in one line
+                        os.write(2, line)
 
     def _wait(self, child: subprocess.Popen[bytes], *readers: threading.Thread) -> None:
         """Wait for its end, which the end of its output is not: what it has started may hold that."""
-        if self._local and hasattr(os, "waitid"):
+        if hasattr(os, "waitid"):
             with suppress(OSError):
                 os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it keeps its number until its group is ended
             self._end(child)
         code = child.wait()
         for reader in readers:
             reader.join(ENDING)
-        self._tell_end(how_it_ended(code))
+        self._tell_end(self.place.end_in_words(code, list(self._lines)) if self.place else how_it_ended(code))
 
     def _end(self, child: subprocess.Popen[bytes]) -> None:
         with suppress(OSError):
-            if self._local and hasattr(os, "killpg"):
+            if hasattr(os, "killpg"):
                 os.killpg(child.pid, signal.SIGKILL)
             else:
                 child.kill()

@@ -13,7 +13,9 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import gradstudio
 from gradstudio.core import (
     extras,
     files,
@@ -55,6 +57,7 @@ class Check:
     ok: bool
     text: str
     advice: str = ""
+    devices: tuple[dict[str, Any], ...] = ()  # id, name and free bytes (None: unknown) of what can train
 
 
 def examine() -> list[Check]:
@@ -75,6 +78,10 @@ def devices() -> list[tuple[str, str]]:
             "PyTorch is not installed, and nothing trains without it; install it with: pip install torch"
         ) from None
     return [(device.id, device.name) for device in available()]
+
+
+def _program() -> list[Check]:
+    return [Check("GradStudio", True, gradstudio.__version__)]
 
 
 def _python() -> list[Check]:
@@ -152,9 +159,11 @@ def _devices() -> list[Check]:
                 "Install torch again: pip install --force-reinstall torch",
             )
         ]
-    return [
-        Check("Devices", True, "; ".join(f"{name} ({title})" for name, title in found) + without_accelerator(found))
-    ]
+    from gradstudio.engine.memory import free_of
+
+    text = "; ".join(f"{name} ({title})" for name, title in found) + without_accelerator(found)
+    listed = tuple({"id": device, "name": title, "free": free_of(device)} for device, title in found)
+    return [Check("Devices", True, text, devices=listed)]
 
 
 def _compiler() -> list[Check]:
@@ -354,6 +363,7 @@ def _version(package: str) -> str:
 
 
 CHECKS: tuple[Callable[[], list[Check]], ...] = (
+    _program,
     _python,
     _packages,
     _hazards,

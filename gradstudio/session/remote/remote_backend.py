@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
+from gradstudio.core.worker_places import Place
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.snapshots import BUDGET
 from gradstudio.session.remote.family_there import FamilyThere, StoredOf
 from gradstudio.session.remote.remote_looks import RemoteFuture, RemoteLook, RemoteTrials
 from gradstudio.session.remote.remote_worker import RemoteWorker
-from gradstudio.session.remote.worker_pool import WorkerPool
-from gradstudio.session.running.backend import LocalBackend
+from gradstudio.session.remote.worker_pool import WorkerPool, start_at
+from gradstudio.session.running.backend import LocalBackend, LocalFamily
 from gradstudio.session.running.cliff_sampling import CliffSampler
 from gradstudio.session.running.fix_trials import Trial, Trials
 from gradstudio.session.running.layer_sampling import LayerSampler
@@ -65,15 +67,45 @@ class RemoteFamily(FamilyThere):
                 worker.leave_if_stuck()
 
 
-def chosen() -> LocalBackend | RemoteBackend:
-    """Return what trains the runs of a window: workers, or threads of the window's own process where GRADSTUDIO_WORKER
-    is thread."""
-    return RemoteBackend() if os.environ.get("GRADSTUDIO_WORKER", DEFAULT) == "process" else LocalBackend()
-
-
 class RemoteBackend(WorkerPool):
     """Trains in workers."""
 
     def family(self, budget: int = BUDGET, stored: StoredOf | None = None) -> RemoteFamily:
         """Return a place for a family of runs."""
         return RemoteFamily(self, budget, stored)
+
+
+def at(place: Place) -> RemoteBackend:
+    """Return what trains runs at a place. Its command is run when the first one begins."""
+    return RemoteBackend(partial(start_at, place), ahead=False)
+
+
+class PlacesBackend:
+    """Trains families here, or at the place that is chosen for the next one."""
+
+    def __init__(self, here: LocalBackend | RemoteBackend) -> None:
+        self.here, self.place = here, None
+        self._elsewhere: dict[Place, RemoteBackend] = {}
+
+    place: Place | None
+
+    def family(self, budget: int = BUDGET, stored: StoredOf | None = None) -> LocalFamily | RemoteFamily:
+        """Return a place for a family of runs."""
+        place = self.place
+        if place is None:
+            return self.here.family(budget, stored)
+        if place not in self._elsewhere:
+            self._elsewhere[place] = at(place)
+        return self._elsewhere[place].family(budget, stored)
+
+    def close(self) -> None:
+        """End every worker."""
+        for each in (self.here, *self._elsewhere.values()):
+            each.close()
+
+
+def chosen() -> PlacesBackend:
+    """Return what trains the runs of a window: workers, or threads of the window's own process where GRADSTUDIO_WORKER
+    is thread."""
+    here = os.environ.get("GRADSTUDIO_WORKER", DEFAULT) == "process"
+    return PlacesBackend(RemoteBackend() if here else LocalBackend())

@@ -147,7 +147,7 @@ class RemoteWorker:
         Return whether it was ended within a step."""
         process = self.process
         if self._stopping and self.is_alive() and process is not None:
-            mute = process.hello is not None and process.silent > 2 * PATIENCE
+            mute = (process.hello or process.place) and process.silent > 2 * PATIENCE
             if mute or any(slow_step(run, PATIENCE) for run in self._runs):
                 self._leave("stopped")
         return self.abandoned
@@ -208,7 +208,7 @@ class RemoteWorker:
         was ended for another one, begins in a new one."""
         if self._ended.is_set():
             return
-        process, gone = self.process, snapshots_gone(len(self._family))
+        process, gone = self.process, snapshots_gone(len(self._family)) if len(self.record.history) else ""
         if process is not None and process.killed:
             if not self._has_begun and not self._stopping:
                 self._begin([self._family.introduce(run) for run in self._runs])

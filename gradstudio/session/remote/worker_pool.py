@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gradstudio.core import python_process
+from gradstudio.core.worker_places import Place
 from gradstudio.worker.worker_process import WorkerProcess
 
 _MAIN = "from gradstudio.session.remote.serving import main; main(sys.argv[1])"
@@ -17,11 +18,17 @@ def start_here() -> WorkerProcess:
     return WorkerProcess(lambda nonce: python_process.command(_MAIN, nonce))
 
 
+def start_at(place: Place) -> WorkerProcess:
+    """Start a worker at a place."""
+    return WorkerProcess(lambda nonce: place.words("worker", nonce), place)
+
+
 class WorkerPool:
     """Starts workers as they are needed. One serves family after family; a studio file has one of its own."""
 
-    def __init__(self, start: Callable[[], WorkerProcess] = start_here) -> None:
-        self._start = start
+    def __init__(self, start: Callable[[], WorkerProcess] = start_here, *, ahead: bool = True) -> None:
+        """`ahead`: start one before it is needed, where the next run would have to wait."""
+        self._start, self._ahead = start, ahead
         self._shared: WorkerProcess | None = None
         self._spare: WorkerProcess | None = None
         self._own: list[WorkerProcess] = []
@@ -50,7 +57,7 @@ class WorkerPool:
                 process.kill()
             elif own:
                 self._own = [*(each for each in self._own if not each.over), process]
-                self._spare = self._start()  # a restart is to begin at once
+                self._spare = self._start() if self._ahead else None  # a restart is to begin at once
             else:
                 self._shared = process
             return process
@@ -58,7 +65,7 @@ class WorkerPool:
     def replace(self, process: WorkerProcess) -> None:
         """Start the next worker where this one was ended."""
         with self._changing:
-            if process is self._shared and not self._closed:
+            if process is self._shared and self._ahead and not self._closed:
                 self._shared = self._start()
 
     def close(self) -> None:

@@ -12,20 +12,25 @@ from gradstudio.session.record.run import Run
 from gradstudio.session.record.snapshots import Snapshots
 from gradstudio.session.running import interrupts, streams
 from gradstudio.session.running.slow_step import slow_step
-from gradstudio.session.running.worker import Stop, Worker
+from gradstudio.session.running.worker import UNLIMITED, Stop, Worker
 
 if TYPE_CHECKING:
+    from gradstudio.session.running.backend import AnyWorker, RunFamily
     from gradstudio.session.running.fix_trials import Trials
     from gradstudio.session.running.interrupts import Interrupts
 
 
 def train(
-    record: Run, *, progress: bool, snapshots: Snapshots | None = None, began: Callable[[Worker], object] | None = None
-) -> str:
+    record: Run, *, progress: bool, snapshots: Snapshots | None = None,
+    began: Callable[[AnyWorker], object] | None = None, family: RunFamily | None = None,
+) -> str:  # fmt: skip
     """Train a run in the worker's thread, and wait for it here, where Ctrl+C arrives: it ends the run after its present
     step, or without it where that takes too long. Return the traceback of what failed, "" if nothing did. `snapshots`
-    take the run's snapshots and have those to go on from. `began` is given the worker before it trains."""
-    worker = Worker(record, snapshots=snapshots)
+    take the run's snapshots and have those to go on from. `began` is given the worker as it begins. A `family` has a
+    worker and snapshots of its own."""
+    worker: AnyWorker = Worker(record, snapshots=snapshots)
+    if family is not None:
+        worker = family.worker(record, paused=False, speed=UNLIMITED, before=None, twin=None, twin_knob="")
     own = record.experiment.studio_file is not None
     with streams.apart(own=own), interrupts.stopping(lambda: worker.send(Stop())) as signals:
         signals.hasty |= own
@@ -53,13 +58,13 @@ def wait_for(trials: Trials, *, progress: bool) -> None:
             trials.abandon()
 
 
-def _wait(thread: threading.Thread, signals: Interrupts) -> None:
+def _wait(thread: threading.Thread | AnyWorker, signals: Interrupts) -> None:
     """Wait for the end of a thread, or until it is left behind within a step that does not end."""
     while thread.is_alive() and not signals.overdue:
         thread.join(0.2)
 
 
-def _show_progress(record: Run, worker: Worker, signals: Interrupts) -> None:
+def _show_progress(record: Run, worker: AnyWorker, signals: Interrupts) -> None:
     """Draw a bar on stderr until the worker has ended or is left behind."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn

@@ -1,0 +1,106 @@
+"""`gradstudio places` lists, adds, removes and asks places: where a run can be trained."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gradstudio.commands import exit_codes
+from gradstudio.commands.options import HELP, Json
+from gradstudio.commands.terminal import complain, say, say_json, table
+
+if TYPE_CHECKING:
+    from gradstudio.core.worker_places import Place
+    from gradstudio.session.machine.place_search import PlaceAnswer
+    from gradstudio.session.remote.remote_backend import RemoteBackend
+
+app = typer.Typer(
+    help="Places where a run can be trained: another Python, machine or container.", context_settings=HELP,
+    rich_markup_mode=None,
+)  # fmt: skip
+PlaceName = Annotated[
+    str, typer.Option("--place", metavar="NAME", help="Train at this place; see `gradstudio places`.")
+]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of the place.")]
+
+
+@app.callback(invoke_without_command=True)
+def list_places(context: typer.Context, as_json: Json = False) -> None:
+    if context.invoked_subcommand is not None:
+        return
+    found = list(_places().values())
+    if as_json:
+        say_json([{"name": place.name, "command": place.command} for place in found])
+    elif found:
+        table(("Place", "Command"), [(place.name, place.command) for place in found])
+    else:
+        complain('no places yet; such as: gradstudio places add lab "ssh lab"')
+
+
+@app.command("add", help="Add a place, or give one another command. Nothing is run.")
+def add(
+    name: Name,
+    command: Annotated[
+        str,
+        typer.Argument(
+            metavar="COMMAND",
+            help='What leads to GradStudio there: "ssh lab", "~/proj/.venv/bin/python", "docker exec -i box".',
+        ),
+    ],
+) -> None:
+    from gradstudio.core import worker_places
+
+    place = worker_places.add(name, command)
+    say(f"added {name}; `gradstudio places check {name}` runs: {' '.join(place.words('doctor', '--json'))}")
+
+
+@app.command("remove", help="Forget a place.")
+def remove(name: Name) -> None:
+    from gradstudio.core import worker_places
+
+    worker_places.remove(name)
+    say(f"removed {name}")
+
+
+@app.command("check", help="Ask places what they have; all of them without a name. Exit code: 0 all well, 1 a problem.")
+def check(names: Annotated[list[str] | None, typer.Argument(metavar="NAME...")] = None, as_json: Json = False) -> None:
+    from gradstudio.session.machine import place_search
+
+    asked = [find(name) for name in names] if names else list(_places().values())
+    with ThreadPoolExecutor(max(len(asked), 1)) as threads:
+        answers = list(threads.map(place_search.ask, asked))
+    if as_json:
+        say_json([_as_json(place, answer) for place, answer in zip(asked, answers, strict=True)])
+    for place, answer in [] if as_json else zip(asked, answers, strict=True):
+        say(f"{place.name}: {answer.problem or answer.versions}")
+        for device in answer.devices:
+            say(f"  {device.id}: {device.in_words}")
+    raise typer.Exit(exit_codes.FAILED if any(answer.problem for answer in answers) else exit_codes.FINISHED)
+
+
+def find(name: str) -> Place:
+    """Return the place of this name. PlaceError where there is none."""
+    from gradstudio.core import worker_places
+
+    return worker_places.find(name)
+
+
+def backend_at(name: str) -> RemoteBackend:
+    """Return what trains at the place of this name. PlaceError where there is none."""
+    place = find(name)
+    from gradstudio.session.remote import remote_backend
+
+    return remote_backend.at(place)
+
+
+def _places() -> dict[str, Place]:
+    from gradstudio.core import worker_places
+
+    return worker_places.read()
+
+
+def _as_json(place: Place, answer: PlaceAnswer) -> dict[str, object]:
+    devices = [vars(device) for device in answer.devices]
+    return {"name": place.name, "problem": answer.problem, "versions": answer.versions, "devices": devices}

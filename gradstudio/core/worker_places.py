@@ -1,0 +1,128 @@
+"""Places where a worker can be started: each is a name and a command that a person has typed. They are kept in one
+file, and nothing here runs a command."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+
+import tomli_w
+
+import gradstudio
+from gradstudio.core import files
+from gradstudio.core.knobs import quote
+from gradstudio.core.text import brief, one_line
+
+HERE = "here"  # the name of this program itself
+TO_INSTALL = f"install GradStudio {gradstudio.__version__} there, with pip install in a copy of its folder"
+_NAME = re.compile(r"[\w.-]{1,40}")
+_MOST, _LONGEST = 1_000_000, 1000  # bytes of the file, characters of a command
+_PYTHON = re.compile(r"python[\d.]*(\.exe)?")
+_NOT_THERE = re.compile(r"No module named |gradstudio.*(not found|No such file)|executable file not found")
+
+
+class PlaceError(ValueError):
+    """A place cannot be used. The text is one line, fit for a person."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A name, and the command that leads to this program there, such as `ssh lab`."""
+
+    name: str
+    command: str
+
+    def words(self, *arguments: str) -> list[str]:
+        """Return the command line that runs this program there. No shell of this machine reads it."""
+        found = _split(self.command)
+        if found[-1] == "worker":
+            found.pop()
+        last = PurePath(found[-1]).name
+        program = ["-P", "-m", "gradstudio"] if _PYTHON.fullmatch(last) else ["gradstudio"] * (last != "gradstudio")
+        return [os.path.expanduser(found[0]), *found[1:], *program, *arguments]
+
+    def end_in_words(self, code: int, lines: list[str]) -> str:
+        """Return how its command ended, in words that follow 'The worker'. `lines` are what it wrote on stderr."""
+        why = what_is_missing(code, lines) or next((line.strip() for line in reversed(lines) if line.strip()), "")
+        how = "its command was killed" if code < 0 else f"its command ended with exit code {code}"
+        return f"on {self.name} is gone, as {how}{': ' if why else ''}{brief(one_line(why).rstrip('.'), 200)}"
+
+
+def what_is_missing(code: int, lines: list[str]) -> str:
+    """Return what to install where a command ended so; "" where that is not the reason."""
+    text = "\n".join(lines)
+    if "nknown option -P" in text:
+        return "GradStudio needs Python 3.11 or newer there"
+    return TO_INSTALL if code == 127 or _NOT_THERE.search(text) else ""
+
+
+def places_file() -> Path:
+    """Return the file of the places; it need not exist."""
+    return files.user_rules().with_name("places.toml")
+
+
+def read() -> dict[str, Place]:
+    """Return the places by their names. PlaceError where the file cannot be read."""
+    path = places_file()
+    try:
+        data = files.read_bounded(path, _MOST)
+        listed = tomllib.loads(data.decode())["places"]
+        return {name: _checked(name, command) for name, command in listed.items()}
+    except FileNotFoundError:
+        return {}
+    except PlaceError as fault:
+        raise PlaceError(f"{path}: {fault}") from None
+    except (OSError, ValueError, KeyError, AttributeError) as fault:
+        raise PlaceError(f"{path} is no list of places: {one_line(files.reason(fault))}") from None
+
+
+def find(name: str) -> Place:
+    """Return the place of this name. PlaceError where there is none."""
+    known = read()
+    if name not in known:
+        raise PlaceError(f"there is no place {quote(name)}; there are: {', '.join(known) or 'none yet'}")
+    return known[name]
+
+
+def add(name: str, command: str) -> Place:
+    """Keep a place, instead of another one of this name. PlaceError for what can be none."""
+    place = _checked(name, command)
+    _write(read() | {name: place})
+    return place
+
+
+def remove(name: str) -> None:
+    """Forget a place. PlaceError where there is none of this name."""
+    find(name)
+    _write({each: place for each, place in read().items() if each != name})
+
+
+def _write(known: dict[str, Place]) -> None:
+    text = tomli_w.dumps({"places": {name: place.command for name, place in known.items()}})
+    try:
+        files.write_whole(places_file(), text)
+    except OSError as fault:
+        raise PlaceError(f"{places_file()} cannot be written: {files.reason(fault)}") from None
+
+
+def _checked(name: str, command: object) -> Place:
+    if not _NAME.fullmatch(name) or name == HERE:
+        raise PlaceError(f"{quote(name[:80])} is no name of a place: letters, digits, dots and dashes, but not {HERE}")
+    if not isinstance(command, str) or not command.isprintable() or len(command) > _LONGEST:
+        raise PlaceError(f"the command of {name} is no line of at most {_LONGEST:,} characters")
+    _split(command)
+    return Place(name, command.strip())
+
+
+def _split(command: str) -> list[str]:
+    try:
+        found = shlex.split(command)
+    except ValueError as fault:
+        raise PlaceError(f"the command cannot be read: {str(fault).lower()}") from None
+    if not found or found == ["worker"]:
+        raise PlaceError("the command is empty; such as: ssh lab")
+    return found

@@ -1,0 +1,110 @@
+"""What a place has, as the doctor of the program there tells it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import gradstudio
+from gradstudio.core.text import brief, one_line
+from gradstudio.core.typed_json import NotConforming, typed
+from gradstudio.core.worker_places import Place, what_is_missing
+
+LIMIT = 60.0  # seconds for an answer
+LOOK = 0.1  # seconds between two looks whether it is stopped
+_NEEDED = ("Python", "torch", "numpy", "pydantic", "Devices")  # checks without which nothing trains
+
+
+@dataclass(frozen=True)
+class PlaceDevice:
+    """A device of a place. `free`: bytes of memory, None where nobody knows."""
+
+    id: str
+    name: str
+    free: int | None
+
+    @property
+    def in_words(self) -> str:
+        """Name and free memory."""
+        return self.name + (f", {self.free / 1e9:.3g} GB free" if self.free is not None else "")
+
+
+@dataclass(frozen=True)
+class PlaceAnswer:
+    """What a place has. `problem`: in one line, why nothing trains there, "" where it does."""
+
+    devices: tuple[PlaceDevice, ...] = ()
+    versions: str = ""
+    problem: str = ""
+
+
+def ask(place: Place, stopped: Callable[[], bool] = lambda: False) -> PlaceAnswer:
+    """Run the doctor there, and return what it says. It takes seconds."""
+    try:
+        child = subprocess.Popen(
+            place.words("doctor", "--json"), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            start_new_session=True,
+        )  # fmt: skip
+    except OSError as fault:
+        return PlaceAnswer(problem=f"its command cannot be started: {fault.strerror or fault}")
+    out = _output(child, stopped)
+    if out is None:
+        return PlaceAnswer(problem=f"no answer within {LIMIT:g} s")
+    told, errors = out
+    checks = _checks(told)
+    if checks is None:
+        lines = errors.splitlines()
+        why = what_is_missing(child.returncode, lines) or next(iter(lines[-1:]), "") or "no answer of a doctor"
+        return PlaceAnswer(problem=brief(one_line(why), 200))
+    return _answer(checks)
+
+
+def _output(child: subprocess.Popen[bytes], stopped: Callable[[], bool]) -> tuple[str, str] | None:
+    """Return what it says on stdout and stderr, None where it takes too long or is stopped."""
+    end = time.monotonic() + LIMIT
+    while True:
+        try:
+            told, errors = child.communicate(timeout=LOOK)
+        except subprocess.TimeoutExpired:
+            if time.monotonic() < end and not stopped():
+                continue
+            with suppress(OSError):
+                os.killpg(child.pid, signal.SIGKILL) if hasattr(os, "killpg") else child.kill()
+            child.communicate()
+            return None
+        return told.decode(errors="replace"), errors.decode(errors="replace")
+
+
+def _checks(told: str) -> dict[str, dict[str, Any]] | None:
+    """Return the checks of the doctor by name. A login may have printed something before them."""
+    for start in (at for at in range(len(told)) if told.startswith("[\n", at) and (at == 0 or told[at - 1] == "\n")):
+        with suppress(ValueError, TypeError, KeyError, RecursionError):
+            found = json.JSONDecoder().raw_decode(told, start)[0]
+            return {str(check["name"]): check for check in found}
+    return None
+
+
+def _answer(checks: dict[str, dict[str, Any]]) -> PlaceAnswer:
+    try:
+        texts = {name: typed(str, check["text"]) for name, check in checks.items()}
+        version, here = texts.get("GradStudio", "an older version"), gradstudio.__version__
+        if version != here:
+            return PlaceAnswer(problem=f"GradStudio there is {version}: install {here}, as here")
+        for name in _NEEDED:
+            if name in checks and not checks[name]["ok"]:
+                return PlaceAnswer(problem=f"{name}: {texts[name]}. {typed(str, checks[name]['advice'])}")
+        devices = [
+            PlaceDevice(typed(str, each["id"]), typed(str, each["name"]), typed(int | None, each["free"]))
+            for each in checks["Devices"]["devices"]
+        ]
+    except (NotConforming, KeyError, TypeError) as fault:
+        return PlaceAnswer(problem=f"its doctor says what cannot be read: {fault}")
+    versions = ", ".join(f"{name} {texts[name]}" for name in ("GradStudio", "Python", "torch") if name in texts)
+    return PlaceAnswer(tuple(devices), versions)

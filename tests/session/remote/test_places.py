@@ -1,0 +1,151 @@
+"""A run at a place is as every run, and a connection that breaks ends in one line."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import ssh_server
+from remote_workers import SMALL
+from waiting import ENDLESS, PATIENCE, hold, join, until
+
+from gradstudio.core.experiment import Experiment
+from gradstudio.core.presets import Preset
+from gradstudio.core.worker_places import TO_INSTALL, Place
+from gradstudio.session.remote import remote_backend
+from gradstudio.session.remote.remote_backend import PlacesBackend, RemoteBackend
+from gradstudio.session.running.backend import LocalBackend
+from gradstudio.session.simulator import Simulator
+
+ROOT = Path(__file__).parents[3]
+
+
+def small(**values: object) -> Preset:
+    knobs = SMALL | {"run.steps": ENDLESS} | {name.replace("__", "."): value for name, value in values.items()}
+    return Preset(id="small", title="Small", experiment=Experiment().with_values(knobs))
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """A place behind ssh."""
+    if ssh_server.MISSING:
+        pytest.skip("there is no sshd")
+    with ssh_server.serving(tmp_path_factory.mktemp("ssh")) as command:
+        yield Place("lab", command)
+
+
+@pytest.fixture(scope="module")
+def there(lab: Place) -> Iterator[RemoteBackend]:
+    class Shared(RemoteBackend):
+        def close(self) -> None:
+            pass
+
+    one = Shared(lambda: remote_backend.start_at(lab), ahead=False)
+    yield one
+    RemoteBackend.close(one)
+
+
+@pytest.fixture
+def one(there: RemoteBackend, tmp_path: Path) -> Iterator[Simulator]:
+    made = Simulator(small(), tmp_path / "runs.sqlite3", backend=there)
+    yield made
+    assert made.close(PATIENCE)
+
+
+def test_live_knobs_rewind_and_twins_there(one: Simulator, tmp_path: Path) -> None:
+    here = Simulator(small(run__steps=30), backend=LocalBackend())
+    here.play()
+    until(lambda: here.run.over)
+    hold(one, 5)
+    one.set("optimizer.lr", 0.25)
+    until(lambda: one.run.in_force.optimizer.lr == 0.25)
+    one.step()
+    until(lambda: len(one.run.history) == 6)
+    assert one.run.history.value("lr", 5) == 0.25
+    one.rewind(3)
+    until(lambda: one.run.status == "paused" and one.run.replayed is None and len(one.run.history) == 3)
+    one.undo()
+    assert one.run.differs_at is None
+    one.load(small(run__steps=30))
+    one.start_twins("optimizer.lr", 0.4)
+    until(lambda: one.run.over and one.twins is not None and one.twins.other.over)
+    assert [one.run.history.value("loss", step) for step in range(30)] == [
+        here.run.history.value("loss", step) for step in range(30)
+    ]
+    look = one.trained_by.layers(one.run, 12)
+    look.start()
+    join(look)
+    assert look.problem == "" == look.failure
+    assert here.close(PATIENCE)
+
+
+def test_a_connection_that_breaks(one: Simulator, there: RemoteBackend) -> None:
+    one.play()
+    until(lambda: len(one.run.history) > 50 and len(one.snapshots))
+    process, run = there.warm(), one.run
+    assert process.hello is not None and process.pid is not None
+    trainer = process.hello["pid"]
+    os.kill(process.pid, signal.SIGKILL)
+    until(lambda: run.over)
+    count = len(run.history)
+    assert run.status == "failed" and run.message.startswith("The worker on lab is gone, as its command was killed. ")
+    assert "\n" not in run.message and count > 50
+    until(lambda: not one.leaves(run.id) and not Path(f"/proc/{trainer}").exists())
+    one.rewind(30)
+    until(lambda: one.run.status == "paused" and one.run.replayed is None)
+    assert one.run.differs_at is None and there.warm() is not process
+
+
+def test_the_worker_there_is_killed(one: Simulator, there: RemoteBackend) -> None:
+    one.play()
+    until(lambda: len(one.run.history) > 50)
+    hello = there.warm().hello
+    assert hello is not None
+    os.kill(hello["pid"], signal.SIGKILL)
+    until(lambda: one.run.over)
+    assert one.run.message.startswith("The worker on lab is gone, as its command ended with exit code ")
+
+
+def test_the_next_family_trains_at_the_place_that_is_chosen() -> None:
+    backend = PlacesBackend(LocalBackend())
+    one = Simulator(small(run__steps=5), backend=backend)
+    backend.place = Place("nowhere", "/nowhere/python")
+    one.play()  # in the family that was there
+    until(lambda: one.run.over)
+    assert one.run.status == "finished"
+    one.restart()
+    until(lambda: one.run.over)
+    assert one.run.message == "The worker cannot be started on nowhere: No such file or directory."
+    backend.place = None
+    one.restart()
+    until(lambda: one.run.over)
+    assert one.run.status == "finished" and one.close(PATIENCE)
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("sh -c 'exit 127'", f"exit code 127: {TO_INSTALL}."),
+        ("sh -c 'echo Lost the way. >&2; exit 9'", "exit code 9: Lost the way."),
+        (f"{sys.executable} -c 'print(1)'", "exit code 0: it did not greet as a worker of this program does."),
+    ],
+)
+def test_a_command_that_leads_nowhere(command: str, told: str) -> None:
+    backend = remote_backend.at(Place("lab", command))
+    one = Simulator(small(), backend=backend)
+    one.play()
+    until(lambda: one.run.over)
+    assert one.run.message == f"The worker on lab is gone, as its command ended with {told}"
+    assert one.close(PATIENCE)
+
+
+def test_stop_ends_a_command_that_says_nothing() -> None:
+    one = Simulator(small(), backend=remote_backend.at(Place("lab", "sleep 600 #")))
+    one.play()
+    one.stop()
+    until(lambda: one.leave_stuck() or one.run.over)
+    assert one.run.status == "stopped" and one.close(PATIENCE)
