@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -86,7 +87,7 @@ class Expressions:
 
     def text(self, node: ast.AST) -> str:
         """Return a node in one line, as the program has it."""
-        return ast.unparse(self.of(node)).replace(" ** ", "**")
+        return re.sub(r"(?<=[\w.]) \*\* (?=[\w.])", "**", ast.unparse(self.of(node)))
 
     def of(self, node: Any) -> Any:
         """Return a node as the program has it: the same one if nothing differs."""
@@ -140,7 +141,7 @@ class Expressions:
         return [self.of(node) if isinstance(node, ast.AST) else node]
 
     def _keywords(self, call: ast.Call) -> list[ast.keyword]:
-        defaults, kept = DEFAULTS.get(name_of(call.func), {}), list[ast.keyword]()
+        defaults, kept = DEFAULTS.get(name_of(self.of(call.func)), {}), list[ast.keyword]()
         for each in call.keywords:
             value = self.value(each.value)
             if each.arg is None and value is not UNKNOWN:

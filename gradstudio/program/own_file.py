@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 
 from gradstudio.core.studio_file import MODULE, StudioFile
+from gradstudio.program.tidy import imports_of, names_in
 
 
 def around(file: StudioFile, docstring: str, settings: str, imports: Sequence[str], loop: str) -> str:
@@ -33,11 +34,13 @@ def _local_imports(file: StudioFile, imports: Sequence[str], loop: str) -> list[
     file does not bring, or may call otherwise. A name counts as bound wherever the file binds it."""
     tree = ast.parse(file.text)
     bound = _bindings(tree)
-    brought = {line for node in tree.body for line in _imported(node).values()} | {"import torch"}
-    doubtful = [name for name in _loaded(loop) if hasattr(builtins, name) and ({name, "*"} & bound.keys())]
+    brought = {line for node in tree.body for line, _ in imports_of(node)} | {"import torch"}
+    doubtful = [
+        name for name in {*names_in(ast.parse(loop))} if hasattr(builtins, name) and ({name, "*"} & bound.keys())
+    ]
     needed = [f"from builtins import {', '.join(sorted(doubtful))}"] if doubtful else []
     for line in [*imports, "import torch"]:
-        name = line.rpartition(" ")[2]
+        name = line.rpartition(" ")[2].partition(".")[0]
         if line not in brought or "*" in bound or bound.get(name, {line}) != {line}:
             needed.append(line)
     return needed
@@ -48,7 +51,7 @@ def _bindings(tree: ast.AST) -> dict[str, set[str]]:
     a line."""
     found: dict[str, set[str]] = {}
     for node in ast.walk(tree):
-        names = _imported(node)
+        names = {name: line for line, name in imports_of(node)}
         match node:
             case ast.Name(id=name, ctx=ast.Store() | ast.Del()):
                 names = {name: str(node.lineno)}
@@ -62,24 +65,6 @@ def _bindings(tree: ast.AST) -> dict[str, set[str]]:
         for name, how in names.items():
             found.setdefault(name, set()).add(how)
     return found
-
-
-def _imported(node: ast.AST) -> dict[str, str]:
-    """Return the names that an import binds, each as one would write its import alone."""
-    if isinstance(node, ast.Import):
-        plain = {each.name.partition(".")[0] for each in node.names if not each.asname}
-        renamed = {each.asname: f"import {each.name} as {each.asname}" for each in node.names if each.asname}
-        return {name: f"import {name}" for name in plain} | renamed
-    if isinstance(node, ast.ImportFrom):
-        start = f"from {'.' * node.level}{node.module or ''} import"
-        renamed = {each.asname: f"{start} {each.name} as {each.asname}" for each in node.names if each.asname}
-        return {each.name: f"{start} {each.name}" for each in node.names if not each.asname} | renamed
-    return {}
-
-
-def _loaded(loop: str) -> set[str]:
-    """Return the names that the loop reads."""
-    return {node.id for node in ast.walk(ast.parse(loop)) if isinstance(node, ast.Name)}
 
 
 def _as_a_module(file: StudioFile) -> str:

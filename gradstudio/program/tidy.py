@@ -25,7 +25,7 @@ def split(text: str) -> tuple[list[str], str]:
         if node not in rest:
             gone |= set(range(_first(node, lines), node.end_lineno or 0))
     body = "\n".join(line for number, line in enumerate(lines) if number not in gone)
-    needed = {line for node in imports for line, name in _each(node) if used[name]}
+    needed = {line for node in imports for line, name in imports_of(node) if used[name]}
     return sorted(needed | {"import torch"}, key=_place), _loops(body)
 
 
@@ -84,12 +84,14 @@ def _first(node: Any, lines: list[str]) -> int:
     return first
 
 
-def _each(node: ast.Import | ast.ImportFrom) -> list[tuple[str, str]]:
+def imports_of(node: ast.AST) -> list[tuple[str, str]]:
     """Return the imports of a statement as one would write each alone, with the name that it binds."""
-    start = f"from {node.module} import" if isinstance(node, ast.ImportFrom) else "import"
+    if not isinstance(node, (ast.Import, ast.ImportFrom)):
+        return []
+    start = f"from {'.' * node.level}{node.module or ''} import" if isinstance(node, ast.ImportFrom) else "import"
     return [
         (f"{start} {each.name} as {each.asname}", each.asname) if each.asname
-        else (f"{start} {each.name}", each.name.partition(".")[0])
+        else (f"{start} {each.name}", each.name if isinstance(node, ast.ImportFrom) else each.name.partition(".")[0])
         for each in node.names
     ]  # fmt: skip
 
@@ -102,9 +104,6 @@ def _loops(text: str) -> str:
     """Return a text in which a loop that does not use its number does not name it."""
     lines = text.split("\n")
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.For) and isinstance(node.target, ast.Name) and node.target.id == "index":
-            used = any("index" in names_in(each) for each in node.body)
-            lines[node.lineno - 1] = lines[node.lineno - 1].replace(
-                "for index in", "for index in" if used else "for _ in"
-            )
+        if isinstance(node, ast.For) and not any("index" in names_in(each) for each in node.body):
+            lines[node.lineno - 1] = lines[node.lineno - 1].replace("for index in", "for _ in")
     return "\n".join(lines)

@@ -78,6 +78,12 @@ def outputs_of_task():
 
 
 @inline
+def answers():
+    """Return the number of answers to one example of a network."""
+    return 1 if plan.each_step else plan.answers
+
+
+@inline
 def latest(states):
     """Return the states from which a sequence network answers."""
     return states[:, -1] if plan.answers == 1 else states[:, -plan.answers :]

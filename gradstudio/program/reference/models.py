@@ -55,10 +55,7 @@ if not plan.own and knobs.model_kind == "cnn":
         def __init__(self):
             super().__init__()
             self.hidden = stack([1, *[knobs.model_width] * (knobs.model_depth - 1)])
-            if plan.each_step:
-                self.head = nn.Linear(knobs.model_width, outputs_of_task())
-            else:
-                self.head = nn.Linear(knobs.model_width, plan.answers * outputs_of_task())
+            self.head = nn.Linear(knobs.model_width, answers() * outputs_of_task())
 
         def forward(self, x):
             if plan.each_step:

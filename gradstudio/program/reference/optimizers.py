@@ -62,32 +62,21 @@ if plan.mup:
     ]
 if knobs.optimizer_kind == "sgd":
     optimizer = torch.optim.SGD(
-        groups(),
-        lr=knobs.optimizer_lr,
-        momentum=knobs.optimizer_momentum,
-        weight_decay=knobs.optimizer_weight_decay,
+        groups(), lr=knobs.optimizer_lr, momentum=knobs.optimizer_momentum, weight_decay=knobs.optimizer_weight_decay
     )
-elif knobs.optimizer_kind == "adam":
-    optimizer = torch.optim.Adam(
-        groups(),
-        lr=knobs.optimizer_lr,
-        betas=(knobs.optimizer_beta1, knobs.optimizer_beta2),
-        eps=knobs.optimizer_eps,
-        weight_decay=knobs.optimizer_weight_decay,
-    )
-elif knobs.optimizer_kind == "adamw":
-    optimizer = torch.optim.AdamW(
-        groups(),
-        lr=knobs.optimizer_lr,
-        betas=(knobs.optimizer_beta1, knobs.optimizer_beta2),
-        eps=knobs.optimizer_eps,
-        weight_decay=knobs.optimizer_weight_decay,
-    )
-else:
+elif knobs.optimizer_kind == "rmsprop":
     optimizer = torch.optim.RMSprop(
         groups(),
         lr=knobs.optimizer_lr,
         momentum=knobs.optimizer_momentum,
+        eps=knobs.optimizer_eps,
+        weight_decay=knobs.optimizer_weight_decay,
+    )
+else:
+    optimizer = (torch.optim.Adam if knobs.optimizer_kind == "adam" else torch.optim.AdamW)(
+        groups(),
+        lr=knobs.optimizer_lr,
+        betas=(knobs.optimizer_beta1, knobs.optimizer_beta2),
         eps=knobs.optimizer_eps,
         weight_decay=knobs.optimizer_weight_decay,
     )

@@ -18,11 +18,9 @@ batches = episodes_of(model) if not plan.own and knobs.problem_task == "pole" el
 @inline
 def is_due(every):
     """Return whether the batch is one of those of which one in so `every` is asked for."""
-    if plan.changes("problem_skip_batches"):
-        return every > 0 and step + passed > 0 and (step + passed) % every == 0
-    if knobs.problem_skip_batches > 0:
-        return every > 0 and (step + knobs.problem_skip_batches) % every == 0
-    return every > 0 and step > 0 and step % every == 0
+    return (
+        every > 0 and (plan.start.problem_skip_batches > 0 or number_of_batch() > 0) and number_of_batch() % every == 0
+    )
 
 
 @inline

@@ -46,25 +46,19 @@ def is_activated(name):
 
 
 @inline
-def draw_weight(name, parameter):
+def draw_weight(name, parameter, nonlinearity, orthogonal_gain):
     """Draw a weight. The gates of an LSTM or GRU have activations of their own."""
     if knobs.model_init == "default":
-        parameter.mul_(knobs.model_init_gain)
+        if knobs.model_init_gain != 1:
+            parameter.mul_(knobs.model_init_gain)
     elif knobs.model_init == "xavier":
         nn.init.xavier_uniform_(parameter, knobs.model_init_gain)
     elif knobs.model_init == "he":
-        if plan.gated:
-            nn.init.kaiming_normal_(parameter, nonlinearity="linear")
-        else:
-            nn.init.kaiming_normal_(parameter, nonlinearity="relu" if is_activated(name) else "linear")
+        nn.init.kaiming_normal_(parameter, nonlinearity=nonlinearity)
         if knobs.model_init_gain != 1:
             parameter.mul_(knobs.model_init_gain)
-    elif knobs.model_init == "orthogonal" and plan.own_gain:
-        nn.init.orthogonal_(
-            parameter, plan.own_gain * knobs.model_init_gain if is_activated(name) else knobs.model_init_gain
-        )
     elif knobs.model_init == "orthogonal":
-        nn.init.orthogonal_(parameter, knobs.model_init_gain)
+        nn.init.orthogonal_(parameter, orthogonal_gain)
     elif knobs.model_init == "lsuv" and knobs.model_kind in ("rnn", "lstm", "gru"):
         nn.init.orthogonal_(parameter, knobs.model_init_gain if "weight_hh" in name else 1.0)
     elif knobs.model_init == "lsuv":
@@ -109,10 +103,8 @@ elif plan.own_rnn:
     model = RecurrentStack()
 elif knobs.model_kind in ("rnn", "lstm", "gru"):
     model = Recurrent()
-elif plan.each_step:
-    model = MLP(features(), outputs_of_task())
 else:
-    model = MLP(plan.time_steps * features(), plan.answers * outputs_of_task())
+    model = MLP((1 if plan.each_step else plan.time_steps) * features(), answers() * outputs_of_task())
 
 if plan.draws_weights and not plan.own:
     with torch.no_grad():  # model.init = {knobs.model_init}
@@ -124,7 +116,12 @@ if plan.draws_weights and not plan.own:
             if "bias" in name:
                 draw_bias(name, parameter)
             elif knobs.model_init != "default" or knobs.model_init_gain != 1:
-                draw_weight(name, parameter)
+                draw_weight(
+                    name,
+                    parameter,
+                    "relu" if not plan.gated and is_activated(name) else "linear",
+                    (plan.own_gain or 1) * knobs.model_init_gain if is_activated(name) else knobs.model_init_gain,
+                )
 
 if not plan.own and knobs.model_init == "lsuv" and knobs.model_init_gain != 0:
     if plan.dataset:
@@ -154,24 +151,34 @@ if not plan.own and knobs.model_init == "lsuv" and knobs.model_init_gain != 0:
                     setattr(alone, f"{name}_l0", getattr(model.rnn, f"{name}_l{layer}"))
                 state, _ = alone(state)
             unit_variance(model.head.weight, lambda: model.head(state[:, -1]))
-        elif plan.layered:
-            # A layer gives more than its sums; they are what its base class makes of its inputs
+        else:
             for module in model.modules():
                 if isinstance(module, (nn.Linear, nn.Conv2d)):
+                    # A layer may give more than its sums; they are what its base class makes of its inputs
                     seen, base = [], nn.Conv2d if isinstance(module, nn.Conv2d) else nn.Linear
                     hook = module.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
                     unit_variance(
                         module.weight, lambda: (seen.clear(), model(sample), base.forward(module, seen[0]))[-1]
                     )
                     hook.remove()
-        else:
-            for module in model.modules():
-                if isinstance(module, (nn.Linear, nn.Conv2d)):
-                    seen = []
-                    hook = module.register_forward_hook(lambda module, inputs, output: seen.append(output))
-                    unit_variance(module.weight, lambda: (seen.clear(), model(sample), seen[0])[-1])
-                    hook.remove()
     model.train()
+
+
+@inline
+def weights_of_branches():
+    """Return the weights that are between two residuals."""
+    if knobs.model_kind == "transformer":
+        return [
+            layer.weight
+            for block in model.blocks
+            for layer in (block.attention.value, block.attention.output, block.expand, block.contract)
+        ]
+    if knobs.model_kind == "rnn":
+        return [layer.weight_ih for layer in model.rnn[1:]]
+    if knobs.model_kind == "gan":
+        return [layer.weight for layer in (*model.generator.hidden[1:], *model.discriminator.hidden[1:])]
+    return [layer.weight for layer in model.hidden[1:]]
+
 
 if knobs.model_residual_scaling == "fixup" and plan.residual_sums > 0:
     with torch.no_grad():  # model.residual_scaling = fixup
@@ -185,51 +192,11 @@ if knobs.model_residual_scaling == "fixup" and plan.residual_sums > 0:
         model.head.bias.zero_()
 elif knobs.model_residual_scaling == "deepnorm" and plan.residual_sums > 0:
     with torch.no_grad():  # model.residual_scaling = deepnorm
-        if knobs.model_kind == "transformer":
-            for block in model.blocks:
-                for layer in (block.attention.value, block.attention.output, block.expand, block.contract):
-                    layer.weight.mul_((4 * plan.residual_sums) ** -0.25)
-        elif knobs.model_kind == "rnn":
-            for layer in model.rnn[1:]:
-                layer.weight_ih.mul_((4 * plan.residual_sums) ** -0.25)
-        elif knobs.model_kind == "gan":
-            for layer in (*model.generator.hidden[1:], *model.discriminator.hidden[1:]):
-                layer.weight.mul_((4 * plan.residual_sums) ** -0.25)
-        else:
-            for layer in model.hidden[1:]:
-                layer.weight.mul_((4 * plan.residual_sums) ** -0.25)
+        for weight in weights_of_branches():
+            weight.mul_((4 * plan.residual_sums) ** -0.25)
 if plan.mup:
     with torch.no_grad():  # muP: the variance of the head's weights is 1 / n_in^2
         model.head.weight.mul_((knobs.model_base_width / knobs.model_width) ** 0.5)
-
-
-@inline
-def draw_weight_of_layer(parameter):
-    """Draw a weight of a layer that counts as followed by a relu."""
-    if knobs.model_init == "he":
-        nn.init.kaiming_normal_(parameter, nonlinearity="relu")
-        if knobs.model_init_gain != 1:
-            parameter.mul_(knobs.model_init_gain)
-    else:
-        nn.init.orthogonal_(parameter, math.sqrt(2) * knobs.model_init_gain)
-
-
-@inline
-def draw_recurrent_weight(parameter):
-    if knobs.model_init == "default" and knobs.model_init_gain != 1:
-        parameter.mul_(knobs.model_init_gain)
-    elif knobs.model_init == "xavier":
-        nn.init.xavier_uniform_(parameter, knobs.model_init_gain)
-    elif knobs.model_init == "he":
-        nn.init.kaiming_normal_(parameter, nonlinearity="linear")
-        if knobs.model_init_gain != 1:
-            parameter.mul_(knobs.model_init_gain)
-    elif knobs.model_init == "orthogonal":
-        nn.init.orthogonal_(parameter, knobs.model_init_gain)
-    elif knobs.model_init == "zeros":
-        parameter.zero_()
-    elif knobs.model_init == "normal":
-        nn.init.normal_(parameter, std=0.02 * knobs.model_init_gain)
 
 
 if plan.own and plan.draws_weights:
@@ -243,13 +210,14 @@ if plan.own and plan.draws_weights:
                         parameter.zero_()
                     if knobs.model_initial_bias != 0 and layer is not layers[-1] and not name.startswith("bias_hh"):
                         parameter.add_(knobs.model_initial_bias)
-                if knobs.model_init in ("he", "orthogonal"):
-                    if name == "weight":
-                        draw_weight_of_layer(parameter)
-                    if name.startswith(("weight_ih", "weight_hh")):
-                        draw_recurrent_weight(parameter)
-                elif name == "weight" or name.startswith(("weight_ih", "weight_hh")):
-                    draw_recurrent_weight(parameter)
+                if name == "weight" or name.startswith(("weight_ih", "weight_hh")):
+                    # a weight of a layer counts as followed by a relu
+                    draw_weight(
+                        name,
+                        parameter,
+                        "relu" if name == "weight" else "linear",
+                        math.sqrt(2) * knobs.model_init_gain if name == "weight" else knobs.model_init_gain,
+                    )
 
 if knobs.run_device != "cpu":
     model.to(device)
