@@ -22,7 +22,8 @@ from gradstudio.gui.knobs.knob_panel import COMPARING, KnobPanel
 from gradstudio.gui.knobs.twins_dialog import TwinsDialog
 from gradstudio.gui.services import recent
 from gradstudio.gui.services.context import Context
-from gradstudio.gui.shell import device_menu, help_dialogs, tour
+from gradstudio.gui.shell import help_dialogs, tour
+from gradstudio.gui.shell.device_menu import DeviceMenu
 from gradstudio.gui.shell.gestures import GESTURES
 from gradstudio.gui.shell.keys_dialog import KeysDialog
 from gradstudio.gui.shell.pages import PAGE_HELP, Page
@@ -112,7 +113,7 @@ def table(
         "gallery", "Show gallery", toggle_gallery, "Ctrl+L",
         "Shows every preset as a card, with a picture of its run, and which lessons are finished", checked=in_gallery,
     )  # fmt: skip
-    devices = (Dynamic(lambda menu: device_menu.fill(menu, context, machine)),)
+    devices = (Dynamic(DeviceMenu(context, machine).fill),)
     quit_ = Command("quit", "Quit", context.parent.close, StandardKey.Quit)
     menus: Menus = {
         "&File": (*presets[:2], *_recent(context), None, *export, None, *_course(context), None, quit_),

@@ -65,7 +65,7 @@ class Window(QMainWindow):
         backend = chosen()
         self.simulator = Simulator(preset, library, backend)
         self.simulator.snapshots.resize(rewind_dialogs.budget())
-        self.machine = Machine(backend.here.hello if isinstance(backend.here, RemoteBackend) else None)
+        self.machine = Machine(backend.hello if isinstance(backend, RemoteBackend) else None)
         self.message = MessageBar()
         self.controls = SimulatorController(self.simulator, self.message)
         self.jobs = Jobs(self.message)
@@ -381,7 +381,8 @@ class Window(QMainWindow):
             self.heartbeat.settle()  # torch is loaded
             if self.machine.problem:
                 self.message.show_error(self.machine.problem)
-        self.knobs.show_device(self.machine.automatic(self.simulator.requested.distributed.ranks))
+        ranks, place = self.simulator.requested.distributed.ranks, self.simulator.next_place
+        self.knobs.show_device("" if place else self.machine.automatic(ranks), place.name if place else "")
 
     # ---- inside
 

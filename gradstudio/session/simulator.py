@@ -13,6 +13,7 @@ from gradstudio.core import ranks_allowed
 from gradstudio.core.experiment import differing
 from gradstudio.core.knobs import Value
 from gradstudio.core.presets import Preset
+from gradstudio.core.worker_places import Place
 from gradstudio.session.files.run_files import as_preset
 from gradstudio.session.library import stored_snapshots
 from gradstudio.session.library.writer import LibraryWriter
@@ -22,6 +23,7 @@ from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_writer import RunWriter
 from gradstudio.session.record.snapshots import Snapshots, SnapshotsElsewhere
 from gradstudio.session.record.twins import Twins, twin_of
+from gradstudio.session.remote.remote_backend import PlacesBackend
 from gradstudio.session.requested_knobs import RequestedKnobs
 from gradstudio.session.running.backend import AnyWorker, Backend, LocalBackend, RunFamily
 from gradstudio.session.running.worker import (
@@ -46,7 +48,7 @@ class Simulator(RequestedKnobs):
         """Write every run into the `library`, if one is given. Runs are trained by the `backend`, or else in this
         process."""
         super().__init__()
-        self._backend: Backend = backend or LocalBackend()
+        self._backend = PlacesBackend(backend or LocalBackend())
         self.speed = UNLIMITED
         self._library_writer = LibraryWriter(library) if library else None
         self._stored = partial(stored_snapshots.read, library) if library else None
@@ -88,6 +90,17 @@ class Simulator(RequestedKnobs):
         self.trained_by.set_speed(steps_per_second)
         if self._worker:
             self._worker.send(SetSpeed(steps_per_second))
+
+    @property
+    def next_place(self) -> Place | None:
+        """Where the next family of runs is trained; None: here."""
+        return self._backend.place
+
+    def train_at(self, place: Place | None) -> None:
+        """Train at a place from the next restart on. What has begun goes on where it is."""
+        self._backend.place = place
+        if not self.has_begun:
+            self._begin_anew()
 
     def play(self) -> None:
         """Train, or go on where the run was paused or stopped."""
@@ -314,7 +327,7 @@ class Simulator(RequestedKnobs):
 
     def train_beside(self, run: Run, stopped: Callable[[], bool]) -> None:
         """Train another run to its end, or as far as it is when it is stopped; call this in a thread that may wait."""
-        self._backend.family().train_whole(run, stopped)
+        self._backend.here.family().train_whole(run, stopped)
 
     @property
     def snapshots(self) -> Snapshots | SnapshotsElsewhere:
@@ -382,6 +395,7 @@ class Simulator(RequestedKnobs):
         self.run, self.family = run, Family([run, *relatives])
         self.twins: Twins | None = None
         self.trained_by = self._backend.family(self.snapshots.budget, self._stored)
+        self.present_place = self._backend.place  # of this family; None: here
         self._refusals_told, self._events_read = len(run.refusals), len(run.events)
         self._left: set[str] = set()  # ids of runs that were stopped here and may go on
         self._made_room = False  # whether a branch of the family had to go

@@ -99,6 +99,7 @@ class DeviceEditor(Editor):
     def __init__(self, knob: Knob) -> None:
         super().__init__(knob)
         self.automatic = ""  # the device that `auto` stands for, once that is known
+        self.place = ""  # where it is, "" for here
         self.head = self.button = QPushButton()
         self.button.setMenu(QMenu(self.button))
         add_arrow(self.button)
@@ -107,7 +108,7 @@ class DeviceEditor(Editor):
     def set_value(self, value: Value) -> None:
         self.value = value
         more = f" ({self.automatic})" if value == "auto" and self.automatic else ""
-        self.button.setText(f"{value}{more}")
+        self.button.setText(f"{value}{more}" + (f" on {self.place}" if self.place else ""))
 
 
 class SwitchEditor(Editor):

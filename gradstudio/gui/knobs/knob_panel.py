@@ -137,11 +137,11 @@ class KnobPanel(Ground):
         for group in self.groups:
             group.place([self.rows[knob.name] for knob in group.knobs if knob.name not in names])
 
-    def show_device(self, automatic: str) -> None:
-        """Show the device that `auto` stands for."""
+    def show_device(self, automatic: str, place: str) -> None:
+        """Show the device that `auto` stands for, and where it is; "": here."""
         editor = self.rows["run.device"].editor
-        if isinstance(editor, DeviceEditor) and automatic != editor.automatic:
-            editor.automatic = automatic
+        if isinstance(editor, DeviceEditor) and (automatic, place) != (editor.automatic, editor.place):
+            editor.automatic, editor.place = automatic, place
             editor.set_value(editor.value)
 
     @property

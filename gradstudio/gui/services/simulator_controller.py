@@ -12,6 +12,7 @@ from gradstudio.core import presets
 from gradstudio.core.experiment import Experiment, parse_assignment
 from gradstudio.core.knobs import KnobError, Value, value_text
 from gradstudio.core.text import plural, storable
+from gradstudio.core.worker_places import Place
 from gradstudio.gui.services.message_bar import MessageBar
 from gradstudio.gui.services.possible_actions import PossibleActions
 from gradstudio.session import own_model
@@ -159,6 +160,16 @@ class SimulatorController(QObject):
                     f"{'that was' if len(others) == 1 else 'those were'} set too."
                 )
         self.knobs_changed.emit()
+
+    def train_at(self, place: Place | None, device: str) -> None:
+        """Train on a device of a place from the next restart on; None: here."""
+        if self._refuses_change():
+            return
+        self._simulator.train_at(place)
+        self.set_knob("run.device", device)
+        if place != self._simulator.present_place:
+            where = f"at {place.name}" if place else "here"
+            self._message.show_news(f"The next run trains {where}.", action=("Restart", self.restart), stay=LEFT_STAYS)
 
     def set_own(self, name: str, value: Value) -> None:
         """Set a knob as a person asks: a text for a studio file needs no other agreement then."""

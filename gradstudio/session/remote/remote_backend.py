@@ -15,7 +15,7 @@ from gradstudio.session.remote.family_there import FamilyThere, StoredOf
 from gradstudio.session.remote.remote_looks import RemoteFuture, RemoteLook, RemoteTrials
 from gradstudio.session.remote.remote_worker import RemoteWorker
 from gradstudio.session.remote.worker_pool import WorkerPool, start_at
-from gradstudio.session.running.backend import LocalBackend, LocalFamily
+from gradstudio.session.running.backend import Backend, LocalBackend, RunFamily
 from gradstudio.session.running.cliff_sampling import CliffSampler
 from gradstudio.session.running.fix_trials import Trial, Trials
 from gradstudio.session.running.layer_sampling import LayerSampler
@@ -83,14 +83,13 @@ def at(place: Place) -> RemoteBackend:
 class PlacesBackend:
     """Trains families here, or at the place that is chosen for the next one."""
 
-    def __init__(self, here: LocalBackend | RemoteBackend) -> None:
-        self.here, self.place = here, None
+    def __init__(self, here: Backend) -> None:
+        self.here = here
+        self.place: Place | None = None  # None: here
         self._elsewhere: dict[Place, RemoteBackend] = {}
 
-    place: Place | None
-
-    def family(self, budget: int = BUDGET, stored: StoredOf | None = None) -> LocalFamily | RemoteFamily:
-        """Return a place for a family of runs."""
+    def family(self, budget: int = BUDGET, stored: StoredOf | None = None) -> RunFamily:
+        """Return what trains a family of runs."""
         place = self.place
         if place is None:
             return self.here.family(budget, stored)
@@ -104,8 +103,7 @@ class PlacesBackend:
             each.close()
 
 
-def chosen() -> PlacesBackend:
+def chosen() -> LocalBackend | RemoteBackend:
     """Return what trains the runs of a window: workers, or threads of the window's own process where GRADSTUDIO_WORKER
     is thread."""
-    here = os.environ.get("GRADSTUDIO_WORKER", DEFAULT) == "process"
-    return PlacesBackend(RemoteBackend() if here else LocalBackend())
+    return RemoteBackend() if os.environ.get("GRADSTUDIO_WORKER", DEFAULT) == "process" else LocalBackend()

@@ -17,7 +17,7 @@ from gradstudio.core.experiment import Experiment
 from gradstudio.core.presets import Preset
 from gradstudio.core.worker_places import TO_INSTALL, Place
 from gradstudio.session.remote import remote_backend
-from gradstudio.session.remote.remote_backend import PlacesBackend, RemoteBackend
+from gradstudio.session.remote.remote_backend import RemoteBackend
 from gradstudio.session.running.backend import LocalBackend
 from gradstudio.session.simulator import Simulator
 
@@ -111,16 +111,16 @@ def test_the_worker_there_is_killed(one: Simulator, there: RemoteBackend) -> Non
 
 
 def test_the_next_family_trains_at_the_place_that_is_chosen() -> None:
-    backend = PlacesBackend(LocalBackend())
-    one = Simulator(small(run__steps=5), backend=backend)
-    backend.place = Place("nowhere", "/nowhere/python")
-    one.play()  # in the family that was there
+    one = Simulator(small(run__steps=5))
+    hold(one, 2)
+    one.train_at(Place("nowhere", "/nowhere/python"))
+    one.play()  # where it has begun
     until(lambda: one.run.over)
     assert one.run.status == "finished"
     one.restart()
     until(lambda: one.run.over)
     assert one.run.message == "The worker cannot be started on nowhere: No such file or directory."
-    backend.place = None
+    one.train_at(None)
     one.restart()
     until(lambda: one.run.over)
     assert one.run.status == "finished" and one.close(PATIENCE)
