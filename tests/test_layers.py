@@ -57,6 +57,7 @@ FEATURES = (
     "export",
     "gallery",
     "assignment",
+    "crash",
 )
 ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
     "session": tuple(

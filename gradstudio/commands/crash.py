@@ -11,6 +11,7 @@ from gradstudio.commands.options import HELP, Json, LibraryFile, RunName, open_l
 from gradstudio.commands.terminal import WrongRequest, complain, say, say_file, say_json, table
 
 if TYPE_CHECKING:
+    from gradstudio.session.files.crash_answers import StepOperation
     from gradstudio.session.files.crash_file import CrashFile, Structure
 
 app = typer.Typer(
@@ -24,43 +25,41 @@ Device = Annotated[str, typer.Option("--device", metavar="cpu|cuda", help="Where
 
 @app.command(help="List what a crash file holds, before it is sent to anybody.")
 def show(file: File, as_json: Json = False) -> None:
+    from gradstudio.session.files.crash_answers import contents
+
     crash = _read(file)
-    found = crash.structure
     if as_json:
-        say_json(found.model_dump())
+        say_json(crash.structure.model_dump())
         return
-    script = f"{found.script}, SHA-256 {found.script_sha256[:16]}" if found.script else "not known"
-    weights = [crash.tensors[name] for name in found.weights.values()]
-    batch = {name for step in found.steps for each in step.passes for name in each.tensors.values()}
-    rows = [
-        ("reason", found.reason.replace("\n", " ")),
-        ("step", f"{found.step:,} of {found.run or 'a run'}"),
-        ("script", script),
-        ("code", ", ".join(f"{name} ({digest[:8]})" for name, digest in found.code.items()) or "torch's own modules"),
-        ("made with", ", ".join(f"{name} {version}" for name, version in found.versions.items())),
-        ("device", found.device),
-        ("weights", f"{len(weights)} tensors, {sum(each.size for each in weights):,} bytes"),
-        ("optimizer", ", ".join(f"{each.kind}, {len(each.state)} weights" for each in found.optimizers)),
-        ("steps", ", ".join(f"{step.number:,}" for step in found.steps) or "none can be made again"),
-        ("batches", f"{len(batch)} tensors, {sum(crash.tensors[name].size for name in batch):,} bytes"),
-        ("calls", f"{sum(map(len, found.programs)):,} in {len(found.programs)} programs, all of torch"),
-        ("born", found.born.words if found.born else f"not made again: {found.unknown}"),
-    ]  # fmt: skip
-    table(("", ""), rows)
+    table(("", ""), contents(crash))
 
 
 @app.command(help="Make the recorded steps again, and compare with what they gave. Exit code 1: something differs.")
-def replay(file: File, device: Device = "", trust: Trust = False, as_json: Json = False) -> None:
-    from gradstudio.crash import recorded_training
+def replay(
+    file: File,
+    operations: Annotated[bool, typer.Option("--operations", help="List the operations of the fatal step.")] = False,
+    device: Device = "",
+    trust: Trust = False,
+    as_json: Json = False,
+) -> None:
+    from gradstudio.crash import recorded_training, step_operations
+    from gradstudio.session.files.crash_answers import COLUMNS, Replayed, cells
 
     crash = _able(file)
     place = _device(crash, device)
+    rows: list[StepOperation] = []
     with _one_line(crash):
-        found = recorded_training.made_again(recorded_training.Training(_recorded(crash, trust), place))
+        recorded = _recorded(crash, trust)
+        if operations:
+            found, rows = step_operations.operations(recorded, place)
+        else:
+            found = recorded_training.made_again(recorded_training.Training(recorded, place))
     same = _alike(crash.structure, found.model_dump())
     if as_json:
-        say_json({"same": same, "born": found.model_dump(), "recorded": _recorded_birth(crash.structure)})
+        say_json(Replayed(same=same, born=found, recorded=crash.structure.born, operations=rows).model_dump())
     else:
+        if rows:
+            table(COLUMNS, [cells(each) for each in rows])
         say(f"{'the same' if same else 'differs'}: {found.words}")
         if not same and crash.structure.born is not None:
             say(f"recorded: {crash.structure.born.words}")
@@ -162,11 +161,7 @@ def _device(crash: CrashFile, wanted: str) -> str:
     return found
 
 
-def _recorded_birth(structure: Structure) -> dict[str, Any] | None:
-    return structure.born.model_dump() if structure.born else None
-
-
 def _alike(structure: Structure, found: dict[str, Any]) -> bool:
     """Return whether it was born in the same call of the same step."""
-    before = _recorded_birth(structure)
+    before = structure.born.model_dump() if structure.born else None
     return before is not None and all(before[name] == found[name] for name in ("step", "phase", "call", "do", "module"))

@@ -4,10 +4,12 @@ program was started in: Python by itself looks there first, and a stranger's fol
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _SAFE = "PYTHONSAFEPATH"
@@ -25,6 +27,16 @@ def command(code: str, *arguments: str) -> list[str]:
     """Return the command line of a Python that runs code of this program; sys.argv[1:] are the arguments."""
     package = Path(__file__).absolute().parents[2]
     return [sys.executable, "-P", "-c", _BEGIN + code, str(package), *arguments]
+
+
+def end(child: subprocess.Popen[bytes]) -> None:
+    """End a child that leads a session of its own, with all that it has started."""
+    with suppress(OSError):
+        if hasattr(os, "killpg"):
+            os.killpg(child.pid, signal.SIGKILL)
+        else:
+            child.kill()
+    child.wait()
 
 
 @contextmanager

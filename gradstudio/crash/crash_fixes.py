@@ -62,7 +62,7 @@ class Trial:
         return {
             "fix": self.change.name, "held": self.is_finite, "updates": self.updates, "broke_at": self.broke_at,
             "loss": _finite(self.loss), "update": _finite(self.update), "lines": list(self.change.lines),
-            "fault": self.fault,
+            "fault": self.fault, "words": self.words,
         }  # fmt: skip
 
 

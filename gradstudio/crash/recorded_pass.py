@@ -39,12 +39,14 @@ class Pass:
         change: Change = NO_CHANGE,
         *,
         looks: bool = False,
+        on_call: Callable[[Pass, int], None] | None = None,
     ) -> None:
-        """`outside` gives the tensors that no call gives. Without `looks` nothing is looked at."""
+        """`outside` gives the tensors that no call gives. Without `looks` nothing is looked at. `on_call` hears of each
+        call that was made, by its place."""
         self.calls, self._outside, self._device, self._change = calls, outside, device, change
         self.tensors: dict[Key, Tensor] = {}
         self.born, self.given, self.broken_gradient = -1, "", -1
-        self._looks = looks
+        self._looks, self._on_call = looks, on_call
         self.gradients: dict[Key, Tensor] = {}  # of the results, where they are kept
         self._broken: set[Key] = set()
         self._put_in: set[Key] = set()  # Inf on purpose, as in a mask
@@ -88,6 +90,8 @@ class Pass:
                 self.tensors[number] = tensor
         if self._looks:
             self._look(place, call)
+        if self._on_call is not None:
+            self._on_call(self, place)
 
     def _as_recorded(self, call: RecordedCall, *, exact: bool) -> ExitStack:
         block = ExitStack()

@@ -125,6 +125,7 @@ class Training:
         self.born: RecordedBirth | None = None  # the first of what is not finite
         self.at: Pass | None = None  # the pass in which that is
         self.keeps_gradients = False  # whether that keeps the gradients of its results
+        self.on_call: Callable[[Pass, int], None] | None = None  # hears of each call that is made
 
     def step(self, step: RecordedStep, *, looks: bool = False) -> StepResult:
         """Make a recorded step again. With `looks`, `born` is found where something is not finite in it."""
@@ -163,7 +164,9 @@ class Training:
 
     def _pass(self, step: RecordedStep, given: RecordedPass, scale: float, *, looks: bool) -> float:
         calls = self.structure.programs[given.program]
-        made = Pass(calls, lambda name: self._outside(given, name), self.device, self._change, looks=looks)
+        made = Pass(
+            calls, lambda name: self._outside(given, name), self.device, self._change, looks=looks, on_call=self.on_call
+        )  # fmt: skip
         try:
             made.run()
             if given.root < 0:

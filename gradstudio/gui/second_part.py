@@ -5,6 +5,7 @@ from gradstudio.gui.assignment import assignment_files
 from gradstudio.gui.assignment.game import Game
 from gradstudio.gui.branches.branches_controller import BranchesController
 from gradstudio.gui.branches.parent_twin_overlay import ParentTwinOverlay
+from gradstudio.gui.crash import crash_page
 from gradstudio.gui.diagnosis.fixes_controller import FixesController
 from gradstudio.gui.export import plot_menu
 from gradstudio.gui.gauges.gauges_controller import GaugesController
@@ -34,5 +35,6 @@ __all__ = [
     "StudioFileWatch",
     "TimeStepController",
     "assignment_files",
+    "crash_page",
     "plot_menu",
 ]

@@ -26,7 +26,7 @@ from gradstudio.gui.heartbeat import Heartbeat
 from gradstudio.gui.knobs.knob_panel import KnobPanel
 from gradstudio.gui.services import recent
 from gradstudio.gui.services.context import Context
-from gradstudio.gui.services.file_jobs import LOGS, FileJobs, log_of
+from gradstudio.gui.services.file_jobs import CRASH, LOGS, FileJobs, log_of
 from gradstudio.gui.services.jobs import Jobs
 from gradstudio.gui.services.library_reader import LibraryReader
 from gradstudio.gui.services.message_bar import MessageBar
@@ -504,8 +504,8 @@ class Window(QMainWindow):
         if len(paths) != 1 or not self._open_file(str(paths[0])):
             self.message.show_error(
                 "Only a single file can be dropped here: a preset, which ends in .toml, a studio file, in .py, a map, "
-                "in .map, an exam, in .exam, or the log of a training: a table (.csv, .tsv, .txt), JSON, TensorBoard, "
-                "W&B or MLflow."
+                "in .map, an exam, in .exam, a crash file, in .crash, or the log of a training: a table (.csv, .tsv, "
+                ".txt), JSON, TensorBoard, W&B or MLflow."
             )
 
     def _open_file(self, name: str) -> bool:
@@ -521,6 +521,8 @@ class Window(QMainWindow):
         elif path.suffix == ".map":
             self.columns.show_page("map")
             self.map.open(path)
+        elif path.suffix == CRASH:
+            second_part.crash_page.open_file(self.context, path)
         elif path.suffix == ".exam":
             files.open_exam(self.context, path)
         elif path.suffix in (".csv", ".tsv", ".txt") or "tfevents" in path.name:

@@ -3,10 +3,8 @@ with a limit of time and memory, so that a file which hangs or ends its process 
 
 from __future__ import annotations
 
-import os
 import re
 import secrets
-import signal
 import subprocess
 import sys
 import tempfile
@@ -159,7 +157,7 @@ def _checked_apart(name: str, folder: Path, note: CheckNote, stopped: Callable[[
         if note.ready:
             code = _wait(child, lambda: stopped() or note.read_answer is not None, limit + WRITING)
     finally:
-        _end(child)
+        python_process.end(child)
     if stopped():
         return ""
     if note.read_answer is not None:
@@ -181,16 +179,6 @@ def _wait(child: subprocess.Popen[bytes], enough: Callable[[], bool], seconds: f
         with suppress(subprocess.TimeoutExpired):
             return child.wait(timeout=LOOK)
     return None
-
-
-def _end(child: subprocess.Popen[bytes]) -> None:
-    """End the child and what it has started."""
-    with suppress(OSError):
-        if hasattr(os, "killpg"):
-            os.killpg(child.pid, signal.SIGKILL)
-        else:
-            child.kill()
-    child.wait()
 
 
 def _line_in(traces: Path, name: str) -> int:

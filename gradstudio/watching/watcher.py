@@ -20,6 +20,7 @@ from gradstudio.core.history import Layer
 from gradstudio.core.text import one_line, shorten
 from gradstudio.crash import call_values
 from gradstudio.engine.torch_internals import parts
+from gradstudio.session.files import crash_file
 from gradstudio.session.files.log_reading.column_names import guessed
 from gradstudio.session.library.packing import compressor
 from gradstudio.session.library.store import Library, LibraryError
@@ -192,7 +193,7 @@ class Watcher:
         models = observer.models_in_script or observer.models
         names = [""] if len(models) == 1 else names_of(models)
         writer = CrashWriter(recorder, dict(zip(models, names, strict=True)))
-        path = self.library.parent / "crashes" / f"{watched_run.id}-{recorder.states[0].steps[-1].number}.crash"
+        path = crash_file.path_of(self.library, watched_run.id, recorder.states[0].steps[-1].number)
         try:
             written = writer.write(path, reason, watched_run.recorded_id, self._script.path)
         except Exception as fault:  # of somebody's objects, or of the disk

@@ -36,6 +36,7 @@ from gradstudio.gui.runs.several_runs import SeveralRuns
 from gradstudio.gui.services.library_reader import QUEUE
 from gradstudio.gui.theme import theme
 from gradstudio.gui.window import Window
+from gradstudio.session.files import crash_file
 from gradstudio.session.library import schema
 from gradstudio.session.library.requests import Request
 from gradstudio.session.library.run_entries import Entry
@@ -153,11 +154,20 @@ def test_a_watched_run_is_opened_and_never_trained(qtbot: QtBot, window: Window)
         "loop_order", "warning", "Calls in the wrong order", 2, 39, (), "Called: step.", "1 < 2.", remedies
     )
     findings = {"loop_order": finding}
+    crash = crash_file.path_of(window.context.library.path, "watched", 39)
+    crash.parent.mkdir()
+    crash_file.write(crash, crash_file.Structure(reason="test", step=39, unknown="of a test"), [])
     write(replace(loaded(source), id="watched", name="train.py", watched=script, findings=findings))
     show_runs(qtbot, window, 2)
     window.runs.open("watched")
     qtbot.waitUntil(lambda: window.simulator.run.id == "watched", timeout=LONG)
     window.refresh(whole=True)
+    offered = window.findings.state.try_fixes
+    qtbot.waitUntil(lambda: not offered.isHidden() and offered.text() == "Open crash file", timeout=LONG)
+    offered.click()
+    qtbot.waitUntil(lambda: window.columns.middle.page is not None, timeout=LONG)
+    assert window.windowTitle().startswith(crash.name)
+    window.close_large()
     (card,) = window.findings.cards
     assert card.meaning.text().startswith(
         "1 &lt; 2. Change in the script: <code>optimizer.zero_grad()</code> once a step"

@@ -20,6 +20,7 @@ from gradstudio.session.words.run_state import State
 
 LONGEST_LINE = 38  # characters of a button's text
 TRY_FIXES = "Tries each remedy in the background, with the same seed and batches, and shows which one holds"
+OPEN_CRASH = "Shows the fatal step operation by operation, and tries fixes from before it on"
 REWIND = "Rewinds to the last healthy step; a knob that you change there starts a branch"
 
 
@@ -195,9 +196,13 @@ class FindingsPanel(QWidget):
             card.hide()
             card.deleteLater()
 
-    def offer_fixes(self, wanted: bool) -> None:
-        """Show or hide the button that tries the fixes, on the first card, which is always in sight."""
-        self.state.try_fixes.setVisible(wanted)
+    def offer_fixes(self, wanted: bool, crash: bool = False) -> None:
+        """Show or hide the button that tries the fixes, on the first card, which is always in sight. `crash`: it opens
+        the crash file of a watched run, which can try them."""
+        button = self.state.try_fixes
+        button.setText("Open crash file" if crash else "Try fixes")
+        button.setToolTip(OPEN_CRASH if crash else TRY_FIXES)
+        button.setVisible(wanted or crash)
 
 
 def _with_code(text: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from PySide6.QtCore import QObject
 
@@ -14,8 +15,10 @@ from gradstudio.core.knobs import KnobError
 from gradstudio.gui.diagnosis.diagnosis_panel import DiagnosisPanel
 from gradstudio.gui.services.context import Context
 from gradstudio.gui.user_settings import TWO_FUTURES
+from gradstudio.gui.widgets.change_watch import ChangeWatch
 from gradstudio.session import own_model
 from gradstudio.session.course.lesson_progress import Progress
+from gradstudio.session.files import crash_file
 from gradstudio.session.record.run import Run
 from gradstudio.session.running import fix_trials, remedy_trial
 from gradstudio.session.running.fix_trials import Trials
@@ -39,6 +42,8 @@ class FixesController(QObject):
         # a future, since when it differs, and up to where both were compared
         self._apart: tuple[Run | None, int | None, int] = (None, None, 0)
         self._due = 0.0
+        self._library = context.library.path
+        self._crash, self._crash_of = None, ChangeWatch()  # the crash file of a watched run, and of which one that is
         self._panel.apply_asked.connect(self.apply)
         self._panel.stop_asked.connect(self.stop)
         diagnosis.findings.fixes_asked.connect(self.begin)
@@ -68,11 +73,14 @@ class FixesController(QObject):
         if shown:
             future = self.future
             self._panel.refresh(future.title if future is not None else "", self._has)
-        self._diagnosis.findings.offer_fixes(self._can_be_tried(run) and not looks)
+        self._look_for_crash(run)
+        self._diagnosis.findings.offer_fixes(self._can_be_tried(run) and not looks, self._crash is not None)
 
     def begin(self) -> None:
         """Try the fixes of the run in the plots."""
         run = self._simulator.run
+        if self._crash is not None:
+            self._controls.file_asked.emit(str(self._crash))
         if not self._can_be_tried(run):
             return
         self._start(run)
@@ -129,6 +137,18 @@ class FixesController(QObject):
         self._controls.refresh_asked.emit()
 
     # ---- inside
+
+    def _look_for_crash(self, run: Run) -> None:
+        """Find the crash file of a watched run, in a job."""
+        if not self._crash_of.has_changed(run, run.status, run.first_nonfinite_step):
+            return
+        self._crash = None
+        if run.watched is not None:
+
+            def use(found: Path | None) -> None:
+                self._crash = found if self._simulator.run is run else self._crash
+
+            self._jobs.start("", lambda _: crash_file.latest_of(self._library, run.id), use, queue="crash files")
 
     def _start(self, run: Run) -> None:
         self.stop()

@@ -9,10 +9,11 @@ from PySide6.QtWidgets import QFileDialog
 
 from gradstudio.gui.services import file_choice
 from gradstudio.gui.services.context import Context
-from gradstudio.gui.services.file_jobs import LOGS
+from gradstudio.gui.services.file_jobs import CRASH, LOGS
 from gradstudio.gui.widgets import popups
 from gradstudio.session.record.run import Run
 
+OTHERS = (*LOGS, CRASH)  # files that are no preset
 NOTHING_YET = "There is nothing to export yet: press Run first."
 
 
@@ -21,12 +22,13 @@ def open_preset(context: Context) -> None:
 
     def on_opened(path: str) -> None:
         file_choice.remember(path)
-        if path.endswith(LOGS):
+        if path.endswith(OTHERS):
             context.controls.file_asked.emit(path)
         else:
             context.controls.open_preset(Path(path))
 
-    kinds = f"Presets, studio files, logs (*.toml *.py {' '.join(f'*{suffix}' for suffix in LOGS)});;All files (*)"
+    others = " ".join(f"*{suffix}" for suffix in OTHERS)
+    kinds = f"Presets, studio files, logs, crash files (*.toml *.py {others});;All files (*)"
     dialog = popups.file_dialog(context.parent, "Open preset", file_choice.folder(), kinds)
     dialog.fileSelected.connect(on_opened)
     dialog.open()

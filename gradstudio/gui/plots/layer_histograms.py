@@ -29,11 +29,11 @@ class HistogramPicture(Picture):
     """The bars of one histogram from its least to its greatest entry; their heights are on a log scale, so that single
     entries far out are seen."""
 
-    def __init__(self, part: Part) -> None:
-        self._part: Part = part
-        self._shown: Histogram | None = None
-        super().__init__(f"Histogram: {TITLES[part].lower()}", HEIGHT)
-        self.setToolTip(f"{ABOUT[part]} The heights of the bars are on a log scale.")
+    def __init__(self, name: str, about: str, role: str) -> None:
+        """`role` is the colour of the bars."""
+        self._role, self._shown = role, None
+        super().__init__(name, HEIGHT)
+        self.setToolTip(f"{about} The heights of the bars are on a log scale.")
 
     def show_of(self, found: Histogram | None) -> None:
         if found is not self._shown:
@@ -53,7 +53,7 @@ class HistogramPicture(Picture):
         for place in np.flatnonzero(histogram.counts).tolist():
             high = max((foot - 3) * float(heights[place]), 1.0)
             bar = QRectF(place * across, foot - high, max(across - 0.5, 1), high)
-            painter.fillRect(bar, theme.color(ROLES[self._part], 190))
+            painter.fillRect(bar, theme.color(self._role, 190))
         painter.setPen(theme.color("dim"))
         if histogram.least < 0 < histogram.greatest:
             zero = width * -histogram.least / (histogram.greatest - histogram.least)
@@ -101,7 +101,9 @@ class LayerHistograms(QFrame):
         self.pictures: dict[Part, HistogramPicture] = {}
         self.texts: dict[Part, PartsLabel] = {}
         for part in PARTS:
-            self.pictures[part], self.texts[part] = HistogramPicture(part), PartsLabel(TITLES[part])
+            name = f"Histogram: {TITLES[part].lower()}"
+            self.pictures[part] = HistogramPicture(name, ABOUT[part], ROLES[part])
+            self.texts[part] = PartsLabel(TITLES[part])
             self.texts[part].setProperty("role", "dim")
             self.texts[part].setToolTip(ABOUT[part])
             column = QVBoxLayout()

@@ -163,7 +163,7 @@ class ComparisonPage(QWidget):
 
     @staticmethod
     def _prepare(table: QTableView) -> None:
-        table.setObjectName("comparison")
+        table.setObjectName("table")
         table.setAccessibleName("Comparison")
         table.setAccessibleDescription("A row for each knob that differs and each figure, a column for each run")
         table.setShowGrid(False)

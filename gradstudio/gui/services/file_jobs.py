@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gradstudio.session.running.remedy_trial import Trial
 
 LOGS = (".json", ".jsonl", ".ndjson", ".wandb", ".db")  # of trainings; tables and TensorBoard's may be curves alone
+CRASH = ".crash"  # ending of crash files
 T = TypeVar("T")
 
 drawing = threading.Lock()  # matplotlib's settings belong to the whole process

@@ -4,6 +4,7 @@ and nothing in it is run by reading it."""
 
 from __future__ import annotations
 
+import glob
 import json
 import math
 import os
@@ -33,11 +34,11 @@ class CrashFileError(ValueError):
     """A file that is no crash file, or a damaged one. One line for the user."""
 
 
-class _Part(BaseModel):
+class StrictPart(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
 
-class RecordedCall(_Part):
+class RecordedCall(StrictPart):
     """One call of a function of torch. Of arguments, {"t": 3} is the tensor that a call before gave, {"t": "w:fc.bias"}
     a weight and {"t": "i:0"} a tensor of the batch. `gives` are the numbers of the tensors in its result, -1 for one
     that was there before; None for a call that raised. `module` is the part of the model at work, `line` the line of
@@ -54,7 +55,7 @@ class RecordedCall(_Part):
     random: Name = ""
 
 
-class RecordedPass(_Part):
+class RecordedPass(StrictPart):
     """One backward pass with what was computed for it. `tensors` are the names in the file of the tensors of its batch;
     `root` is what the backward pass began from, -1 where it came to none, and `scale` the loss scale on it."""
 
@@ -64,7 +65,7 @@ class RecordedPass(_Part):
     scale: float = 1.0
 
 
-class RecordedStep(_Part):
+class RecordedStep(StrictPart):
     """One step of the optimizers: its passes, the values of each group of parameters, and what was heard of it."""
 
     number: Annotated[int, Field(ge=0)]
@@ -76,7 +77,7 @@ class RecordedStep(_Part):
     norm: Number = "nan"
 
 
-class RecordedOptimizer(_Part):
+class RecordedOptimizer(StrictPart):
     """An optimizer: its class, the weights of each group, and what it keeps of each weight; text is a tensor's name."""
 
     kind: Name
@@ -84,7 +85,7 @@ class RecordedOptimizer(_Part):
     state: dict[Name, dict[Name, Any]]
 
 
-class RecordedBirth(_Part):
+class RecordedBirth(StrictPart):
     """Where the step made again was first not finite. `call` is its place in the program, -1 where it is no call."""
 
     step: int
@@ -109,7 +110,7 @@ class RecordedBirth(_Part):
         return f"step {self.step:,}, {self.phase} pass, {self.do.removeprefix('torch.')}{place}"
 
 
-class Structure(_Part):
+class Structure(StrictPart):
     """All of a crash file but its tensors. `weights` are the names in the file of weights and buffers, `trained` which
     of them take a gradient. Without a program, `unknown` says why. `born` is what the step gave when it was made again
     right then."""
@@ -174,6 +175,18 @@ class CrashFile(NamedTuple):
         if len(data) != found.size:
             raise CrashFileError(f"{self.path.name}: cut short while it was read")
         return data
+
+
+def path_of(library: Path, run: str, step: int) -> Path:
+    """Return where the crash file of a step of a watched run is written: beside the library."""
+    return library.parent / "crashes" / f"{run}-{step}.crash"
+
+
+def latest_of(library: Path, run: str) -> Path | None:
+    """Return the latest crash file of a watched run."""
+    pattern = path_of(library, glob.escape(run), 0).name.replace("-0.", "-[0-9]*.")
+    found = (library.parent / "crashes").glob(pattern)
+    return max(found, key=lambda path: path.stat().st_mtime, default=None)
 
 
 def write(path: Path, structure: Structure, tensors: Iterable[TensorToWrite]) -> None:

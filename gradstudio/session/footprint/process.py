@@ -4,9 +4,7 @@ long."""
 from __future__ import annotations
 
 import json
-import os
 import queue
-import signal
 import subprocess
 import sys
 import threading
@@ -94,12 +92,7 @@ class FootprintProcess:
             child.stdin.close()  # which it sees
         with suppress(subprocess.TimeoutExpired):
             child.wait(timeout=ENDING)
-        with suppress(OSError):
-            if hasattr(os, "killpg"):
-                os.killpg(child.pid, signal.SIGKILL)
-            else:
-                child.kill()
-        child.wait()
+        python_process.end(child)
         if self._listener is not None:  # what the child wrote has ended too
             self._listener.join(ENDING)
 

@@ -1,0 +1,63 @@
+"""One operation of a fatal step: what it gave and the gradient of that, as words and histograms."""
+
+from __future__ import annotations
+
+import numpy as np
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout
+
+from gradstudio.core.layer_sample import Histogram
+from gradstudio.gui.plots.layer_histograms import HistogramPicture, describe
+from gradstudio.gui.widgets.parts_label import PartsLabel
+from gradstudio.gui.widgets.roles import role_label
+from gradstudio.session.files.crash_answers import Entries, StepOperation
+
+
+class OperationCard(QFrame):
+    def __init__(self) -> None:
+        super().__init__()
+        self.setObjectName("card")
+        self.title = role_label("", "title")
+        self.values = HistogramPicture("Histogram: what it gave", "The entries of what the call gave.", "good")
+        self.gradient = HistogramPicture(
+            "Histogram: gradient", "The gradient of the loss by what the call gave.", "accent"
+        )
+        self.texts = PartsLabel("What it gave"), PartsLabel("Gradient")
+        row = QHBoxLayout()
+        row.setSpacing(16)
+        for text, picture in zip(self.texts, (self.values, self.gradient), strict=True):
+            text.setProperty("role", "dim")
+            column = QVBoxLayout()
+            column.setSpacing(1)
+            column.addWidget(text)
+            column.addWidget(picture)
+            row.addLayout(column, 1)
+        rows = QVBoxLayout(self)
+        rows.setContentsMargins(12, 8, 12, 6)
+        rows.addWidget(self.title)
+        rows.addLayout(row)
+        self.hide()
+
+    def show_operation(self, found: StepOperation) -> None:
+        where = f", {found.line}" * bool(found.line) + f", module {found.module}" * bool(found.module)
+        self.title.setText(f"{found.do}{where}")
+        for name, text, picture, entries in (
+            ("What it gave", self.texts[0], self.values, found.entries),
+            ("Gradient", self.texts[1], self.gradient, found.gradient),
+        ):
+            histogram = _histogram(entries) if entries is not None else None
+            picture.show_of(histogram)
+            told = (entries.words or describe(histogram)) if entries is not None and histogram is not None else "none"
+            text.say((name, told))
+            text.setToolTip(told)
+        self.show()
+
+    def redraw(self) -> None:
+        for picture in (self.values, self.gradient):
+            picture.draw()
+
+
+def _histogram(found: Entries) -> Histogram:
+    return Histogram(
+        np.array(found.counts), float(found.least), float(found.greatest), float(found.mean), float(found.std),
+        float(found.norm), found.zeros, found.nan + found.inf, found.size,
+    )  # fmt: skip

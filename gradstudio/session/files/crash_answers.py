@@ -1,0 +1,177 @@
+"""What is found out from a crash file by making its steps again, as `gradstudio crash` says it in JSON; and asking that
+of a process of its own, so that nothing of a file can harm the one who asks."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from gradstudio.core import python_process
+from gradstudio.core.text import first_line, number, percent, plural, shorten
+from gradstudio.session.files.crash_file import (
+    CrashFile,
+    CrashFileError,
+    Name,
+    Number,
+    RecordedBirth,
+    StoredTensor,
+    StrictPart,
+)
+
+_MAIN = "from gradstudio.cli import main; main()"
+LOOK = 0.1  # seconds between two looks whether it is stopped
+LONGEST = 240  # letters of what the process says at last
+
+
+class Entries(StrictPart):
+    """The entries of a tensor. `counts` are those of bins of equal width from `least` to `greatest`, the ends of its
+    finite entries, "nan" without any; `bad` is the place of its first entry that is not finite."""
+
+    shape: list[int]
+    dtype: Name
+    least: Number
+    greatest: Number
+    mean: Number
+    std: Number
+    norm: Number
+    zeros: int
+    nan: int
+    inf: int
+    size: int
+    counts: list[int]
+    bad: list[int]
+
+    @property
+    def share(self) -> float:
+        """The share of its entries that is not finite."""
+        return (self.nan + self.inf) / max(self.size, 1)
+
+    @property
+    def words(self) -> str:
+        """How many entries are not finite, and where the first is; "" where all are."""
+        found = [f"{count:,} {name}" for count, name in ((self.nan, "NaN"), (self.inf, "Inf")) if count]
+        if not found:
+            return ""
+        where = f"; the first is at {self.bad}" if self.bad else ""
+        return f"{' and '.join(found)} of {plural(self.size, 'entry', 'entries')}{where}"
+
+
+class StepOperation(StrictPart):
+    """A call of the step, or what it was given: then `call` is -1. `gradient` is of the loss by its result."""
+
+    call: int
+    do: Name
+    module: Name = ""
+    line: Name = ""
+    entries: Entries
+    gradient: Entries | None = None
+
+
+class Replayed(StrictPart):
+    """The fatal step made again. `same`: it was born in the same call as when it was recorded."""
+
+    same: bool
+    born: RecordedBirth
+    recorded: RecordedBirth | None
+    operations: list[StepOperation]
+
+
+class TriedFix(StrictPart):
+    """What came of one fix: `lines` are its code."""
+
+    fix: Name
+    held: bool
+    updates: int
+    broke_at: int | None
+    loss: float | None
+    update: float | None
+    lines: list[str]
+    fault: str
+    words: str
+
+
+Answer = TypeVar("Answer")
+REPLAYED: TypeAdapter[Replayed] = TypeAdapter(Replayed)
+FIXES: TypeAdapter[list[TriedFix]] = TypeAdapter(list[TriedFix])
+
+
+def ask(
+    path: Path, kind: TypeAdapter[Answer], *command: str, stopped: Callable[[], bool] = lambda: False
+) -> Answer | None:
+    """Return what `gradstudio crash` says of a file; None where it is stopped. CrashFileError with its one line where
+    it says nothing."""
+    child = subprocess.Popen(
+        python_process.command(_MAIN, "crash", *command, "--json", "--", str(path)), stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip
+    said, errors = b"", b""
+    with child:
+        try:
+            while not stopped():
+                with suppress(subprocess.TimeoutExpired):
+                    said, errors = child.communicate(timeout=LOOK)
+                    break
+            else:
+                return None
+        finally:
+            python_process.end(child)
+    try:
+        return kind.validate_json(said, strict=True)
+    except ValidationError as fault:
+        lines = errors.decode(errors="replace").strip().splitlines()
+        told = shorten(lines[-1].removeprefix("error: "), LONGEST) if lines else ""
+        why = told or first_line(fault, LONGEST)
+        raise CrashFileError(why if child.returncode > 0 else f"{path.name}: its process ended: {why}") from None
+
+
+def contents(crash: CrashFile) -> list[tuple[str, str]]:
+    """Return what a crash file holds, as names and texts."""
+    found = crash.structure
+    weights = [crash.tensors[name] for name in found.weights.values()]
+    batch = {name for step in found.steps for each in step.passes for name in each.tensors.values()}
+
+    def size(tensors: Iterable[StoredTensor]) -> str:
+        return f"{sum(each.size for each in tensors):,} bytes"
+
+    return [
+        ("reason", found.reason.replace("\n", " ")),
+        ("step", f"{found.step:,} of {found.run or 'a run'}"),
+        ("script", f"{found.script}, SHA-256 {found.script_sha256[:16]}" if found.script else "not known"),
+        ("code", ", ".join(f"{name} ({digest[:8]})" for name, digest in found.code.items()) or "torch's own modules"),
+        ("made with", ", ".join(f"{name} {version}" for name, version in found.versions.items())),
+        ("device", found.device),
+        ("weights", f"{plural(len(weights), 'tensor', 'tensors')}, {size(weights)}"),
+        ("optimizer", ", ".join(f"{each.kind}, {len(each.state)} weights" for each in found.optimizers)),
+        ("steps", ", ".join(f"{step.number:,}" for step in found.steps) or "none can be made again"),
+        ("batches", f"{plural(len(batch), 'tensor', 'tensors')}, {size([crash.tensors[name] for name in batch])}"),
+        ("calls", f"{sum(map(len, found.programs)):,} in {len(found.programs)} programs, all of torch"),
+        ("born", found.born.words if found.born else f"not made again: {found.unknown}"),
+    ]
+
+
+COLUMNS = ("Operation", "Not finite", "Minimum", "Maximum", "Gradient up to", "Shape", "Line", "Module")
+
+
+def cells(row: StepOperation) -> tuple[str, ...]:
+    """Return an operation as texts, one for each of COLUMNS."""
+    values, gradient = row.entries, row.gradient
+    size = " × ".join(map(str, values.shape)) or "one number"
+    ends = [number(float(each)) if each != "nan" else "–" for each in (values.least, values.greatest)]
+    return (
+        row.do.removeprefix("torch."), _not_finite(values), *ends,
+        (_not_finite(gradient) or _largest(gradient)) if gradient else "", f"{values.dtype} {size}", row.line,
+        row.module,
+    )  # fmt: skip
+
+
+def _not_finite(found: Entries) -> str:
+    return f"{percent(found.share)} {'NaN' if found.nan else 'Inf'}" if found.share else ""
+
+
+def _largest(gradient: Entries) -> str:
+    return number(max(abs(float(gradient.least)), abs(float(gradient.greatest))))
