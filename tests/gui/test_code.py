@@ -299,7 +299,7 @@ def test_keys_show_and_hide_each_page(qtbot: QtBot, window: Window) -> None:
     assert window.diagnosis.isVisible()
     press(Qt.Key.Key_2)
     assert not window.side.isVisible()
-    press(Qt.Key.Key_9)
+    press(Qt.Key.Key_8)
     assert window.side.map.isVisible() and not window.side.isVisible()
     press(Qt.Key.Key_3)
     assert code.isVisible() and not window.side.map.isVisible()

@@ -43,7 +43,7 @@ def opened(qtbot: QtBot, window: Window) -> Window:
     window.activateWindow()
     qtbot.waitUntil(window.isActiveWindow, timeout=LONG)
     if window.columns.middle.page is not window.side.map:  # as the window before left it
-        qtbot.keyClick(window, Qt.Key.Key_9, Qt.KeyboardModifier.ControlModifier)
+        qtbot.keyClick(window, Qt.Key.Key_8, Qt.KeyboardModifier.ControlModifier)
     assert window.columns.middle.page is window.side.map and window.side.map.isVisible()
     return window
 

@@ -85,7 +85,7 @@ def asked(
 def opened(qtbot: QtBot, window: Window) -> Window:
     window.activateWindow()
     qtbot.waitUntil(window.isActiveWindow, timeout=LONG)
-    qtbot.keyClick(window, Qt.Key.Key_8, Qt.KeyboardModifier.ControlModifier)
+    qtbot.keyClick(window, Qt.Key.Key_7, Qt.KeyboardModifier.ControlModifier)
     assert window.side.page == "memory" and window.side.memory.isVisible()
     return window
 
