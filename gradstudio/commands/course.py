@@ -140,7 +140,7 @@ def make_runs(
     from gradstudio.session.course import worksheet
     from gradstudio.session.library.library_faults import LibraryError
     from gradstudio.session.record.run import Run
-    from gradstudio.session.record.snapshots import Snapshots
+    from gradstudio.session.running.backend import LocalFamily
 
     filled, found = _sheet_and_exercise(sheet, exercise)
     if at is None and (changed := [run for run in found.run if run.then]):
@@ -155,7 +155,7 @@ def make_runs(
         changes = [{"step": at, "knob": name, "value": value} for name, value in asked.changes.items()]
         timeline = sorted((*preset.timeline, *read_timeline(changes, experiment)), key=lambda change: change.step)
         run = Run(preset, experiment, tuple(timeline))
-        _, kept = train_and_keep(run, OutputOptions(None, "", library, False, False), Snapshots())
+        _, kept = train_and_keep(run, OutputOptions(None, "", library, False, False), LocalFamily())
         say(f"{asked.name}: {run.status}{f', kept as {run.id}' if kept else ''}")
         if run.status == "stopped":
             raise KeyboardInterrupt
