@@ -112,6 +112,11 @@ class Observers:
         self._adopt(optimizer)
         self._making = False
 
+    def before_calling_backward(self) -> None:
+        """Take the logs off torch's stack, which cannot be done within a method of a tensor."""
+        for observer in self.all:
+            observer.recorder.take_off()
+
     def before_backward(self, roots: Roots) -> None:
         self._in_pass = True
         self.join()
@@ -224,8 +229,7 @@ class Observers:
         self._tried.append(weakref.ref(observer))
 
     def before_step(self, optimizer: Optimizer, arguments: Any, named: Any) -> Any:
-        for each in self.all:
-            each.recorder.take_off()
+        self.before_calling_backward()
         if (observer := self._observer_of(optimizer)) is None:
             if (observer := self._adopt(optimizer)) is None:
                 return None

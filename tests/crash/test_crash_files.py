@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
 import os
 import struct
@@ -28,6 +29,7 @@ from gradstudio.session.files.crash_file import CrashFile, CrashFileError
 from gradstudio.session.library.requests import Request
 from gradstudio.watching import training_watch
 from gradstudio.watching.recorder import crash_writer, recorder
+from gradstudio.watching.recorder.kept_state import KeptState
 
 WRONG_CALLS = RuntimeError, TypeError, ValueError, KeyError, IndexError, AttributeError  # what torch raises
 
@@ -144,6 +146,36 @@ def test_a_batch_that_the_script_writes_into_is_copied(tmp_path: Path) -> None:
     (path,) = tmp_path.glob("crashes/*.crash")
     crash = read(path)
     assert crash.structure.unknown == "" and again(crash).phase == "given"
+
+
+def test_calls_after_the_backward_pass_are_not_heard(tmp_path: Path) -> None:
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    watched = gradstudio.watch(model, optimizer, library=tmp_path / "runs.db")
+    for _ in range(2):
+        loss = nn.functional.mse_loss(model(torch.ones(2, 4)), torch.ones(2, 1))
+        on_stack = torch._C._len_torch_function_stack()
+        loss.backward()
+        assert torch._C._len_torch_function_stack() == on_stack - 1
+        optimizer.step()
+    watched.close()
+
+
+def test_the_state_is_copied_though_the_optimizer_makes_it_anew() -> None:
+    model = nn.Linear(4, 3)
+    optimizer, state, found = torch.optim.Adam(model.parameters(), 0.1), KeptState(), []
+    for number in range(4):
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+        optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))  # other tensors, of which some lie elsewhere
+        state.take(number, list(model.parameters()), [optimizer])
+        found = [each.clone() for kept in optimizer.state.values() for each in kept.values()]
+    model(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+    ((_, plan),) = state.optimizers
+    assert [key for _, key, _ in plan] == ["step", "exp_avg", "exp_avg_sq"] * 2
+    assert all(map(torch.equal, [value for _, _, value in plan], found))
+    assert not torch.equal(model.weight, state.copies_of_weights[0])
 
 
 def test_raise_names_the_file_and_zero_records_nothing(tmp_path: Path) -> None:

@@ -125,9 +125,8 @@ class CrashWriter:
 
     def _optimizer(self, optimizer: Optimizer, plan: list[tuple[Tensor, str, Any]]) -> RecordedOptimizer:
         state: dict[str, dict[str, Any]] = {}
-        held = self._recorder.states[0]
-        for weight, key, value in plan:
-            name, kept = self._names.get(id(weight)), held.value(value)
+        for weight, key, kept in plan:
+            name = self._names.get(id(weight))
             if name is None or not isinstance(kept, (Tensor, *_PLAIN)):
                 continue
             is_tensor = isinstance(kept, Tensor)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import torch
@@ -78,33 +79,33 @@ class KeptState:
     def __init__(self) -> None:
         self.number = 0
         self.steps: list[KeptStep] = []
-        # Of which the first copies are. What the script lets go of is not held here.
+        # What the script lets go of is not held here.
         self._weights: list[weakref.ref[Tensor]] = []
-        self._optimizers: list[tuple[weakref.ref[Optimizer], list[tuple[weakref.ref[Tensor], str, Any]]]] = []
-        self._copies: list[Tensor] = []
+        self._optimizers: list[tuple[weakref.ref[Optimizer], list[tuple[weakref.ref[Tensor], str]]]] = []
+        self._values: list[Any] = []  # what the optimizers keep, in that order; `_COPIED` for a tensor
+        self._copies: list[Tensor] = []  # of the weights, and of the tensors that the optimizers keep
+        self._marks: list[list[int]] = []  # of what they are copies of
 
     def take(self, number: int, weights: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> None:
         """Copy what there is now, into the memory of the copies before where that fits."""
-        tensors, self.number, self.steps = list(weights), number, []
-        self._weights, self._optimizers = list(map(weakref.ref, weights)), []
-        for optimizer in optimizers:
-            plan: list[tuple[weakref.ref[Tensor], str, Any]] = []
-            for weight, kept in optimizer.state.items():
-                of = weakref.ref(weight)
-                for key, value in kept.items() if isinstance(kept, dict) else ():
-                    if isinstance(value, Tensor):
-                        plan.append((of, key, _Place(len(tensors))))
-                        tensors.append(value)
-                    else:
-                        plan.append((of, key, value))
-            self._optimizers.append((weakref.ref(optimizer), plan))
-        if any(map(lacks_memory, tensors)):
+        self.number, self.steps = number, []
+        self._weights, self._optimizers, values = list(map(weakref.ref, weights)), [], []
+        for each in optimizers:
+            kept_of = {weight: kept for weight, kept in each.state.items() if isinstance(kept, dict)}
+            names = [(of, key) for weight, kept in kept_of.items() for of in (weakref.ref(weight),) for key in kept]
+            self._optimizers.append((weakref.ref(each), names))
+            values += [value for kept in kept_of.values() for value in kept.values()]
+        tensors = [*weights, *[value for value in values if isinstance(value, Tensor)]]
+        self._values = [_COPIED if isinstance(value, Tensor) else value for value in values]
+        marks = _marks(tensors)
+        if not marks and any(map(lacks_memory, tensors)):
             raise ValueError("the script keeps a weight elsewhere between two steps")
+        fits = bool(marks) and marks == self._marks  # nearly always
+        if not fits and list(map(_format, tensors)) != list(map(_format, self._copies)):
+            self._copies = [torch.empty_like(each, requires_grad=False) for each in tensors]
+        self._marks = marks
         with torch.no_grad():
-            if len(tensors) == len(self._copies) and all(map(_fits, tensors, self._copies)):
-                tensor_lists.copy_(self._copies, tensors)
-            else:
-                self._copies = [each.detach().clone() for each in tensors]
+            tensor_lists.copy_(self._copies, tensors)
 
     @property
     def weights(self) -> list[Tensor]:
@@ -116,12 +117,14 @@ class KeptState:
 
     @property
     def optimizers(self) -> list[tuple[Optimizer, list[tuple[Tensor, str, Any]]]]:
-        """The optimizers, each with what it kept of each weight; a `_Place` is that of a copy."""
+        """The optimizers, each with what it kept of each weight; a copy where that is a tensor."""
+        copies = iter(self._copies[len(self._weights) :])
+        values = iter([next(copies) if value is _COPIED else value for value in self._values])
+        held = [(each(), [(of(), key, next(values)) for of, key in names]) for each, names in self._optimizers]
         return [
-            (optimizer, [(weight, key, value) for of, key, value in plan if (weight := of()) is not None])
-            for each, plan in self._optimizers
-            if (optimizer := each()) is not None
-        ]
+            (optimizer, [(weight, key, value) for weight, key, value in plan if weight is not None])
+            for optimizer, plan in held if optimizer is not None
+        ]  # fmt: skip
 
     def put_back(self) -> None:
         """Write the copies where they came from."""
@@ -129,8 +132,8 @@ class KeptState:
             for weight, copy in zip(self.weights, self._copies, strict=False):
                 weight.copy_(copy)
             for optimizer, plan in self.optimizers:
-                for weight, key, held in plan:
-                    kept, value = optimizer.state[weight], self.value(held)
+                for weight, key, value in plan:
+                    kept = optimizer.state[weight]
                     if isinstance(value, Tensor):
                         kept[key].copy_(value)
                     else:
@@ -140,17 +143,18 @@ class KeptState:
     def copies_of_weights(self) -> list[Tensor]:
         return self._copies[: len(self._weights)]
 
-    def value(self, held: Any) -> Any:
-        """Return what an optimizer kept: a copy for a tensor."""
-        return self._copies[held.place] if isinstance(held, _Place) else held
+
+_COPIED = object()
+_format = attrgetter("shape", "dtype", "device")
 
 
-class _Place(NamedTuple):
-    place: int
-
-
-def _fits(one: Tensor, other: Tensor) -> bool:
-    return one.shape == other.shape and one.dtype == other.dtype and one.device == other.device
+def _marks(tensors: list[Tensor]) -> list[list[int]]:
+    """Return where tensors lie and how large they are; [] where one has no memory of its own."""
+    try:
+        found = [list(map(Tensor.data_ptr, tensors)), list(map(Tensor.numel, tensors))]
+    except RuntimeError:  # it wraps others
+        return []
+    return [*found, list(map(Tensor.element_size, tensors))] if all(found[0]) else []
 
 
 def has_memory(tensor: Tensor) -> bool:

@@ -92,7 +92,8 @@ class Recorder:
         """Hear what a backward pass begins from."""
         if self._log is None:
             return
-        self._log.is_full = True  # nothing more is kept of it
+        self.take_off()
+        self._log.is_full = True  # nothing more is kept of it, where it could not be taken off
         if len(self._passes) >= MOST_BACKWARD:
             self._passes = []  # of a model that gets gradients, but no step
         if len(roots.tensors) == 1 and roots.gradients[0] is None:
@@ -105,7 +106,7 @@ class Recorder:
         """Hear that it has ended, and whether it was one of what is trained here."""
         if self._passes and not trains:
             self._passes.pop()
-        self._log = None  # still on the stack: this is within the call of `backward`, which it hears
+        self._log = None
 
     def begin_anew(self) -> None:
         """Hear that the script has thrown the gradients away."""
