@@ -20,7 +20,10 @@ LOSS_TASKS: dict[str, tuple[str, ...]] = {
 }
 
 
-def check(*, task: str, seq_len: int, batch_size: int, model: str, norm: str, loss: str, residual_scaling: str) -> None:
+def check(
+    *, task: str, seq_len: int, batch_size: int, model: str, norm: str, loss: str, residual_scaling: str,
+    optimizer: str, parametrization: str,
+) -> None:  # fmt: skip
     """Raise KnobError for the first two values that do not go together; it says which to change, and to what."""
     if task == "sequential_digits" and PIXELS % seq_len:
         _refuse(("problem.seq_len", seq_len), ("problem.task", task), "a divisor of 64: 1, 2, 4, 8, 16, 32, 64")
@@ -34,6 +37,10 @@ def check(*, task: str, seq_len: int, batch_size: int, model: str, norm: str, lo
         _refuse(("loss.kind", loss), ("problem.task", task), ", ".join(allowed))
     if residual_scaling == "fixup" and model != "transformer":  # it needs branches of two layers
         _refuse(("model.residual_scaling", "fixup"), ("model.kind", model), "none, rezero, deepnorm")
+    if optimizer == "muon" and model == "gan":
+        _refuse(("optimizer.kind", "muon"), ("model.kind", "gan"), "another optimizer, as it has two networks")
+    if optimizer == "muon" and parametrization == "mup":
+        _refuse(("optimizer.kind", "muon"), ("model.parametrization", "mup"), "standard: it needs no other rate")
     if batch_size == 1 and loss == "naive_sqrt":
         _refuse(("problem.batch_size", 1), ("loss.kind", "naive_sqrt"), "at least 2, as it compares examples")
     if batch_size == 1 and norm == "batch":

@@ -114,11 +114,12 @@ class Schedule(Section):
         unit="steps",
         slider=(0, 1000),
     )
-    kind: Literal["constant", "cosine", "linear", "exponential", "one_cycle"] = knob(
+    kind: Literal["constant", "cosine", "linear", "exponential", "one_cycle", "wsd"] = knob(
         "constant",
         "Course of the learning rate after the warmup: constant, or falling until total_steps: to 0 (cosine, linear) "
         "or to a hundredth of lr, by the same factor at every step (exponential). one_cycle: from lr/25 up to lr in "
-        "30 % of the steps, then down to lr/250,000 (Smith 2018); it brings its own rise, so leave warmup_steps at 0.",
+        "30 % of the steps, then down to lr/250,000 (Smith 2018); it brings its own rise, so leave warmup_steps at 0. "
+        "wsd: lr for 80 % of the steps after the warmup, and then linearly to 0 (warmup, stable, decay: Hu 2024).",
     )
     total_steps: int = knob(
         1000,
@@ -126,13 +127,18 @@ class Schedule(Section):
         ge=1,
         le=10_000_000,
         unit="steps",
-        when={"schedule.kind": ("cosine", "linear", "exponential", "one_cycle")},
+        when={"schedule.kind": ("cosine", "linear", "exponential", "one_cycle", "wsd")},
     )
 
 
 class Optimizer(Section):
-    kind: Literal["sgd", "adam", "adamw", "rmsprop"] = knob(
-        "sgd", "The rule that turns gradients into updates of the weights.", live=False
+    kind: Literal["sgd", "adam", "adamw", "rmsprop", "lion", "muon"] = knob(
+        "sgd",
+        "The rule that turns gradients into updates of the weights. lion: w - lr sign(beta1 m + (1 - beta1) g), then m "
+        "= beta2 m + (1 - beta2) g, so every entry moves by lr (Chen 2023). muon: the momentum of each matrix but the "
+        "first and last, m = beta1 m + (1 - beta1) g with Nesterov's look ahead, is brought to singular values near 1 "
+        "before it moves the weights by lr sqrt(max(1, rows / columns)) (Jordan 2024); AdamW trains the rest.",
+        live=False,
     )
     lr: float = knob(
         0.1,
@@ -158,30 +164,35 @@ class Optimizer(Section):
     )
     beta1: float = knob(
         0.9,
-        "Decay of Adam's running mean of gradients.",
+        "Decay of the running mean of gradients, of Muon too (often 0.95 there).",
         ge=0,
         le=0.999999,
         slider=(0.0, 0.99),
-        when={"optimizer.kind": ("adam", "adamw")},
+        when={"optimizer.kind": ("adam", "adamw", "lion", "muon")},
     )
     beta2: float = knob(
         0.999,
-        "Decay of Adam's running mean of squared gradients.",
+        "Decay of the running mean of squared gradients; of Lion that of its mean of gradients (often 0.99 there).",
         ge=0,
         le=0.9999999,
         slider=(0.8, 0.999),
-        when={"optimizer.kind": ("adam", "adamw")},
+        when={"optimizer.kind": ("adam", "adamw", "lion", "muon")},
     )
     eps: float = knob(
         1e-8, "Added to the root of the mean squared gradient, so that the denominator is never 0.", ge=0, le=1,
         slider=(1e-10, 1e-1), logarithmic=True,
-        when={"optimizer.kind": ("adam", "adamw", "rmsprop")},
+        when={"optimizer.kind": ("adam", "adamw", "rmsprop", "muon")},
+    )  # fmt: skip
+    adamw_lr: float = knob(
+        0.001,
+        "Learning rate of AdamW for what Muon does not train: the first and the last matrix, biases and norms.",
+        ge=0, le=1e6, slider=(1e-5, 0.1), logarithmic=True, when={"optimizer.kind": ("muon",)},
     )  # fmt: skip
     weight_decay: float = knob(
         0.0,
-        "Pull of the weights towards 0. sgd, adamw: each step takes lr x weight_decay of the weights away (sgd "
-        "through its momentum). adam, rmsprop: weight_decay x weights is added to the gradient (L2) and rescaled with "
-        "it, so the pull is weak where gradients are large (Loshchilov 2019).",
+        "Pull of the weights towards 0. sgd, adamw, lion, muon: each step takes lr x weight_decay of the weights away "
+        "(sgd through its momentum). adam, rmsprop: weight_decay x weights is added to the gradient (L2) and rescaled "
+        "with it, so the pull is weak where gradients are large (Loshchilov 2019).",
         ge=0,
         le=1e3,
         slider=(0.0, 0.1),
@@ -700,6 +711,7 @@ class Experiment(BaseModel):
         combinations.check(
             task=problem.task, seq_len=problem.seq_len, batch_size=problem.batch_size, model=model.kind,
             norm=model.norm, loss=self.loss.kind, residual_scaling=model.residual_scaling,
+            optimizer=self.optimizer.kind, parametrization=model.parametrization,
         )  # fmt: skip
         ranks_allowed.check(self, with_file=self.studio_file is not None)
         device = self.run.device

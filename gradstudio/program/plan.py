@@ -128,13 +128,13 @@ class Plan:
             self.scheduled or (self.measures and ever(lambda knobs: knobs.run_stop_on_nonfinite))
         )
         # a change touches what a scheduler must know from the start
-        rates = ("optimizer_lr", "optimizer_discriminator_factor")
+        rates = ("optimizer_lr", "optimizer_adamw_lr", "optimizer_discriminator_factor")
         course = ("schedule_kind", "schedule_warmup_steps", "schedule_total_steps")
         self.live_schedule = self.changes(*rates, *course)
         # the discriminator of a gan has a learning rate of its own
         is_gan = self.experiment.model.kind == "gan"
         self.two_rates = is_gan and ever(lambda knobs: knobs.optimizer_discriminator_factor != 1)
-        self.new_rates = self.changes(*rates[: 1 + self.two_rates]) and not self.scheduled
+        self.new_rates = self.changes(*rates[: 2 + self.two_rates]) and not self.scheduled
         # momentum that is switched on, for which RMSprop has no buffer
         begins = self.states[0].optimizer_momentum == 0 and self.changes("optimizer_momentum")
         self.adds_momentum = self.experiment.optimizer.kind == "rmsprop" and begins

@@ -7,9 +7,18 @@ import torch
 
 from gradstudio.core.experiment import Schedule
 from gradstudio.engine.step.optimizers import OPTIMIZERS
+from gradstudio.engine.step.recent_optimizers import Muon
 from gradstudio.engine.step.schedules import SCHEDULES, factor
 
-LIVE = [("lr", 0.03), ("momentum", 0.9), ("beta1", 0.5), ("beta2", 0.9), ("eps", 1e-3), ("weight_decay", 0.1)]
+LIVE = [
+    ("lr", 0.03),
+    ("adamw_lr", 0.03),
+    ("momentum", 0.9),
+    ("beta1", 0.5),
+    ("beta2", 0.9),
+    ("eps", 1e-3),
+    ("weight_decay", 0.1),
+]
 
 
 @pytest.mark.parametrize("kind", OPTIMIZERS)
@@ -38,6 +47,55 @@ def test_momentum_begins_when_it_is_first_given(build, kind):
         torch.testing.assert_close(move, -0.01 * momentum, rtol=1e-3, atol=1e-6)
 
 
+def test_lion_is_the_formula_of_its_paper(build):
+    """Algorithm 2 of Chen 2023: c = b1 m + (1 - b1) g, w -= lr (sign c + decay w), m = b2 m + (1 - b2) g."""
+    trainer = build("optimizer.kind=lion", "optimizer.lr=0.01", "optimizer.weight_decay=0.1", "optimizer.beta2=0.99")
+    steps, mean = trainer.steps(), 0.0
+    for _ in range(4):
+        before = trainer.flat.weights.detach().double()
+        next(steps)
+        grad = trainer.flat.gradients.double()
+        moved = before - 0.01 * ((0.9 * mean + 0.1 * grad).sign() + 0.1 * before)
+        torch.testing.assert_close(trainer.flat.weights.detach().double(), moved, rtol=1e-6, atol=1e-7)
+        mean = 0.99 * mean + 0.01 * grad
+
+
+def test_muon_moves_matrices_by_orthogonal_ones_and_the_rest_as_adamw_does(build):
+    """An update of a hidden matrix is near lr U V^T of its momentum, times sqrt(rows / columns) where it is tall."""
+    knobs = ("optimizer.kind=muon", "optimizer.lr=0.1", "optimizer.weight_decay=0.1", "model.depth=3")
+    trainer = build(*knobs)
+    rest = [torch.nn.Parameter(weight.detach().clone()) for weight in trainer.flat.parameters]
+    adamw = torch.optim.AdamW(rest, lr=0.001, weight_decay=0.1)
+    steps, means = trainer.steps(), [torch.zeros_like(weight) for weight in rest]
+    hidden = [at for at, weight in enumerate(rest) if weight.ndim > 1][1:-1]
+    assert len(hidden) == 2
+    for _ in range(4):
+        before = [weight.detach().clone() for weight in trainer.flat.parameters]
+        next(steps)
+        for weight, grad, mean in zip(rest, trainer.flat.grads, means, strict=True):
+            weight.grad = grad.clone()
+            mean.mul_(0.9).add_(0.1 * grad)
+        adamw.step()
+        for at, (old, new, mean) in enumerate(zip(before, trainer.flat.parameters, means, strict=True)):
+            if at not in hidden:
+                torch.testing.assert_close(new.detach(), rest[at].detach(), rtol=1e-5, atol=1e-6)
+                continue
+            u, sizes, vt = torch.linalg.svd(0.9 * mean + 0.1 * trainer.flat.grads[at])
+            moved = u.T @ ((0.99 * old - new.detach()) / 0.1) @ vt.T  # of lr x weight_decay = 0.01
+            large = int((sizes > 0.01 * sizes[0]).sum())
+            assert ((moved.diag()[:large] > 0.6) & (moved.diag()[:large] < 1.3)).all()
+            assert (moved - torch.diag(moved.diag())).abs().max() < 0.02
+
+
+@pytest.mark.parametrize(("matrix", "longer"), [((8, 32), 1.0), ((32, 8), 2.0)])
+def test_muon_moves_a_tall_matrix_farther(matrix, longer):
+    weight = torch.nn.Parameter(torch.zeros(matrix))
+    weight.grad = torch.randn(matrix, generator=torch.Generator().manual_seed(1))
+    Muon([weight], lr=1.0, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, others=False).step()
+    sizes = torch.linalg.svdvals(weight.detach()) / longer
+    assert sizes.min() > 0.6 and sizes.max() < 1.3
+
+
 @pytest.mark.parametrize("kind", SCHEDULES)
 @pytest.mark.parametrize("warmup", [0, 1, 10, 99, 100, 500])
 def test_schedules(kind, warmup):
@@ -54,6 +112,9 @@ def test_schedules(kind, warmup):
         # torch counts a step before the first and one before the end; so its top is at 30 % of `length` too
         "one_cycle": lambda: torch.optim.lr_scheduler.OneCycleLR(
             optimizer, 2.0, length + 1, pct_start=(0.3 * length + 1) / (length + 1), cycle_momentum=False
+        ),
+        "wsd": lambda: torch.optim.lr_scheduler.LambdaLR(
+            optimizer, lambda taken: 1.0 if taken <= 0.8 * length else 5 * (1 - taken / length)
         ),
     }[kind]())  # fmt: skip
     scheduler = torch.optim.lr_scheduler.SequentialLR(optimizer, parts, [warmup]) if warmup else parts[1]

@@ -277,7 +277,7 @@ LIVE = [
 OTHERS: dict[str, list[object]] = {
     "clipping.kind": ["none", "value", "agc", "per_tensor"], "precision.dtype": ["fp32", "bf16"],
     "precision.scaling": ["static", "none"],
-    "schedule.kind": ["cosine", "one_cycle"], "problem.outlier_every": [2], "problem.nan_every": [4], "problem.skip_batches": [3],
+    "schedule.kind": ["cosine", "one_cycle", "wsd"], "problem.outlier_every": [2], "problem.nan_every": [4], "problem.skip_batches": [3],
     "accumulation.steps": [1, 4],
     "optimizer.momentum": [0.5], "precision.growth_interval": [1], "schedule.warmup_steps": [20],
     "schedule.total_steps": [4], "loss.eps": [0.1],

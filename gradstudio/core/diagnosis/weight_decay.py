@@ -10,6 +10,7 @@ from gradstudio.core.diagnosis.median import median
 from gradstudio.core.history import History, Settings
 from gradstudio.core.text import number
 
+DECOUPLED = ("adamw", "lion", "muon")  # optimizers that take lr x weight_decay of the weights away
 # Share of the weights that a usual decay takes at each step: 0.1 at AdamW's usual rate of 0.001.
 USUAL = 1e-4
 LEFT = 0.5  # share of the weights' norm below which they have shrunk
@@ -70,14 +71,14 @@ def shrunk(history: History, step: int) -> str:
 def overshoots(history: History, step: int) -> bool:
     """Return whether the decay of a step takes more than all of the weights."""
     settings = in_force(history, step)
-    if settings is None or not settings.weight_decay or settings.optimizer not in ("sgd", "adamw"):
+    if settings is None or not settings.weight_decay or settings.optimizer not in ("sgd", *DECOUPLED):
         return False
     return history.value("lr", step) * settings.weight_decay > 1
 
 
 def balances(history: History, start: int, stop: int) -> np.ndarray:
     """Return how many times as large as the gradient what weight decay adds to it is, (rows,); 0 without decay, or
-    where a number is not finite. AdamW adds it to the update: there 1 stands for half of the update."""
+    where a number is not finite. The decoupled ones add it to the update: there 1 stands for half of the update."""
     found = np.zeros(max(min(stop, len(history)) - start, 0))
     until = start + len(found)
     for since, settings in reversed(history.settings):
@@ -89,7 +90,7 @@ def balances(history: History, start: int, stop: int) -> np.ndarray:
 
 
 def _balances(history: History, settings: Settings, decay: float, start: int, stop: int) -> np.ndarray:
-    if settings.optimizer == "adamw":
+    if settings.optimizer in DECOUPLED:
         pull, whole = 2 * decay * history.column("lr", start, stop), history.column("update_ratio", start, stop)
     else:
         pull, whole = decay * history.column("weight_norm", start, stop), history.column("clipped_norm", start, stop)
@@ -104,7 +105,7 @@ def decayed_share(history: History, step: int) -> float | None:
     settings = in_force(history, step)
     if settings is None or not settings.weight_decay:
         return None
-    plain = settings.optimizer == "adamw" or (settings.optimizer == "sgd" and settings.momentum == 0)
+    plain = settings.optimizer in DECOUPLED or (settings.optimizer == "sgd" and settings.momentum == 0)
     return history.value("lr", step) * settings.weight_decay if plain else None
 
 
@@ -131,7 +132,7 @@ def lower(history: History, step: int) -> tuple[str, ...]:
     if settings is None or not settings.weight_decay:
         return ()
     lr = history.value("lr", step)
-    plain = settings.optimizer in ("sgd", "adamw")
+    plain = settings.optimizer in ("sgd", *DECOUPLED)
     kept = 1 - settings.momentum if settings.optimizer == "sgd" and settings.momentum < 1 else 1.0
     usual = float(f"{min(USUAL * kept / lr, 0.1) if plain and lr > 0 else _USUAL_L2:.1g}")
     return tuple(f"optimizer.weight_decay={value:g}" for value in (usual, 0.0) if value < settings.weight_decay)

@@ -7,7 +7,6 @@ All is relative to model.base_width, at which nothing differs from the standard.
 from __future__ import annotations
 
 import re
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -22,9 +21,7 @@ def ratio(knobs: Model) -> float:
     return knobs.base_width / knobs.width if knobs.parametrization == "mup" and knobs.kind in WITH_MUP else 1.0
 
 
-def rate_factor(
-    name: str, weight: Tensor, knobs: Model, optimizer: Literal["sgd", "adam", "adamw", "rmsprop"]
-) -> float:
+def rate_factor(name: str, weight: Tensor, knobs: Model, optimizer: str) -> float:
     """Return the factor on the learning rate of a weight. Of table 3, the rows SGD LR and Adam LR, over their values at
     the base width; RMSprop divides by the size of the gradient too, and counts as Adam."""
     share = ratio(knobs)

@@ -31,6 +31,8 @@ SECONDS = 1.0  # at the most, since the run waits
 # Share of chance in a start; without it an eigenvector that has become the largest since would never be seen.
 STIR = 0.1
 
+BOUNDED = ("lion", "muon")  # optimizers whose update has one size, so no sharpness is known to be too large for them
+
 Product = Callable[[Tensor], Tensor]
 
 
@@ -43,6 +45,8 @@ class Curvature(NamedTuple):
 
 def limit(knobs: Optimizer, lr: float) -> float:
     """Return the sharpness above which steps at that learning rate swing further and further."""
+    if knobs.kind in BOUNDED:
+        return math.inf
     if knobs.kind in ("adam", "adamw"):
         factor = (2 + 2 * knobs.beta1) / (1 - knobs.beta1)
     else:
@@ -58,7 +62,7 @@ def preconditioner(trainer: Trainer, gradient: Tensor) -> Tensor | None:
     factors = optimizers.rate_factors(flat, trainer.experiment)
     sizes = torch.tensor([weight.numel() for weight in flat.parameters])
     rates = torch.tensor(factors).repeat_interleave(sizes).to(gradient)
-    if knobs.kind == "sgd":
+    if knobs.kind in ("sgd", *BOUNDED):
         return None if set(factors) == {1.0} else 1 / rates
     squares = state.get("square_avg" if knobs.kind == "rmsprop" else "exp_avg_sq", torch.zeros_like(flat.weights))
     before = torch.cat([part.flatten() for part in flat.layout.views(squares, flat.parameters)]).to(gradient)

@@ -1,4 +1,4 @@
-"""Optimizers: torch's own, by the name that optimizer.kind gives them."""
+"""Optimizers, by the name that optimizer.kind gives them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from gradstudio.core import experiment
 from gradstudio.core.experiment import Experiment
 from gradstudio.engine.models.parametrization import rate_factor, ratio
 from gradstudio.engine.passes.flat import Flat
+from gradstudio.engine.step.recent_optimizers import Lion, Muon
 from gradstudio.engine.torch_internals import plain_optimizers
 
 ALPHA = 0.99  # decay of RMSprop's running mean of squared gradients, which no knob sets: torch's default
@@ -20,8 +21,10 @@ ALPHA = 0.99  # decay of RMSprop's running mean of squared gradients, which no k
 def groups(knobs: experiment.Optimizer) -> dict[str, object]:
     """Return the values of the live knobs under torch's names, for this kind of optimizer."""
     common: dict[str, object] = {"lr": knobs.lr, "weight_decay": knobs.weight_decay}
-    if knobs.kind in ("adam", "adamw"):
+    if knobs.kind in ("adam", "adamw", "muon"):
         return common | {"betas": (knobs.beta1, knobs.beta2), "eps": knobs.eps}
+    if knobs.kind == "lion":
+        return common | {"betas": (knobs.beta1, knobs.beta2)}
     if knobs.kind == "rmsprop":
         return common | {"momentum": knobs.momentum, "eps": knobs.eps, "alpha": ALPHA}
     return common | {"momentum": knobs.momentum}
@@ -32,11 +35,14 @@ OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
     "adam": torch.optim.Adam,
     "adamw": torch.optim.AdamW,
     "rmsprop": torch.optim.RMSprop,
+    "lion": Lion,
+    "muon": Muon,
 }
 
 
 _DISCRIMINATOR = "discriminator"  # what a group of its weights is marked with
 _FACTOR = "rate_factor"  # on the learning rate of a group, where it has one
+_OTHERS = "others"  # what a group is marked with that AdamW trains beside Muon
 
 
 def build(flat: Flat, knobs: Experiment) -> torch.optim.Optimizer:
@@ -47,6 +53,8 @@ def build(flat: Flat, knobs: Experiment) -> torch.optim.Optimizer:
         names = [name for name, _ in flat.named]
         cut = int(flat.layout.starts[next(at for at, name in enumerate(names) if name.startswith(_DISCRIMINATOR))])
         parts = [{"params": [flat.part(slice(cut))]}, {"params": [flat.part(slice(cut, None))], _DISCRIMINATOR: True}]
+    elif knobs.optimizer.kind == "muon":
+        parts = _of_one_tensor(flat)
     elif ratio(knobs.model) != 1 and knobs.studio_file is None:
         parts = _of_one_rate(flat, knobs)
     kind = plain_optimizers.without_compiler(OPTIMIZERS[knobs.optimizer.kind])
@@ -72,21 +80,34 @@ def _of_one_rate(flat: Flat, knobs: Experiment) -> list[dict[str, object]]:
     ]
 
 
+def _of_one_tensor(flat: Flat) -> list[dict[str, object]]:
+    """Return a group for each tensor, in its own shape. Muon trains all matrices but the first and the last one."""
+    matrices = [at for at, weight in enumerate(flat.parameters) if weight.ndim > 1][1:-1]
+    found: list[dict[str, object]] = []
+    for at, (weight, grad) in enumerate(zip(flat.parameters, flat.grads, strict=True)):
+        leaf = torch.nn.Parameter(weight.data, requires_grad=False)
+        leaf.grad = grad
+        found.append({"params": [leaf], _OTHERS: at not in matrices})
+    return found
+
+
 def set_rates(optimizer: torch.optim.Optimizer, knobs: experiment.Optimizer, share: float) -> float:
     """Set the learning rates for the next update, where the schedule has come to this share of optimizer.lr. Return
     that of the first group."""
     for group in optimizer.param_groups:
         factor = knobs.discriminator_factor if group.get(_DISCRIMINATOR) else 1.0
-        group["lr"] = knobs.lr * factor * group.get(_FACTOR, 1.0) * share
+        rate = knobs.adamw_lr if group.get(_OTHERS) else knobs.lr
+        group["lr"] = rate * factor * group.get(_FACTOR, 1.0) * share
     return knobs.lr * share
 
 
 def state(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """Return what the optimizer keeps of all weights, as if they were one group: copies, each (layout.length,) or a
-    count that all groups have in common."""
+    """Return what the optimizer keeps of all weights, as if they were one group: copies, each of one dimension, or a
+    count that all groups have in common. The first tensor is one that Muon leaves to AdamW, so it has all that is
+    kept."""
     states = [optimizer.state[parameter] for group in optimizer.param_groups for parameter in group["params"]]
     return {
-        name: torch.cat([each[name] for each in states])
+        name: torch.cat([each[name].flatten() for each in states if name in each])
         if isinstance(value, Tensor) and value.dim()
         else value.clone()
         if isinstance(value, Tensor)
@@ -97,13 +118,17 @@ def state(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
 
 def restore(optimizer: torch.optim.Optimizer, kept: Mapping[str, Any]) -> None:
     """Give an optimizer the state that `state` returned."""
-    start = 0
-    for parameter in (parameter for group in optimizer.param_groups for parameter in group["params"]):
-        part = slice(start, start := start + len(parameter))
-        optimizer.state[parameter] = {
-            name: (value[part] if value.dim() else value).clone() if isinstance(value, Tensor) else value
-            for name, value in kept.items()
-        }
+    starts = dict.fromkeys(kept, 0)
+    for group in optimizer.param_groups:
+        names = [name for name in kept if group.get(_OTHERS, True) or name == "exp_avg"]
+        for parameter in group["params"]:
+            found = optimizer.state[parameter] = {}
+            for name in names:
+                value, start = kept[name], starts[name]
+                if isinstance(value, Tensor) and value.dim():
+                    starts[name] += parameter.numel()
+                    value = value[start : starts[name]].view_as(parameter)
+                found[name] = value.clone() if isinstance(value, Tensor) else value
 
 
 def change(optimizer: torch.optim.Optimizer, knobs: experiment.Optimizer) -> None:

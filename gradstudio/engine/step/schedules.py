@@ -24,6 +24,7 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
     "linear": lambda share: 1.0 - share,
     "exponential": lambda share: 0.01**share,
     "one_cycle": one_cycle,
+    "wsd": lambda share: min(1.0, (1.0 - share) / 0.2),  # warmup, stable, decay: Hu 2024
 }
 
 

@@ -31,6 +31,8 @@ def factor(taken):
         return 0.01**share
     if knobs.schedule_kind == "one_cycle":
         return one_cycle(share)
+    if knobs.schedule_kind == "wsd":  # warmup, stable, decay (Hu 2024)
+        return min(1.0, (1.0 - share) / 0.2)
     return 1.0
 
 
@@ -39,6 +41,59 @@ def stochastic(weights, source):
     chance = torch.randint(0, 1 << 16, weights.shape, generator=source, dtype=torch.int32).to(device)
     bits = (weights.view(torch.int32) + chance) & -(1 << 16)
     return torch.where(weights.isfinite(), bits.view(torch.float32), weights)
+
+
+class Lion(torch.optim.Optimizer):
+    """Evolved sign momentum (Chen 2023)."""
+
+    @torch.no_grad()
+    def step(self):  # pyright: ignore[reportIncompatibleMethodOverride]
+        for group in self.param_groups:
+            beta1, beta2 = group["betas"]
+            for weight in group["params"]:
+                if weight.grad is not None:
+                    mean = self.state[weight].setdefault("exp_avg", torch.zeros_like(weight))
+                    weight.mul_(1 - group["lr"] * group["weight_decay"])
+                    weight.add_(mean.mul(beta1).add_(weight.grad, alpha=1 - beta1).sign_(), alpha=-group["lr"])
+                    mean.mul_(beta2).add_(weight.grad, alpha=1 - beta2)
+
+
+def orthogonal(matrix):
+    """All singular values near 1, by five steps of Newton and Schulz."""
+    tall = matrix.shape[0] > matrix.shape[1]
+    x = matrix.T if tall else matrix
+    x = x / (x.norm() + 1e-7)
+    for _ in range(5):
+        square = x @ x.T
+        x = 3.4445 * x + (-4.7750 * square + 2.0315 * (square @ square)) @ x
+    return x.T if tall else x
+
+
+class Muon(torch.optim.Optimizer):
+    """Momentum that is made orthogonal, for matrices (Jordan 2024); AdamW for the others."""
+
+    @torch.no_grad()
+    def step(self):  # pyright: ignore[reportIncompatibleMethodOverride]
+        for group in self.param_groups:
+            for weight in group["params"]:
+                if weight.grad is not None:
+                    self.update(group, weight, self.state[weight])
+
+    def update(self, group, weight, state):
+        beta1, beta2 = group["betas"]
+        mean = state.setdefault("exp_avg", torch.zeros_like(weight))
+        mean.mul_(beta1).add_(weight.grad, alpha=1 - beta1)
+        weight.mul_(1 - group["lr"] * group["weight_decay"])
+        if group["others"]:
+            state["step"] = state.get("step", 0) + 1
+            squares = state.setdefault("exp_avg_sq", torch.zeros_like(weight))
+            squares.mul_(beta2).addcmul_(weight.grad, weight.grad, value=1 - beta2)
+            size = squares.sqrt().div_(math.sqrt(1 - beta2 ** state["step"])).add_(group["eps"])
+            weight.addcdiv_(mean, size, value=-group["lr"] / (1 - beta1 ** state["step"]))
+        else:
+            matrix = orthogonal(mean.mul(beta1).add_(weight.grad, alpha=1 - beta1).flatten(1))  # Nesterov's
+            longer = max(1.0, matrix.shape[0] / matrix.shape[1]) ** 0.5
+            weight.add_(matrix.view_as(weight), alpha=-group["lr"] * longer)
 
 
 @inline
@@ -60,6 +115,9 @@ if plan.mup:
         {"params": [parameter], "lr": knobs.optimizer_lr * rate_factor(name, parameter)}
         for name, parameter in model.named_parameters()
     ]
+if knobs.optimizer_kind == "muon":
+    matrices = [parameter for parameter in trainable() if parameter.ndim > 1][1:-1]
+    others = [parameter for parameter in trainable() if all(parameter is not matrix for matrix in matrices)]
 if knobs.optimizer_kind == "sgd":
     optimizer = torch.optim.SGD(
         groups(), lr=knobs.optimizer_lr, momentum=knobs.optimizer_momentum, weight_decay=knobs.optimizer_weight_decay
@@ -71,6 +129,25 @@ elif knobs.optimizer_kind == "rmsprop":
         momentum=knobs.optimizer_momentum,
         eps=knobs.optimizer_eps,
         weight_decay=knobs.optimizer_weight_decay,
+    )
+elif knobs.optimizer_kind == "lion":
+    optimizer = Lion(
+        groups(),
+        dict(
+            lr=knobs.optimizer_lr,
+            betas=(knobs.optimizer_beta1, knobs.optimizer_beta2),
+            weight_decay=knobs.optimizer_weight_decay,
+        ),
+    )
+elif knobs.optimizer_kind == "muon":
+    optimizer = Muon(
+        [{"params": matrices, "others": False}, {"params": others, "others": True, "lr": knobs.optimizer_adamw_lr}],
+        dict(
+            lr=knobs.optimizer_lr,
+            betas=(knobs.optimizer_beta1, knobs.optimizer_beta2),
+            eps=knobs.optimizer_eps,
+            weight_decay=knobs.optimizer_weight_decay,
+        ),
     )
 else:
     optimizer = (torch.optim.Adam if knobs.optimizer_kind == "adam" else torch.optim.AdamW)(
@@ -146,14 +223,16 @@ def take_live_changes():
             group["lr"] = knobs.optimizer_lr
         if plan.changes("optimizer_momentum") and knobs.optimizer_kind in ("sgd", "rmsprop"):
             group["momentum"] = knobs.optimizer_momentum
-        if plan.changes("optimizer_beta1", "optimizer_beta2") and knobs.optimizer_kind in ("adam", "adamw"):
+        if plan.changes("optimizer_beta1", "optimizer_beta2") and knobs.optimizer_kind not in ("sgd", "rmsprop"):
             group["betas"] = (knobs.optimizer_beta1, knobs.optimizer_beta2)
-        if plan.changes("optimizer_eps") and knobs.optimizer_kind != "sgd":
+        if plan.changes("optimizer_eps") and knobs.optimizer_kind not in ("sgd", "lion"):
             group["eps"] = knobs.optimizer_eps
         if plan.changes("optimizer_weight_decay"):
             group["weight_decay"] = knobs.optimizer_weight_decay
     if plan.new_rates and plan.two_rates:
         optimizer.param_groups[1]["lr"] = knobs.optimizer_lr * knobs.optimizer_discriminator_factor
+    if plan.new_rates and knobs.optimizer_kind == "muon":
+        optimizer.param_groups[1]["lr"] = knobs.optimizer_adamw_lr
     if plan.adds_momentum:
         # RMSprop makes its momentum buffer at its first step or never
         for parameter, state in optimizer.state.items():
@@ -172,6 +251,8 @@ def set_rates():
         if plan.two_rates:
             rate = knobs.optimizer_lr * knobs.optimizer_discriminator_factor
             optimizer.param_groups[1]["lr"] = rate * factor(taken)
+        if knobs.optimizer_kind == "muon":
+            optimizer.param_groups[1]["lr"] = knobs.optimizer_adamw_lr * factor(taken)
 
 
 @inline

@@ -91,6 +91,8 @@ def sharpness(found: Sharpness, run: Run) -> str:
     value = f"Sharpness {'' if found.converged else 'at least '}{number(found.value)}{seen}"
     alone = value.removesuffix(",")  # before another punctuation mark
     if not math.isfinite(found.limit):
+        if found.lr > 0:
+            return f"{alone}. For {OPTIMIZERS[run.in_force.optimizer.kind]} no largest one is known."
         return f"{alone}; the learning rate is 0, so nothing moves."
     limit = f"{rule(found)} = {number(found.limit)}"
     if found.value > (1 + NEAR) * found.limit:

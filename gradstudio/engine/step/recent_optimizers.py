@@ -1,0 +1,82 @@
+"""Optimizers that torch has not, or not in every version: Lion and Muon. Each step is made of the operations that the
+plain program makes too (program/reference/optimizers.py), so both give the same bits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+# Of x -> a x + b (x x^T) x + c (x x^T)^2 x, which moves every singular value of x near 1 (Jordan 2024).
+NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
+ITERATIONS = 5
+
+
+class OneTensorAtATime(torch.optim.Optimizer):
+    """An optimizer whose groups have one learning rate, `betas`, `weight_decay`, and what else a kind asks for."""
+
+    def __init__(self, params: Iterable[Any], *, foreach: bool = False, **values: Any) -> None:
+        del foreach  # what torch's own have; here each tensor is taken by itself
+        super().__init__(params, values)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        for group in self.param_groups:
+            for weight in group["params"]:
+                if weight.grad is not None:
+                    self._update(group, weight, weight.grad, self.state[weight])
+
+    def _update(self, group: dict[str, Any], weight: Tensor, grad: Tensor, state: dict[str, Any]) -> None:
+        raise NotImplementedError
+
+
+class Lion(OneTensorAtATime):
+    """Evolved sign momentum (Chen 2023): w <- w - lr (sign(beta1 m + (1 - beta1) g) + weight_decay w), and after that
+    m <- beta2 m + (1 - beta2) g."""
+
+    def _update(self, group: dict[str, Any], weight: Tensor, grad: Tensor, state: dict[str, Any]) -> None:
+        beta1, beta2 = group["betas"]
+        if not state:
+            state["exp_avg"] = torch.zeros_like(weight)
+        mean = state["exp_avg"]
+        weight.mul_(1 - group["lr"] * group["weight_decay"])
+        weight.add_(mean.mul(beta1).add_(grad, alpha=1 - beta1).sign_(), alpha=-group["lr"])
+        mean.mul_(beta2).add_(grad, alpha=1 - beta2)
+
+
+class Muon(OneTensorAtATime):
+    """Momentum that is made orthogonal for matrices (Jordan 2024); AdamW for groups that are marked as `others`."""
+
+    def _update(self, group: dict[str, Any], weight: Tensor, grad: Tensor, state: dict[str, Any]) -> None:
+        beta1, beta2 = group["betas"]
+        if not state:
+            state["exp_avg"] = torch.zeros_like(weight)
+        mean = state["exp_avg"].mul_(beta1).add_(grad, alpha=1 - beta1)
+        weight.mul_(1 - group["lr"] * group["weight_decay"])
+        if not group["others"]:
+            ahead = mean.mul(beta1).add_(grad, alpha=1 - beta1)  # Nesterov's
+            matrix = orthogonal(ahead.flatten(1))
+            longer = max(1.0, matrix.shape[0] / matrix.shape[1]) ** 0.5
+            weight.add_(matrix.view_as(weight), alpha=-group["lr"] * longer)
+            return
+        if "step" not in state:
+            state["step"], state["exp_avg_sq"] = 0, torch.zeros_like(weight)
+        state["step"] += 1
+        squares = state["exp_avg_sq"].mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
+        size = squares.sqrt().div_(math.sqrt(1 - beta2 ** state["step"])).add_(group["eps"])
+        weight.addcdiv_(mean, size, value=-group["lr"] / (1 - beta1 ** state["step"]))
+
+
+def orthogonal(matrix: Tensor) -> Tensor:
+    """Return the matrix with all its singular values near 1, by five steps of Newton and Schulz."""
+    a, b, c = NEWTON_SCHULZ
+    tall = matrix.shape[0] > matrix.shape[1]
+    x = matrix.T if tall else matrix
+    x = x / (x.norm() + 1e-7)
+    for _ in range(ITERATIONS):
+        square = x @ x.T
+        x = a * x + (b * square + c * (square @ square)) @ x
+    return x.T if tall else x
