@@ -375,7 +375,7 @@ VALUES: dict[str, tuple[Value, ...]] = {
     "problem.outlier_every": (0, 2, 3),
     "problem.label_noise": (0.0, 0.3), "problem.imbalance": (1.0, 4.0, 30.0), "problem.nan_every": (0, 4), "loss.z_loss": (0.0, 0.01, 1.0),
     "model.norm_momentum": (0.1, 0.5), "model.base_width": (4, 12, 48),
-    "optimizer.sam_rho": (0.0, 0.05, 1.0),
+    "optimizer.sam_rho": (0.0, 0.05, 1.0), "optimizer.adamw_lr": (0.001, 0.1),
     "problem.outlier_scale": (10.0, 1e3), "problem.skip_batches": (0, 1, 5),
 }  # fmt: skip
 UNDRAWN = ("run.steps", "run.device", "run.deterministic", "run.memory_budget")
