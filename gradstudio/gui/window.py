@@ -13,7 +13,7 @@ from pathlib import Path
 
 from PySide6.QtCore import QCoreApplication, QEvent, QSize, Qt
 from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QKeyEvent
-from PySide6.QtWidgets import QMainWindow, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QMainWindow, QStackedWidget, QWidget
 
 from gradstudio.core import files, jit, presets, studio_file
 from gradstudio.gui import commands, user_settings
@@ -41,6 +41,7 @@ from gradstudio.gui.shell.window_columns import Columns
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.change_watch import ChangeWatch
 from gradstudio.gui.widgets.looked_step import LookedStep
+from gradstudio.gui.widgets.rows import NO_MARGINS, in_column
 from gradstudio.session.course.lesson_progress import Progress
 from gradstudio.session.machine.device_search import Machine
 from gradstudio.session.own_model import Agreement
@@ -391,12 +392,7 @@ class Window(QMainWindow):
         self.setAnimated(False)  # nothing docks here; Qt would animate its one widget at every change of the layout
         self.setMinimumSize(1080, 620)
         body = QWidget()
-        rows = QVBoxLayout(body)
-        rows.setContentsMargins(0, 0, 0, 0)
-        rows.setSpacing(0)
-        rows.addWidget(self.top)
-        rows.addWidget(self.columns, 1)
-        rows.addWidget(self.figures)
+        in_column(self.top, (self.columns, 1), self.figures, of=body, margins=NO_MARGINS, spacing=0)
         self.pages = QStackedWidget()
         self.pages.addWidget(body)
         self.pages.addWidget(self.gallery_page)

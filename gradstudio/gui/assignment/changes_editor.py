@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QKeyEvent
-from PySide6.QtWidgets import QComboBox, QCompleter, QHBoxLayout, QLabel, QPushButton, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QComboBox, QCompleter, QLabel, QPushButton, QSizePolicy, QWidget
 
 from gradstudio.core.knobs import Knob, KnobError, Value, format_value
 from gradstudio.gui.knobs.editors import editor_for
 from gradstudio.gui.knobs.knob_tooltip import knob_tooltip
+from gradstudio.gui.widgets.rows import NO_MARGINS, in_column, in_row
 
 SHOWN = 20  # knobs of the list that are seen at once
 
@@ -31,10 +32,7 @@ class ChangesEditor(QWidget):
         self._knob_of, self._begins_with, self._check = knob_of, begins_with, check
         self.rows: dict[str, ChangeRow] = {}
         self.knob = _KnobBox(names)
-        self._column = QVBoxLayout(self)
-        self._column.setContentsMargins(0, 0, 0, 0)
-        self._column.setSpacing(6)
-        self._column.addWidget(self.knob)
+        self._column = in_column(self.knob, of=self, margins=NO_MARGINS, spacing=6)
         self.knob.textActivated.connect(self._choose)
 
     @property
@@ -134,13 +132,8 @@ class ChangeRow(QWidget):
         out.setToolTip(f"Leaves {knob.name} as it is in this run")
         out.setAutoDefault(False)
         out.clicked.connect(self.left_out)
-        line = QHBoxLayout()
-        line.setContentsMargins(0, 0, 0, 0)
-        line.addWidget(label, 1)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(3)
-        column.addLayout(line)
+        line = in_row((label, 1), margins=NO_MARGINS)
+        column = in_column(line, of=self, margins=NO_MARGINS, spacing=3)
         for part in self._parts():
             part.setAccessibleName(f"Value of {knob.name}")
         line.addWidget(self.editor.head)

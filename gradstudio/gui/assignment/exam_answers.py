@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QButtonGroup, QLabel, QListWidget, QPushButton, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QButtonGroup, QLabel, QListWidget, QPushButton, QScrollArea, QWidget
 
 from gradstudio.core.assignment import LETTERS
 from gradstudio.core.exam import Exam
@@ -16,6 +16,7 @@ from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.choice import Choice
 from gradstudio.gui.widgets.plain_grounds import scroll_area
 from gradstudio.gui.widgets.roles import role_label, set_role
+from gradstudio.gui.widgets.rows import NO_MARGINS, in_column
 from gradstudio.session.course.exam_taking import AnswerSheet
 
 WIDTH = 380  # px of the column at normal text
@@ -159,9 +160,7 @@ class ExamAnswers(QWidget):
         self.give_up.setProperty("role", "flat")
         self.give_up.setToolTip("Ends the game, and shows the cause and a fix")
         inside = QWidget()
-        column = QVBoxLayout(inside)
-        column.setContentsMargins(0, 0, 10, 8)
-        column.setSpacing(7)
+        column = in_column(of=inside, margins=(0, 0, 10, 8), spacing=7)
         cause, heal, tries = self._heads
         for place, choice in enumerate(self.causes):
             choice.setToolTip("A cause to choose; nothing is said before you press the button below")
@@ -174,9 +173,7 @@ class ExamAnswers(QWidget):
         column.addWidget(self.give_up, 0, Qt.AlignmentFlag.AlignLeft)
         column.addStretch(1)
         self.area: QScrollArea = scroll_area(inside, "Questions of the exam")
-        whole = QVBoxLayout(self)
-        whole.setContentsMargins(0, 0, 0, 0)
-        whole.addWidget(self.area)
+        in_column(self.area, of=self, margins=NO_MARGINS)
         theme.dress(inside)
 
 

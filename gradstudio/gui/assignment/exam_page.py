@@ -10,7 +10,7 @@ from pathlib import Path
 
 from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QHideEvent, QKeyEvent, QShowEvent
-from PySide6.QtWidgets import QHBoxLayout, QWidget
+from PySide6.QtWidgets import QWidget
 
 from gradstudio.core import files
 from gradstudio.core.assignment import LETTERS, AssignmentError
@@ -22,6 +22,7 @@ from gradstudio.gui.assignment.exam_answers import ExamAnswers
 from gradstudio.gui.assignment.exam_plots import ExamPlots
 from gradstudio.gui.services.context import Context
 from gradstudio.gui.services.jobs import Task
+from gradstudio.gui.widgets.rows import in_row
 from gradstudio.session.course import exam_solution
 from gradstudio.session.course.evidence import Evidence
 from gradstudio.session.course.exam_taking import Attempt
@@ -52,11 +53,7 @@ class ExamPage(QWidget):
         self.over = False  # it is graded, or was given up
         self.plots, self.answers = ExamPlots(), ExamAnswers(self.exam)
         self.verdict = self.answers.verdict
-        row = QHBoxLayout(self)
-        row.setContentsMargins(12, 0, 6, 12)
-        row.setSpacing(14)
-        row.addWidget(self.plots, 1)
-        row.addWidget(self.answers)
+        in_row((self.plots, 1), self.answers, of=self, margins=(12, 0, 6, 12), spacing=14)
         self.setFocusProxy(self.answers)
         self._connect()
         self._timer = QTimer(self)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtWidgets import QVBoxLayout, QWidget
+from PySide6.QtWidgets import QWidget
 
 from gradstudio.gui.drawing.overlay import Overlays
 from gradstudio.gui.drawing.shared_cursor import Cursor, StepRange
@@ -12,6 +12,7 @@ from gradstudio.gui.plots.loss import LossPlot
 from gradstudio.gui.plots.run_source import RunSource
 from gradstudio.gui.plots.scale_and_rate import ScaleAndRatePlot
 from gradstudio.gui.plots.step_plot import StepPlot
+from gradstudio.gui.widgets.rows import NO_MARGINS, in_column
 from gradstudio.session.record.run import Run
 
 
@@ -41,9 +42,7 @@ class ExamPlots(QWidget):
         layers.frames_birth = False  # which would be the answer
         scale.hide()  # until a run has one
         self._overlays = overlays
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(8)
+        column = in_column(of=self, margins=NO_MARGINS, spacing=8)
         for plot, share in zip(self.plots, (30, 28, 14, 28), strict=True):
             plot.marks.hides_changes = True
             plot.show_values("left", False)

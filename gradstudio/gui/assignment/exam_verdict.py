@@ -8,6 +8,7 @@ from PySide6.QtWidgets import QApplication, QFrame, QHBoxLayout, QLabel, QLineEd
 from gradstudio.core.exam import Exam
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.roles import role_label, set_role
+from gradstudio.gui.widgets.rows import in_column
 from gradstudio.session.course import exam_solution
 from gradstudio.session.course.grading import DIAGNOSIS, Grade, GradedAnswer
 
@@ -26,10 +27,7 @@ class ExamVerdict(QFrame):
         self.answers: list[QLabel] = []
         self.line = QLineEdit()
         self.copy, self.next = QPushButton("Copy result"), QPushButton("Break another run")
-        self._column = QVBoxLayout(self)
-        self._column.setContentsMargins(14, 12, 14, 12)
-        self._column.setSpacing(8)
-        self._column.addWidget(self.points)
+        self._column = in_column(self.points, of=self, margins=(14, 12, 14, 12), spacing=8)
         self._lay_out_foot()
         theme.changed.connect(self._restyle)
         self.hide()

@@ -34,6 +34,7 @@ from gradstudio.gui.services.context import Context
 from gradstudio.gui.services.simulator_controller import LEFT_STAYS
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.roles import role_label, set_role
+from gradstudio.gui.widgets.rows import in_column
 from gradstudio.session.course import worksheet
 from gradstudio.session.course.worksheet import LONGEST_ANSWER, Worksheet, why_not
 
@@ -246,11 +247,7 @@ class ExercisePage(QWidget):
             button.clicked.connect(lambda _=False, does=does: does())
             button.setToolTip(about)
             foot.addWidget(button)
-        whole = QVBoxLayout(self)
-        whole.setContentsMargins(SIDE, 0, SIDE, SIDE)
-        whole.addWidget(around, 1)
-        whole.addWidget(self.problem)
-        whole.addLayout(foot)
+        in_column((around, 1), self.problem, foot, of=self, margins=(SIDE, 0, SIDE, SIDE))
         theme.dress(self)
 
     def _answer(self, name: str, question: Question) -> Answer:

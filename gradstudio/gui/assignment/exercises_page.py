@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QKeyEvent
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLineEdit, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLineEdit, QPushButton, QWidget
 
 from gradstudio.core import exercise as exercises
 from gradstudio.core.exercise import Exercise
@@ -14,6 +14,7 @@ from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.card import Card
 from gradstudio.gui.widgets.card_wall import AHEAD, SIDE, CardWall
 from gradstudio.gui.widgets.roles import role_label, set_role
+from gradstudio.gui.widgets.rows import NO_MARGINS, in_column
 from gradstudio.session.course.worksheet import LONGEST_NAME
 
 ABOUT = "You make runs, answer questions about them, and hand in a worksheet. Choose one."
@@ -112,20 +113,8 @@ class ExercisesPage(QWidget):
         line.addStretch(1)
         self.detail = QFrame()
         self.detail.setObjectName("card")
-        inside = QVBoxLayout(self.detail)
-        inside.setContentsMargins(16, 14, 16, 14)
-        inside.setSpacing(10)
-        for part in (self.title, self.text):
-            inside.addWidget(part)
-        inside.addLayout(line)
-        room = QVBoxLayout()
-        room.setContentsMargins(SIDE, 4, SIDE, 12)
-        room.addWidget(self.detail)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.addLayout(head)
-        column.addWidget(self.wall)
-        column.addLayout(room)
-        column.addStretch(1)
+        in_column(self.title, self.text, line, of=self.detail, margins=(16, 14, 16, 14), spacing=10)
+        room = in_column(self.detail, margins=(SIDE, 4, SIDE, 12))
+        in_column(head, self.wall, room, 1, of=self, margins=NO_MARGINS)
         for part in (about, self.open, self.detail):
             theme.dress(part)

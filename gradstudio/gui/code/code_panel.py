@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import QRect, Qt, QTimer, Signal
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QApplication, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QApplication, QLabel, QPushButton, QWidget
 
 from gradstudio.core.experiment import Experiment, differing
 from gradstudio.core.knobs import value_text
@@ -13,6 +13,7 @@ from gradstudio.core.presets import Preset
 from gradstudio.core.text import plural
 from gradstudio.gui.code.code_view import ChangedLines, CodeView, changed_lines
 from gradstudio.gui.theme import theme
+from gradstudio.gui.widgets.rows import NO_MARGINS, in_column, in_row
 from gradstudio.session.record.watched_script import WatchedScript
 from gradstudio.session.simulator import Simulator
 
@@ -51,14 +52,8 @@ class CodePanel(QWidget):
         self._preset: Preset | None = None
         self._base, self._base_text = Experiment(), ""  # of the preset
         self._marks = ChangedLines()
-        foot = QHBoxLayout()
-        foot.setContentsMargins(12, 6, 12, 8)
-        foot.addWidget(self.note, 1)
-        foot.addWidget(self.copy)
-        foot.addWidget(self.save)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(6)
+        foot = in_row((self.note, 1), self.copy, self.save, margins=(12, 6, 12, 8))
+        column = in_column(of=self, margins=NO_MARGINS, spacing=6)
         self.caption.setContentsMargins(12, 0, 12, 0)
         column.addWidget(self.caption)
         column.addWidget(self.view, 1)

@@ -7,12 +7,13 @@ from html import escape
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QPainter, QPaintEvent
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QWidget
 
 from gradstudio.gui.diagnosis.fixes_panel import FixesPanel
 from gradstudio.gui.diagnosis.provenance_card import ProvenanceCard
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.flow_layout import FlowLayout
+from gradstudio.gui.widgets.rows import in_column, in_row
 from gradstudio.session.record.ranked_findings import ranked_findings
 from gradstudio.session.record.run import Run
 from gradstudio.session.words.outcome_words import SEVERITY_TONES
@@ -50,20 +51,12 @@ class Card(QFrame):
         for label in (self.title, self.text, self.meaning):
             label.setTextFormat(Qt.TextFormat.PlainText)
             label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-        head = QHBoxLayout()
-        head.setSpacing(8)
-        head.addWidget(self.title, 1)
-        head.addWidget(self.when)
+        head = in_row((self.title, 1), self.when, spacing=8)
         self.remedies = QWidget()
         self._remedy_row = FlowLayout(self.remedies)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(15, 9, 11, 10)
-        layout.setSpacing(5)
-        layout.addLayout(head)
-        layout.addWidget(self.text)
-        layout.addWidget(self.meaning)
-        layout.addWidget(self.remedies)
-        layout.addLayout(self._way_out())
+        in_column(
+            head, self.text, self.meaning, self.remedies, self._way_out(), of=self, margins=(15, 9, 11, 10), spacing=5
+        )
         self._step: int | None = None
         self._offered: tuple[str, ...] = ()
         self.remedies.hide()
@@ -152,10 +145,7 @@ class FindingsPanel(QWidget):
         self.state.step_chosen.connect(self.step_chosen)
         self.state.fixes_asked.connect(self.fixes_asked)
         self.cards: list[Card] = []
-        self._column = QVBoxLayout(self)
-        self._column.setContentsMargins(12, 12, 12, 10)
-        self._column.setSpacing(9)
-        self._column.addWidget(self.state)
+        self._column = in_column(self.state, of=self, margins=(12, 12, 12, 10), spacing=9)
         self.provenance = ProvenanceCard()
         self.fixes = FixesPanel()
         self.provenance.opened.connect(lambda: self.news.emit(self.provenance))

@@ -9,10 +9,11 @@ from itertools import pairwise
 import numpy as np
 from PySide6.QtCore import QPointF, QSize, Qt, Signal
 from PySide6.QtGui import QPainter, QPaintEvent, QPen, QPolygonF
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QLabel, QPushButton, QSizePolicy, QWidget
 
 from gradstudio.gui.drawing.smoothing import Smoother
 from gradstudio.gui.theme import theme
+from gradstudio.gui.widgets.rows import in_column, in_row
 from gradstudio.session.record import run_outcome
 from gradstudio.session.record.run import Run
 from gradstudio.session.running import fix_trials, remedy_trial
@@ -114,18 +115,17 @@ class FixRow(QFrame):
         keep.setRetainSizeWhenHidden(True)
         self.apply.setSizePolicy(keep)
         self.apply.hide()
-        words = QVBoxLayout()
-        words.setSpacing(0)
-        words.addWidget(self.name)
-        words.addWidget(self.what)
-        row = QHBoxLayout(self)
-        row.setContentsMargins(0, 3, 0, 4)
-        row.setSpacing(6)
-        row.addWidget(self.mark)
-        row.addLayout(words, 1)
-        row.addWidget(self.accuracy)
-        row.addWidget(self.sparkline, 0, Qt.AlignmentFlag.AlignVCenter)
-        row.addWidget(self.apply, 0, Qt.AlignmentFlag.AlignVCenter)
+        words = in_column(self.name, self.what, spacing=0)
+        in_row(
+            self.mark,
+            (words, 1),
+            self.accuracy,
+            (self.sparkline, 0, Qt.AlignmentFlag.AlignVCenter),
+            (self.apply, 0, Qt.AlignmentFlag.AlignVCenter),
+            of=self,
+            margins=(0, 3, 0, 4),
+            spacing=6,
+        )
 
     def show_trial(self, trials: Trials, bounds: tuple[float, float], *, taken: bool) -> None:
         trial = self.trial
@@ -189,14 +189,8 @@ class FixesPanel(QWidget):
             label.setTextFormat(Qt.TextFormat.PlainText)
         self.rows: list[FixRow] = []
         self._trials: Trials | None = None
-        below = QHBoxLayout()
-        below.setSpacing(8)
-        below.addWidget(self.progress, 1)
-        below.addWidget(self.stop, 0, Qt.AlignmentFlag.AlignTop)
-        self._column = QVBoxLayout(self)
-        self._column.setContentsMargins(2, 2, 0, 4)
-        self._column.setSpacing(0)
-        self._column.addWidget(self.heading)
+        below = in_row((self.progress, 1), (self.stop, 0, Qt.AlignmentFlag.AlignTop), spacing=8)
+        self._column = in_column(self.heading, of=self, margins=(2, 2, 0, 4), spacing=0)
         self._column.addSpacing(3)
         self._first = self._column.count()
         self._column.addSpacing(4)

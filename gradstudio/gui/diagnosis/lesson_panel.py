@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from functools import partial
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QGridLayout, QLabel, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QGridLayout, QLabel, QWidget
 
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.presets import Preset
@@ -15,6 +15,7 @@ from gradstudio.gui.diagnosis.formula import Formulas
 from gradstudio.gui.diagnosis.lesson_step import MARKS, LessonStepRow
 from gradstudio.gui.services.jobs import Jobs
 from gradstudio.gui.theme import theme
+from gradstudio.gui.widgets.rows import in_column
 from gradstudio.session.course.lesson_progress import Progress
 from gradstudio.session.record.run import Run
 from gradstudio.session.words.lesson_check_marks import no_map
@@ -49,14 +50,7 @@ class LessonPanel(QWidget):
         self._grid.setHorizontalSpacing(8)
         self._grid.setVerticalSpacing(7)
         self._grid.setColumnStretch(1, 1)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(12, 8, 12, 12)
-        column.setSpacing(8)
-        column.addWidget(self.heading)
-        column.addWidget(self.summary)
-        column.addLayout(self._grid)
-        column.addWidget(self.more)
-        column.addStretch(1)
+        in_column(self.heading, self.summary, self._grid, self.more, 1, of=self, margins=(12, 8, 12, 12), spacing=8)
         theme.dress(self, self._restyle)
 
     @property

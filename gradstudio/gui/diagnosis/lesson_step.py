@@ -7,12 +7,10 @@ from html import escape
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import (
     QButtonGroup,
-    QHBoxLayout,
     QLabel,
     QLineEdit,
     QPushButton,
     QRadioButton,
-    QVBoxLayout,
     QWidget,
 )
 
@@ -20,6 +18,7 @@ from gradstudio.core.lesson import LessonStep
 from gradstudio.gui.diagnosis.formula import FormulaPicture, Formulas
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.choice import Choice
+from gradstudio.gui.widgets.rows import NO_MARGINS, in_column, in_row
 from gradstudio.session.course.lesson_progress import StepResult
 
 MARKS = {"open": "○", "done": "✓", "answered": "?", "right": "✓", "wrong": "✗", "skipped": "–"}
@@ -50,18 +49,11 @@ class LessonStepRow(QWidget):
         self.paper.setTextFormat(Qt.TextFormat.RichText)  # a link; its parts are escaped
         self.choices: list[QRadioButton] = []
         self.answer, self.check = QLineEdit(), QPushButton("Check")
-        self._column = QVBoxLayout(self)
-        self._column.setContentsMargins(0, 0, 0, 0)
-        self._column.setSpacing(5)
-        self._column.addWidget(self.text)
+        self._column = in_column(self.text, of=self, margins=NO_MARGINS, spacing=5)
         if self.formula:
             self._column.addWidget(self.formula)
         self._ask()
-        buttons = QHBoxLayout()
-        buttons.setSpacing(4)
-        buttons.addWidget(self.hint)
-        buttons.addWidget(self.skip)
-        buttons.addStretch(1)
+        buttons = in_row(self.hint, self.skip, 1, spacing=4)
         for part in (self.fault, self.note, self.paper):
             self._column.addWidget(part)
         self._column.addLayout(buttons)
@@ -130,9 +122,7 @@ class LessonStepRow(QWidget):
             self._entry.setParent(self)
             self._entry.hide()
             return
-        line = QHBoxLayout(self._entry)
-        line.setContentsMargins(0, 0, 0, 0)
-        line.setSpacing(6)
+        line = in_row(of=self._entry, margins=NO_MARGINS, spacing=6)
         self.answer.setMaxLength(40)
         self.answer.setMaximumWidth(round(110 * theme.zoom))
         self.answer.setPlaceholderText("a number")

@@ -6,11 +6,12 @@ from __future__ import annotations
 from html import escape
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QFrame, QLabel, QPushButton, QVBoxLayout
+from PySide6.QtWidgets import QFrame, QLabel, QPushButton
 
 from gradstudio.core.provenance import Operation, Provenance
 from gradstudio.core.text import number
 from gradstudio.gui.theme import theme
+from gradstudio.gui.widgets.rows import in_column
 from gradstudio.session.running.investigation import heading, sentence
 
 
@@ -34,9 +35,7 @@ class ProvenanceCard(QFrame):
         self.more.setToolTip("Lists the operations that the value passed through, with their inputs and outputs")
         self.more.toggled.connect(self._show_chain)
         self.more.toggled.connect(lambda shown: shown and self.opened.emit())
-        column = QVBoxLayout(self)
-        column.setContentsMargins(15, 9, 11, 10)
-        column.setSpacing(5)
+        column = in_column(of=self, margins=(15, 9, 11, 10), spacing=5)
         for label in (self.title, self.text, self.led_up):
             label.setWordWrap(True)
             column.addWidget(label)

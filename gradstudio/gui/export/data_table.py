@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from PySide6.QtCore import QAbstractTableModel, QItemSelection, QModelIndex, QPersistentModelIndex, QSize, Qt, QTimer
 from PySide6.QtGui import QKeySequence, QShortcut
-from PySide6.QtWidgets import QApplication, QHBoxLayout, QLabel, QPushButton, QTableView, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QApplication, QLabel, QPushButton, QTableView, QWidget
 
 from gradstudio.core.history import History
 from gradstudio.core.text import plural
@@ -19,6 +19,7 @@ from gradstudio.gui.plots.layer_plots import LayerPlot
 from gradstudio.gui.plots.step_plot import StepPlot
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.popups import TemporaryDialog
+from gradstudio.gui.widgets.rows import in_column, in_row
 from gradstudio.session.files import csv_table
 from gradstudio.session.record.run import Run
 
@@ -127,13 +128,8 @@ class DataTable(TemporaryDialog):
         self.copy.clicked.connect(self.copy_cells)
         close.clicked.connect(self.accept)
         QShortcut(QKeySequence(QKeySequence.StandardKey.Copy), self.view, self.copy_cells)
-        foot = QHBoxLayout()
-        foot.addWidget(self.note, 1)
-        foot.addWidget(self.copy)
-        foot.addWidget(close)
-        column = QVBoxLayout(self)
-        column.addWidget(self.view, 1)
-        column.addLayout(foot)
+        foot = in_row((self.note, 1), self.copy, close)
+        in_column((self.view, 1), foot, of=self)
         self.resize(QSize(min(round((1 + len(self.model.rows.names)) * WIDE * theme.zoom), 900), 520))
         self.view.setFocus()
         if self.model.rows.count:

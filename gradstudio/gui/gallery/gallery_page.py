@@ -7,14 +7,12 @@ from collections.abc import Iterator
 from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QKeyEvent, QPainter, QPaintEvent, QShowEvent
 from PySide6.QtWidgets import (
-    QButtonGroup,
     QCheckBox,
     QFrame,
     QHBoxLayout,
     QLabel,
     QPushButton,
     QScrollArea,
-    QVBoxLayout,
     QWidget,
 )  # fmt: skip
 
@@ -26,7 +24,9 @@ from gradstudio.gui.gallery.game_card import GameCard
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.card_wall import AHEAD, SIDE, CardWall
 from gradstudio.gui.widgets.plain_grounds import scroll_area
+from gradstudio.gui.widgets.rows import NO_MARGINS, in_column, in_row
 from gradstudio.gui.widgets.search_line import SearchLine
+from gradstudio.gui.widgets.segments import Segments
 
 NO_GROUP = "your own"
 CARDS_A_TURN = 6  # that are made in one turn of the event loop
@@ -197,37 +197,20 @@ class GalleryPage(QWidget):
         self.area: QScrollArea = scroll_area(self.wall, "Presets")
         head = self._head()
         self.game_room = QWidget()
-        room = QHBoxLayout(self.game_room)
-        room.setContentsMargins(SIDE, 4, SIDE, 6)
-        room.addWidget(self.game)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(0)
-        column.addWidget(head)
-        column.addWidget(self.game_room)
-        column.addWidget(self.empty)
-        column.addWidget(self.area, 1)
+        in_row(self.game, of=self.game_room, margins=(SIDE, 4, SIDE, 6))
+        in_column(head, self.game_room, self.empty, (self.area, 1), of=self, margins=NO_MARGINS, spacing=0)
         theme.dress(head)
         theme.dress(self.empty)
 
     def _segments(self) -> QFrame:
         """Return the two buttons that choose how the cards are grouped, as one control."""
-        segments = QFrame()
-        segments.setObjectName("segments")
-        row = QHBoxLayout(segments)
-        row.setContentsMargins(0, 0, 0, 0)
-        row.setSpacing(0)
-        group = QButtonGroup(segments)
         for button, about in (
             (self.by_cause, "Groups the cards by what goes wrong"),
             (self.by_order, "Shows the cards in the order in which they are best taken, each after those it builds on"),
         ):
-            button.setCheckable(True)
-            button.setProperty("role", "segment")
             button.setToolTip(about)
             button.setMinimumWidth(button.fontMetrics().horizontalAdvance(button.text()) + 24)
-            group.addButton(button)
-            row.addWidget(button)
+        segments = Segments(self.by_cause, self.by_order)
         self.by_cause.setChecked(True)
         return segments
 
@@ -255,9 +238,5 @@ class GalleryPage(QWidget):
         for line in (top, below):
             line.setSpacing(12)
         head = QWidget()
-        rows = QVBoxLayout(head)
-        rows.setContentsMargins(0, 0, 0, 0)
-        rows.setSpacing(0)
-        rows.addLayout(top)
-        rows.addLayout(below)
+        in_column(top, below, of=head, margins=NO_MARGINS, spacing=0)
         return head

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QButtonGroup, QComboBox, QFrame, QHBoxLayout, QLabel, QPushButton, QVBoxLayout
+from PySide6.QtWidgets import QComboBox, QFrame, QLabel, QPushButton
 
 from gradstudio.core.clip_plane import Limits, Vector, angle, clip
 from gradstudio.core.experiment import Clipping
@@ -14,7 +14,9 @@ from gradstudio.core.gauge_samples import CLIPPED_BY, ClippedGradient
 from gradstudio.core.text import number, short_name
 from gradstudio.gui.gauges.clip_plane_picture import NAMES, ClipPlanePicture, Plane, reach_of
 from gradstudio.gui.widgets.change_watch import ChangeWatch
+from gradstudio.gui.widgets.rows import in_column, in_row
 from gradstudio.gui.widgets.scroll_safe import Combo
+from gradstudio.gui.widgets.segments import Segments
 from gradstudio.session.words import gauge_readings
 
 UNITS = (100.0, 25.0)  # norms of the weights of the two units that a dragged vector belongs to
@@ -127,31 +129,12 @@ class ClipCard(QFrame):
             box.setCurrentIndex(chosen)
 
     def _lay_out(self) -> None:
-        segments = QFrame()
-        segments.setObjectName("segments")
-        row = QHBoxLayout(segments)
-        row.setContentsMargins(0, 0, 0, 0)
-        row.setSpacing(0)
-        group = QButtonGroup(segments)
-        for button, about in (
-            (self.drag, "Drag the gradient in the picture, or move it with the arrow keys"),
-            (self.live, "Shows the gradient of the next step along two of its entries"),
-        ):
-            button.setCheckable(True)
-            button.setProperty("role", "segment")
-            button.setToolTip(about)
-            group.addButton(button)
-            row.addWidget(button)
+        segments = Segments(self.drag, self.live)
+        self.drag.setToolTip("Drag the gradient in the picture, or move it with the arrow keys")
+        self.live.setToolTip("Shows the gradient of the next step along two of its entries")
         self.drag.setChecked(True)
-        head = QHBoxLayout()
-        head.addWidget(self.title)
-        head.addStretch(1)
-        head.addWidget(self.when)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(12, 9, 12, 10)
-        column.setSpacing(6)
-        column.addLayout(head)
-        column.addWidget(segments)
+        head = in_row(self.title, 1, self.when)
+        column = in_column(head, segments, of=self, margins=(12, 9, 12, 10), spacing=6)
         for name, box in (("Entry to the right", self.across), ("Entry upwards", self.up)):
             box.setAccessibleName(name)
             box.setAccessibleDescription(f"{name}: its rank by size, its value and its place")

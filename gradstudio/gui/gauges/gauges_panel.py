@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from html import escape
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QLabel, QPushButton, QWidget
 
 from gradstudio.core.gauge_samples import ClippedGradient, Exponents, Logits, NoiseScale, Overshoot, Sample, Sharpness
 from gradstudio.core.history import Activations
@@ -20,6 +20,7 @@ from gradstudio.gui.widgets.change_watch import ChangeWatch
 from gradstudio.gui.widgets.page import Page
 from gradstudio.gui.widgets.picture import Picture
 from gradstudio.gui.widgets.plain_grounds import scroll_area
+from gradstudio.gui.widgets.rows import NO_MARGINS, in_column, in_row
 from gradstudio.session.record.run import Run
 from gradstudio.session.words import gauge_readings
 
@@ -47,16 +48,8 @@ class GaugeCard(QFrame):
         self.text.setWordWrap(True)
         self.text.setTextFormat(Qt.TextFormat.PlainText)
         self.text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-        head = QHBoxLayout()
-        head.setSpacing(8)
-        head.addWidget(self.title)
-        head.addStretch(1)
-        head.addWidget(self.figure)
-        head.addWidget(self.when)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(12, 9, 12, 10)
-        column.setSpacing(6)
-        column.addLayout(head)
+        head = in_row(self.title, 1, self.figure, self.when, spacing=8)
+        column = in_column(head, of=self, margins=(12, 9, 12, 10), spacing=6)
         if picture is not None:
             picture.hide()
             column.addWidget(picture)
@@ -253,9 +246,7 @@ class GaugesPanel(Page):
 
     def _lay_out(self) -> None:
         inside = QWidget()
-        column = QVBoxLayout(inside)
-        column.setContentsMargins(12, 6, 12, 12)
-        column.setSpacing(9)
+        column = in_column(of=inside, margins=(12, 6, 12, 12), spacing=9)
         self.missing.setWordWrap(True)
         self.measure.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.measure.setToolTip(MEASURE)
@@ -267,9 +258,7 @@ class GaugesPanel(Page):
         for card in (self.clipping, *self.cards):
             column.addWidget(card)
         column.addStretch(1)
-        around = QVBoxLayout(self)
-        around.setContentsMargins(0, 0, 0, 0)
-        around.addWidget(scroll_area(inside, "Gauges"))
+        in_column(scroll_area(inside, "Gauges"), of=self, margins=NO_MARGINS)
         for part in (self.note, self.missing, self.measure, *self.cards, self.clipping):
             theme.dress(part)
 

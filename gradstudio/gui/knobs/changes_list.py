@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QGridLayout, QLabel, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QGridLayout, QLabel, QWidget
 
 from gradstudio.core.knobs import value_text
 from gradstudio.gui.knobs.essentials import label
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.plain_grounds import Rule
 from gradstudio.gui.widgets.roles import role_label
+from gradstudio.gui.widgets.rows import NO_MARGINS, in_column
 from gradstudio.session.record.run import Run
 
 MOST = 6  # changes that are listed, the latest
@@ -28,10 +29,7 @@ class ChangesList(QWidget):
         self._grid.setVerticalSpacing(2)
         self._grid.setColumnStretch(0, 1)
         self._grid.addWidget(self._heading, 0, 0, 1, 2)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.addWidget(inside)
-        layout.addWidget(Rule())
+        in_column(inside, Rule(), of=self, margins=NO_MARGINS)
         theme.dress(inside)
 
     def refresh(self, run: Run) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtGui import QKeyEvent
-from PySide6.QtWidgets import QButtonGroup, QCheckBox, QFrame, QHBoxLayout, QLineEdit, QMenu, QPushButton, QWidget
+from PySide6.QtWidgets import QCheckBox, QLineEdit, QMenu, QPushButton, QWidget
 
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.knobs import Knob, KnobError, Value, value_text
@@ -16,6 +16,7 @@ from gradstudio.gui.knobs.knob_tooltip import knob_tooltip
 from gradstudio.gui.widgets.menu_arrow import add_arrow
 from gradstudio.gui.widgets.roles import set_styled
 from gradstudio.gui.widgets.scroll_safe import SLIDER_STEPS, Combo, Slider
+from gradstudio.gui.widgets.segments import Segments
 
 FITTING = 6  # characters that a line has room for; one with more is wider
 SHORT_NAMES = {"per_tensor": "tensor", "agc": "AGC"}
@@ -64,22 +65,14 @@ class SegmentsEditor(Editor):
     def __init__(self, knob: Knob) -> None:
         super().__init__(knob)
         self.head = QWidget()
-        self.foot = frame = QFrame()
-        frame.setObjectName("segments")
-        row = QHBoxLayout(frame)
-        row.setContentsMargins(0, 0, 0, 0)
-        row.setSpacing(0)
-        self._group = QButtonGroup(frame)
-        for choice in knob.choices:
-            button = QPushButton(SHORT_NAMES.get(choice, choice))
-            button.setCheckable(True)
+        buttons = [QPushButton(SHORT_NAMES.get(choice, choice)) for choice in knob.choices]
+        self.foot = segments = Segments(*buttons, stretch=1)
+        self._group = segments.group
+        for choice, button in zip(knob.choices, buttons, strict=True):
             button.setFocusPolicy(Qt.FocusPolicy.TabFocus)  # so that Space still runs and pauses after a click
-            button.setProperty("role", "segment")
             button.setProperty("choice", choice)
             button.setAccessibleName(f"{knob.name} {choice}")
             button.setToolTip(f"{knob.name} = {choice}")
-            self._group.addButton(button)
-            row.addWidget(button, 1)
         self._group.buttonClicked.connect(self._chosen)
 
     def set_value(self, value: Value) -> None:

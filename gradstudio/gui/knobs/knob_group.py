@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QHBoxLayout, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QPushButton, QWidget
 
 from gradstudio.core import mistakes
 from gradstudio.core.knobs import Knob
@@ -14,6 +14,7 @@ from gradstudio.gui.knobs.knob_row import KnobRow
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.plain_grounds import Rule
 from gradstudio.gui.widgets.roles import role_label
+from gradstudio.gui.widgets.rows import NO_MARGINS, in_column, in_row
 from gradstudio.session.simulator import Simulator
 
 CLOSED_AT_FIRST = {"Gradients", "Loss", "Mistakes", "All knobs"}
@@ -34,10 +35,7 @@ class Fold(QWidget):
         self.button.setToolTip(about)
         self.button.setAccessibleDescription(about)
         self.button.clicked.connect(self._toggle)
-        row = QHBoxLayout(self)
-        row.setContentsMargins(12, 0, 12, 0)
-        row.addWidget(self.button, 1)
-        row.addWidget(role_label(note, "note"))
+        in_row((self.button, 1), role_label(note, "note"), of=self, margins=(12, 0, 12, 0))
         theme.dress(self)
 
     def show_title(self, *, open: bool, note: str = "") -> None:
@@ -64,14 +62,8 @@ class KnobGroup(QWidget):
         self.head = Fold(title, "Opens and closes this section", "next step" if title == "Accumulation" else acts)
         self.toggled = self.head.toggled
         self._body = QWidget()
-        self._column = QVBoxLayout(self._body)
-        self._column.setContentsMargins(0, 0, 0, 0)
-        self._column.setSpacing(3)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 9, 0, 0)
-        layout.setSpacing(3)
-        layout.addWidget(self.head)
-        layout.addWidget(self._body)
+        self._column = in_column(of=self._body, margins=NO_MARGINS, spacing=3)
+        layout = in_column(self.head, self._body, of=self, margins=(0, 9, 0, 0), spacing=3)
         layout.addSpacing(5)
         layout.addWidget(Rule())
         self.place(rows)

@@ -22,6 +22,7 @@ from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.change_watch import ChangeWatch
 from gradstudio.gui.widgets.plain_grounds import Ground, Rule, scroll_area
 from gradstudio.gui.widgets.roles import role_label
+from gradstudio.gui.widgets.rows import NO_MARGINS, in_column
 from gradstudio.gui.widgets.search_line import SearchLine
 from gradstudio.session.record.branches import changed_at
 from gradstudio.session.simulator import Simulator
@@ -270,28 +271,18 @@ class KnobPanel(Ground):
         self.instead.hide()
         top.addWidget(self.search)
         top.addWidget(self.instead)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(0)
-        layout.addLayout(top)
-        layout.addWidget(scroll, 1)
+        in_column(top, (scroll, 1), of=self, margins=NO_MARGINS, spacing=0)
         for part in (self.search, self.instead, self.nothing, self.reason):
             theme.dress(part)
 
     def _lay_out_essentials(self) -> None:
         self._firsts: list[KnobRow] = []
         inside = QWidget()
-        self._essential = QVBoxLayout(inside)
-        self._essential.setContentsMargins(0, 0, 0, 5)
-        self._essential.setSpacing(3)
+        self._essential = in_column(of=inside, margins=(0, 0, 0, 5), spacing=3)
         heading = role_label("Essentials", "heading")
         heading.setContentsMargins(12, 2, 12, 2)
         self._essential.addWidget(heading)
-        layout = QVBoxLayout(self.essentials)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(0)
-        layout.addWidget(inside)
-        layout.addWidget(Rule())
+        in_column(inside, Rule(), of=self.essentials, margins=NO_MARGINS, spacing=0)
         theme.dress(inside)
 
     def show_top(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QPoint, Qt, Signal
-from PySide6.QtWidgets import QApplication, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QApplication, QHBoxLayout, QLabel, QPushButton, QWidget
 
 from gradstudio.core import mistakes
 from gradstudio.core.knobs import Knob, Value, format_value, value_text
@@ -13,6 +13,7 @@ from gradstudio.gui.knobs.knob_tooltip import knob_tooltip
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets import popups
 from gradstudio.gui.widgets.roles import role_label, set_role
+from gradstudio.gui.widgets.rows import in_column, in_row
 from gradstudio.gui.widgets.scroll_safe import Slider
 from gradstudio.session.simulator import Simulator
 from gradstudio.session.words.knob_hints import Hint, hint, why_not
@@ -158,15 +159,10 @@ class KnobRow(QWidget):
         head.addWidget(self.label)
         head.addStretch(1)
         head.addWidget(self.editor.head)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(6, 2, 12, 2)
-        layout.setSpacing(1)
-        layout.addLayout(head)
+        layout = in_column(head, of=self, margins=(6, 2, 12, 2), spacing=1)
         for part in (self.editor.foot, self.note):
             if part is not None:
-                row = QHBoxLayout()
-                row.setContentsMargins(16, 0, 0, 2 if part is self.editor.foot else 0)
-                row.addWidget(part)
+                row = in_row(part, margins=(16, 0, 0, 2 if part is self.editor.foot else 0))
                 layout.addLayout(row)
         self.note.hide()
         if self.editor.foot is not None:

@@ -6,7 +6,7 @@ from functools import partial
 
 from PySide6.QtCore import QRectF, Qt, Signal
 from PySide6.QtGui import QFontMetrics, QPainter, QPaintEvent, QResizeEvent
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QWidget
 
 from gradstudio.gui.map.map_picture import MapPicture
 from gradstudio.gui.theme import theme
@@ -15,6 +15,7 @@ from gradstudio.gui.widgets.menu_arrow import add_arrow
 from gradstudio.gui.widgets.page import Page
 from gradstudio.gui.widgets.plain_grounds import scroll_area
 from gradstudio.gui.widgets.roles import role_label, set_role
+from gradstudio.gui.widgets.rows import NO_MARGINS, in_column, in_row
 
 ABOUT = (
     "One run shows one point. A map shows where training holds over two knobs: each of its cells is a real run of "
@@ -166,29 +167,24 @@ class MapPanel(Page):
         for button in (self.new, self.open, self.export):
             top.addWidget(button)
         top.addStretch(1)
-        row = QHBoxLayout(self._buttons)
-        row.setContentsMargins(0, 0, 0, 0)
-        for button in (self.pause, self.go_on, self.cancel):
-            row.addWidget(button)
-        row.addStretch(1)
+        in_row(self.pause, self.go_on, self.cancel, 1, of=self._buttons, margins=NO_MARGINS)
         card = QFrame()
         card.setObjectName("card")
-        inner = QVBoxLayout(card)
-        inner.setContentsMargins(12, 9, 12, 10)
-        inner.setSpacing(6)
-        for part in (self.title, self.state, self.bar, self._buttons):
-            inner.addWidget(part)
+        in_column(self.title, self.state, self.bar, self._buttons, of=card, margins=(12, 9, 12, 10), spacing=6)
         inside = QWidget()
-        column = QVBoxLayout(inside)
-        column.setContentsMargins(12, 6, 12, 12)
-        column.setSpacing(9)
-        column.addLayout(top)
-        for part in (card, self.picture, self.readout, self.place, self.words):
-            column.addWidget(part)
-        column.addStretch(1)
-        around = QVBoxLayout(self)
-        around.setContentsMargins(0, 0, 0, 0)
-        around.addWidget(scroll_area(inside, "Map"))
+        in_column(
+            top,
+            card,
+            self.picture,
+            self.readout,
+            self.place,
+            self.words,
+            1,
+            of=inside,
+            margins=(12, 6, 12, 12),
+            spacing=9,
+        )
+        in_column(scroll_area(inside, "Map"), of=self, margins=NO_MARGINS)
         theme.dress(inside, self._keep_room)
         self._keep_room()
 

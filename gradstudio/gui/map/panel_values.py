@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QCheckBox, QGridLayout, QLineEdit, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QCheckBox, QGridLayout, QLineEdit, QWidget
 
 from gradstudio.core.knobs import Knob, Value, format_value
+from gradstudio.gui.widgets.rows import NO_MARGINS, in_column
 
 COLUMNS = 2  # of boxes
 ABOUT = "The values of the third knob, with commas between them"
@@ -22,10 +23,7 @@ class PanelValues(QWidget):
         self.boxes: list[QCheckBox] = []
         self._grid = QGridLayout(self._choices)
         self._grid.setContentsMargins(0, 4, 0, 0)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.addWidget(self.line)
-        column.addWidget(self._choices)
+        in_column(self.line, self._choices, of=self, margins=NO_MARGINS)
         self.line.setAccessibleName(ABOUT)
         self.line.setToolTip(ABOUT)
         self.line.textChanged.connect(self.changed)

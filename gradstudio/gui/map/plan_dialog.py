@@ -16,7 +16,6 @@ from PySide6.QtWidgets import (
     QLabel,
     QLineEdit,
     QSpinBox,
-    QVBoxLayout,
     QWidget,
 )
 from shiboken6 import isValid
@@ -27,6 +26,7 @@ from gradstudio.core.text import plural
 from gradstudio.gui.map.panel_values import PanelValues
 from gradstudio.gui.services.context import Context
 from gradstudio.gui.widgets.popups import TemporaryDialog
+from gradstudio.gui.widgets.rows import NO_MARGINS, in_column, in_row
 from gradstudio.session.map import time_needed, workers
 from gradstudio.session.map.axis import SEED
 from gradstudio.session.map.map_plan import MOST_SEEDS, Plan, read_plan
@@ -57,9 +57,7 @@ class AxisFields(QWidget):
         ):  # fmt: skip
             widget.setAccessibleName(about)
             widget.setToolTip(about)
-        row = QHBoxLayout(self)
-        row.setContentsMargins(0, 0, 0, 0)
-        row.addWidget(self.knob, 2)
+        row = in_row((self.knob, 2), of=self, margins=NO_MARGINS)
         for part in (QLabel("from"), self.low, QLabel("to"), self.high):
             row.addWidget(part, 1 if isinstance(part, QLineEdit) else 0)
         row.addWidget(self.log)
@@ -218,12 +216,7 @@ class PlanDialog(TemporaryDialog):
         buttons.button(QDialogButtonBox.StandardButton.Ok).setText("Make map")
         buttons.accepted.connect(self.accept)
         buttons.rejected.connect(self.reject)
-        column = QVBoxLayout(self)
-        column.addWidget(about)
-        column.addLayout(form)
-        column.addLayout(counts)
-        for part in (self.full, self.told, self.time, self.problem, buttons):
-            column.addWidget(part)
+        in_column(about, form, counts, self.full, self.told, self.time, self.problem, buttons, of=self)
         self.setMinimumWidth(560)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QLabel, QPushButton, QWidget
 
 from gradstudio.core.footprint import MB, Cure, Footprint
 from gradstudio.gui.memory.memory_pictures import FootprintPicture, PartBars, StepCurve
@@ -11,6 +11,7 @@ from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.page import Page
 from gradstudio.gui.widgets.plain_grounds import scroll_area
 from gradstudio.gui.widgets.roles import role_label, set_role
+from gradstudio.gui.widgets.rows import NO_MARGINS, in_column, in_row
 from gradstudio.session.footprint import texts
 
 WORKING = "working it out…"
@@ -34,17 +35,8 @@ class MemoryCard(QFrame):
         self.text.setTextFormat(Qt.TextFormat.PlainText)
         self.text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.picture = picture
-        head = QHBoxLayout()
-        head.setSpacing(8)
-        head.addWidget(self.title)
-        head.addStretch(1)
-        for label in (self.state, self.figure):
-            head.addWidget(label)
-        self.column = QVBoxLayout(self)
-        self.column.setContentsMargins(12, 9, 12, 10)
-        self.column.setSpacing(6)
-        self.column.addLayout(head)
-        self.column.addWidget(self.text)
+        head = in_row(self.title, 1, self.state, self.figure, spacing=8)
+        self.column = in_column(head, self.text, of=self, margins=(12, 9, 12, 10), spacing=6)
         self.text.hide()  # until it says something
         if picture is not None:
             self.column.addWidget(picture)
@@ -66,11 +58,7 @@ class CureRow(QWidget):
         self.text.setWordWrap(True)
         self.text.setTextFormat(Qt.TextFormat.PlainText)
         self.apply.setProperty("role", "remedy")
-        row = QHBoxLayout(self)
-        row.setContentsMargins(0, 0, 0, 0)
-        row.setSpacing(10)
-        row.addWidget(self.text, 1)
-        row.addWidget(self.apply, 0, Qt.AlignmentFlag.AlignTop)
+        in_row((self.text, 1), (self.apply, 0, Qt.AlignmentFlag.AlignTop), of=self, margins=NO_MARGINS, spacing=10)
         self.hide()
 
     def show_cure(self, cure: Cure) -> None:
@@ -157,17 +145,13 @@ class MemoryPanel(Page):
 
     def _lay_out(self) -> None:
         inside = QWidget()
-        column = QVBoxLayout(inside)
-        column.setContentsMargins(12, 6, 12, 12)
-        column.setSpacing(9)
+        column = in_column(of=inside, margins=(12, 6, 12, 12), spacing=9)
         parts = (self.note, self.peak, self.step, self.cures)
         for part in parts:
             column.addWidget(part)
             theme.dress(part)
         column.addStretch(1)
-        around = QVBoxLayout(self)
-        around.setContentsMargins(0, 0, 0, 0)
-        around.addWidget(scroll_area(inside, "Memory"))
+        in_column(scroll_area(inside, "Memory"), of=self, margins=NO_MARGINS)
 
 
 def _sentence(text: str) -> str:

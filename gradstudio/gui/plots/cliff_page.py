@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QLabel, QPushButton, QSizePolicy, QWidget
 
 from gradstudio.core.cliff import ACROSS, DOWN, LEFT, UP, Cliff, landing_at, shortens
 from gradstudio.core.text import number
@@ -13,6 +13,7 @@ from gradstudio.gui.drawing import axes
 from gradstudio.gui.drawing.color_bar import ColorBar
 from gradstudio.gui.plots.cliff_picture import CliffPicture, cell_at
 from gradstudio.gui.theme import theme
+from gradstudio.gui.widgets.rows import NO_MARGINS, in_column, in_row
 
 SECOND = {
     "update": "the part of the update across the gradient",
@@ -48,21 +49,13 @@ class CliffPage(QFrame):
         self.look.setToolTip("Measures the loss around the weights before the newest step, beside the run")
         self.look.clicked.connect(self.asked)
         self.head = QWidget()
-        row = QHBoxLayout(self.head)
-        row.setContentsMargins(0, 0, 0, 0)
-        row.addWidget(self.legend, 1)
-        row.addWidget(self.look)
-        body = QHBoxLayout()
-        body.setContentsMargins(6, 0, 10, 0)
-        body.setSpacing(8)
+        in_row((self.legend, 1), self.look, of=self.head, margins=NO_MARGINS)
+        body = in_row(margins=(6, 0, 10, 0), spacing=8)
         self.bar = ColorBar()
         body.addWidget(self.picture)
         body.addWidget(self.bar)
         body.addWidget(self.words, 1)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(1, 0, 1, 3)
-        column.addWidget(self.note, 1)
-        column.addLayout(body, 1)
+        in_column((self.note, 1), (body, 1), of=self, margins=(1, 0, 1, 3))
         self.picture.preview_changed.connect(self._say)
         self.show_cliff(None, "", 1.0, clips=False)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QSizePolicy, QStackedWidget, QTabBar, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QSizePolicy, QStackedWidget, QTabBar, QWidget
 
 from gradstudio.gui.plots.cliff_page import CliffPage
 from gradstudio.gui.plots.layers import LayersPlot
@@ -14,6 +14,7 @@ from gradstudio.gui.plots.network_page import NetworkPage
 from gradstudio.gui.plots.plot_options import Chosen, Option
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.roles import role_label
+from gradstudio.gui.widgets.rows import NO_MARGINS, in_column
 from gradstudio.session.record.run import Run
 
 TITLES: Mapping[str, str] = MappingProxyType({"network": "Network", "layers": "Layers × steps", "cliff": "Cliff"})
@@ -49,11 +50,7 @@ class LayerCard(QFrame):
         self._head.addWidget(self.title)
         self._head.addWidget(self.tabs)
         self._head.addWidget(self._heads, 1)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(0)
-        column.addLayout(self._head)
-        column.addWidget(self._pages, 1)
+        in_column(self._head, (self._pages, 1), of=self, margins=NO_MARGINS, spacing=0)
         self._put("network", self.network, self.network.head)
         self._put("layers", layers, layers.give_head())
         self._put("cliff", self.cliff, self.cliff.head)

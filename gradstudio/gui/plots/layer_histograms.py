@@ -7,13 +7,14 @@ import math
 import numpy as np
 from PySide6.QtCore import QPointF, QRectF, Qt, Signal
 from PySide6.QtGui import QPainter
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QSpinBox, QVBoxLayout
+from PySide6.QtWidgets import QFrame, QLabel, QPushButton, QSpinBox
 
 from gradstudio.core.layer_sample import BINS, PARTS, Histogram, LayerSample, Part
 from gradstudio.core.text import number, percent
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.parts_label import PartsLabel
 from gradstudio.gui.widgets.picture import Picture
+from gradstudio.gui.widgets.rows import in_column, in_row
 
 HEIGHT = 96  # px
 TITLES: dict[Part, str] = {"weights": "Weights", "gradient": "Gradient", "update": "Update"}
@@ -89,15 +90,8 @@ class LayerHistograms(QFrame):
         self.note = QLabel()
         self.note.setProperty("role", "dim")
         self.note.setWordWrap(True)
-        head = QHBoxLayout()
-        head.setContentsMargins(10, 5, 12, 0)
-        head.setSpacing(8)
-        for widget in (title, self.step, self.look):
-            head.addWidget(widget)
-        head.addWidget(self.note, 1)
-        row = QHBoxLayout()
-        row.setContentsMargins(12, 2, 12, 4)
-        row.setSpacing(16)
+        head = in_row(title, self.step, self.look, (self.note, 1), margins=(10, 5, 12, 0), spacing=8)
+        row = in_row(margins=(12, 2, 12, 4), spacing=16)
         self.pictures: dict[Part, HistogramPicture] = {}
         self.texts: dict[Part, PartsLabel] = {}
         for part in PARTS:
@@ -106,16 +100,9 @@ class LayerHistograms(QFrame):
             self.texts[part] = PartsLabel(TITLES[part])
             self.texts[part].setProperty("role", "dim")
             self.texts[part].setToolTip(ABOUT[part])
-            column = QVBoxLayout()
-            column.setSpacing(1)
-            column.addWidget(self.texts[part])
-            column.addWidget(self.pictures[part])
+            column = in_column(self.texts[part], self.pictures[part], spacing=1)
             row.addLayout(column, 1)
-        rows = QVBoxLayout(self)
-        rows.setContentsMargins(1, 1, 1, 3)
-        rows.setSpacing(2)
-        rows.addLayout(head)
-        rows.addLayout(row)
+        in_column(head, row, of=self, margins=(1, 1, 1, 3), spacing=2)
         theme.dress(self, self._redraw)
 
     def reach(self, steps: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import QPointF, Qt, Signal
 from PySide6.QtGui import QKeyEvent
-from PySide6.QtWidgets import QComboBox, QFrame, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QComboBox, QFrame, QLabel, QPushButton, QWidget
 
 from gradstudio.core.history import Layer
 from gradstudio.core.text import number, percent, plural
@@ -14,6 +14,7 @@ from gradstudio.gui.plots.layer_histograms import LayerHistograms
 from gradstudio.gui.plots.layer_plots import LayerLargest, LayerNorms, LayerPlot, LayerShares, LayerUpdates
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.parts_label import PartsLabel
+from gradstudio.gui.widgets.rows import NO_MARGINS, in_column, in_row
 from gradstudio.session.record.run import Run
 
 KINDS = {
@@ -40,10 +41,7 @@ class LayerPage(QWidget):
         self.plots: tuple[LayerPlot, ...] = (self.norms, self.updates, self.largest, self.zeros)
         self.histograms = LayerHistograms()
         self.histograms.step_asked.connect(self.step_asked)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(8)
-        column.addWidget(self._make_head())
+        column = in_column(self._make_head(), of=self, margins=NO_MARGINS, spacing=8)
         for plot, share in zip(self.plots, (30, 26, 22, 18), strict=True):
             column.addWidget(plot, share)
             plot.box.clicked.connect(lambda place, plot=plot: self._on_click(plot, place))
@@ -122,17 +120,10 @@ class LayerPage(QWidget):
         self.choice.setMaxVisibleItems(24)
         self.choice.activated.connect(self._chosen)
         self.about, self.outputs = PartsLabel(), QLabel()
-        row = QHBoxLayout()
-        row.setSpacing(6)
-        for widget in (self.back, self.before, self.after, self.choice):
-            row.addWidget(widget)
+        row = in_row(self.back, self.before, self.after, self.choice, spacing=6)
         row.addSpacing(6)
         row.addWidget(self.about, 1)
-        rows = QVBoxLayout(head)
-        rows.setContentsMargins(2, 0, 2, 0)
-        rows.setSpacing(3)
-        rows.addLayout(row)
-        rows.addWidget(self.outputs)
+        in_column(row, self.outputs, of=head, margins=(2, 0, 2, 0), spacing=3)
         for label in (self.about, self.outputs):
             label.setProperty("role", "dim")
             label.setWordWrap(label is self.outputs)

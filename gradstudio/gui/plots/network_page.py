@@ -8,7 +8,7 @@ import time
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QAccessible
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QLabel, QPushButton, QWidget
 
 from gradstudio.core.provenance import PHASES, Provenance
 from gradstudio.core.text import number, percent, strong
@@ -18,6 +18,7 @@ from gradstudio.gui.drawing.row_groups import Group
 from gradstudio.gui.plots.network_picture import NetworkPicture, NetworkState
 from gradstudio.gui.plots.plot_header import Legend
 from gradstudio.gui.widgets.looked_step import LookedStep
+from gradstudio.gui.widgets.rows import NO_MARGINS, in_column, in_row
 from gradstudio.session.record.run import Run
 
 PACE = 0.2  # seconds from one picture to the next while a run goes on
@@ -39,10 +40,7 @@ class NetworkPage(QFrame):
         self.note.setProperty("role", "dim")
         self.note.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self.note.setWordWrap(True)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(1, 0, 1, 3)
-        column.addWidget(self.note, 1)
-        column.addWidget(self.picture, 1)
+        in_column((self.note, 1), (self.picture, 1), of=self, margins=(1, 0, 1, 3))
         self.picture.hide()
         self._run: Run | None = None
         self._blocks: list[Group] = []
@@ -64,10 +62,7 @@ class NetworkPage(QFrame):
         self.unroll.toggled.connect(self.restyle)
         self.unroll.hide()
         self.head = QWidget()
-        row = QHBoxLayout(self.head)
-        row.setContentsMargins(0, 0, 0, 0)
-        row.addWidget(self.legend, 1)
-        row.addWidget(self.unroll)
+        in_row((self.legend, 1), self.unroll, of=self.head, margins=NO_MARGINS)
         self.picture.read_changed.connect(self._say)
         self.picture.block_chosen.connect(self._choose)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QWidget
+from PySide6.QtWidgets import QFrame, QLabel, QPushButton, QWidget
 
 from gradstudio.gui.drawing.overlay import NAMES, SAMPLE, Overlaid, Overlays, sample
 from gradstudio.gui.theme import theme
+from gradstudio.gui.widgets.rows import in_row
 
 LONGEST = 190  # px that a title may take
 AROUND = 88  # px that a chip takes beside its title: name, line, cross
@@ -22,9 +23,7 @@ class Chip(QFrame):
         self.setObjectName("chip")
         self.place, self.overlaid = place, overlaid
         self.toggle, self.remove = QPushButton(), QPushButton("×")
-        row = QHBoxLayout(self)
-        row.setContentsMargins(4, 0, 2, 0)
-        row.setSpacing(0)
+        row = in_row(of=self, margins=(4, 0, 2, 0), spacing=0)
         for button in (self.toggle, self.remove):
             button.setProperty("role", "chip")
             button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
@@ -68,11 +67,7 @@ class Chips(QWidget):
         label = QLabel("Overlays")
         label.setProperty("role", "dim")
         label.setToolTip("Runs and curves drawn over the run of the plots")
-        self._row = QHBoxLayout(self)
-        self._row.setContentsMargins(2, 0, 2, 0)
-        self._row.setSpacing(6)
-        self._row.addWidget(label)
-        self._row.addStretch(1)
+        self._row = in_row(label, 1, of=self, margins=(2, 0, 2, 0), spacing=6)
         for button in (self.compare, self.clear):
             button.setProperty("role", "small")
             button.setFocusPolicy(Qt.FocusPolicy.TabFocus)

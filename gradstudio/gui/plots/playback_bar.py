@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QSize, Qt, Signal
-from PySide6.QtWidgets import QComboBox, QHBoxLayout, QPushButton, QWidget
+from PySide6.QtWidgets import QComboBox, QPushButton, QWidget
 
 from gradstudio.gui.plots.playback import PACE, SLOW, SPEEDS, Playback
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.looked_step import LookedStep
+from gradstudio.gui.widgets.rows import NO_MARGINS, in_row
 
 PLAY = f"Plays the run again, slowly over the last {SLOW} steps before a NaN; nothing is trained (F6)"
 SPEED = f"Speed of the replay: 1x is {PACE:.0f} steps a second (Shift+F6)"
@@ -42,9 +43,7 @@ class PlaybackBar(QWidget):
         self.speed.activated.connect(lambda: replay.choose_speed(self.speed.currentData()))
         self.rewind.clicked.connect(self.rewind_asked)
         self.now.clicked.connect(looked.leave)
-        row = QHBoxLayout(self)
-        row.setContentsMargins(0, 0, 0, 0)
-        row.setSpacing(6)
+        row = in_row(of=self, margins=NO_MARGINS, spacing=6)
         for widget in (self.rewind, self.now, self.play, self.speed):  # the last two stay where they are
             row.addWidget(widget)
         replay.changed.connect(self._show_replay)

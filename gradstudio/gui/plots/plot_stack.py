@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 
 from PySide6.QtCore import QPointF, QRect, Signal
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QVBoxLayout, QWidget
+from PySide6.QtWidgets import QWidget
 
 from gradstudio.core.history import History
 from gradstudio.gui.drawing.overlay import Overlaid, Overlays
@@ -32,6 +32,7 @@ from gradstudio.gui.plots.timeline import Timeline
 from gradstudio.gui.plots.twin_difference import DifferencePlot
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.looked_step import LookedStep
+from gradstudio.gui.widgets.rows import in_column
 from gradstudio.session.record.run import Run
 from gradstudio.session.simulator import Simulator
 
@@ -60,10 +61,7 @@ class PlotStack(QWidget):
         self._run: Run | None = None
         self._furnished = False
         self._aside: tuple[StepPlot | LayerCard, ...] = ()  # what is hidden while one plot is shown alone
-        self._layout = QVBoxLayout(self)
-        self._layout.setContentsMargins(12, 10, 12, 8)
-        self._layout.setSpacing(8)
-        self._layout.addWidget(self.chips)
+        self._layout = in_column(self.chips, of=self, margins=(12, 10, 12, 8), spacing=8)
 
     def furnishing(self) -> Iterator[None]:
         """Put in the plots, one each time that it is asked: each takes some hundredths of a second."""

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from PySide6.QtCore import QEvent, QObject, QPointF, Qt, Signal
 from PySide6.QtGui import QAccessible, QColor, QFocusEvent, QKeyEvent, QMouseEvent, QPen
-from PySide6.QtWidgets import QFrame, QGraphicsItem, QHBoxLayout, QVBoxLayout
+from PySide6.QtWidgets import QFrame, QGraphicsItem
 
 from gradstudio.core.files import Content
 from gradstudio.core.text import strong
@@ -32,6 +32,7 @@ from gradstudio.gui.plots.plot_header import PlotHeader
 from gradstudio.gui.plots.plot_options import Chosen, Option
 from gradstudio.gui.plots.run_marks import RunMarks
 from gradstudio.gui.theme import theme
+from gradstudio.gui.widgets.rows import in_column, in_row
 from gradstudio.session.record.run import Run
 from gradstudio.session.words.curve_words import ColumnSummaries
 
@@ -272,14 +273,8 @@ class StepPlot(QFrame):
     # ---- inside
 
     def _lay_out(self) -> None:
-        self.body = QHBoxLayout()
-        self.body.setSpacing(0)
-        self.body.addWidget(self.widget, 1)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(1, 1, 1, 3)
-        column.setSpacing(0)
-        column.addLayout(self.header)
-        column.addLayout(self.body, 1)
+        self.body = in_row((self.widget, 1), spacing=0)
+        in_column(self.header, (self.body, 1), of=self, margins=(1, 1, 1, 3), spacing=0)
         self.widget.setFrameShape(QFrame.Shape.NoFrame)
         self.widget.setAccessibleName(self.title)
         self.widget.setAccessibleDescription(self.help)

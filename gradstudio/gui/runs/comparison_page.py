@@ -10,11 +10,9 @@ from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelInd
 from PySide6.QtGui import QFont, QFontMetrics, QKeySequence, QResizeEvent, QShortcut, QShowEvent
 from PySide6.QtWidgets import (
     QApplication,
-    QHBoxLayout,
     QHeaderView,
     QPushButton,
     QTableView,
-    QVBoxLayout,
     QWidget,
 )
 
@@ -22,6 +20,7 @@ from gradstudio.gui.drawing.overlay import LETTERS, color, sample
 from gradstudio.gui.runs.comparison_curves import ComparisonCurves
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.roles import role_label
+from gradstudio.gui.widgets.rows import in_column, in_row
 from gradstudio.session.files.comparison import Comparison
 from gradstudio.session.files.csv_table import harmless
 from gradstudio.session.record.run import Run
@@ -150,14 +149,8 @@ class ComparisonPage(QWidget):
         QShortcut(QKeySequence(QKeySequence.StandardKey.Copy), self, self._copy).setContext(
             Qt.ShortcutContext.WidgetWithChildrenShortcut
         )
-        foot = QHBoxLayout()
-        foot.addWidget(role_label("Every run is compared with the first. × marks a NaN or Inf.", "dim"), 1)
-        foot.addWidget(self.copy)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(12, 4, 12, 10)
-        column.addWidget(self.curves)
-        column.addWidget(self.table, 1)
-        column.addLayout(foot)
+        foot = in_row((role_label("Every run is compared with the first. × marks a NaN or Inf.", "dim"), 1), self.copy)
+        in_column(self.curves, (self.table, 1), foot, of=self, margins=(12, 4, 12, 10))
         self.setFocusProxy(self.table)
         theme.dress(self, self._fit_head)
 

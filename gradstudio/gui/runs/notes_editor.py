@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from PySide6.QtCore import QEvent, QMimeData, QObject, Qt, Signal
 from PySide6.QtGui import QFocusEvent, QTextCursor
-from PySide6.QtWidgets import QLineEdit, QPlainTextEdit, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QLineEdit, QPlainTextEdit, QWidget
 
 from gradstudio.core.text import storable
 from gradstudio.gui.runs.note_view import NoteView
 from gradstudio.gui.theme import theme
+from gradstudio.gui.widgets.rows import NO_MARGINS, in_column
 from gradstudio.session.library.run_entries import LONGEST_NOTE, LONGEST_TAG, MOST_TAGS, Entry
 
 STAYING = (Qt.FocusReason.PopupFocusReason, Qt.FocusReason.ActiveWindowFocusReason)  # of a person who goes on there
@@ -44,9 +45,7 @@ class NotesEditor(QWidget):
         self.view = NoteView()
         self.view.edit_asked.connect(self.edit)
         self.view.hide()
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(6)
+        column = in_column(of=self, margins=NO_MARGINS, spacing=6)
         for field in (self.tags, self.note):
             field.installEventFilter(self)
             column.addWidget(field)

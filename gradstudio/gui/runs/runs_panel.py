@@ -11,7 +11,7 @@ from functools import partial
 
 from PySide6.QtCore import QEvent, QObject, Qt, QTimer, Signal
 from PySide6.QtGui import QHideEvent, QKeyEvent, QShowEvent
-from PySide6.QtWidgets import QAbstractItemView, QComboBox, QHBoxLayout, QMenu, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QAbstractItemView, QComboBox, QHBoxLayout, QMenu, QPushButton, QWidget
 
 from gradstudio.core.text import plural
 from gradstudio.gui.runs import saved_searches
@@ -23,6 +23,7 @@ from gradstudio.gui.runs.run_search import SORTS, RunSearch
 from gradstudio.gui.widgets import popups
 from gradstudio.gui.widgets.list_keys import key
 from gradstudio.gui.widgets.menu_arrow import add_arrow
+from gradstudio.gui.widgets.rows import in_column
 from gradstudio.gui.widgets.search_line import SearchLine
 from gradstudio.session.library.run_entries import Entry
 from gradstudio.session.words import run_texts
@@ -282,9 +283,7 @@ class RunsPanel(ListPanel):
         choices.setSpacing(0)
         for box, wide in ((self.sort, 10), (self.preset, 11), (self.outcome, 13)):  # as the lengths of the choices
             choices.addWidget(box, wide)
-        head = QVBoxLayout(top)
-        head.setContentsMargins(12, 4, 12, 0)
-        head.setSpacing(6)
+        head = in_column(of=top, margins=(12, 4, 12, 0), spacing=6)
         line.addWidget(self.search, 1)
         line.addWidget(self.saved)
         head.addLayout(line)

@@ -10,11 +10,12 @@ from pathlib import Path
 
 from PySide6.QtCore import QEvent, QObject, Qt, QTimer, QUrl
 from PySide6.QtGui import QDesktopServices, QHideEvent, QKeySequence, QShortcut
-from PySide6.QtWidgets import QApplication, QFrame, QHBoxLayout, QLabel, QPushButton, QWidget
+from PySide6.QtWidgets import QApplication, QFrame, QLabel, QPushButton, QWidget
 
 from gradstudio.core.text import LONGEST_LINE, brief, one_line
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.roles import set_styled
+from gradstudio.gui.widgets.rows import in_row
 
 LONGEST = 600  # letters of news: to break very long words into lines takes Qt seconds
 NEWS_STAY = 8000  # ms
@@ -48,9 +49,7 @@ class MessageBar(QFrame):
         self._leaving = QTimer(self)
         self._leaving.setSingleShot(True)
         self._leaving.timeout.connect(self.hide)
-        row = QHBoxLayout(self)
-        row.setContentsMargins(14, 7, 10, 7)
-        row.addWidget(self.text, 1)
+        row = in_row((self.text, 1), of=self, margins=(14, 7, 10, 7))
         self.action = QPushButton("Undo")  # or another way out that a message offers
         self._act: Callable[[], object] = self.hide
         self.action.clicked.connect(self._take_action)

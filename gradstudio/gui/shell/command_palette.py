@@ -18,13 +18,13 @@ from PySide6.QtWidgets import (
     QLineEdit,
     QTreeWidget,
     QTreeWidgetItem,
-    QVBoxLayout,
     QWidget,
 )
 
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets import popups
 from gradstudio.gui.widgets.roles import role_label
+from gradstudio.gui.widgets.rows import in_column
 
 MOST_SHOWN = 60  # choices that are listed; nobody reads more, and each costs time
 SIZE = (840, 480)  # px at normal text
@@ -115,10 +115,7 @@ class CommandPalette(popups.TemporaryDialog):
         header.setSectionResizeMode(1, QHeaderView.ResizeMode.Stretch)
         header.setMaximumSectionSize(round(SIZE[0] / 2 * theme.zoom))
         self.nothing: QLabel = role_label("Nothing has all of these words: try fewer.", "dim")
-        column = QVBoxLayout(self)
-        column.setContentsMargins(10, 10, 10, 10)
-        for widget in (self.line, self.nothing, self.list):
-            column.addWidget(widget)
+        in_column(self.line, self.nothing, self.list, of=self, margins=(10, 10, 10, 10))
         self.line.textChanged.connect(self._find)
         self.line.returnPressed.connect(self._choose)
         self.line.moved.connect(self.list.keyPressEvent)

@@ -17,6 +17,7 @@ from gradstudio.gui.services.jobs import Jobs
 from gradstudio.gui.shell.task_line import TaskLine
 from gradstudio.gui.shell.written_line import WrittenLine
 from gradstudio.gui.theme import theme
+from gradstudio.gui.widgets.rows import NO_MARGINS, in_row
 from gradstudio.session.record.own_steps import own_step
 from gradstudio.session.record.run import Run
 from gradstudio.session.words.knob_hints import WINDOW, share_clipped
@@ -55,11 +56,7 @@ class Figure(QWidget):
             label.setTextFormat(Qt.TextFormat.PlainText)  # rich text takes milliseconds to lay out
         self.value = NOTHING
         self._fitting: set[str] = set()  # patterns of values for which there is room
-        row = QHBoxLayout(self)
-        row.setContentsMargins(0, 0, 0, 0)
-        row.setSpacing(5)
-        row.addWidget(title)
-        row.addWidget(self._value)
+        in_row(title, self._value, of=self, margins=NO_MARGINS, spacing=5)
 
     def show_value(self, value: str) -> None:
         if value == self.value:

@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from PySide6.QtCore import QSize, Qt
-from PySide6.QtWidgets import QDialogButtonBox, QHBoxLayout, QLabel, QLineEdit, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QDialogButtonBox, QLabel, QLineEdit, QVBoxLayout, QWidget
 
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets import popups
 from gradstudio.gui.widgets.plain_grounds import scroll_area
 from gradstudio.gui.widgets.roles import role_label
+from gradstudio.gui.widgets.rows import in_column, in_row
 
 Pairs = Sequence[tuple[str, str]]
 LINE_HEIGHT = 125  # % of the text's own
@@ -33,15 +34,8 @@ class _Topic(QWidget):
         self._keys, self._what = QLabel(), QLabel()
         for label in (self._keys, self._what):
             label.setAlignment(Qt.AlignmentFlag.AlignTop)
-        row = QHBoxLayout()
-        row.setSpacing(12)
-        row.addWidget(self._keys)
-        row.addWidget(self._what, 1)
-        rows = QVBoxLayout(self)
-        rows.setContentsMargins(0, 0, 0, 14)
-        rows.setSpacing(2)
-        rows.addWidget(role_label(title, "title"))
-        rows.addLayout(row)
+        row = in_row(self._keys, (self._what, 1), spacing=12)
+        in_column(role_label(title, "title"), row, of=self, margins=(0, 0, 0, 14), spacing=2)
         self.show_found([])
 
     @property
@@ -74,9 +68,7 @@ class KeysDialog(popups.TemporaryDialog):
         room = parent.size() - QSize(MARGIN, MARGIN)
         count = min(MOST_COLUMNS, max(1, int(room.width() / (COLUMN * theme.zoom))))
         inside = QWidget()
-        columns = QHBoxLayout(inside)
-        columns.setContentsMargins(0, 0, 12, 0)
-        columns.setSpacing(24)
+        columns = in_row(of=inside, margins=(0, 0, 12, 0), spacing=24)
         for topics_of_column in _dealt(self.topics, count):
             column = QVBoxLayout()
             for topic in topics_of_column:
@@ -85,13 +77,15 @@ class KeysDialog(popups.TemporaryDialog):
             columns.addLayout(column, 1)
         buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Close)
         buttons.rejected.connect(self.reject)
-        rows = QVBoxLayout(self)
-        rows.setContentsMargins(16, 14, 12, 12)
-        rows.setSpacing(12)
-        rows.addWidget(self.search)
-        rows.addWidget(self.nothing)
-        rows.addWidget(scroll_area(inside, "Keys and gestures"), 1)
-        rows.addWidget(buttons)
+        in_column(
+            self.search,
+            self.nothing,
+            (scroll_area(inside, "Keys and gestures"), 1),
+            buttons,
+            of=self,
+            margins=(16, 14, 12, 12),
+            spacing=12,
+        )
         wanted = QSize(count * COLUMN, HEIGHT) * theme.zoom
         self.resize(wanted.boundedTo(room))
 

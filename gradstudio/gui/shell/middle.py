@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 from PySide6.QtCore import QRectF, Qt
 from PySide6.QtGui import QPainter, QPaintEvent
-from PySide6.QtWidgets import QHBoxLayout, QPushButton, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QPushButton, QStackedWidget, QVBoxLayout, QWidget
 
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.roles import role_label
+from gradstudio.gui.widgets.rows import in_row
 
 ROUND = 7  # px of the corners, as of a card
 
@@ -27,10 +28,7 @@ class LargePage(QWidget):
         self.back.setAccessibleDescription(self.back.toolTip())
         self.pages = QStackedWidget()
         head = QWidget()
-        row = QHBoxLayout(head)
-        row.setContentsMargins(12, 8, 10, 6)
-        row.addWidget(self.title, 1)
-        row.addWidget(self.back)
+        in_row((self.title, 1), self.back, of=head, margins=(12, 8, 10, 6))
         column = QVBoxLayout(self)
         column.setContentsMargins(13, 11, 13, 9)  # as around the plots, and 1 px for the line
         column.setSpacing(0)

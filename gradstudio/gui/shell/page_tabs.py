@@ -7,11 +7,12 @@ from functools import partial
 
 from PySide6.QtCore import QPointF, QSize, Qt, Signal
 from PySide6.QtGui import QFont, QFontMetrics, QPainter, QPaintEvent
-from PySide6.QtWidgets import QButtonGroup, QHBoxLayout, QPushButton, QSizePolicy, QWidget
+from PySide6.QtWidgets import QButtonGroup, QPushButton, QSizePolicy, QWidget
 
 from gradstudio.gui.shell.pages import LARGE, MORE, PAGE_HELP, PAGES, Page
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets import popups
+from gradstudio.gui.widgets.rows import in_row
 
 SIZE = 0.93  # of the text, relative to the window's
 LINE = 2  # px of the line under the chosen tab
@@ -73,9 +74,7 @@ class PageTabs(QWidget):
         super().__init__()
         self.buttons: dict[Page, Tab] = {}
         self.more = Tab("More", ABOUT_MORE)
-        row = QHBoxLayout(self)
-        row.setContentsMargins(8, 4, 8, 0)
-        row.setSpacing(0)
+        row = in_row(of=self, margins=(8, 4, 8, 0), spacing=0)
         group = QButtonGroup(self)
         tabs: list[Page] = [page for page in PAGES if page not in LARGE and page not in MORE]
         for page in tabs:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QStackedWidget, QWidget
 
 from gradstudio.gui.branches.branches_panel import BranchesPanel
 from gradstudio.gui.code.code_panel import CodePanel
@@ -19,6 +19,7 @@ from gradstudio.gui.services.jobs import Jobs
 from gradstudio.gui.shell.page_tabs import PageTabs
 from gradstudio.gui.shell.pages import Page
 from gradstudio.gui.widgets.plain_grounds import Ground
+from gradstudio.gui.widgets.rows import in_column
 
 
 class SidePanel(Ground):
@@ -31,11 +32,7 @@ class SidePanel(Ground):
         self.tabs.page_chosen.connect(self.page_chosen)
         self._pages = QStackedWidget()
         self._panels: dict[Page, QWidget] = {}
-        column = QVBoxLayout(self)
-        column.setContentsMargins(1, 0, 0, 0)
-        column.setSpacing(0)
-        column.addWidget(self.tabs)
-        column.addWidget(self._pages, 1)
+        in_column(self.tabs, (self._pages, 1), of=self, margins=(1, 0, 0, 0), spacing=0)
 
     def furnishing(self, jobs: Jobs) -> Iterator[None]:
         """Put in the pages, one each time that it is asked, in the order in which Tab goes through them."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QPushButton, QWidget
+from PySide6.QtWidgets import QLabel, QProgressBar, QPushButton, QWidget
 
 from gradstudio.gui.services.jobs import Jobs, Task
 from gradstudio.gui.theme import theme
+from gradstudio.gui.widgets.rows import in_row
 
 BAR = 84  # px at normal text
 SHAPES = ((260, True), (130, True), (130, False), (0, True), (0, False))  # px of the words, and whether with the bar
@@ -29,11 +30,7 @@ class TaskLine(QWidget):
         self._task: Task | None = None
         self._told: tuple = ()  # what was fitted last, and into what
         self._fits = True
-        row = QHBoxLayout(self)
-        row.setContentsMargins(12, 0, 8, 0)
-        row.setSpacing(8)
-        for part in (self.words, self.bar, self.cancel):
-            row.addWidget(part)
+        in_row(self.words, self.bar, self.cancel, of=self, margins=(12, 0, 8, 0), spacing=8)
         self.hide()
 
     def refresh(self, jobs: Jobs, room: int) -> None:

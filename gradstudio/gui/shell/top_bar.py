@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from PySide6.QtCore import QSize, Qt
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QMenu, QPushButton, QWidget
+from PySide6.QtWidgets import QLabel, QMenu, QPushButton, QWidget
 
 from gradstudio.core.experiment import find_knob
 from gradstudio.core.knobs import Value, value_text
@@ -18,6 +18,7 @@ from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.change_watch import ChangeWatch
 from gradstudio.gui.widgets.menu_arrow import add_arrow
 from gradstudio.gui.widgets.roles import set_role
+from gradstudio.gui.widgets.rows import in_row
 from gradstudio.session.running.worker import UNLIMITED
 from gradstudio.session.simulator import MORE_STEPS, Simulator
 
@@ -137,11 +138,7 @@ class TopBar(QWidget):
         self.speed_label.setText("max" if steps_per_second == UNLIMITED else f"{steps_per_second:.0f}/s")
 
     def _lay_out(self) -> None:
-        row = QHBoxLayout(self)
-        row.setContentsMargins(12, 8, 12, 8)
-        row.setSpacing(8)
-        for button in (self.play, self.step, self.restart, self.rewind):
-            row.addWidget(button)
+        row = in_row(self.play, self.step, self.restart, self.rewind, of=self, margins=(12, 8, 12, 8), spacing=8)
         self._speed_title = label = QLabel("speed")
         label.setProperty("role", "dim")
         label.setBuddy(self.speed)

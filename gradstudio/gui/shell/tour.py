@@ -7,11 +7,12 @@ from typing import NamedTuple
 
 from PySide6.QtCore import QPoint, QRect, Qt
 from PySide6.QtGui import QPainter, QPaintEvent, QPen
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QLabel, QPushButton, QWidget
 
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.popups import TemporaryDialog
 from gradstudio.gui.widgets.roles import role_label
+from gradstudio.gui.widgets.rows import in_column, in_row
 
 WIDTH = 380  # px of the dialog
 LINE = 3  # px of the frame around the part that a step is about
@@ -69,17 +70,8 @@ class TourDialog(TemporaryDialog):
         self.before.setToolTip("Shows the step before")
         self.after.setDefault(True)
         self.outline = _Outline(window)
-        buttons = QHBoxLayout()
-        buttons.addWidget(self.skip)
-        buttons.addStretch(1)
-        for part in (self.count, self.before, self.after):
-            buttons.addWidget(part)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(16, 14, 16, 12)
-        column.setSpacing(10)
-        for part in (self.title, self.text):
-            column.addWidget(part)
-        column.addLayout(buttons)
+        buttons = in_row(self.skip, 1, self.count, self.before, self.after)
+        in_column(self.title, self.text, buttons, of=self, margins=(16, 14, 16, 12), spacing=10)
         self.setFixedWidth(WIDTH)
         self.skip.clicked.connect(self.reject)
         self.before.clicked.connect(self._go_back)

@@ -6,9 +6,10 @@ from pathlib import Path
 
 from PySide6.QtCore import Qt, QTimer, QUrl
 from PySide6.QtGui import QDesktopServices
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QWidget
+from PySide6.QtWidgets import QLabel, QPushButton, QWidget
 
 from gradstudio.gui.theme import theme
+from gradstudio.gui.widgets.rows import in_row
 
 STAY = 60_000  # ms
 LONGEST, SHORTEST = 420, 90  # px of the words at normal text
@@ -31,11 +32,7 @@ class WrittenLine(QWidget):
         self._leaving = QTimer(self)
         self._leaving.setSingleShot(True)
         self._leaving.timeout.connect(self.hide)
-        row = QHBoxLayout(self)
-        row.setContentsMargins(12, 0, 8, 0)
-        row.setSpacing(8)
-        for part in (self.words, self.open, self.close_button):
-            row.addWidget(part)
+        in_row(self.words, self.open, self.close_button, of=self, margins=(12, 0, 8, 0), spacing=8)
         self.hide()
 
     @property

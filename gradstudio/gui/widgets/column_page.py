@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QPoint, Qt, QTimer
-from PySide6.QtWidgets import QVBoxLayout, QWidget
+from PySide6.QtWidgets import QWidget
 
 from gradstudio.gui.widgets.plain_grounds import scroll_area
+from gradstudio.gui.widgets.rows import NO_MARGINS, in_column
 
 ABOVE = 8  # px that stay free above a part that is brought into view
 LAID_OUT = 20  # ms after which new texts have their height
@@ -15,9 +16,7 @@ class ColumnPage(QWidget):
     def __init__(self, inside: QWidget, name: str) -> None:
         super().__init__()
         self.inside, self.area = inside, scroll_area(inside, name)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.addWidget(self.area)
+        in_column(self.area, of=self, margins=NO_MARGINS)
 
     def to_the_top(self) -> None:
         self.area.verticalScrollBar().setValue(0)
