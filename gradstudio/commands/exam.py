@@ -19,34 +19,41 @@ RANDOM = "random"
 app = typer.Typer(help="Make an exam, a run whose cause is hidden; take one.", rich_markup_mode=None)
 
 
+Source = Annotated[
+    str, typer.Argument(metavar="SOURCE", help="A preset, a file, a run, or the word random: a fault as drawn.")
+]
+Seed = Annotated[
+    int, typer.Option(metavar="N", min=0, max=2**31 - 1, help="Draws the fault and the order of the choices.")
+]
+Cause = Annotated[
+    str, typer.Option(metavar="TEXT", help="The right diagnosis in your words; else that of the first finding.")
+]
+Fix = Annotated[list[str] | None, typer.Option("--fix", metavar="KNOB=VALUE", help="A fix that holds. Repeatable.")]
+Changes = Annotated[
+    int, typer.Option(metavar="N", min=0, max=20, help="Most knobs that a fix may change; 0: two to spare.")
+]
+Lock = Annotated[
+    list[str] | None,
+    typer.Option("--lock", metavar="KNOB", help="A knob or section that may not be changed. Repeatable."),
+]
+Show = Annotated[
+    list[str] | None,
+    typer.Option("--show", metavar="KNOB", help="A knob or section whose values are told. Repeatable."),
+]
+
+
 @app.command("new")
 def new(
-    source: Annotated[
-        str, typer.Argument(metavar="SOURCE", help="A preset, a file, a run, or the word random: a fault as drawn.")
-    ],
+    source: Source,
     out: Annotated[Path, typer.Option(metavar="FILE", help="The exam, such as monday.exam.")],
-    seed: Annotated[
-        int, typer.Option(metavar="N", min=0, max=2**31 - 1, help="Draws the fault and the order of the choices.")
-    ] = 0,
+    seed: Seed = 0,
     title: Annotated[str, typer.Option(metavar="TEXT", help="Its title.")] = "",
-    cause: Annotated[
-        str, typer.Option(metavar="TEXT", help="The right diagnosis in your words; else that of the first finding.")
-    ] = "",
-    fix: Annotated[
-        list[str] | None, typer.Option("--fix", metavar="KNOB=VALUE", help="A fix that holds. Repeatable.")
-    ] = None,
-    changes: Annotated[
-        int, typer.Option(metavar="N", min=0, max=20, help="Most knobs that a fix may change; 0: two to spare.")
-    ] = 0,
+    cause: Cause = "",
+    fix: Fix = None,
+    changes: Changes = 0,
     tries: Annotated[int, typer.Option(metavar="N", min=1, max=50, help="Most tries.")] = 6,
-    lock: Annotated[
-        list[str] | None,
-        typer.Option("--lock", metavar="KNOB", help="A knob or section that may not be changed. Repeatable."),
-    ] = None,
-    show: Annotated[
-        list[str] | None,
-        typer.Option("--show", metavar="KNOB", help="A knob or section whose values are told. Repeatable."),
-    ] = None,
+    lock: Lock = None,
+    show: Show = None,
     library: LibraryFile = None,
 ) -> None:
     """Make an exam and write it, once it was tried: with three seeds it is broken as it stands, and a fix holds."""

@@ -18,6 +18,7 @@ from gradstudio.commands.options import (
     Json,
     LibraryFile,
     Quiet,
+    Request,
     Seed,
     Steps,
     read_request,
@@ -133,29 +134,38 @@ def map_(
         raise WrongRequest("--out is missing: gradstudio map SOURCE --out FILE.map")
     if workers and on:
         raise WrongRequest("--workers and --on do not go together: a cluster has its own workers")
-    from gradstudio.session import own_model
-    from gradstudio.session.map.map_plan import read_plan
-
     request = read_request(
         source, library, assignments, changes, {"run.steps": steps, "run.seed": seed, "run.device": device},
         beginning=True
     )  # fmt: skip
+    plan = _plan(request, x, y, by, cells, seeds, whole=full, shortened=not steps, trusted=trust)
+    make(plan, out, files, resume=resume, workers=workers, on=on, as_json=as_json, quiet=quiet)
+
+
+def _plan(
+    request: Request, x: str, y: str, by: str, cells: int | None, seeds: int, *,
+    whole: bool, shortened: bool, trusted: bool,
+) -> Plan:  # fmt: skip
+    """Return the plan that is asked for, or that the preset proposes, once its studio files are agreed to."""
+    from gradstudio.session import own_model
+    from gradstudio.session.map.map_plan import read_plan
+
     preset = request.preset.model_copy(update={"experiment": request.experiment, "timeline": request.timeline})
     proposed, own_panels = request.preset.map, bool(by)
     if proposed and not (x or y):
         x, y, by = proposed.x, proposed.y, by or proposed.by
-        if proposed.steps and not steps and request.experiment.run.steps == request.preset.experiment.run.steps:
+        if proposed.steps and shortened and request.experiment.run.steps == request.preset.experiment.run.steps:
             shorter = request.experiment.with_value("run.steps", proposed.steps)
             preset = preset.model_copy(update={"experiment": shorter})
     for option, axis in (("--x", x), ("--y", y)):
         if not axis:
             raise WrongRequest(f"{option} is missing: gradstudio map SOURCE --x KNOB=FROM:TO --y ... --out FILE.map")
     usual = proposed.cells if proposed else CELLS
-    plan = read_plan(preset, x, y, usual if cells is None else cells, by, seeds, full=full)
+    plan = read_plan(preset, x, y, usual if cells is None else cells, by, seeds, full=whole)
     for each in plan.of_panels if own_panels else ():
         own_model.agree_to_own(each, {by: each[by]})
-    agree(*plan.of_panels, trusted=trust)
-    make(plan, out, files, resume=resume, workers=workers, on=on, as_json=as_json, quiet=quiet)
+    agree(*plan.of_panels, trusted=trusted)
+    return plan
 
 
 def make(

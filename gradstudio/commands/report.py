@@ -16,29 +16,33 @@ if TYPE_CHECKING:
 TENSORBOARD = "tensorboard"
 
 
+Wanted = Annotated[
+    str,
+    typer.Option(
+        "--format",
+        metavar="FORMATS",
+        help="html, pdf, json (run.json), csv (metrics.csv, events.csv), npz (layers.npz; of several ranks "
+        "ranks.npz too), toml (experiment.toml, which repeats the run), "
+        "py (train.py and the data that it reads), parquet (metrics.parquet, layers.parquet), "
+        "tensorboard (event files); several with a comma between.",
+    ),
+]
+Out = Annotated[Path | None, typer.Option(metavar="DIR", help="The folder; without it, one named as the run.")]
+MapFile = Annotated[
+    Path | None, typer.Option("--map", metavar="FILE.map", help="Show the run on this map in its report.")
+]
+WithMemory = Annotated[
+    bool,
+    typer.Option("--memory", help="Show in its report what a step takes of memory, which is worked out first."),
+]
+
+
 def report(
     run: RunName,
-    wanted: Annotated[
-        str,
-        typer.Option(
-            "--format",
-            metavar="FORMATS",
-            help="html, pdf, json (run.json), csv (metrics.csv, events.csv), npz (layers.npz; of several ranks "
-            "ranks.npz too), toml (experiment.toml, which repeats the run), "
-            "py (train.py and the data that it reads), parquet (metrics.parquet, layers.parquet), "
-            "tensorboard (event files); several with a comma between.",
-        ),
-    ] = "html",
-    out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="The folder; without it, one named as the run.")
-    ] = None,
-    map_file: Annotated[
-        Path | None, typer.Option("--map", metavar="FILE.map", help="Show the run on this map in its report.")
-    ] = None,
-    with_memory: Annotated[
-        bool,
-        typer.Option("--memory", help="Show in its report what a step takes of memory, which is worked out first."),
-    ] = False,
+    wanted: Wanted = "html",
+    out: Out = None,
+    map_file: MapFile = None,
+    with_memory: WithMemory = False,
     library: LibraryFile = None,
 ) -> None:
     """Write a run of the library as files: all of them, or none."""

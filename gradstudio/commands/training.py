@@ -70,15 +70,18 @@ class OutputOptions(NamedTuple):
         return not self.quiet and sys.stderr.isatty()
 
 
+Source = Annotated[
+    str,
+    typer.Argument(
+        metavar="SOURCE",
+        help="A preset's id, a TOML file, a studio file (FILE.py), or a run to repeat: its whole id, its folder, "
+        "or last.",
+    ),
+]
+
+
 def run(
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="SOURCE",
-            help="A preset's id, a TOML file, a studio file (FILE.py), or a run to repeat: its whole id, its folder, "
-            "or last.",
-        ),
-    ],
+    source: Source,
     assignments: Assignments = None,
     changes: Changes = None,
     compare: Compared = None,

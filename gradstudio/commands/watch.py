@@ -30,49 +30,59 @@ Every optimizer that it makes is a run in the library. Options come before the s
 PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
 
 
+OnNonfinite = Annotated[
+    str,
+    typer.Option(
+        "--on-nonfinite",
+        metavar="explain|raise|skip|ignore",
+        help="What to do at a NaN or Inf; raise ends the script before the update, skip leaves the update out.",
+    ),
+]
+Python = Annotated[
+    str,
+    typer.Option(metavar="PATH", help="The Python, or the environment, in which the script runs: ~/proj/.venv."),
+]
+Updates = Annotated[
+    bool,
+    typer.Option("--updates/--no-updates", help="Measure updates, for which the weights are kept once more."),
+]
+FailOn = Annotated[
+    str,
+    typer.Option(
+        metavar="diverged|critical|warning",
+        help="Exit code 3 where a run diverged, 4 where a finding is so severe, 1 where no training was seen.",
+    ),
+]
+StopOn = Annotated[
+    str, typer.Option(metavar="diverged|critical|warning", help="End the script there, with that exit code.")
+]
+Record = Annotated[
+    int,
+    typer.Option(metavar="K", min=0, max=1000, help="Steps back to which a crash file goes; 0: none is written."),
+]
+RecordBudget = Annotated[
+    str, typer.Option("--record-budget", metavar="SIZE", help="What may be kept for it, such as 2GB.")
+]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Write one JSON object for each run at the end, into the file --out.")
+]
+
+
 def watch(
     context: typer.Context,
     module: Annotated[str, typer.Option("-m", metavar="MODULE", help="Run a module, as `python -m` does.")] = "",
     name: Annotated[str, typer.Option(metavar="TEXT", help="Title of the run.")] = "",
     library: LibraryFile = None,
-    on_nonfinite: Annotated[
-        str,
-        typer.Option(
-            "--on-nonfinite",
-            metavar="explain|raise|skip|ignore",
-            help="What to do at a NaN or Inf; raise ends the script before the update, skip leaves the update out.",
-        ),
-    ] = "explain",
+    on_nonfinite: OnNonfinite = "explain",
     every: Annotated[int, typer.Option(metavar="N", min=1, help="Record one of every N steps.")] = 1,
-    python: Annotated[
-        str,
-        typer.Option(metavar="PATH", help="The Python, or the environment, in which the script runs: ~/proj/.venv."),
-    ] = "",
-    updates: Annotated[
-        bool,
-        typer.Option("--updates/--no-updates", help="Measure updates, for which the weights are kept once more."),
-    ] = True,
-    fail_on: Annotated[
-        str,
-        typer.Option(
-            metavar="diverged|critical|warning",
-            help="Exit code 3 where a run diverged, 4 where a finding is so severe, 1 where no training was seen.",
-        ),
-    ] = "",
-    stop_on: Annotated[
-        str, typer.Option(metavar="diverged|critical|warning", help="End the script there, with that exit code.")
-    ] = "",
+    python: Python = "",
+    updates: Updates = True,
+    fail_on: FailOn = "",
+    stop_on: StopOn = "",
     junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the runs as test cases.")] = None,
-    record: Annotated[
-        int,
-        typer.Option(metavar="K", min=0, max=1000, help="Steps back to which a crash file goes; 0: none is written."),
-    ] = RECORD,
-    record_budget: Annotated[
-        str, typer.Option("--record-budget", metavar="SIZE", help="What may be kept for it, such as 2GB.")
-    ] = "",
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Write one JSON object for each run at the end, into the file --out.")
-    ] = False,
+    record: Record = RECORD,
+    record_budget: RecordBudget = "",
+    as_json: AsJson = False,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="The file for --json.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing of the run at the end.")] = False,
 ) -> NoReturn:

@@ -128,6 +128,20 @@ def cause_of(operation: WatchedOperation) -> str:
         return f"it was given {plural(values.nan + values.inf, 'value that is', 'values that are')} not finite{where}"
     if operation.name == operation.node and (why := _cause_in_a_derivative(operation, where)):
         return why
+    if why := _cause_by_kind(operation, first, where):
+        return why
+    if operation.kind.removesuffix("_") == "_to_copy":
+        return f"{number(values.largest)} does not fit into {dtype}, whose largest number is {number(most)}"
+    if operation.given.inf or values.largest > math.sqrt(most) / 100:
+        is_difference = operation.given.nan and not operation.given.inf
+        sums = "Inf - Inf, which is NaN" if is_difference else f"{BEYOND} {largest_of(operation.dtype)}"
+        return f"inputs up to {number(values.largest)} gave {sums}{where}"
+    of = f" of finite values up to {number(values.largest)}" if values.largest == values.largest else ""
+    return f"it made {operation.given.nan:,} NaN{of}{where}"
+
+
+def _cause_by_kind(operation: WatchedOperation, first: Values, where: str) -> str:
+    """Return the cause that is known of an operation of this kind, given what it took first; empty for others."""
     match operation.kind.removesuffix("_"):
         case kind if kind.startswith("nll_loss") and operation.given.nan:
             return NO_LABEL
@@ -163,14 +177,7 @@ def cause_of(operation: WatchedOperation) -> str:
             return (
                 f"it has no finite value for one of what it was given, from {number(first.low)} to {number(first.high)}"
             )
-        case "_to_copy":
-            return f"{number(values.largest)} does not fit into {dtype}, whose largest number is {number(most)}"
-    if operation.given.inf or values.largest > math.sqrt(most) / 100:
-        is_difference = operation.given.nan and not operation.given.inf
-        sums = "Inf - Inf, which is NaN" if is_difference else f"{BEYOND} {largest_of(operation.dtype)}"
-        return f"inputs up to {number(values.largest)} gave {sums}{where}"
-    of = f" of finite values up to {number(values.largest)}" if values.largest == values.largest else ""
-    return f"it made {operation.given.nan:,} NaN{of}{where}"
+    return ""
 
 
 def _cause_in_a_derivative(operation: WatchedOperation, where: str) -> str:

@@ -12,7 +12,7 @@ import sys
 import threading
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from gradstudio.core import files, presets
 from gradstudio.core.system_libraries import FOR_A_WINDOW
@@ -33,15 +33,7 @@ def launch(source: str | None = None) -> int:
     try:
         preset = presets.load(source or FIRST_PRESET)
         check()
-        from gradstudio.gui.pyside_internals import leave_sources_unread, made_classes  # Qt is loaded here
-
-        leave_sources_unread()
-        from gradstudio.gui import user_settings
-        from gradstudio.gui.window import Window
-
-        for name in ("pyqtgraph", "numba", "matplotlib"):  # the window imports them only behind its first paint
-            if find_spec(name) is None:
-                raise ModuleNotFoundError(name=name)
+        _load_qt()
     except (presets.PresetError, NoWindow) as fault:
         return _refuse(str(fault))
     except ModuleNotFoundError as fault:
@@ -49,10 +41,13 @@ def launch(source: str | None = None) -> int:
     except ImportError as fault:
         return _refuse(missing_library(fault) or f"Qt cannot be loaded: {fault}")
 
+    from gradstudio.gui import user_settings
+    from gradstudio.gui.pyside_internals import made_classes
     from gradstudio.gui.services.closing_signals import ClosingSignals
     from gradstudio.gui.services.fault_reports import FaultReports
     from gradstudio.gui.shell.first_paint import after_first_paint
     from gradstudio.gui.shell.furnishing import Furnishing
+    from gradstudio.gui.window import Window
 
     _read_nothing()
     app = application()
@@ -75,13 +70,26 @@ def launch(source: str | None = None) -> int:
     code = app.exec()
     signals.remove()
     reports.remove()  # Python must not be asked when Qt ends
-    if _threads_are_left() or not window.furnished:
-        # A long step holds the training thread, or torch is still being loaded. Everything is saved, so Python must not
-        # wait for it, nor free what it uses, nor delete a window that was left half made.
-        with contextlib.suppress(OSError, ValueError, AttributeError):  # a studio file may have closed it
-            sys.stdout.flush()
-        os._exit(code)
-    return code
+    return code if window.furnished and not _threads_are_left() else _leave_at_once(code)
+
+
+def _leave_at_once(code: int) -> NoReturn:
+    """Leave without Python's own end. A long step holds the training thread, or torch is still being loaded: everything
+    is saved, so Python must not wait for it, nor free what it uses, nor delete a window that was left half made."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # a studio file may have closed it
+        sys.stdout.flush()
+    os._exit(code)
+
+
+def _load_qt() -> None:
+    """Load Qt and the window. ImportError if anything is missing that it needs, now or behind its first paint."""
+    from gradstudio.gui.pyside_internals import leave_sources_unread
+
+    leave_sources_unread()
+
+    for name in ("pyqtgraph", "numba", "matplotlib"):
+        if find_spec(name) is None:
+            raise ModuleNotFoundError(name=name)
 
 
 def _threads_are_left() -> bool:

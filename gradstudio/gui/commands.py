@@ -223,17 +223,6 @@ def _edit(context: Context) -> tuple[Entry, ...]:
 def _run(context: Context, plots: Callable[[], PlotStack]) -> tuple[Entry, ...]:
     controls, simulator = context.controls, context.simulator
     possible = controls.possible
-
-    def ask_step() -> None:
-        rewind_dialogs.ask_step(context, plots().timeline.reach, plots().step_cursor.step)
-
-    def rewind_to_healthy() -> None:
-        step, (_, changes) = possible.healthy_step, possible.last_changes
-        if step is None:
-            ask_step()
-        else:
-            controls.rewind_without() if changes else controls.rewind(step)
-
     return (
         Command("run", "Run or pause", controls.run_or_pause, "F5",
                 "Runs, or pauses after the current step; a run that is over goes on behind its last step",
@@ -248,17 +237,7 @@ def _run(context: Context, plots: Callable[[], PlotStack]) -> tuple[Entry, ...]:
                 help="Asks the program that trains this run to multiply its learning rate by a factor",
                 enabled=lambda: possible.led_elsewhere),
         None,
-        Command("rewind", "Rewind to step…", ask_step, "Ctrl+G", "Sets the run back to the start of a step you choose",
-                lambda: possible.can_rewind),
-        Command("rewind_to_healthy", "Rewind to healthy step", rewind_to_healthy, "Ctrl+Shift+G",
-                "Rewinds a run that diverged to its last healthy step, without a change right before it, and any "
-                "other run to a step you choose; Rewind here does so at the timeline", lambda: possible.can_rewind),
-        Command("skip", "Skip next batches…", partial(rewind_dialogs.ask_skip, context),
-                help="Skips batches from the next step on, for example those that caused a loss spike",
-                enabled=lambda: possible.led_here),
-        Command("rewind_here", "Rewind here", lambda: plots().timeline.rewind_here(), "Ctrl+Shift+H",
-                "Sets the run back to the start of the step that is looked at",
-                lambda: possible.can_rewind and context.looked.step is not None),
+        *_rewinding(context, plots),
         Submenu("Memory for rewinding", (Dynamic(partial(rewind_dialogs.fill_budgets, simulator)),)),
         None,
         Command("two_futures", "Show two futures", lambda: TWO_FUTURES.set(not TWO_FUTURES.get()),
@@ -272,6 +251,35 @@ def _run(context: Context, plots: Callable[[], PlotStack]) -> tuple[Entry, ...]:
                 lambda: possible.has_steps),
         Command("compare", "Compare with large batch", controls.compare_with_large_batch, "Ctrl+B", COMPARING,
                 lambda: possible.led_here and not simulator.run.over),
+    )  # fmt: skip
+
+
+def _rewinding(context: Context, plots: Callable[[], PlotStack]) -> tuple[Command, ...]:
+    controls = context.controls
+    possible = controls.possible
+
+    def ask_step() -> None:
+        rewind_dialogs.ask_step(context, plots().timeline.reach, plots().step_cursor.step)
+
+    def rewind_to_healthy() -> None:
+        step, (_, changes) = possible.healthy_step, possible.last_changes
+        if step is None:
+            ask_step()
+        else:
+            controls.rewind_without() if changes else controls.rewind(step)
+
+    return (
+        Command("rewind", "Rewind to step…", ask_step, "Ctrl+G", "Sets the run back to the start of a step you choose",
+                lambda: possible.can_rewind),
+        Command("rewind_to_healthy", "Rewind to healthy step", rewind_to_healthy, "Ctrl+Shift+G",
+                "Rewinds a run that diverged to its last healthy step, without a change right before it, and any "
+                "other run to a step you choose; Rewind here does so at the timeline", lambda: possible.can_rewind),
+        Command("skip", "Skip next batches…", partial(rewind_dialogs.ask_skip, context),
+                help="Skips batches from the next step on, for example those that caused a loss spike",
+                enabled=lambda: possible.led_here),
+        Command("rewind_here", "Rewind here", lambda: plots().timeline.rewind_here(), "Ctrl+Shift+H",
+                "Sets the run back to the start of the step that is looked at",
+                lambda: possible.can_rewind and context.looked.step is not None),
     )  # fmt: skip
 
 

@@ -206,20 +206,7 @@ class ExercisePage(QWidget):
             _text(f"Your runs have the seed {self.sheet.seed}. Load one, press Run, and wait for its end.", "dim")
         )
         column.addWidget(_text("Runs", "title"))
-        rows = QGridLayout()
-        rows.setColumnStretch(0, 1)
-        for row, asked in enumerate(self.exercise.run):
-            about = _about(asked)
-            button, state = QPushButton("Load"), QLabel(NOT_YET)
-            button.setAccessibleName(f"Load {asked.name}")
-            button.setAccessibleDescription(about)
-            button.setToolTip(about)
-            button.clicked.connect(partial(self._load, asked))
-            self.states[asked.name], self.loads[asked.name] = state, button
-            rows.addWidget(_text(f"{asked.name}: {about}"), row, 0)
-            rows.addWidget(button, row, 1)
-            rows.addWidget(state, row, 2)
-        column.addLayout(rows)
+        column.addLayout(self._runs())
         column.addWidget(_text("Questions", "title"))
         for place, question in enumerate(self.exercise.question, 1):
             column.addWidget(_text(f"{place}. {question.text}{question.where}"))
@@ -249,6 +236,23 @@ class ExercisePage(QWidget):
             foot.addWidget(button)
         in_column((around, 1), self.problem, foot, of=self, margins=(SIDE, 0, SIDE, SIDE))
         theme.dress(self)
+
+    def _runs(self) -> QGridLayout:
+        """Return a row for each run that is asked for: what it is, the button that loads it, and how far it is."""
+        rows = QGridLayout()
+        rows.setColumnStretch(0, 1)
+        for row, asked in enumerate(self.exercise.run):
+            about = _about(asked)
+            button, state = QPushButton("Load"), QLabel(NOT_YET)
+            button.setAccessibleName(f"Load {asked.name}")
+            button.setAccessibleDescription(about)
+            button.setToolTip(about)
+            button.clicked.connect(partial(self._load, asked))
+            self.states[asked.name], self.loads[asked.name] = state, button
+            rows.addWidget(_text(f"{asked.name}: {about}"), row, 0)
+            rows.addWidget(button, row, 1)
+            rows.addWidget(state, row, 2)
+        return rows
 
     def _answer(self, name: str, question: Question) -> Answer:
         """Return the field of a question: a choice, a number or a text."""

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from PySide6.QtWidgets import QComboBox, QDialogButtonBox, QFormLayout, QLabel, QLineEdit, QSpinBox, QVBoxLayout
+from PySide6.QtWidgets import QComboBox, QDialogButtonBox, QFormLayout, QLabel, QLineEdit, QSpinBox
 
 from gradstudio.core import files
 from gradstudio.core.assignment import AssignmentError
@@ -18,6 +18,7 @@ from gradstudio.gui.services import file_choice
 from gradstudio.gui.services.context import Context
 from gradstudio.gui.services.jobs import JobError, Task
 from gradstudio.gui.widgets.popups import TemporaryDialog
+from gradstudio.gui.widgets.rows import in_column
 from gradstudio.session.course import causes, exam_making
 
 ABOUT = (
@@ -53,6 +54,11 @@ class MakingDialog(TemporaryDialog):
         self.tries.setValue(6)
         self.name.setText("What is wrong with this run?")
         self.name.setMaxLength(60)
+        self._lay_out()
+        self.fix.wrong.connect(self.problem.setText)
+        self.fix.changed.connect(lambda: self.fix_told.setVisible(not self.fix.texts))
+
+    def _lay_out(self) -> None:
         form = QFormLayout()
         for label, widget, about in (
             ("Title", self.name, "The title of the exam; it should not tell the cause"),
@@ -72,13 +78,9 @@ class MakingDialog(TemporaryDialog):
         buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Ok | QDialogButtonBox.StandardButton.Cancel)
         self.ok = buttons.button(QDialogButtonBox.StandardButton.Ok)
         self.ok.setText("Try and save…")
-        column = QVBoxLayout(self)
-        for part in (self.about, form, self.told, self.problem, buttons):
-            column.addLayout(part) if isinstance(part, QFormLayout) else column.addWidget(part)
+        in_column(self.about, form, self.told, self.problem, buttons, of=self)
         buttons.accepted.connect(self.accept)
         buttons.rejected.connect(self.reject)
-        self.fix.wrong.connect(self.problem.setText)
-        self.fix.changed.connect(lambda: self.fix_told.setVisible(not self.fix.texts))
         self.setMinimumWidth(520)
 
     def accept(self) -> None:

@@ -88,6 +88,14 @@ class GaugesPanel(Page):
         self.note.setWordWrap(True)
         self.note.setProperty("role", "dim")
         self.missing, self.measure = QLabel(), QPushButton("Measure at this step")
+        self._make_cards()
+        self.clipping = ClipCard()
+        self.cards = (self.exponents, self.sharpness, self.noise_scale, self.overshoot, self.logits, self.activations)
+        self._run: Run | None = None
+        self._lay_out()
+        theme.changed.connect(self._restyle)
+
+    def _make_cards(self) -> None:
         bars, steepness, noise, past, drift = (
             ExponentBars(), Sparkline("Sharpness over the steps"), Sparkline("Noise scale over the steps"),
             Sparkline("Overshoot over the steps"), Sparkline("Largest attention logit, or log Z, over the steps"),
@@ -129,12 +137,7 @@ class GaugesPanel(Page):
             "the share of units whose output is zero for a whole batch (dead).",
         )
         self.activations.text.setTextFormat(Qt.TextFormat.RichText)
-        self.clipping = ClipCard()
-        self.cards = (self.exponents, self.sharpness, self.noise_scale, self.overshoot, self.logits, self.activations)
         self._bars, self._steepness, self._noise, self._past, self._drift = bars, steepness, noise, past, drift
-        self._run: Run | None = None
-        self._lay_out()
-        theme.changed.connect(self._restyle)
 
     def refresh(self, run: Run) -> None:
         """Show the latest samples of a run. Cards without a new sample stay as they are."""

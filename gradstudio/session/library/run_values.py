@@ -85,7 +85,6 @@ def run_from(
 ) -> Run:
     """Return the run that was written. KeyError, ValueError or TypeError if somebody changed what was written."""
     _take_notes(history, entries)
-    findings = [_finding(values) for values in entries.get("finding", [])]
     provenances = [provenance_of(found) for found in entries.get("provenance", [])]
     experiment = presets.parse(row["experiment"], Path(row["id"])).experiment
     line = conforming(
@@ -113,7 +112,7 @@ def run_from(
         timeline=list(_changes(entries.get("change", []))),
         refusals=_events(entries.get("refusal", [])),
         compared=[conforming(JoinedBatch(*comparison)) for comparison in entries.get("compared", [])],
-        findings={finding.rule: finding for finding in findings},
+        findings={finding.rule: finding for finding in map(_finding, entries.get("finding", []))},
         first_nonfinite_step=line.first_nonfinite_step,
         provenance=provenances[-1] if provenances else None,
         accuracy=line.accuracy,

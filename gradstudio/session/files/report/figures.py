@@ -84,7 +84,7 @@ def loss_scale(axes: Axes, trace: Trace, colours: Colours) -> None:
     entries = []
     skipped = thin(np.flatnonzero(trace["skipped"]), len(trace))
     if len(skipped):
-        entries = [_marks(axes, skipped, 0.07, "x", colours["bad"], "skipped step")]
+        entries = [marks(axes, skipped, 0.07, "x", colours["bad"], "skipped step")]
     finish(axes, trace, colours, entries)
 
 
@@ -125,7 +125,7 @@ def directions(axes: Axes, trace: Trace, colours: Colours) -> None:
     drawn = np.concatenate([np.zeros(1), *(np.asarray(line.get_ydata(), float) for line in entries)])
     axes.set_ylim(float(np.nanmin(drawn)) - 0.05, 1.05)
     if broken.any():
-        entries.append(_marks(axes, thin(np.flatnonzero(broken), len(trace)), 0.93, "x", colours["bad"], "NaN"))
+        entries.append(marks(axes, thin(np.flatnonzero(broken), len(trace)), 0.93, "x", colours["bad"], "NaN"))
     finish(axes, trace, colours, entries)
 
 
@@ -173,7 +173,7 @@ def curve(
     )
     for where, height, marker, mark_colour, name in kinds:
         if mark and where.any():
-            entries.append(_marks(axes, thin(np.flatnonzero(where), len(values)), height, marker, mark_colour, name))
+            entries.append(marks(axes, thin(np.flatnonzero(where), len(values)), height, marker, mark_colour, name))
     return entries
 
 
@@ -183,7 +183,7 @@ def finish(axes: Axes, trace: Trace, colours: Colours, entries: Sequence[Any]) -
     frame(axes, len(trace), colours)
     if differ(trace.history):
         axes.xaxis.set_major_formatter(FuncFormatter(lambda row, _: f"{own_step(trace.history, round(row)):,}"))
-    _change_marks(axes, trace, colours)
+    _changemarks(axes, trace, colours)
     if trace.first_nonfinite_step is not None:
         axes.axvline(trace.first_nonfinite_step, color=colours["bad"], linewidth=1.1)
     key(axes, entries, colours)
@@ -221,7 +221,7 @@ def key(axes: Axes, entries: Sequence[Any], colours: Colours, length: float = 1.
             text.set_color(colours["dim"])
 
 
-def _change_marks(axes: Axes, trace: Trace, colours: Colours) -> None:
+def _changemarks(axes: Axes, trace: Trace, colours: Colours) -> None:
     """Draw a dashed line at every change of a knob, with its number in the timeline. Changes close together share a
     label."""
     shown = [(index, change.step) for index, change in enumerate(trace.changes, 1) if change.step < len(trace)]
@@ -269,7 +269,7 @@ def name_nonfinite(axes: Axes, trace: Trace, colours: Colours) -> None:
     )
 
 
-def _marks(axes: Axes, steps: np.ndarray, height: float, marker: str, colour: str, label: str) -> Line2D:
+def marks(axes: Axes, steps: np.ndarray, height: float, marker: str, colour: str, label: str = "_") -> Line2D:
     """Draw marks at a fixed height of the axes."""
     return axes.plot(
         steps,

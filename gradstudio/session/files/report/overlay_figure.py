@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from gradstudio.session.files.report.figure_data import Trace, reduce, thin
-from gradstudio.session.files.report.figures import SIZE, Colours, frame, key
+from gradstudio.session.files.report.figures import SIZE, Colours, frame, key, marks
 from gradstudio.session.files.report.palette import LETTERS, looks
 
 POINTS = 1200  # drawn points a run, at most
@@ -43,19 +43,7 @@ def overlaid(
         for name, marker, where in (("NaN", "x", np.isnan(values)), ("Inf", "^", np.isinf(values))):
             if where.any():
                 steps = thin(np.flatnonzero(where), len(values), MARKS)
-                height = np.full(len(steps), 0.96 - 0.05 * index)
-                axes.plot(
-                    steps,
-                    height,
-                    linestyle="none",
-                    marker=marker,
-                    markersize=4,
-                    color=colour,
-                    markeredgewidth=1.1,
-                    transform=axes.get_xaxis_transform(),
-                    clip_on=False,
-                    zorder=4,
-                )
+                marks(axes, steps, 0.96 - 0.05 * index, marker, colour)
                 reasons[name] = Line2D(
                     [], [], linestyle="none", marker=marker, markersize=4, color=colours["dim"], label=name
                 )
