@@ -143,6 +143,16 @@ def open_app(
     raise typer.Exit(launch(preset or None))
 
 
+@app.command("open", help="Open the window with the runs of a place: its name, or ssh://HOST.")
+def open_place(
+    place: Annotated[str, typer.Argument(metavar="PLACE", help="A place of `gradstudio places`, or ssh://HOST.")],
+) -> None:
+    from gradstudio.core import worker_places
+    from gradstudio.gui.app import launch
+
+    raise typer.Exit(launch(None, worker_places.find_address(place)))
+
+
 @presets_app.callback(invoke_without_command=True)
 def list_presets(context: typer.Context, as_json: Json = False) -> None:
     if context.invoked_subcommand is not None:

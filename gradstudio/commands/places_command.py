@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,12 +16,16 @@ from gradstudio.commands.terminal import complain, say, say_json, table
 if TYPE_CHECKING:
     from gradstudio.core.worker_places import Place
     from gradstudio.session.machine.place_search import PlaceAnswer
+    from gradstudio.session.remote.library_there import LibraryThere
     from gradstudio.session.remote.remote_backend import RemoteBackend
 
 app = typer.Typer(
     help="Places where a run can be trained: another Python, machine or container.", context_settings=HELP,
     rich_markup_mode=None,
 )  # fmt: skip
+Elsewhere = Annotated[
+    str, typer.Option("--place", metavar="NAME", help="The run library of this place; see `gradstudio places`.")
+]
 PlaceName = Annotated[
     str, typer.Option("--place", metavar="NAME", help="Train at this place; see `gradstudio places`.")
 ]
@@ -93,6 +99,15 @@ def backend_at(name: str) -> RemoteBackend:
     from gradstudio.session.remote import remote_backend
 
     return remote_backend.at(place)
+
+
+@contextmanager
+def library_at(name: str) -> Iterator[LibraryThere]:
+    """Ask the run library of the place of this name. PlaceError where there is none."""
+    from gradstudio.session.remote.library_there import LibraryThere
+
+    with closing(backend_at(name)) as backend:
+        yield LibraryThere(find(name), backend)
 
 
 def _places() -> dict[str, Place]:

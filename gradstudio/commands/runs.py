@@ -23,6 +23,7 @@ from gradstudio.commands.options import (
     library_file,
     open_library,
 )
+from gradstudio.commands.places_command import Elsewhere, library_at
 from gradstudio.commands.terminal import WrongRequest, complain, complain_at_length, say, say_json, table
 
 if TYPE_CHECKING:
@@ -54,17 +55,22 @@ def list_runs(
     ] = "",
     library: LibraryFile = None,
     as_json: Json = False,
+    place: Elsewhere = "",
 ) -> None:
     path = library_file(library)
     if context.invoked_subcommand is not None:
-        if search:
-            raise WrongRequest(f"--search lists runs; for the command {context.invoked_subcommand} leave it out")
+        if search or place:
+            option = "--search lists runs" if search else "--place here lists the runs of a place"
+            raise WrongRequest(f"{option}; for the command {context.invoked_subcommand} leave it out")
         return
     from gradstudio.session.library.store import is_there
 
     entries: list[Entry] = []
-    there = is_there(path)
-    if there:
+    there = bool(place) or is_there(path)
+    if place:
+        with library_at(place) as elsewhere:
+            entries = elsewhere.entries(search)
+    elif there:
         with open_library(library) as store:
             entries = store.entries(search)
     if as_json:
@@ -72,6 +78,7 @@ def list_runs(
     elif entries:
         table(("Run", "Outcome", "Steps", "Loss", "Started", "Title", "Tags"), [_line(entry) for entry in entries])
     else:
+        path = place or path
         complain(f"no such run in {path}" if search and there else f"no runs in {path}; `gradstudio run` begins one")
 
 
@@ -177,6 +184,21 @@ def take_in(
 
     with closing(Library(library_file(library))) as kept:
         say(travelling.take_in(kept, file))
+
+
+@app.command("copy", help="Copy a run from the library of a place into the library here.")
+def copy(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run there: its id, the beginning of one, or last.")],
+    place: Elsewhere,
+    library: LibraryFile = None,
+) -> None:
+    from contextlib import closing
+
+    from gradstudio.session.library.store import Library
+    from gradstudio.session.remote.library_there import take_in
+
+    with closing(Library(library_file(library))) as kept, library_at(place) as elsewhere:
+        say(take_in(kept, elsewhere.fetch(run)))
 
 
 @app.command("note", help="Write a note to a run; an empty one takes it away.")

@@ -88,6 +88,16 @@ def find(name: str) -> Place:
     return known[name]
 
 
+def find_address(address: str) -> Place:
+    """Return the place of this name, or that behind ssh://HOST, which need not be kept. PlaceError where there is
+    none."""
+    match = re.fullmatch(r"ssh://((?:[\w.-]+@)?(\w[\w.-]*))(?::(\d{1,5}))?/?", address)
+    if match is None:
+        return find(address)
+    port = f"-p {match[3]} " if match[3] else ""
+    return Place(match[2], f"ssh {port}{match[1]} gradstudio")
+
+
 def add(name: str, command: str) -> Place:
     """Keep a place, instead of another one of this name. PlaceError for what can be none."""
     place = _checked(name, command)

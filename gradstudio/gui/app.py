@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NoReturn
 from gradstudio.core import files, presets
 from gradstudio.core.system_libraries import FOR_A_WINDOW
 from gradstudio.core.text import brief
+from gradstudio.core.worker_places import Place
 from gradstudio.gui.shell.display_check import NoWindow, check, missing_library
 from gradstudio.session.running import interrupts
 
@@ -27,9 +28,9 @@ FIRST_PRESET = "rnn-explosion"
 _M_ARENA_MAX = -8  # of malloc.h
 
 
-def launch(source: str | None = None) -> int:
-    """Open the app with a preset (an id or a file) and return the exit code when it is closed: 2 where the request was
-    wrong or no window can be opened, with one line on stderr."""
+def launch(source: str | None = None, place: Place | None = None) -> int:
+    """Open the app with a preset (an id or a file), or with the runs of a place, and return the exit code when it is
+    closed: 2 where the request was wrong or no window can be opened, with one line on stderr."""
     try:
         preset = presets.load(source or FIRST_PRESET)
         check()
@@ -51,7 +52,7 @@ def launch(source: str | None = None) -> int:
 
     _read_nothing()
     app = application()
-    window = Window(preset, gallery=source is None and user_settings.GALLERY_AT_START.get())
+    window = Window(preset, gallery=not (source or place) and user_settings.GALLERY_AT_START.get())
     window.machine.begin()
     reports = FaultReports(window, window.message, files.user_log(), ready=lambda: window.furnished)
     reports.install()
@@ -59,6 +60,8 @@ def launch(source: str | None = None) -> int:
     def on_furnished() -> None:
         window.heartbeat.start(settled=False)  # before torch is there
         window.machine.look()
+        if place is not None:
+            window.controls.place_asked.emit(place)
 
     def furnish() -> None:
         second = window.furnishing()

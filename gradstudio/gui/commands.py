@@ -114,9 +114,11 @@ def table(
         "Shows every preset as a card, with a picture of its run, and which lessons are finished", checked=in_gallery,
     )  # fmt: skip
     devices = (Dynamic(DeviceMenu(context, machine).fill),)
+    place = Command("open_place", "Open a place…", partial(context.controls.place_asked.emit, None),
+                    help="Lists the runs in the library of another machine: follow one, or copy it home")  # fmt: skip
     quit_ = Command("quit", "Quit", context.parent.close, StandardKey.Quit)
     menus: Menus = {
-        "&File": (*presets[:2], *_recent(context), None, *export, None, *_course(context), None, quit_),
+        "&File": (*presets[:2], *_recent(context), place, None, *export, None, *_course(context), None, quit_),
         "&Edit": edit,
         "&Run": (
             *_run(context, plots), None, *_replay(context, plots), None, *_speed(speed), None,

@@ -23,6 +23,7 @@ from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_writer import RunWriter
 from gradstudio.session.record.snapshots import Snapshots, SnapshotsElsewhere
 from gradstudio.session.record.twins import Twins, twin_of
+from gradstudio.session.remote.library_there import LibraryThere
 from gradstudio.session.remote.remote_backend import PlacesBackend
 from gradstudio.session.requested_knobs import RequestedKnobs
 from gradstudio.session.running.backend import AnyWorker, Backend, LocalBackend, RunFamily
@@ -101,6 +102,10 @@ class Simulator(RequestedKnobs):
         self._backend.place = place
         if not self.has_begun:
             self._begin_anew()
+
+    def library_at(self, place: Place) -> LibraryThere:
+        """Return the run library of a place."""
+        return LibraryThere(place, self._backend.at(place))
 
     def play(self) -> None:
         """Train, or go on where the run was paused or stopped."""

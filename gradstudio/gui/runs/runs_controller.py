@@ -14,6 +14,7 @@ from gradstudio.gui.drawing.overlay import MOST, Overlaid, Overlays
 from gradstudio.gui.runs import note_view
 from gradstudio.gui.runs.comparison_page import ComparisonPage
 from gradstudio.gui.runs.live_run import LiveRun
+from gradstudio.gui.runs.place_runs import PlaceRuns
 from gradstudio.gui.runs.run_overlay import overlaid
 from gradstudio.gui.runs.runs_panel import RunsPanel
 from gradstudio.gui.runs.several_runs import SeveralRuns
@@ -59,7 +60,7 @@ class RunsController(QObject):
         self._version: int | None = None  # version of the library that the panel shows
         self._looking = self._look_again = self._looked = False
         self._loading: set[str] = set()  # runs that are being loaded to be drawn over the plots
-        self._live = LiveRun(context, self)
+        self._live, self._places = LiveRun(context, self), PlaceRuns(context, self)
         self._shown: Run | None = None  # the run that the plots showed at the last look
         self._over: Run | None = None  # the run that the baseline was last drawn over
         self.baseline: Run | None = None  # drawn over every other run

@@ -37,6 +37,7 @@ class SimulatorController(QObject):
     baseline_asked = Signal()  # a person wants the run in the plots as the baseline, or no baseline
     file_asked = Signal(str)  # path of a file that a person wants to open, of whatever kind
     file_opened = Signal(str)  # path of a file that could be opened
+    place_asked = Signal(object)  # the Place whose runs a person wants to see; None: one that is yet to be chosen
     open_asked = Signal(str)  # id of a run of the library that a person wants to see
 
     def __init__(self, simulator: Simulator, message: MessageBar) -> None:

@@ -11,6 +11,7 @@ from weakref import finalize
 from gradstudio.core.typed_json import plain, typed
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.snapshots import StoredSnapshot
+from gradstudio.session.remote.one_answer import OneAnswer
 from gradstudio.session.remote.run_document import document
 from gradstudio.session.remote.run_news import rows_said
 from gradstudio.session.remote.worker_pool import WorkerPool
@@ -141,14 +142,13 @@ class FamilyThere:
         process = self._process
         if process is None or not process.lives or not self._knows(run):
             return []
-        answer = _Packed()
-        number = process.add(answer)
-        process.post({"m": "pack", "to": number, "family": self.number, "run": run.id})
-        answer.come.wait(PACKING)
-        process.drop(number)
-        if answer.problem:
-            raise RuntimeError(answer.problem)
-        return answer.states
+        answer = OneAnswer(process, {"m": "pack", "family": self.number, "run": run.id})
+        head, raw = answer.wait(PACKING) or ({"states": []}, memoryview(b""))
+        states, at = list[tuple[int, bytes]](), 0
+        for step, size in typed(list[tuple[int, int]], head["states"]):
+            states.append((step, bytes(raw[at : at + size])))
+            at += size
+        return states
 
     # ---- what the worker says of the family
 
@@ -164,28 +164,6 @@ class FamilyThere:
         self.used, self._steps = 0, {}
         if self._process is not None:
             self._pool.replace(self._process)
-
-
-class _Packed:
-    """The packed snapshots of a run, once they have come."""
-
-    def __init__(self) -> None:
-        self.come = threading.Event()
-        self.states: list[tuple[int, bytes]] = []
-        self.problem = ""
-
-    def take(self, frame: Frame) -> None:
-        self.problem, at = typed(str, frame.head["problem"]), 0
-        for step, size in typed(list[tuple[int, int]], frame.head["states"]):
-            self.states.append((step, bytes(frame.raw[at : at + size])))
-            at += size
-        self.come.set()
-
-    def unheard(self, seconds: float) -> None:
-        pass
-
-    def lose(self, why: str, trace: str) -> None:
-        self.come.set()
 
 
 def _stored_frames(stored: StoredOf, runs: list[str], family: int) -> Iterator[Said]:

@@ -90,12 +90,14 @@ class PlacesBackend:
 
     def family(self, budget: int = BUDGET, stored: StoredOf | None = None) -> RunFamily:
         """Return what trains a family of runs."""
-        place = self.place
-        if place is None:
-            return self.here.family(budget, stored)
+        backend = self.here if self.place is None else self.at(self.place)
+        return backend.family(budget, stored)
+
+    def at(self, place: Place) -> RemoteBackend:
+        """Return what trains at a place."""
         if place not in self._elsewhere:
             self._elsewhere[place] = at(place)
-        return self._elsewhere[place].family(budget, stored)
+        return self._elsewhere[place]
 
     def close(self) -> None:
         """End every worker."""

@@ -10,7 +10,7 @@ from gradstudio.core import presets
 from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.events import Change, Event
 from gradstudio.core.experiment import Experiment, differing
-from gradstudio.core.history import AccumulationError, Activations, History, Layer, Settings
+from gradstudio.core.history import AccumulationError, Activations, History, Layer, Logged, Settings
 from gradstudio.core.knobs import Value
 from gradstudio.core.loop_calls import Loop
 from gradstudio.core.presets import Preset
@@ -18,6 +18,7 @@ from gradstudio.core.provenance import Provenance
 from gradstudio.core.typed_json import plain, typed
 from gradstudio.session import own_model
 from gradstudio.session.record.run import JoinedBatch, Run, Status
+from gradstudio.session.record.watched_script import WatchedScript
 
 # What is said of a run as it is: its fields by name, and their types.
 FIELDS: dict[str, Any] = {
@@ -29,12 +30,13 @@ FIELDS: dict[str, Any] = {
 _FIXED: dict[str, Any] = {
     "planned": tuple[Change, ...], "compare_at": tuple[int, ...], "id": str, "name": str, "started": float,
     "parent": str, "parent_step": int, "ancestors": dict[str, int], "asked": tuple[Change, ...], "seconds": float,
+    "watched": WatchedScript | None,
 }  # fmt: skip
 # The lists that grow, by their place: of the run, or of its history.
 OF_RUN: dict[str, Any] = {"events": Event, "timeline": Change, "refusals": Event, "compared": JoinedBatch}
 OF_HISTORY: dict[str, Any] = {
     "loops": tuple[int, Loop], "settings": tuple[int, Settings], "accumulated": AccumulationError,
-    "activations": Activations, "unused": tuple[int, tuple[str, ...]],
+    "activations": Activations, "unused": tuple[int, tuple[str, ...]], "logged": Logged,
 }  # fmt: skip
 LISTS = OF_RUN | OF_HISTORY
 LAYERS = tuple[Layer, ...]

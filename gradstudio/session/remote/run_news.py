@@ -35,10 +35,10 @@ _SINGLE = len(LAYER_METRICS) * 4  # bytes of a row for each layer
 class RunTold:
     """How much of a run was told. Whoever writes the run need not wait: it is read as any reader does."""
 
-    def __init__(self, run: Run) -> None:
-        """All that the run has now is known on the other side."""
-        self.run = run
-        self._history, self._rows, self._ranks = run.history, len(run.history), len(run.history.ranks)
+    def __init__(self, run: Run, *, rows_too: bool = False) -> None:
+        """All that the run has now is known on the other side; with `rows_too`, but for its rows."""
+        self.run, self._history = run, run.history
+        self._rows, self._ranks = (0, 0) if rows_too else (len(run.history), len(run.history.ranks))
         self._lists = {kind: (list_of(run, kind), len(list_of(run, kind))) for kind in LISTS}
         self._findings = dict(run.findings)
         self._fields: dict[str, Any] = {name: getattr(run, name) for name in FIELDS}

@@ -8,8 +8,9 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from typing import IO, Any
 
 from gradstudio.core import trust
@@ -19,7 +20,7 @@ from gradstudio.session import own_model
 from gradstudio.session.footprint import budget
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.snapshots import Snapshots, StoredSnapshot
-from gradstudio.session.remote import command_codec
+from gradstudio.session.remote import command_codec, library_served
 from gradstudio.session.remote.looks_served import LOOKS, FutureServed, LookServed, Served, TrialsServed
 from gradstudio.session.remote.run_document import agreed_in, run_from
 from gradstudio.session.remote.run_news import RunTold, take_rows
@@ -239,19 +240,32 @@ class Server:
         family = self._families[head["family"]]
         run = family.runs.get(head["run"])
 
-        def pack() -> None:
+        def pack() -> Said:
             from gradstudio.session.library import stored_snapshots
 
-            problem, states = "", []
-            try:
-                states = stored_snapshots.pack(run, family.snapshots) if run is not None else []
-            except Exception as fault:
-                problem = str(fault) or type(fault).__name__
-            answer = {"m": "packed", "to": head["to"], "problem": problem}
+            states = stored_snapshots.pack(run, family.snapshots) if run is not None else []
             sizes = [[step, len(content)] for step, content in states]
-            self._say(answer | {"states": sizes}, [content for _, content in states])
+            return {"states": sizes}, [content for _, content in states]
 
-        threading.Thread(target=pack, name="packing", daemon=True).start()
+        self._answer_apart(head["to"], pack)
+
+    def _on_library(self, head: dict[str, Any], raw: memoryview) -> None:
+        self._answer_apart(head["to"], partial(library_served.answer, head))
+
+    def _on_follow(self, head: dict[str, Any], raw: memoryview) -> None:
+        self._serve(library_served.RunFollowed(head["to"], head["run"]))
+
+    def _answer_apart(self, to: int, find: Callable[[], Said]) -> None:
+        """Find an answer in a thread of its own, and say it, or why there is none."""
+
+        def work() -> None:
+            try:
+                found, raw = find()
+                self._say({"m": "answer", "to": to, "problem": "", **found}, raw)
+            except Exception as fault:
+                self._say({"m": "answer", "to": to, "problem": str(fault) or type(fault).__name__})
+
+        threading.Thread(target=work, name="answering", daemon=True).start()
 
     def _on_quit(self, head: dict[str, Any], raw: memoryview) -> None:
         os._exit(0)

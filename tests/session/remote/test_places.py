@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,10 @@ from waiting import ENDLESS, PATIENCE, hold, join, until
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.presets import Preset
 from gradstudio.core.worker_places import TO_INSTALL, Place
+from gradstudio.session.library.library_faults import LibraryError
+from gradstudio.session.library.store import Library
 from gradstudio.session.remote import remote_backend
+from gradstudio.session.remote.library_there import LibraryThere, take_in
 from gradstudio.session.remote.remote_backend import RemoteBackend
 from gradstudio.session.running.backend import LocalBackend
 from gradstudio.session.simulator import Simulator
@@ -149,3 +154,31 @@ def test_stop_ends_a_command_that_says_nothing() -> None:
     one.stop()
     until(lambda: one.leave_stuck() or one.run.over)
     assert one.run.status == "stopped" and one.close(PATIENCE)
+
+
+def test_the_library_of_a_place(lab: Place, there: RemoteBackend, tmp_path: Path) -> None:
+    """The runs there are listed, one is followed as it grows and asked to stop, and copied home."""
+    library = LibraryThere(lab, there)
+    with pytest.raises(LibraryError, match=r"^lab: there is no run library"):
+        library.entries()
+    folder = Path(re.findall("XDG_DATA_HOME=(\\S+)", lab.command)[0])
+    trains = Simulator(small(), folder / "gradstudio" / "library.sqlite3")
+    hold(trains, 40)
+    trains.rename_run(trains.run, "Long one")
+    until(lambda: bool(library.entries()))
+    assert [entry.title for entry in library.entries("long")] == ["Long one"] and library.entries("short") == []
+    followed = library.follow(trains.run.id[:-2])
+    run = followed.wait()
+    assert (run.id, run.title, len(run.history)) == (trains.run.id, "Long one", 40) and run.status == "paused"
+    trains.play()
+    until(lambda: len(run.history) > 60)
+    library.request(run.id, "stop", 1.0)
+    until(lambda: run.over and followed.over)
+    assert run.status == "stopped" and len(run.history) == len(trains.run.history) and followed.problem == ""
+    assert run.history.table(0, 50).tobytes() == trains.run.history.table(0, 50).tobytes()
+    with closing(Library(tmp_path / "runs.sqlite3")) as home:
+        assert take_in(home, library.fetch("last")) == run.id
+        assert len(home.load(run.id).history) == len(run.history)
+    with pytest.raises(LibraryError, match=r"^lab: no run nothing in"):
+        library.follow("nothing").wait()
+    assert trains.close(PATIENCE)

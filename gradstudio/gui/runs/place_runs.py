@@ -1,0 +1,198 @@
+"""The runs in the library of a place: a list, the one that the plots follow, and copies of them here."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+from PySide6.QtCore import QObject, Qt, QTimer
+from PySide6.QtWidgets import QComboBox, QDialogButtonBox, QLabel, QListWidget, QListWidgetItem, QVBoxLayout
+
+from gradstudio.core import worker_places
+from gradstudio.core.text import plural
+from gradstudio.core.worker_places import Place, PlaceError
+from gradstudio.gui.services.context import Context
+from gradstudio.gui.services.jobs import JobError, Task
+from gradstudio.gui.widgets.popups import TemporaryDialog
+from gradstudio.session.library.library_faults import LibraryError
+from gradstudio.session.library.requests import Word
+from gradstudio.session.library.run_entries import Entry
+from gradstudio.session.remote.library_there import FollowedThere, LibraryThere, take_in
+from gradstudio.session.words.run_texts import outcome, when
+
+T = TypeVar("T")
+
+EVERY = 500  # ms between two looks at the run that is followed
+NO_PLACE = "There is no place yet: choose “Add a place…” in the device menu."
+
+
+class PlaceRuns(QObject):
+    """Follows one run of a place as long as the plots show it."""
+
+    def __init__(self, context: Context, parent: QObject) -> None:
+        super().__init__(parent)
+        self._context = context
+        self._followed: FollowedThere | None = None
+        self._timer = QTimer(self)
+        self._timer.setInterval(EVERY)
+        self._timer.timeout.connect(self._look)
+        context.controls.place_asked.connect(self._ask)
+        context.controls.request_asked.connect(self._request)
+
+    def _ask(self, place: Place | None) -> None:
+        """List the runs of a place, or of the one that is chosen."""
+        try:
+            places = [place] if place is not None else list(worker_places.read().values())
+        except PlaceError as fault:
+            self._context.message.show_error(str(fault))
+            return
+        if places:
+            PlaceRunsDialog(self._context, self, places).open()
+        else:
+            self._context.message.show_news(NO_PLACE)
+
+    def show(self, library: LibraryThere, entry: Entry) -> None:
+        """Show a run in the plots, and follow it where it still trains."""
+
+        def find() -> FollowedThere:
+            followed = library.follow(entry.id)
+            followed.wait()
+            return followed
+
+        self._context.jobs.start(f"Opening {entry.title} of {library.place.name}", job(find), self._follow)
+
+    def _follow(self, followed: FollowedThere) -> None:
+        assert followed.run is not None
+        self._context.controls.show_stored(followed.run)
+        self._forget()
+        self._followed = followed
+        self._timer.start()
+
+    def _look(self) -> None:
+        followed = self._followed
+        if followed is None or followed.run is not self._context.simulator.run:
+            self._forget()
+            return
+        self._context.controls.knobs_changed.emit()
+        if followed.over:
+            self._forget()
+            if followed.problem:
+                self._context.message.show_error(f"This run is followed no more: {followed.problem}")
+
+    def _forget(self) -> None:
+        self._timer.stop()
+        if self._followed is not None:
+            self._followed.stop()
+            self._followed = None
+
+    def _request(self, word: Word, factor: float) -> None:
+        """Ask this of the program that trains the run there."""
+        followed = self._followed
+        run = self._context.simulator.run
+        if followed is None or followed.run is not run:
+            return
+
+        told = f"Asked on {followed.library.place.name}: it obeys at its next step."
+        ask = job(partial(followed.library.request, run.id, word, factor))
+        self._context.jobs.start("", ask, lambda _: self._context.message.show_news(told))
+
+
+def job(ask: Callable[[], T]) -> Callable[[Task], T]:
+    """Return the job that asks a place, and tells in a line why there is no answer."""
+
+    def work(task: Task) -> T:
+        try:
+            return ask()
+        except LibraryError as fault:
+            raise JobError(str(fault)) from None
+
+    return work
+
+
+class PlaceRunsDialog(TemporaryDialog):
+    """Lists the runs of one place."""
+
+    def __init__(self, context: Context, runs: PlaceRuns, places: list[Place]) -> None:
+        super().__init__(context.parent, "Runs of a place")
+        self._context, self._runs, self._places = context, runs, places
+        self._library: LibraryThere | None = None
+        self._entries: list[Entry] = []
+        self.choice, self.list, self.told = QComboBox(), QListWidget(), QLabel()
+        self.choice.addItems([place.name for place in places])
+        self.choice.setAccessibleName("Place")
+        self.choice.currentIndexChanged.connect(self._look)
+        self.list.setAccessibleName("Runs of the place, newest first")
+        self.list.itemActivated.connect(self._show)
+        self.list.currentRowChanged.connect(self._allow)
+        self.told.setWordWrap(True)
+        self.told.setTextFormat(Qt.TextFormat.PlainText)
+        buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Close)
+        self.show_button = buttons.addButton("Show in plots", QDialogButtonBox.ButtonRole.ActionRole)
+        self.copy_button = buttons.addButton("Copy home", QDialogButtonBox.ButtonRole.ActionRole)
+        self.show_button.setToolTip("Shows the run in the plots, and follows it while it trains there")
+        self.copy_button.setToolTip("Puts a copy of the run into the library here")
+        self.show_button.clicked.connect(self._show)
+        self.copy_button.clicked.connect(self._copy)
+        buttons.rejected.connect(self.reject)
+        column = QVBoxLayout(self)
+        for part in (self.choice, self.list, self.told, buttons):
+            column.addWidget(part)
+        self.resize(640, 420)
+        self._open = True
+        self.finished.connect(self._leave)
+        self._look()
+
+    def _look(self) -> None:
+        """Ask the place that is chosen for its runs."""
+        library = self._library = self._context.simulator.library_at(self._places[self.choice.currentIndex()])
+        self.list.clear()
+        self._allow()
+        self.told.setText(f"Asking {library.place.name} …")
+
+        found, failed = partial(self._take, library), partial(self._on_failed, library)
+        self._context.jobs.start("", job(library.entries), found, failed)
+
+    def _take(self, library: LibraryThere, entries: list[Entry]) -> None:
+        if not self._open or library is not self._library:
+            return
+        self._entries = entries
+        now = time.time()
+        for entry in entries:
+            steps = plural(entry.steps, "step", "steps")
+            text = f"{entry.title}   {outcome(entry)[0]}, {steps}, {when(entry.started, now)}"
+            self.list.addItem(QListWidgetItem(text))
+        self.told.setText("" if entries else f"{library.place.name} has no runs yet.")
+        self.list.setCurrentRow(0)
+
+    def _on_failed(self, library: LibraryThere, task: Task) -> None:
+        if self._open and library is self._library:
+            self.told.setText(task.problem)
+
+    def _allow(self) -> None:
+        for button in (self.show_button, self.copy_button):
+            button.setEnabled(self.list.currentRow() >= 0)
+
+    def _show(self) -> None:
+        if self._library is not None and self.list.currentRow() >= 0:
+            self._runs.show(self._library, self._entries[self.list.currentRow()])
+            self.accept()
+
+    def _copy(self) -> None:
+        library, context = self._library, self._context
+        if library is None or self.list.currentRow() < 0:
+            return
+        entry = self._entries[self.list.currentRow()]
+
+        def put(content: memoryview) -> None:
+            done = f"{entry.title} of {library.place.name} is in the library here."
+            action = ("Open it", partial(context.controls.open_asked.emit, entry.id))
+            context.library.ask(
+                lambda kept: take_in(kept, content), lambda _: context.message.show_news(done, action=action)
+            )
+
+        context.jobs.start(f"Copying {entry.title} of {library.place.name}", job(partial(library.fetch, entry.id)), put)
+
+    def _leave(self) -> None:
+        self._open = False

@@ -1,0 +1,95 @@
+"""What a worker tells of the run library of the machine that it is on: the list, a run as a file, and a run that some
+program trains there."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from gradstudio.core import files
+from gradstudio.core.typed_json import plain, typed
+from gradstudio.session.library import travelling
+from gradstudio.session.library.library_faults import LibraryError
+from gradstudio.session.library.store import Library, is_there
+from gradstudio.session.record.run import Run
+from gradstudio.session.record.run_writer import RunWriter
+from gradstudio.session.remote.looks_served import Served
+from gradstudio.session.remote.run_document import document
+from gradstudio.session.remote.run_news import RunTold
+from gradstudio.worker.worker_process import Said
+
+EVERY = 0.5  # seconds between two looks, as often as the library is written
+ANYWAY = 8  # looks without a change, after which a run is read all the same: a program that was killed changes nothing
+
+
+def opened() -> Library:
+    """Open the library of this machine. LibraryError where there is none."""
+    path = files.user_library()
+    if not is_there(path):
+        raise LibraryError(f"there is no run library {path}")
+    return Library(path)
+
+
+def answer(head: dict[str, Any]) -> Said:
+    """Return what is asked of the library."""
+    with closing(opened()) as library:
+        match head["ask"]:
+            case "entries":
+                return {"entries": plain(library.entries(typed(str, head["search"])))}, ()
+            case "export":
+                with tempfile.TemporaryDirectory() as folder:
+                    path = Path(folder, f"run{travelling.ENDING}")
+                    travelling.export(library, library.find(typed(str, head["run"])), path)
+                    return {}, [path.read_bytes()]
+            case "request":
+                library.request(head["run"], typed(str, head["word"]), typed(float, head["factor"]))
+                return {}, ()
+            case _:
+                raise ValueError("no such question")
+
+
+class RunFollowed(Served):
+    """A run of the library, told as it grows."""
+
+    def __init__(self, to: int, name: str) -> None:
+        super().__init__(to)
+        self._name, self._problem = name, ""
+        self._said: list[Said] = []
+        self._told: RunTold | None = None
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="following a run", daemon=True)
+
+    def begin(self) -> None:
+        self._thread.start()
+        super().begin()
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    def news(self) -> list[Said]:
+        self.over, told = not self._thread.is_alive(), self._told
+        said, self._said = self._said, []
+        if told is not None:
+            said += told.news(self.to)
+        return [*said, ({"m": "end", "to": self.to, "problem": self._problem}, ())] if self.over else said
+
+    def _follow(self) -> None:
+        try:
+            with closing(opened()) as library:
+                run = library.load(library.find(self._name))
+                self._said = [({"m": "document", "to": self.to, "run": document(run)}, ())]
+                self._told = RunTold(run, rows_too=True)
+                self._look_on(library, run)
+        except Exception as fault:
+            self._problem = str(fault) or type(fault).__name__
+
+    def _look_on(self, library: Library, run: Run) -> None:
+        version, idle = library.version(), 0
+        while not run.over and not self._stopping.wait(EVERY):
+            before, version = version, library.version()
+            idle = 0 if version != before or idle >= ANYWAY else idle + 1
+            if idle == 0:
+                RunWriter(run).catch_up(library.load(run.id, run.history))
