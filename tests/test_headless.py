@@ -81,7 +81,7 @@ def test_the_commands_work(tmp_path: Path) -> None:
         ("presets", "show", "rnn-explosion"): 0,
         ("new", str(tmp_path / "mine.py")): 0,
         ("schema", "preset"): 0,
-        ("exam", "new", "rnn-explosion", "--out", str(tmp_path / "exam.toml")): 0,
+        ("exam", "new", "dying-relu", "--out", str(tmp_path / "exam.toml")): 0,
     }
     done = run(without(tmp_path), "-c", SEVERAL.format(commands=list(commands), script=SCRIPT_WITH_A_LINE))
     codes = [line for line in done.stdout.splitlines() if line.startswith("code of ")]

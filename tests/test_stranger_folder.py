@@ -56,7 +56,7 @@ COMMANDS = {  # by the name of the command: its words, and the exit codes that s
     "doctor": (["doctor"], {0, 1}),  # a machine may lack something
     "presets": (["presets"], {0}),
     "presets show": (["presets show plain.toml"], {0}),
-    "presets check": (["presets check rate-too-low"], {0}),
+    "presets check": (["presets check dying-relu"], {0}),
     "runs": (["runs"], {0}),
     "runs show": (["runs show last"], {0}),
     "runs note": (["runs note last hello"], {0}),
@@ -64,7 +64,7 @@ COMMANDS = {  # by the name of the command: its words, and the exit codes that s
     "runs compare": (["runs compare last plain"], {0, 2}),
     "course list": (["course list"], {0}),
     "course exercises": (["course exercises"], {0}),
-    "course handbook": (["course handbook --out handbook"], {0}),
+    "course handbook": (["course handbook --only dying-relu --out handbook"], {0}),
     "course begin": (["course begin 1 --name Ada --out sheet.toml"], {0}),
     "course hand-in": (["course hand-in sheet.toml --out in"], {0, 2}),
     "exam new": (["exam new random --out an.exam"], {0}),

@@ -25,7 +25,7 @@ CHECKED = (
     "rnn-explosion", "root-at-zero", "undivided-accumulation", "healthy-mlp", "rate-too-high",
     "log-of-negative", "out-of-memory", "clip-after-step",
 )  # fmt: skip
-# Of these one wrong fix is trained here; all of them would take 15 s.
+# Of these no wrong fix is trained here: each takes some seconds.
 LONG = ("rnn-explosion", "gan-ring", "pole-collapse")
 CASES = [(BY_ID[name], BY_ID[name].experiment.run.seed) for name in CHECKED]
 
@@ -45,7 +45,7 @@ def test_breaks_as_promised_and_heals_as_its_lesson_says(preset: Preset, seed: i
     promise, asked = preset.promise, preset.experiment.with_value("run.seed", seed)
     assert promise is not None
     if preset.id in LONG:
-        short = promise.model_copy(update={"wrong_fixes": promise.wrong_fixes[-1:]})
+        short = promise.model_copy(update={"wrong_fixes": []})
         preset = preset.model_copy(update={"promise": short})
     runs = promises.Runs(preset, train)
     broken = runs.of(asked)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from waiting import PATIENCE
 
-CYCLES = os.environ.get("GRADSTUDIO_CYCLES", "4")
+CYCLES = os.environ.get("GRADSTUDIO_CYCLES", "3")
 FIRST = "1"  # cycle before the first census: one of each kind comes after it
 
 

@@ -192,6 +192,7 @@ def test_a_look_into_the_layers(make: Make) -> None:
 def test_fixes_are_tried_and_the_best_trains_on(make: Make) -> None:
     one = make()
     one.load(presets.load("rnn-explosion"))
+    one.set_together({"run.steps": 200})
     one.play()
     over(one)
     assert one.run.first_nonfinite_step is not None
