@@ -83,6 +83,10 @@ COMMANDS = {  # by the name of the command: its words, and the exit codes that s
     "crash shrink": (["crash shrink none.crash"], {2}),
     "crash fixes": (["crash fixes none.crash"], {2}),
     "worker": (["worker"], {2}),
+    "places add": ([f"places add there {sys.executable}"], {0}),
+    "places check": (["places check there"], {0}),
+    "places remove": (["places remove there"], {0}),
+    "course runs": (["course runs --sheet none.toml"], {2}),
     "runs delete": (["runs delete --yes last"], {0}),
 }
 APART = {"watch"}  # a program of its own, as below
