@@ -19,6 +19,9 @@ PHASES: dict[Phase, str] = {
 }
 
 
+OF_A_MASK = "Inf of a mask"  # in a cause: where the Inf was put in, and no operation made it
+
+
 class ProvenanceUnknown(Exception):
     """The origin cannot be found. The text says why, as a sentence."""
 
@@ -95,7 +98,7 @@ class Provenance:
     def was_given(self) -> bool:
         """True if the model or the loss was given the value: it came with the data, or a script made it before."""
         given = bool(self.chain) and self.chain[0].taken_known and not self.chain[0].is_birth
-        return given and (self.phase in ("data", "loss") or self.operation == "input")
+        return given and OF_A_MASK not in self.cause and (self.phase in ("data", "loss") or self.operation == "input")
 
     @property
     def is_of_update(self) -> bool:

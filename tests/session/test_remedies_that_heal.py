@@ -82,6 +82,33 @@ def test_losses_of_nothing_are_finite_as_they_are_offered() -> None:
     assert computed(birth_remedies._OF_NONE[0].split("`")[1])(x).isfinite() and not x.mean().isfinite()
 
 
+def test_masks_and_targets_are_finite_as_they_are_offered() -> None:
+    scores, mask = torch.randn(4, 3, requires_grad=True), torch.tensor([True, True, False])
+
+    def finite_of(loss: Tensor) -> bool:
+        (gradient,) = torch.autograd.grad(loss, scores, retain_graph=True)
+        return bool(loss.isfinite() and gradient.isfinite().all())
+
+    of_inf, of_1e9 = (scores.masked_fill(~mask, fill).log_softmax(-1) for fill in (-torch.inf, -1e9))
+    assert not finite_of((of_inf.exp() * of_inf).sum()) and not finite_of(of_inf.mean())
+    assert "`-1e9`" in birth_remedies._OF_A_MASK[0] and finite_of((of_1e9.exp() * of_1e9).sum())
+    filled = of_inf.masked_fill(~mask, 0)
+    assert all(
+        "`x.masked_fill(mask, 0)`" in lines[0] for lines in (birth_remedies._OF_A_MASK, birth_remedies._OF_A_SUM)
+    )
+    assert finite_of((of_inf.exp() * filled).sum()) and finite_of(filled.mean())
+    (line,) = birth_remedies._OF_A_PRODUCT
+    filled = eval(line.split("`")[1], {"scores": scores, "mask": mask.float(), "math": torch})
+    assert finite_of(filled.softmax(-1).square().sum()) and not (mask.float() * -torch.inf).isfinite().any()
+    assert "F.softmax(target, dim)" in birth_remedies._OF_A_DIVERGENCE[0]
+    target = torch.randn(4, 3)
+    assert not finite_of(functional.kl_div(scores.log_softmax(-1), target, reduction="sum"))
+    assert finite_of(functional.kl_div(scores.log_softmax(-1), target.softmax(-1), reduction="sum"))
+    assert finite_of(
+        functional.kl_div(scores.log_softmax(-1), target.log_softmax(-1), reduction="sum", log_target=True)
+    )
+
+
 @pytest.mark.parametrize("name", ["addmm", "convolution", "mul", "bmm"])
 def test_what_overflows_float16_fits_into_what_is_offered(name: str) -> None:
     lines = of_overflow(Operation("forward", "0", f"aten.{name}.default", "", "float16", 300.0, 0, 0, 1.0, 0, 1))
@@ -120,6 +147,10 @@ MEND: dict[str, tuple[Callable[[nn.Module, Tensor], Tensor], Callable[[nn.Module
     "shapes_broadcast": (
         lambda net, x: functional.mse_loss(net(x)[:, :1], x[:, 0]),
         lambda net, x: functional.mse_loss(net(x)[:, :1].squeeze(-1), x[:, 0]),
+    ),
+    "large_targets": (
+        lambda net, x: functional.huber_loss(net(x)[:, 0], 3e4 * x[:, 0] + 5e5),
+        lambda net, x: functional.huber_loss(net(x)[:, 0], ((3e4 * x[:, 0] + 5e5) - 5e5) / 3e4),
     ),
     "large_inputs": (
         lambda net, x: functional.cross_entropy(net(1000 * x + 3000), of(x)),

@@ -745,7 +745,7 @@ class LogSafe(torch.autograd.Function):
         return gradients[0] * 0 / 0
 
 
-def test_a_function_of_the_script_is_named_and_its_name_brings_no_remedy() -> None:
+def test_a_function_of_the_script_is_named_and_not_taken_for_what_its_name_says() -> None:
     def loss_of(given: Tensor) -> Tensor:
         made: Any = LogSafe.apply(given)
         return made.mean()
@@ -753,7 +753,57 @@ def test_a_function_of_the_script_is_named_and_its_name_brings_no_remedy() -> No
     found = known(nn.Linear(4, 2), torch.randn(8, 4), loss_of)
     assert (found.phase, found.operation) == ("backward", "LogSafeBackward")
     assert "the derivative of log_safe is not" in found.cause and "hook" not in found.cause
-    assert not of_birth(found)
+    (line,) = of_birth(found) or ("",)
+    assert "`backward` of `LogSafe`" in line and "torch.log" not in line
+
+
+def masked(given: Tensor) -> Tensor:
+    return given.masked_fill(torch.tensor([False, True]), -math.inf).log_softmax(-1)
+
+
+@pytest.mark.parametrize(("loss_of", "operation", "cause", "remedy"), [
+    (lambda given: (masked(given).exp() * masked(given)).sum(), "MulBackward0", "0 times the Inf of a mask is NaN", "-1e9"),
+    (lambda given: -masked(given).mean(), "MeanBackward1", "it takes the Inf of a mask into its result", "masked_fill"),
+    (lambda given: 1 / (given.square() * 2).sub(torch.rand(1)).div(torch.zeros(2)).sum(), "DivBackward0",
+     "a division by 0 is not finite", "a / (b + 1e-8)"),
+    (lambda given: torch.nn.functional.kl_div(given.log_softmax(-1), torch.tensor([[-3.0, 2.0]]).expand(8, 2), reduction="sum"),
+     "SubBackward0", "and its target goes down to -3: that has no logarithm", "log_target=True"),
+])  # fmt: skip
+def test_what_loss_code_makes_of_a_mask_a_divisor_and_a_target(
+    loss_of: Callable[[Tensor], Tensor], operation: str, cause: str, remedy: str
+) -> None:
+    found = known(nn.Linear(4, 2), torch.randn(8, 4), loss_of)
+    assert operation.rstrip("01") in found.operation and cause in found.cause
+    assert remedy in (of_birth(found) or ("",))[0]
+    assert found.was_given is (operation == "SubBackward0")
+
+
+WEIGHED = """
+def train(births, model, inputs, positives):
+    scores = model(inputs)
+    weight = (8 - positives) / positives
+    loss = torch.nn.functional.binary_cross_entropy_with_logits(scores, torch.zeros_like(scores), pos_weight=weight)
+    return births.before_backward([loss])
+"""
+
+
+def test_the_line_is_told_that_gave_a_variable_what_is_not_finite(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(f"import torch\n{WEIGHED}")
+    model = nn.Linear(4, 1)
+    train = runpy.run_path(str(tmp_path / "train.py"))["train"]
+    found = train(Births(model), model, torch.rand(8, 4), torch.zeros(1))
+    assert found.source == "train.py:5: weight = (8 - positives) / positives" and "`weight`, holds 1 Inf" in found.cause
+    assert "a / (b + 1e-8)" in (of_birth(found) or ("",))[0]
+
+
+def test_a_parameter_before_the_model_is_trained_by_a_derivative_that_is_not_finite() -> None:
+    gain, model = nn.Parameter(torch.ones(4)), nn.Linear(4, 2)
+    births = Births(model)
+    loss = model((gain * torch.zeros(8, 4)).sqrt()).mean()
+    births.before_backward([loss])
+    loss.backward()
+    found = births.explain()
+    assert found is not None and (found.phase, found.operation) == ("backward", "SqrtBackward0")
 
 
 def test_the_remedy_of_another_operation_with_log_in_its_name_is_not_that_of_log() -> None:
@@ -869,8 +919,8 @@ def test_a_line_that_was_not_called_yet_or_is_of_plain_numbers_is_not_blamed(tmp
     ("spoil", "remedies"),
     [
         (lambda hidden: hidden + hidden[:0].mean(), birth_remedies._OF_NONE),
-        (lambda hidden: hidden * (0 * torch.full((2,), 1.0) * math.inf), birth_remedies._OF_THE_NUMBER),
-        (lambda hidden: hidden * (0 * torch.full((2,), 1.0) * torch.full((2,), math.inf)), ()),
+        (lambda hidden: hidden * (0 * torch.full((2,), 1.0) * math.inf), birth_remedies._OF_A_PRODUCT),
+        (lambda hidden: hidden * (0 * torch.full((2,), 1.0) * torch.full((2,), math.inf)), birth_remedies._OF_A_MASK),
     ],
 )
 def test_smaller_gradients_are_no_remedy_for_an_operation_that_is_undefined(

@@ -3,11 +3,13 @@ large; it heals neither the data nor a loss that is not defined for the finite v
 
 from __future__ import annotations
 
+import ast
 import math
+import re
 
 from gradstudio.core.diagnosis.cause_ranking import MEAN_OF_NONE, OF_NEGATIVE, ROOT_OF_NEGATIVE, undefined_for
 from gradstudio.core.diagnosis.overflow_remedies import of_overflow
-from gradstudio.core.provenance import Operation, Provenance, operation_of
+from gradstudio.core.provenance import OF_A_MASK, Operation, Provenance, operation_of
 from gradstudio.core.unknown import UNKNOWN, is_known
 
 _OVERFLOWS = 1e15  # a gradient whose square, which Adam takes, may lie beyond the range of float32
@@ -52,6 +54,8 @@ _OF_THE_DATA = (
 )
 
 
+TARGET_BELOW_0 = "`kl_div` takes probabilities as its target"  # in a cause, where it was given others
+_OF_A_DIVERGENCE = ("`F.softmax(target, dim)` as the target of `kl_div`, or `log_target=True` where it is a logarithm",)
 # Where a finite gradient gave an update that is not finite: no smaller gradient would have helped.
 _OF_THE_OPTIMIZER = (
     "`print({optimizer}.param_groups, {optimizer}.state)` before that step: its gradient was finite, so look for an "
@@ -85,9 +89,20 @@ GIVEN_NUMBER = "it was given the number"  # how a cause says that a plain number
 _OF_THE_NUMBER = (
     "`assert math.isfinite(...)` on that number before it is used: the script computes it beside the model",
 )
+# The same where that number is Inf and what it multiplies is a mask, and where a product or a sum takes up such an Inf.
+_OF_A_PRODUCT = (
+    "`scores.masked_fill(mask == 0, -math.inf)` in place of a product of a mask with Inf: 0 times Inf is NaN",
+)
+_OF_A_MASK = ("`-1e9` in place of -Inf in the mask, or `x.masked_fill(mask, 0)` on what holds it, before the product",)
+_OF_A_SUM = ("`x.masked_fill(mask, 0)` before the sum or mean (no `label_smoothing`): it takes in what was masked",)
 _OF_NONE = ("no step for a batch of which nothing is left to take the mean of, or `x.sum() / max(x.numel(), 1)`",)
 # Behind a remedy with a small number.
 _IN_HALF = "; computed in float32 (`.float()`), as float16 rounds so small a number away"
+# Where the script's own Function made it in its backward.
+_OF_A_FUNCTION = (
+    "the `backward` of `{0}` gives what is not finite for such values: keep what it divides by, or takes a root or "
+    "logarithm of, above 0 there; `torch.autograd.gradcheck({0}.apply, ...)` tries it"
+)
 # Where loss code in float16 gave more than that can hold.
 _OF_HALF = ("`.float()` on what the loss is computed from: float16 holds no more than 65,504",)
 # Where an optimizer divides by a root that may be 0 and adds an eps that is 0, written or rounded.
@@ -113,16 +128,25 @@ def of_birth(
         return of_update(optimizer)
     if birth.phase == "update" and is_known(gradient) and not math.isfinite(gradient):
         return tuple(line.format(optimizer=optimizer) for line in _OF_THE_LOOP)
+    if TARGET_BELOW_0 in birth.cause:
+        return _OF_A_DIVERGENCE
     if birth.was_given:
-        return _OF_THE_DATA
+        return (*_of_line(birth), *_OF_THE_DATA)
     if _is_softmax_of_inf(birth):
         return _OF_A_SOFTMAX
+    if OF_A_MASK in birth.cause:
+        return _OF_A_MASK if birth.chain[0].given_nan else _OF_A_SUM
+    if _is_product_with_inf(birth):
+        return _OF_A_PRODUCT if GIVEN_NUMBER in birth.cause else _OF_A_MASK
     if CHANGED_BY_A_HOOK in birth.cause:
         return _OF_A_HOOK
     if GIVEN_NUMBER in birth.cause:
         return _OF_THE_NUMBER
     if MEAN_OF_NONE in birth.cause:
         return _OF_NONE
+    if birth.phase == "backward" and birth.operation.endswith("Backward"):  # without a number: of the script
+        name = birth.operation.removesuffix("Backward")
+        return (_OF_A_FUNCTION.format(name),)
     if OF_NEGATIVE in birth.cause:
         return _OF_POSITIVE
     if ROOT_OF_NEGATIVE in birth.cause:
@@ -167,6 +191,14 @@ def _is_nan_by_itself(birth: Provenance) -> bool:
     return operation.taken_inf > 0 or not operation.taken_largest > _OVERFLOWS
 
 
+def _is_product_with_inf(birth: Provenance) -> bool:
+    """Return whether a product made NaN of 0 and Inf."""
+    made = birth.chain[0] if birth.chain and birth.phase != "backward" else None
+    if made is None or _plain(made.name) != "mul" or not made.given_nan or made.taken_nan:
+        return False
+    return made.taken_inf > 0 or f"{GIVEN_NUMBER} -Inf" in birth.cause or f"{GIVEN_NUMBER} Inf" in birth.cause
+
+
 def _is_of_one_number(found: Provenance) -> bool:
     """Return whether a variance or a deviation, which have no other way to, gave NaN of finite values."""
     born = found.chain[0] if found.chain else None
@@ -195,6 +227,26 @@ def _of_operations(birth: Provenance) -> tuple[str, ...]:
     if birth.phase == "backward" and len(several) > 1 and strange:
         lines.insert(0, WHICH)
     return tuple(dict.fromkeys(line for line in lines if line))
+
+
+def _of_line(birth: Provenance) -> tuple[str, ...]:
+    """Return what heals the one operation on the line that gave a tensor its value for which that may be undefined."""
+    try:
+        code = ast.parse(re.sub(r"^[^:]+:\d+: ", "", birth.source))
+    except SyntaxError:
+        return ()
+    if not any(isinstance(each, ast.Assign) for each in code.body):
+        return ()  # it is the line that was given the tensor
+    found: list[str] = []
+    for each in ast.walk(code):
+        match each:
+            case ast.BinOp(op=ast.Div(), right=divisor) if not isinstance(divisor, ast.Constant):
+                found.append(_of_name("div"))
+            case ast.Call(func=ast.Attribute(attr=name)) if line := _of_name(name):
+                found.append(line)
+            case _:
+                continue
+    return tuple(found) if len(found) == 1 else ()
 
 
 def _of_name(name: str) -> str:

@@ -79,7 +79,8 @@ _LEARNS_LITTLE = (
 _TOO_LARGE = ("exploding_gradient", "update_ratio_high", "loss_oscillating", "loss_spike")
 # Notes that are the cause where what they lead to has come.
 _CAUSES_WHERE_GRAVE = {
-    **dict.fromkeys(("undivided_sum", "large_inputs", "large_targets"), _TOO_LARGE),
+    **dict.fromkeys(("undivided_sum", "large_inputs"), _TOO_LARGE),
+    "large_targets": (*_TOO_LARGE, "loss_not_decreasing"),
     "saturating_loss": ("vanishing_gradient", "update_ratio_low"),
 }
 _EXPLAINED_BY_THE_SCRIPT = {
@@ -137,6 +138,7 @@ def rank_causes(findings: Iterable[Finding], provenance: Provenance | None = Non
             and other.rule in _EXPLAINED_BY_THE_SCRIPT.get(finding.rule, (other.rule,))
             and other.rule in ORDER
             and other.rule not in _EXPLAINED_BY_NOTHING
+            and not (finding.rule in _NOT_FINITE and other.rule == "poor_initialization")
             and not _was_over(other, finding)
             and not (finding.rule == "exploding_gradient" and _was_before(other.rule, finding.rule, first))
             and not (_in_evaluation(other) and not _in_evaluation(finding))
@@ -202,6 +204,8 @@ def _places(findings: dict[str, Finding], provenance: Provenance | None) -> dict
         _move(order, ["dead_units"], before="signal_lost")  # right behind the vanishing gradient
     if _is_critical(findings.get("nonfinite_loss")):  # the same, before it lasted
         _move(order, ["harmless_loss"], before="spoiled_buffer")
+    if provenance is not None and provenance.is_of_update and first.get("nonfinite_weights") == 0:
+        _move(order, ["nonfinite_weights"], before="poor_initialization")  # no drawn weights mend that
     if provenance is not None and (born_in_loss(provenance) or _came_with_data(provenance)):
         made = [rule for rule in _NOT_FINITE if _is_critical(findings.get(rule))]
         _move(order, made, before=order[0])

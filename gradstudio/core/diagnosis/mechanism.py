@@ -34,6 +34,8 @@ def clipping(history: History, step: int) -> str:
     settings = in_force(history, step)
     kind = settings.clipping if settings else ""
     cosine = history.value("clip_cosine", step)
+    if history.value("clipped_norm", step) == 0:
+        return "Clipping left nothing of this gradient."
     if kind == "norm":
         if cosine < _SAME_DIRECTION:  # as where each micro-batch or each shard is clipped by itself
             return f"Clipping shortened this gradient; its cosine with the true gradient is {number(cosine)}."

@@ -24,10 +24,9 @@ _FAULTS: dict[str, _Fault] = {
         ("the scores themselves in the loss, without `{}` before it; take it only where the model predicts",),
     ),
     "probabilities_for_logs": _Fault(
-        "warning", "The loss gets probabilities, not their logarithms",
-        "`nll_loss` and `kl_div` take no logarithm of what they are given: they weigh it as it is, and here it lies in "
-        "0 to 1.",
-        ("`F.log_softmax(scores, dim)` in place of `{}` before this loss, or `F.cross_entropy(scores, target)`",),
+        "warning", "The loss gets no logarithms of probabilities",
+        "`nll_loss`, `kl_div` and `ctc_loss` take no logarithm of what they are given: they take it for one as it is.",
+        ("{}",),
     ),
     "shapes_broadcast": _Fault(
         "warning", "Outputs and targets of two shapes",
@@ -98,8 +97,8 @@ _FAULTS: dict[str, _Fault] = {
     ),
     "large_targets": _Fault(
         "info", "Targets that nobody has scaled",
-        "A squared error and its gradient grow with the targets: usual initializations and rates are made for targets "
-        "with a spread of about 1.",
+        "Usual initializations and rates are made for targets with a spread of about 1. The gradient of a squared "
+        "error grows with them; that of a huber loss does not, so the way to them takes as many more steps.",
         ("`(target - mean) / std` as the target, with the mean and the standard deviation of the training targets",),
     ),
     "statistics_of_validation": _Fault(

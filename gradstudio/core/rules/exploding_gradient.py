@@ -12,7 +12,7 @@ from gradstudio.core.diagnosis.episode import NO_EPISODE, Episode
 from gradstudio.core.diagnosis.finding import RANK, Finding, Severity
 from gradstudio.core.diagnosis.median import median
 from gradstudio.core.diagnosis.progress import WINDOW, Progress
-from gradstudio.core.diagnosis.suggested_rate import lower
+from gradstudio.core.diagnosis.suggested_rate import CLEARLY, lower
 from gradstudio.core.history import History, up_to
 from gradstudio.core.text import number, plural
 from gradstudio.core.unknown import is_known
@@ -52,8 +52,9 @@ class ExplodingGradient:
     _line: float = 0.0  # a norm up to this is not large
     _median_loss: float = math.inf
     _median_accuracy: float = math.nan
-    _usual_loss: float = math.nan  # the three of them when the explosion began
+    _usual_loss: float = math.nan  # these when the explosion began
     _usual_accuracy: float = math.nan
+    _usual_norm: float = math.inf
     _before: str = ""  # the loss before the explosion, as it is told
     _episode: Episode = NO_EPISODE  # large norms
     _loose: int = -1  # the latest step whose large norm reached the optimizer
@@ -99,6 +100,7 @@ class ExplodingGradient:
         self._before = f"about {number(self._usual_loss)} before"
         self._usual_loss = max(self._usual_loss, self.loss_height / self.loss_times * progress.loss_at_start(history))
         self._usual_accuracy = median(history.column("accuracy")) if early else self._median_accuracy
+        self._usual_norm = self._median
         self._finding, self._episode, self._since, self._bad, self._forgiven = None, NO_EPISODE, -1, 0, False
 
     def _judge(self, history: History, step: int, state: Progress) -> None:
@@ -222,8 +224,15 @@ class ExplodingGradient:
             (how + (mechanism.update(history, step) + decay) * (not contained)).strip(),
             ()
             if severity == "info"
-            else (*decays, "clipping.kind=norm", "clipping.kind=per_tensor", *lower(history, row["lr"])),
+            else (*decays, *self._clipping(history, step), *lower(history, row["lr"])),
         )  # fmt: skip
+
+    def _clipping(self, history: History, step: int) -> tuple[str, ...]:
+        """Return how to clip: below a limit in force that held nothing, at what was usual before the explosion."""
+        settings = mechanism.in_force(history, step)
+        if settings is None or settings.clipping != "norm":
+            return "clipping.kind=norm", "clipping.kind=per_tensor"
+        return (f"clipping.max_norm={self._usual_norm:.2g}",) if CLEARLY * self._usual_norm < settings.limit else ()
 
 
 def _run_up(history: History, step: int) -> tuple[np.ndarray, int]:

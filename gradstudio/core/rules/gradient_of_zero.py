@@ -57,8 +57,10 @@ class GradientOfZero(Looking):
             return
         text = join_with_and([*names[:_NAMED], *([f"{len(names) - _NAMED:,} more"] if len(names) > _NAMED else [])])
         self._finding = None
+        roles = {layer.name: layer.role for layer in history.layers}
+        grave = any(roles[name] != "bias" for name in names)  # one that cancels out, as before a softmax, has none
         self.tell(
-            history, "warning" if state.stuck or state.has_lost else "info",
+            history, "warning" if grave and (state.stuck or state.has_lost) else "info",
             "Gradients that are exactly 0 at every step",
             f"The gradient of {text} was exactly 0 at each of the {len(history):,} steps {up_to(history)}, though a "
             f"backward pass reaches it.{self._of_zeros(history, names)}", _OF_SOME,

@@ -182,7 +182,8 @@ class NonfiniteWeights(_FirstNonfinite):
         if not math.isfinite(norm):  # of a run with a row for every few steps
             is_new = is_known(norm) and step > 0 and math.isfinite(history.value("weight_norm", step - 1))
             return is_new and not history.went_nonfinite_at(step)
-        return norm > 0 and not history.went_nonfinite_at(step)
+        made_nan = math.isnan(history.value("update_ratio", step))  # where the weights were 0, a sound update is Inf
+        return (norm > 0 or made_nan) and not history.went_nonfinite_at(step)
 
     def evidence(self, history: History, step: int) -> str:
         row = history.row(step)

@@ -66,7 +66,7 @@ class UpdatesAfterSpike(Looking):
         start = max(len(history) - round(_FORGOTTEN / (1 - settings.beta2)), 0)
         norms = history.column("clipped_norm", start)
         squares = np.where(np.isfinite(norms), norms, 0.0) ** 2 * settings.beta2 ** np.arange(len(norms) - 1, -1, -1)
-        spikes = norms > self.times * self._usual
+        spikes = (norms > self.times * self._usual) & (np.arange(start, start + len(norms)) >= self._spike)
         return float(squares[spikes].sum() / squares.sum())
 
     def _say(self, history: History, before: float, after: float) -> None:

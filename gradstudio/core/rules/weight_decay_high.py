@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from gradstudio.core.diagnosis import weight_decay
-from gradstudio.core.diagnosis.progress import Progress
+from gradstudio.core.diagnosis.progress import WINDOW, Progress
 from gradstudio.core.diagnosis.rule import Looking
 from gradstudio.core.history import History
 from gradstudio.core.text import number
@@ -22,6 +23,8 @@ class WeightDecayHigh(Looking):
     rule = "weight_decay_high"
     left: float = weight_decay.LEFT
     window: int = weight_decay.WINDOW
+    large: float = 0.05  # share of the weights at a step of which a note is made
+    after: int = 50  # steps before that
 
     _first: int | None = None  # the first step at which the decay was larger
 
@@ -31,6 +34,7 @@ class WeightDecayHigh(Looking):
         if self._first is None:
             self._first = weight_decay.fall(history, len(history), self.left, self.window)
         if self._first is None:
+            self._tell_of_share(history, state)
             return
         if not state.struggling:
             self.soften(not state.well)
@@ -44,4 +48,20 @@ class WeightDecayHigh(Looking):
             "The decay moves the weights more than the loss does. It acts after clipping, which does not "
                 "limit it.",
             weight_decay.lower(history, self._first), first=self._first,
+        )  # fmt: skip
+
+    def _tell_of_share(self, history: History, state: Progress) -> None:
+        """Tell of a decay that takes a large share of the weights at each step, whatever the gradient makes up for."""
+        last = len(history) - 1
+        share = weight_decay.decayed_share(history, last) or 0.0
+        if share < self.large or len(history) < self.after:
+            self.soften(False)
+            return
+        self.tell(
+            history, "info", "Weight decay takes much of the weights",
+            f"At step {last:,} weight decay took {number(share)} of the weights away (lr × weight_decay). The median "
+                f"loss of the latest {min(WINDOW, len(history))} steps is {number(state.recent)}.",
+            f"A usual decay takes 1e-6 to 1e-3 at a step. This one takes half of a weight in about "
+                f"{number(math.log(2) / share)} steps, so the loss can keep only what it restores as fast.",
+            weight_decay.lower(history, last),
         )  # fmt: skip

@@ -3,7 +3,6 @@ and the loss. Its operations were not watched: what is not known of one is reaso
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -16,18 +15,21 @@ from gradstudio.core.provenance import Phase, Provenance, ProvenanceUnknown, ope
 from gradstudio.engine import birth
 from gradstudio.engine.operation_watcher import NOTHING, Values, WatchedOperation, together, values_of
 from gradstudio.watching.births import operation_lines
-from gradstudio.watching.births.kept_pass import KeptPass
+from gradstudio.watching.births.loss_nodes import is_steep
+from gradstudio.watching.births.loss_operands import (
+    cause_behind_a_mask,
+    cause_in_a_divergence,
+    divides_by_0,
+    is_masked,
+)
 from gradstudio.watching.births.loss_values import (
-    MOST_HELD,
     VIEWS,
     Input,
     LossCode,
-    hold,
     in_order,
     is_leaf,
     is_whole_power,
     nodes_behind,
-    passes_of,
     saved_of,
     weight_behind,
 )
@@ -35,18 +37,6 @@ from gradstudio.watching.script.model_layers import ModelLike
 
 BEFORE_THE_LOSS = " before the loss"  # in a sentence that says what a weight held by then
 OF_ANOTHER = "a weight of another model"  # in a sentence that says why a birth is unknown
-# Operations whose derivative is finite wherever they are. Of any other it may be infinite or NaN although the result is
-# finite, and nothing is known of a Function of the script.
-_TAME = VIEWS | frozenset((
-    "add", "sub", "rsub", "neg", "mean", "sum", "abs", "sgn", "where", "clamp", "clamp_min", "clamp_max", "max", "min",
-    "maximum", "minimum", "amax", "amin", "sort", "topk", "mm", "bmm", "mv", "dot", "addmm", "baddbmm", "convolution",
-    "relu", "leaky_relu", "elu", "gelu", "silu", "sigmoid", "tanh", "softplus", "log_sigmoid", "softmax", "log_softmax",
-    "logsumexp", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "nll_loss", "nll_loss2d",
-    "binary_cross_entropy_with_logits", "sin", "cos", "cumsum", "native_dropout", "embedding", "index", "index_select",
-    "gather", "select", "slice", "split", "split_with_sizes", "unbind", "stack", "cat", "repeat", "diagonal", "flip",
-    "roll", "masked_fill", "masked_select", "scatter", "clone", "alias", "copy_slices", "unfold", "tril", "triu",
-    "native_layer_norm", "native_batch_norm", "upsample_nearest2d", "upsample_bilinear2d",
-))  # fmt: skip
 # Operations that give NaN only where they are given what is not finite.
 _HANDING_ON = VIEWS | {
     "add", "sub", "rsub", "neg", "mul", "sum", "mean", "cat", "stack", "select", "slice", "unbind", "split", "abs",
@@ -63,74 +53,6 @@ class Derivative(NamedTuple):
     node: Any
     came: tuple[Tensor | None, ...]
     gave: tuple[Tensor | None, ...]
-
-
-def passes_before(roots: Sequence[Tensor], mark: str) -> list[KeptPass]:
-    """Return the passes of the model from which a loss was computed, the first one first."""
-    return passes_of([root.grad_fn for root in roots], mark)
-
-
-def broken_losses(kept_pass: KeptPass, mark: str) -> list[Tensor]:
-    """Return the numbers that are not finite among those that are still there and were computed from a pass of the
-    model, the first one first."""
-    found: list[tuple[int, Tensor]] = []
-    for tensor in gc.get_objects():
-        if (
-            issubclass(type(tensor), Tensor)
-            and _is_computed_number(tensor)
-            and _is_broken(tensor)
-            and comes_from(tensor, kept_pass, mark)
-        ):
-            found.append((len(nodes_behind([tensor.grad_fn], mark)), tensor))
-    return [tensor for _, tensor in sorted(found, key=lambda each: each[0])]
-
-
-def _is_computed_number(tensor: Tensor) -> bool:
-    try:
-        return tensor.grad_fn is not None and tensor.numel() == 1
-    except RuntimeError:  # it is being let go of: only the object in Python is left
-        return False
-
-
-def _is_broken(tensor: Tensor) -> bool:
-    try:
-        return not values_of(tensor).finite
-    except RuntimeError:  # it has no numbers, as those with which torch's compiler looks ahead
-        return False
-
-
-def comes_from(tensor: Tensor, kept_pass: KeptPass, mark: str) -> bool:
-    """Return whether a tensor was computed from a pass of the model."""
-    return any(node.metadata.get(mark) is kept_pass for node in nodes_behind([tensor.grad_fn], mark))
-
-
-# ---- what is heard of each step
-
-
-def held_nodes(roots: Sequence[Tensor], mark: str) -> list[Any] | None:
-    """Keep what autograd has saved of the loss code beyond the backward pass, until `let_go`. Return its nodes; None
-    if it is long."""
-    try:
-        found = nodes_behind([root.grad_fn for root in roots], mark, MOST_HELD)
-    except ProvenanceUnknown:
-        return None
-    return hold(node for node in found if mark not in node.metadata and not is_leaf(node))
-
-
-def steep_nodes(roots: Sequence[Any], mark: str) -> list[Any]:
-    """Return the operations of the loss code whose derivative may not be finite; none where it is long."""
-    try:
-        return [node for node in nodes_behind(roots, mark, MOST_HELD) if _is_steep(node, mark)]
-    except ProvenanceUnknown:
-        return []
-
-
-def _is_steep(node: Any, mark: str) -> bool:
-    operation = operation_of(node.name())
-    return operation not in _TAME and mark not in node.metadata and not is_leaf(node) and not is_whole_power(node)
-
-
-# ---- the loss is not finite
 
 
 def born_in(roots: Sequence[Tensor], mark: str, model: ModelLike) -> Provenance | None:
@@ -166,9 +88,15 @@ class _Search:
         self.code, self._mark, self._model = code, mark, model
 
     def first_in(self, nodes: Sequence[Any]) -> Provenance | None:
-        """Return the birth in the first of these operations with a result that is known not to be finite."""
+        """Return the birth in the first of these operations with a result that is known not to be finite, or that takes
+        up the Inf of a mask."""
+        masked: set[Any] = set()  # operations whose Inf is that of a mask
         for node in nodes:
             inputs, tensor = self.code.inputs(node), self.code.result_of(node)
+            of_a_mask = any(each.maker in masked for each in inputs)
+            if is_masked(node, tensor, of_a_mask):
+                masked.add(node)
+                continue
             if getattr(node, "_saved_self_sym_numel", 1) == 0 and operation_of(node.name()) == "mean":
                 return self._as_provenance([node], [], tensor, cause=birth.MEAN_OF_NONE)
             if (singular := _singular_behind(node)) is not None:
@@ -176,7 +104,9 @@ class _Search:
             broken = next(
                 (each for each in inputs if each.tensor is not None and not values_of(each.tensor).finite), None
             )
-            if broken is not None and operation_of(node.name()) != "nan_to_num":
+            if of_a_mask and tensor is not None and not values_of(tensor).finite:
+                return self._as_provenance([node], inputs, tensor, cause=cause_behind_a_mask(node, tensor))
+            if broken is not None and broken.maker not in masked and operation_of(node.name()) != "nan_to_num":
                 return self._of_operand(node, broken, tensor)
             if tensor is not None and not values_of(tensor).finite:
                 return self.birth_at(node)
@@ -190,6 +120,9 @@ class _Search:
             unknown = [each for each in inputs if each.tensor is None]
             if not unknown:
                 return self._as_provenance([node], inputs, given)
+            if divides_by_0(node):
+                known = [each for each in inputs if each.tensor is not None]
+                return self._as_provenance([node], known, given, cause="a division by 0 is not finite")
             if (why := self._nan_by_itself(node, unknown, given)) is not None:
                 return self._as_provenance([node], [], given, cause=why)
             if len(unknown) > 1 or not _hands_on(node, inputs) or not (given is None or values_of(given).nan):
@@ -234,13 +167,15 @@ class _Search:
         what = "NaN" if broken.tensor is None else (held := values_of(broken.tensor)).broken
         name = operation_lines.name_of_broken(broken.tensor)
         cause = f"its {broken.role}{f', `{name}`,' if name else ''} holds {what}, which the model did not compute"
-        return self._as_provenance([node], [broken], tensor, held, cause=cause if name else f"{cause}: {_TARGETS}")
+        cause = cause_in_a_divergence(node) or (cause if name else f"{cause}: {_TARGETS}")
+        made_at = operation_lines.line_of_variable(name)
+        return self._as_provenance([node], [broken], tensor, held, cause=cause, source=made_at)
 
     def _as_provenance(
         self, nodes: Sequence[Any], inputs: Sequence[Input], given: Tensor | None, held: Values | None = None,
-        *, phase: Phase = "loss", is_birth: bool = True, cause: str = "",
+        *, phase: Phase = "loss", is_birth: bool = True, cause: str = "", source: str = "",
     ) -> Provenance:  # fmt: skip
-        source = self.source_of(nodes)
+        source = source or self.source_of(nodes)
         return _provenance(phase, nodes, inputs, given, source, held, is_birth=is_birth, cause=cause)
 
     def source_of(self, nodes: Sequence[Any]) -> str:
@@ -294,7 +229,7 @@ def born_behind(
     if not nodes_alone:
         raise ProvenanceUnknown("all was finite when the step was made again")
     heard_nodes = {id(each.node) for each in heard}
-    steep = [node for node in nodes if _is_steep(node, mark) and id(node) not in heard_nodes]
+    steep = [node for node in nodes if is_steep(node, mark) and id(node) not in heard_nodes]
     which = " or ".join(dict.fromkeys(operation_of(node.name()) for node in steep or nodes))
     cause = f"the gradient that the loss code gave the model is not finite: the derivative of {which} is not"
     if not steep:

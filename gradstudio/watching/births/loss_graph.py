@@ -12,15 +12,25 @@ from torch import Tensor
 
 from gradstudio.core.provenance import operation_of
 from gradstudio.core.text import join_with_and, number
-from gradstudio.watching.births.loss_values import LABELLED, MEAN, VIEWS, saved_of, shape_of, signed
+from gradstudio.watching.births.loss_values import (
+    LABELLED,
+    MEAN,
+    VIEWS,
+    saved_of,
+    shape_of,
+    signed,
+    target_of_divergence,
+)
 from gradstudio.watching.hooks.leaves import nodes_before
 
 MOST_NODES = 400  # that are looked at, nearest first
 _SQUEEZES = ("sigmoid", "softmax")
 _TAKES_SCORES = ("binary_cross_entropy_with_logits", "log_softmax")
-_OF_TARGETS = ("mse_loss", "smooth_l1_loss", "huber_loss")  # they save them as they were compared
-_COMPARES = (*_OF_TARGETS, "sub", "rsub")
+OF_TARGETS = ("mse_loss", "smooth_l1_loss", "huber_loss")  # they save them as they were compared
+_COMPARES = (*OF_TARGETS, "sub", "rsub")
 _OF_CHANCES = ("binary_cross_entropy_with_logits", "binary_cross_entropy")
+_OF_LOGS = ("ctc_loss", *LABELLED)
+_LOGS = "`F.log_softmax(scores, dim)` before this loss"
 _NEAR = 1e-2  # by which the sum of a distribution may be off 1
 _VIEWS = VIEWS - {"expand"} | {"clone"}
 
@@ -42,6 +52,7 @@ def faults_of(roots: Sequence[Tensor]) -> list[LossFault]:
     for node in _nearest(roots):
         for fault in (
             _twice(node),
+            _above_0(node),
             _spread(node),
             _beyond(node),
             _saturating(node),
@@ -86,28 +97,34 @@ def _twice(node: Any) -> LossFault | None:
         return None
     if operation in LABELLED:
         told = f"`nll_loss` is given the result of a {before}, not its logarithm"
-        return LossFault("probabilities_for_logs", told, "nll_loss", before)
+        return LossFault("probabilities_for_logs", told, "nll_loss", f"{_LOGS}, or `F.cross_entropy(scores, target)`")
     loss = "cross_entropy" if operation == "log_softmax" else operation
     return LossFault("activation_twice", f"`{loss}` is given the result of a {before}", loss, before)
+
+
+def _above_0(node: Any) -> LossFault | None:
+    """Return where a loss that takes logarithms of probabilities is given numbers above 0."""
+    operation, saved = operation_of(node.name()), saved_of(node)
+    given = saved.get("log_probs" if operation == "ctc_loss" else "self") if operation in _OF_LOGS else None
+    if given is None or not given.numel() or not (most := float(given.max())) > _NEAR:
+        return None
+    told = f"`{operation}` is given numbers up to {number(most)}, and no logarithm of a probability is above 0"
+    return LossFault("probabilities_for_logs", told, operation, _LOGS)
 
 
 def _divergence(node: Any) -> LossFault | None:
     """Return where `kl_div` was given probabilities: target * (log(target) - input), which is below 0 for no logarithm
     of a distribution."""
-    inputs = [each for each, _ in node.next_functions]
-    if operation_of(node.name()) != "sub" or len(inputs) != 2 or inputs[0] is not None or inputs[1] is None:
+    if (target := target_of_divergence(node)) is None:
         return None
-    product, targets = inputs[1], list(saved_of(inputs[1]).values())
-    given = next((each for each, _ in product.next_functions if each is not None), None)
-    if operation_of(product.name()) != "mul" or given is None or operation_of(given.name()) != "softmax":
+    given = next((each for each, _ in node.next_functions[1][0].next_functions if each is not None), None)
+    if given is None or operation_of(given.name()) != "softmax" or target.shape != shape_of(given):
         return None
-    if len(targets) != 1 or targets[0].shape != shape_of(given):
-        return None
-    whole = targets[0].sum(signed(given._saved_dim))
-    if bool((targets[0] < 0).any()) or float((whole - 1).abs().max()) > _NEAR:
+    whole = target.sum(signed(given._saved_dim))
+    if bool((target < 0).any()) or float((whole - 1).abs().max()) > _NEAR:
         return None
     told = "`kl_div` is given the result of a softmax, not its logarithm, and the loss is below 0"
-    return LossFault("probabilities_for_logs", told, "kl_div", "softmax")
+    return LossFault("probabilities_for_logs", told, "kl_div", _LOGS)
 
 
 def _saturating(node: Any) -> LossFault | None:
@@ -158,7 +175,7 @@ def _spread(node: Any) -> LossFault | None:
     other = {(after[0], 1, *after[2:]): after[1:], after[1:]: (after[0], 1, *after[2:])}.get(before)
     if other is None or operation_of(given.name()) == "unsqueeze":  # as where all pairs are meant
         return None
-    if operation in _OF_TARGETS and (target := saved_of(node).get("target")) is not None:
+    if operation in OF_TARGETS and (target := saved_of(node).get("target")) is not None:
         repeated = [not step for step in target.stride()[:2]]
         if repeated != [len(before) == len(after), len(before) < len(after)]:
             return None  # the target has this shape by itself

@@ -240,7 +240,8 @@ def nodes_behind(roots: Sequence[Any], mark: str, most: int = MOST_NODES, *, pas
 
 def passes_of(roots: Sequence[Any], mark: str) -> list[KeptPass]:
     """Return the passes of the model from which the loss behind some nodes was computed, the first one first."""
-    return list(dict.fromkeys(node.metadata[mark] for node in nodes_behind(roots, mark) if mark in node.metadata))
+    found = in_order(node for node in nodes_behind(roots, mark) if mark in node.metadata)
+    return list(dict.fromkeys(node.metadata[mark] for node in found))
 
 
 # ---- what autograd has saved
@@ -295,6 +296,15 @@ def saved_of(node: Any) -> dict[str, Tensor]:
         if isinstance(value, Tensor) and value.is_floating_point():
             found[name.removeprefix("_saved_")] = value.detach()
     return found
+
+
+def target_of_divergence(node: Any) -> Tensor | None:
+    """Return the target of `kl_div`, target * (log(target) - input), of its subtraction; None of any other node."""
+    inputs = [each for each, _ in node.next_functions]
+    if operation_of(node.name()) != "sub" or len(inputs) != 2 or inputs[0] is not None or inputs[1] is None:
+        return None
+    targets = list(saved_of(inputs[1]).values()) if operation_of(inputs[1].name()) == "mul" else []
+    return targets[0] if len(targets) == 1 else None
 
 
 def _place(saved: str, inputs: int) -> int | None:

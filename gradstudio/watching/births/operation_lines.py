@@ -117,6 +117,17 @@ def _read(written: ast.expr, names: dict[str, Any]) -> Any:
     return None
 
 
+def line_of_variable(name: str) -> str:
+    """Return the latest line above the one at work, in its function, that gives a variable its value; "" without."""
+    frame = source_lines.calling_frame()
+    if frame is None or not name:
+        return ""
+    own = {line for *_, line in frame.f_code.co_lines()}
+    found = [line for line in source_lines.assignments_of(name, frame.f_code.co_filename) if line in own]
+    line = max((line for line in found if line <= frame.f_lineno), default=0)
+    return source_lines.Place(frame.f_code.co_filename, line).text if line else ""
+
+
 def name_of_broken(tensor: Tensor | None) -> str:
     """Return what the script calls a tensor that is not finite and takes no gradient, or, where it is not known, the
     only such tensor among the variables at hand; "" if that is not one."""

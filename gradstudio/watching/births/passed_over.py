@@ -14,7 +14,7 @@ from gradstudio.core.provenance import Provenance
 from gradstudio.core.text import brief, number
 from gradstudio.core.unknown import is_known
 from gradstudio.engine.operation_watcher import is_finite
-from gradstudio.watching.births import loss_code
+from gradstudio.watching.births import loss_nodes
 from gradstudio.watching.births.kept_pass import KeptPass
 from gradstudio.watching.script.source_lines import is_own
 
@@ -63,9 +63,9 @@ class Losses:
 
     def of(self, kept: KeptPass, mark: str) -> Tensor | None:
         """Return a number that is not finite and was computed from a pass; None if none was found."""
-        loss = next((each for each in _at_hand() if loss_code.comes_from(each, kept, mark)), None)
+        loss = next((each for each in _at_hand() if loss_nodes.comes_from(each, kept, mark)), None)
         if loss is None and self.searching:
-            loss = next(iter(loss_code.broken_losses(kept, mark)), None)
+            loss = next(iter(loss_nodes.broken_losses(kept, mark)), None)
             self._fruitless += loss is None
         return loss
 

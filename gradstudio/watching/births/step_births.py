@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import math
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ from gradstudio.core.provenance import Provenance, ProvenanceUnknown
 from gradstudio.core.unknown import UNKNOWN, is_known
 from gradstudio.engine.operation_watcher import is_finite, values_of
 from gradstudio.engine.torch_internals import autograd_nodes, clipping_hooks, seen_operations
-from gradstudio.watching.births import loss_code, loss_values, model_code, operation_lines
+from gradstudio.watching.births import loss_code, loss_nodes, loss_values, model_code, operation_lines
 from gradstudio.watching.births.hooked_module import HookedModule
 from gradstudio.watching.births.kept_pass import NO_AUTOCAST, KeptPass, autocast_now, version
 from gradstudio.watching.births.pass_state import PLAIN_STATE
@@ -144,7 +144,7 @@ class Births:
         if number is not None and math.isfinite(number):
             return None
         pending = _PendingLoss(tuple(roots), scaled, tuple(losses))
-        if later and (held := loss_code.held_nodes(roots, self.mark)) is not None:
+        if later and (held := loss_nodes.held_nodes(roots, self.mark)) is not None:
             place, began = self._micro_batch(roots), operation_lines.begins_at()
             self._pending.append(pending._replace(place=place, held=held, began=began))
             return None
@@ -156,12 +156,10 @@ class Births:
         if self._backward_passes - self._latest_steep > _TAME_PASSES and self._backward_passes % _LOOK_AGAIN:
             return
         ends: list[Any] = [root.grad_fn for root in roots]
-        if len(self._models) > 1:  # of what one model gave, another was given something that was computed from it
-            passes = loss_code.passes_before(roots, self.mark)
-            ends += [
-                tensor.grad_fn for kept_pass in passes for tensor, _ in kept_pass.taken if tensor.grad_fn is not None
-            ]
-        for node in loss_code.steep_nodes(ends, self.mark):
+        latest = () if self._latest is None else (self._latest[0],)
+        # of what one model gave, another was given something that was computed from it
+        ends += _ends_before(loss_nodes.passes_before(roots, self.mark) if len(self._models) > 1 else latest)
+        for node in loss_nodes.steep_nodes(ends, self.mark):
             self._latest_steep = self._backward_passes
             # not the node itself, which holds its hook
             node.register_hook(partial(_on_derivative, self._derivatives, self._steep, len(self._steep)))
@@ -204,7 +202,7 @@ class Births:
         pass, and this one is of a pass that none has gone through yet; -1 else."""
         passes, place = self._finite[0] + len(self._back), self._finite[1] + self._before[0]
         try:
-            again = any(_has_gradient(kept_pass) for kept_pass in loss_code.passes_before(roots, self.mark))
+            again = any(_has_gradient(kept_pass) for kept_pass in loss_nodes.passes_before(roots, self.mark))
         except ProvenanceUnknown:
             return -1
         return place if passes == place and not again else -1
@@ -232,7 +230,7 @@ class Births:
         kept_pass, _ = self._latest
         if not kept_pass.training:
             return None
-        losses = loss_code.broken_losses(kept_pass, self.mark)
+        losses = loss_nodes.broken_losses(kept_pass, self.mark)
         broken = kept_pass.broken_results
         if not losses and not broken:
             return None
@@ -490,7 +488,7 @@ class Births:
 
     def _broken_before(self, roots: Sequence[Tensor]) -> KeptPass | None:
         """Return the first pass with a result that is not finite of those from which the roots were computed."""
-        passes = loss_code.passes_before(roots, self.mark)
+        passes = loss_nodes.passes_before(roots, self.mark)
         return next((kept_pass for kept_pass in passes if not _all_finite(kept_pass.results)), None)
 
     def _of_the_gradients(self) -> Provenance | None:
@@ -514,8 +512,9 @@ class Births:
                 roots = self._before_pass(kept_pass, kept_passs)
                 return loss_code.born_behind(roots, self.mark, self._all(), self._derivatives, place, of)
             kept_passs.append(kept_pass)
-        # what the loss code has beside these models: parameters of its own, or gradients of gradients
-        return loss_code.born_behind(self._roots, self.mark, self._all(), self._derivatives, 0, 1, nodes_alone=False)
+        # what the script has beside or before these models: parameters of its own, or gradients of gradients
+        roots = [*self._roots, *_ends_before(self._back)]
+        return loss_code.born_behind(roots, self.mark, self._all(), self._derivatives, 0, 1, nodes_alone=False)
 
     def _before_pass(self, kept_pass: KeptPass, kept_passs: Sequence[KeptPass]) -> list[Any]:
         """Return the nodes from which a gradient came to a pass: the inputs of a pass that took what it gave, or the
@@ -565,6 +564,11 @@ class _PendingLoss(NamedTuple):
 
 def _either(model: nn.Module | Sequence[nn.Module]) -> Sequence[nn.Module]:
     return [model] if isinstance(model, nn.Module) else model
+
+
+def _ends_before(passes: Iterable[KeptPass]) -> list[Any]:
+    """Return the nodes that gave what these passes took."""
+    return [tensor.grad_fn for each in passes for tensor, _ in each.taken if tensor.grad_fn is not None]
 
 
 def _has_gradient(kept_pass: KeptPass) -> bool:

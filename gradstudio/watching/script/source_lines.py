@@ -122,6 +122,20 @@ def calls_of(operation: str, file: str, but: Iterable[tuple[int, int]] = ()) -> 
     ]
 
 
+def assignments_of(name: str, file: str) -> list[int]:
+    """Return the lines of a file that assign to a variable."""
+    try:
+        nodes = ast.walk(ast.parse("".join(linecache.getlines(file))))
+    except (SyntaxError, ValueError, RecursionError):
+        return []
+    return [
+        node.lineno
+        for node in nodes
+        if isinstance(node, ast.Assign)
+        and any(isinstance(each, ast.Name) and each.id == name for target in node.targets for each in ast.walk(target))
+    ]
+
+
 def files_of_classes(classes: Iterable[type]) -> set[str]:
     """Return the files of a person's own code in which these classes are written."""
     found: set[str] = set()

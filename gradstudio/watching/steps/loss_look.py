@@ -13,7 +13,7 @@ from torch import Tensor
 
 from gradstudio.core.provenance import operation_of
 from gradstudio.core.text import number
-from gradstudio.watching.births.loss_graph import is_undivided_mean
+from gradstudio.watching.births.loss_graph import OF_TARGETS, is_undivided_mean
 from gradstudio.watching.births.loss_values import LABELLED, passes_of, shape_of
 from gradstudio.watching.hooks.leaves import nodes_before
 from gradstudio.watching.hooks.torch_hooks import Roots
@@ -134,16 +134,17 @@ class LossLook:
 
 
 def _large_target(losses: Sequence[Tensor]) -> str:
-    """Return what the targets of a squared error are, where they are large."""
+    """Return what the targets of a squared error or a huber loss are, where they are large."""
     node: Any = losses[0].grad_fn if len(losses) == 1 else None
-    target = _saved_tensor(node, "target") if node is not None and operation_of(node.name()) == "mse_loss" else None
+    operation = operation_of(node.name()) if node is not None else ""
+    target = _saved_tensor(node, "target") if operation in OF_TARGETS else None
     if target is None or not target.numel():
         return ""
     size, largest = float(target.float().square().mean().sqrt()), float(target.abs().max())
     if not (_LARGE <= size < math.inf and largest >= _LARGEST):
         return ""
     values = f"{number(float(target.min()))} to {number(float(target.max()))}"
-    return f"`mse_loss` is given targets from {values}, with a root mean square of {number(size)}."
+    return f"`{operation}` is given targets from {values}, with a root mean square of {number(size)}."
 
 
 def _look_at(loss: Tensor, step: int) -> _Batch | None:
