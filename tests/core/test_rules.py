@@ -40,8 +40,9 @@ from gradstudio.core.unknown import UNKNOWN
 
 WEIGHTS = ("first.weight", "second.weight", "third.weight", "last.weight")
 LAYERS = (*(Layer(name, "weight", 10) for name in WEIGHTS), Layer("last.bias", "bias", 2))
-GRAD_NORM, WEIGHT_NORM, ZERO_SHARE, NONFINITE_SHARE = (
-    list(LAYER_METRICS).index(name) for name in ("grad_norm", "weight_norm", "zero_share", "nonfinite_share")
+GRAD_NORM, WEIGHT_NORM, ZERO_SHARE, NONFINITE_SHARE, LARGEST_GRAD = (
+    list(LAYER_METRICS).index(name)
+    for name in ("grad_norm", "weight_norm", "zero_share", "nonfinite_share", "largest_grad")
 )
 EVEN = (0.5, 0.5, 0.5, 0.5, 0.0)
 
@@ -931,6 +932,19 @@ def test_a_tensor_whose_gradient_is_0_from_the_first_step_on_is_named(steps: int
     assert (finding.severity if finding else "") == told
     if finding:
         assert finding.layers == ("second.weight",) and "each of the 160 steps" in finding.evidence
+
+
+@pytest.mark.parametrize(("norm", "rule"), [(1.0, "gradient_of_zero"), (1e-6, "fp16_underflow")])
+def test_weights_without_gradient_beside_a_large_one_are_not_rounded_to_0(norm: float, rule: str) -> None:
+    in_half = CLIPPED._replace(dtype="fp16")
+    made = [
+        replace(row(step, 2.3, norm, shares=(0, 0, 0, 0, 1.0)), accuracy=UNKNOWN, settings=in_half, unused=())
+        for step in range(160)
+    ]
+    for each in made:
+        each.layers[LARGEST_GRAD] = [0, 0, 0, 0, norm]
+    found = set(diagnose(made)) & {"gradient_of_zero", "fp16_underflow"}
+    assert found == {rule}
 
 
 @pytest.mark.parametrize(("loss", "told"), [(2.3, True), (0.0, False)])

@@ -161,6 +161,30 @@ def test_a_loss_that_was_made_anew_is_named(watch: Watch, capsys: pytest.Capture
     assert "begins at a tensor that has no graph" in said and "without `.item()`" in said
 
 
+@pytest.mark.parametrize(("ends", "operation", "remedy"), [
+    (lambda z: (z - 9).relu(), "relu", "F.softplus"),
+    (lambda z: z.clamp(8, 9), "clamp", "wider bounds"),
+    (lambda z: (z / 9).round(), "round", "x + (round(x) - x).detach()"),
+    (lambda z: z.softmax(1), "softmax", "dim=..."),
+    (lambda z: z - 9, "", ""),
+])  # fmt: skip
+def test_the_operation_is_named_in_which_every_gradient_ends(
+    watch: Watch, ends: Callable[[Tensor], Tensor], operation: str, remedy: str
+) -> None:
+    model = small_net()
+    optimizer = SGD(model.parameters(), lr=1e-3)
+    one = watch(model, optimizer)
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        functional.mse_loss(ends(model(x())), torch.full((16, 1), 2.0)).backward()
+        optimizer.step()
+    one.close()
+    found = [each for run in runs_of(one) for each in in_order(run) if each.rule == "gradient_of_zero"]
+    assert len(found) == bool(operation)
+    if operation:
+        assert f"became 0 in {operation}" in found[0].evidence and remedy in found[0].remedies[0]
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_updates_that_bfloat16_rounds_away_are_named(watch: Watch, dtype: torch.dtype) -> None:
     model = small_net()

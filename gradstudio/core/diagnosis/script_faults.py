@@ -50,6 +50,11 @@ _FAULTS: dict[str, _Fault] = {
         "half of that leaves the weight as it was, at every step.",
         ("float32 weights (no `.bfloat16()`), with `torch.autocast(device, dtype=torch.bfloat16)` around the passes",),
     ),
+    "gradient_of_zero": _Fault(
+        "warning", "The gradient ends on its way back",
+        "Nothing is trained: what stands before that operation has no influence on the loss, as far as its slope says.",
+        ("{}",),
+    ),
     "saturating_loss": _Fault(
         "info", "A loss that is flat where it is worst",
         "The slope of log(1 - D) is 0 where the discriminator is sure of what was made, so the generator learns least "
@@ -126,7 +131,14 @@ _FAULTS: dict[str, _Fault] = {
         ("`{}.state.clear()` once the gradients are finite, and no step with a gradient that is not",),
     ),
 }  # fmt: skip
-HEARD = frozenset(_FAULTS)
+GRADIENT_ENDS = "gradient_of_zero"  # a rule of rows too, which steps aside where all gradients are 0
+HEARD = frozenset(_FAULTS) - {GRADIENT_ENDS}
+_HEARD_TITLES = frozenset(fault.title for fault in _FAULTS.values())
+
+
+def is_heard(finding: Finding) -> bool:
+    """Return whether a watch found it by itself, with lines of code for remedies."""
+    return finding.title in _HEARD_TITLES
 
 
 def script_fault(

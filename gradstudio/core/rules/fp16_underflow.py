@@ -13,7 +13,16 @@ from gradstudio.core.history import LOOK_EVERY, History
 from gradstudio.core.text import number, percent
 
 NORMAL = 2.0**-14  # the smallest number of fp16 with all its digits
+_LARGE = 1e-2  # beside it only a factor below 6e-6 makes a gradient that is rounded to 0
 SMALLEST = 2.0**-24  # the smallest positive number of fp16
+
+
+def is_another_factor(history: History) -> bool:
+    """Return whether some tensors have had gradients far above what fp16 can hold, so that those which are exactly 0
+    beside them were not rounded to it."""
+    start = max(len(history) - LOOK_EVERY, 0)
+    largest = history.layer_metric("largest_grad", start).max(1) * history.column("scale", start)
+    return len(largest) > 0 and bool((largest > _LARGE).all())
 
 
 @dataclass
@@ -40,7 +49,11 @@ class Fp16Underflow(Looking):
         )
         scaled = self._scaled_gradients(history, start, len(history))
         zeros = history.layer_metric("zero_share", start)[:, weights]
-        if not scaled.size or not bool((scaled < self.quanta * SMALLEST).all()):
+        if (
+            not scaled.size
+            or not bool((scaled < self.quanta * SMALLEST).all())
+            or (not scaled.any() and is_another_factor(history))
+        ):
             self._tell_of_some(history, scaled, zeros)
             self.soften(not fine)
             return

@@ -9,6 +9,7 @@ import numpy as np
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.diagnosis.rule import Looking
 from gradstudio.core.history import History, up_to
+from gradstudio.core.rules.fp16_underflow import is_another_factor
 from gradstudio.core.text import join_with_and
 from gradstudio.core.unknown import is_known
 
@@ -19,12 +20,18 @@ _OF_SOME = (
     "0. If this is meant, nothing is wrong."
 )
 
+_IN_HALF = (
+    "They are not trained, and no loss scale changes that: gradients beside them are far from too small. What they are "
+    "multiplied with is exactly 0, as behind a norm whose squares are beyond 65,504, so Inf in float16: its inverse "
+    "is 0."
+)
+
 
 @dataclass
 class GradientOfZero(Looking):
     """Fires where the gradient of a tensor has been exactly 0 at each of the first `after` steps or more, though a
-    backward pass reaches it, in a script. In float16 that may be underflow. Exact: rounding leaves no gradient at 0 for
-    so long."""
+    backward pass reaches it, in a script. In float16 that may be underflow, unless other gradients are large. Exact:
+    rounding leaves no gradient at 0 for so long."""
 
     rule = "gradient_of_zero"
     after: int = 100
@@ -44,7 +51,8 @@ class GradientOfZero(Looking):
     def look(self, history: History, state: Progress) -> None:
         if is_known(history.value("accuracy", len(history) - 1)) or state.broken:
             return  # of the studio's own models other rules know more
-        if not history.settings or history.settings[-1][1].dtype == "fp16":
+        in_half = bool(history.settings) and history.settings[-1][1].dtype == "fp16"
+        if not history.settings or (in_half and not is_another_factor(history)):
             return
         had = history.layer_metric("grad_norm", self._seen).any(0)
         without = history.unused[-1][1] if history.unused else ()
@@ -63,6 +71,7 @@ class GradientOfZero(Looking):
             history, "warning" if grave and (state.stuck or state.has_lost) else "info",
             "Gradients that are exactly 0 at every step",
             f"The gradient of {text} was exactly 0 at each of the {len(history):,} steps {up_to(history)}, though a "
-            f"backward pass reaches it.{self._of_zeros(history, names)}", _OF_SOME,
-            ("model.init=he",) if self._of_zeros(history, names) else (), layers=names, first=0,
+            f"backward pass reaches it.{self._of_zeros(history, names)}", _IN_HALF if in_half else _OF_SOME,
+            ("model.init=he",) if self._of_zeros(history, names) else ("precision.dtype=bf16",) if in_half else (),
+            layers=names, first=0,
         )  # fmt: skip

@@ -12,7 +12,7 @@ from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.diagnosis.median import median
 from gradstudio.core.diagnosis.offered_remedies import fitting
 from gradstudio.core.diagnosis.remedies_as_code import OF_GRADIENTS, as_code
-from gradstudio.core.diagnosis.script_faults import HEARD
+from gradstudio.core.diagnosis.script_faults import is_heard
 from gradstudio.core.provenance import PHASES
 from gradstudio.core.unknown import UNKNOWN
 from gradstudio.session.record.own_steps import with_own_steps
@@ -36,7 +36,7 @@ def in_order(run: Run) -> list[Finding]:
 
 def as_told(finding: Finding, run: Run) -> Finding:
     """Return the finding with the remedies that fit, and in the script's own steps where those are others."""
-    return with_own_steps(run, finding if finding.rule in HEARD else _fitting(finding, run))
+    return with_own_steps(run, finding if is_heard(finding) else _fitting(finding, run))
 
 
 def _fitting(finding: Finding, run: Run) -> Finding:

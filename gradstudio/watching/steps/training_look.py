@@ -31,6 +31,7 @@ from gradstudio.watching.steps.loop_look import LoopLook
 from gradstudio.watching.steps.loss_look import LossLook
 from gradstudio.watching.steps.mode_look import ModeLook, keeps_statistics, root_of
 from gradstudio.watching.steps.rounding_look import AGAIN, RoundingLook
+from gradstudio.watching.steps.slope_look import SlopeLook
 from gradstudio.watching.steps.watch_options import Options
 
 _SEVERAL = 3  # backward passes of a step: two may be two losses, or one pass that only measures
@@ -69,6 +70,7 @@ class TrainingLook:
         self._unheld: tuple[str, ...] = ()
         self._loss_look, self._loop_look = LossLook(observer.births.mark, self._tell), LoopLook(self._tell_of_steps)
         self._mode_look, self._rounding_look = ModeLook(self._tell), RoundingLook(self._tell)
+        self._slope_look = SlopeLook(self._tell)
         self.begin()
 
     def begin(self) -> None:
@@ -77,6 +79,7 @@ class TrainingLook:
         self._loop_look.begin()
         self._told: set[str] = set()
         self._rounding_look.begin()
+        self._slope_look.begin()
         self._mode_look.begin()
         self._was_large = False  # whether the optimizer's state may not be finite
         self._means = 0  # backward passes of the step from a mean that nobody divided
@@ -125,6 +128,7 @@ class TrainingLook:
             self._means += len(losses) == 1 and is_undivided_mean(losses[0])
         if observer.next_step == 0:
             self._look_at_loss(roots)
+        self._slope_look.before_backward(roots.tensors)
         if observer.next_step % (observer.options.every * LOOK_EVERY) == 0:
             self._loss_look.look(roots, self._step)
         if observer.next_step == _AT and observer.optimizer is not None and "without_optimizer" not in self._told:
@@ -180,6 +184,7 @@ class TrainingLook:
     def after_backward(self) -> None:
         """Keep what weights and gradients are after a backward pass."""
         parameters, step = self._observer.parameters, self._observer.next_step
+        self._slope_look.after_backward(model_layers.together(self._observer.models))
         if step < AGAIN:
             self._given = parameters.marks()
         if (step + 1) % LOOK_EVERY == 0:
@@ -205,6 +210,7 @@ class TrainingLook:
         gradients is known. Return how many further passes were discarded though the step needed them."""
         observer = self._observer
         self._was_large = self._was_large or not norm < _LARGE
+        self._slope_look.after_step(norm)
         if observer.next_step < AGAIN:
             alike = micro_batches >= _SEVERAL and self._means == micro_batches
             alike = alike and (is_clipped or observer.parameters.marks() == self._given)

@@ -1,0 +1,89 @@
+"""Where the gradient ends on its way back, in a run in which every gradient is exactly 0: one backward pass is listened
+to, operation by operation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import islice
+from typing import Any
+
+from torch import Tensor
+
+from gradstudio.core.diagnosis.script_faults import GRADIENT_ENDS
+from gradstudio.core.history import LOOK_EVERY
+from gradstudio.core.provenance import operation_of
+from gradstudio.core.text import join_with_and
+from gradstudio.watching.births.loss_values import is_leaf
+from gradstudio.watching.births.operation_lines import line_in_model, line_of
+from gradstudio.watching.hooks.leaves import nodes_before
+from gradstudio.watching.script.model_layers import ModelLike
+
+_MOST_NODES = 2_000  # that are listened to, nearest to the loss first
+_ROUND = "`x + (round(x) - x).detach()` for `round(x)`: the slope of {} is 0 everywhere, so that of `x` stands for it"
+# What passes the gradient on, by the operation that does not.
+_INSTEAD = {
+    "relu": "no `relu` behind the last layer, or `F.softplus` in its place: below 0 its slope is 0",
+    "threshold_backward": "`tanh`, `F.silu` or `F.softplus` in place of `relu`: the second derivative of that is 0 "
+    "everywhere",
+    **dict.fromkeys(
+        ("clamp", "clamp_min", "clamp_max", "hardtanh"),
+        "no clamp there while the model is trained, or wider bounds: beyond them its slope is 0",
+    ),
+    **dict.fromkeys(
+        ("softmax", "log_softmax"), "`softmax` over the dimension of the choices (`dim=...`): of one number it is 1"
+    ),
+    "rsqrt": "`.float()` on what `rsqrt` is given: its result is 0, so that was too large for its number format",
+    **{name: _ROUND.format(f"`{name}`") for name in ("round", "floor", "ceil", "trunc", "sgn")},
+}
+
+
+class SlopeLook:
+    """Listens to one backward pass of an observer. `tell` takes the rule, the evidence and what is named."""
+
+    def __init__(self, tell: Callable[..., None]) -> None:
+        self._tell = tell
+        self.begin()
+
+    def begin(self) -> None:
+        self._zeros = 0  # steps in a row whose gradient was exactly 0
+        self._handles: list[Any] = []
+        self._ends: dict[str, None] = {}  # operations in which the gradient ended
+
+    def after_step(self, norm: float) -> None:
+        """Count the steps without any gradient."""
+        self._zeros = self._zeros + 1 if norm == 0 else 0
+
+    def before_backward(self, roots: Sequence[Tensor]) -> None:
+        """Listen to the pass that begins, where it is time."""
+        if self._zeros != LOOK_EVERY or self._handles:
+            return
+        for node in islice(nodes_before((root.grad_fn for root in roots), nearest_first=True), _MOST_NODES):
+            if not is_leaf(node):
+                ended = partial(_on_derivative, self._ends, operation_of(node.name()))
+                self._handles.append(node.register_hook(ended))
+
+    def after_backward(self, model: ModelLike) -> None:
+        """Tell where the gradient ended, if that was listened to."""
+        if not self._handles:
+            return
+        for handle in self._handles:
+            handle.remove()
+        ends, self._ends, self._handles, self._zeros = list(self._ends), {}, [], LOOK_EVERY + 1
+        if not ends:
+            return
+        known = [name for name in ends if name in _INSTEAD]
+        source = line_of(known or ends, model) or (line_in_model(known[0], model) if known else "")
+        where = f", at {source}" if source else ""
+        text = (
+            f"All gradients have been exactly 0 for {LOOK_EVERY:,} steps. In the pass after them the gradient of the "
+            f"loss was not, and became 0 in {join_with_and(ends[:4])}{where}."
+        )
+        self._tell(GRADIENT_ENDS, text, known=_INSTEAD[known[0]] if known else "")
+
+
+def _on_derivative(ends: dict[str, None], name: str, gave: tuple[Any, ...], came: tuple[Any, ...]) -> None:
+    """Note an operation that was given a gradient and passed on 0."""
+    given = [each for each in gave if each is not None]
+    if any(bool(each.any()) for each in came if each is not None) and any(not bool(each.any()) for each in given):
+        ends[name] = None
