@@ -753,7 +753,12 @@ class Experiment(BaseModel):
         return find_knob(name)
 
     def items(self) -> Iterator[tuple[Knob, Value]]:
-        for entry in (*KNOBS.values(), *(self.studio_file.knobs.values() if self.studio_file else ())):
+        section, values = "", None
+        for entry in KNOBS.values():  # section by section, as this is asked for at each beat of the window
+            if entry.section != section:
+                section, values = entry.section, getattr(self, entry.section)
+            yield entry, getattr(values, entry.field)
+        for entry in self.studio_file.knobs.values() if self.studio_file else ():
             yield entry, self[entry.name]
 
     def with_value(self, name: str, value: Value) -> Experiment:

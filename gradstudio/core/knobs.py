@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Any, Literal, cast, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -61,11 +62,11 @@ class Knob:
     logarithmic: bool = False
     when: tuple[Condition, ...] = ()  # it has an effect where one of these holds; empty: always
 
-    @property
+    @cached_property
     def section(self) -> str:
         return self.name.partition(".")[0]
 
-    @property
+    @cached_property
     def field(self) -> str:
         return self.name.partition(".")[2]
 
