@@ -1619,3 +1619,21 @@ def test_gradients_cut_to_nothing_half_way_are_said_below_what_the_task_promises
         history.append(replace(each, accuracy=min(0.1 + each.step / 200, 0.5)))
         found |= {finding.rule: finding for finding in diagnosis.look(history)}
     assert (found["clipping_always"].severity == "warning") is said
+
+
+def test_a_rate_that_rises_does_not_excuse_a_loss_that_has_come_up_again() -> None:
+    """As of a warmup that goes on past the rate at which the weights are lost."""
+    losses = [*(0.8 - 0.004 * step for step in range(60)), *(0.6 + 0.01 * step for step in range(30)), *[0.9] * 110]
+    made = rows(losses, settings=CLIPPED, accuracy=UNKNOWN)
+    made = [replace(each, lr=0.01 * each.step, update_ratio=0.15 if 50 < each.step < 90 else 1e-3) for each in made]
+    assert diagnose(made)["update_ratio_high"].severity == "critical"
+    level = [replace(each, loss=0.8) for each in made]
+    assert "update_ratio_high" not in diagnose(level) or diagnose(level)["update_ratio_high"].severity == "info"
+
+
+def test_a_first_update_that_threw_away_what_was_learned_is_told_with_the_state_that_is_missing() -> None:
+    adam = CLIPPED._replace(optimizer="adam", beta1=0.9, beta2=0.999)
+    made = rows([1e-3, 1.0, *[0.1] * 60], settings=adam, accuracy=UNKNOWN)
+    made[0] = replace(made[0], update_ratio=0.2)
+    finding = diagnose(made)["update_ratio_high"]
+    assert finding.severity == "critical" and "`load_state_dict`" in finding.meaning

@@ -2,6 +2,7 @@
 # mechanism: a checkpoint has the weights but not the optimizer's moments, so the first steps after it are as large as the rate
 # cure: save and load the state of the optimizer
 # want: named=loss_spike,update_ratio_high,updates_after_spike; says=optimizer|state|moment|resum; heals=load_state_dict|state|warm
+# tried: lr=0\.001
 import copy
 import sys
 

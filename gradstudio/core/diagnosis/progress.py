@@ -23,12 +23,14 @@ WINDOW = 50  # steps
 START = 10  # steps
 FALLEN = 0.7  # share of the first loss below which the run has learned
 HARDLY = 0.95  # share of the first loss above which it has learned almost nothing
+COME_UP = 1.2  # times the best median loss, with which it has risen again
 RESTING = 0.98  # share of the loss of the steps before, above which it stands still
 WELL = 0.4  # share of the first loss, or 1 - WELL more accuracy, or an accuracy of twice WELL: no fault to look for
 RISEN = 0.15  # rise of the accuracy (0 to 1) with which it has learned, whatever the loss means
 MOVED = 0.03  # change of the accuracy that counts as one
 THROWN = 2.0  # times the first loss: where all that follow lie above it, a large first update threw the loss up
 FAR = 10.0  # times the first loss: where a run of few steps stays above it, the loss has not come back
+SOME = 0.01  # update / weights: it may have thrown the loss up
 LARGE = 1.0  # update / weights: what the weights were at first is gone
 SEEN = 3  # losses after the first, from which on it can be told
 
@@ -141,8 +143,9 @@ class Progress:
 
     @property
     def stuck(self) -> bool:
-        """True if the run has learned almost nothing and no longer improves."""
-        if not self.is_known or self.has_learned or self.warming:
+        """True if the run has learned almost nothing and no longer improves. A rate that rises excuses a loss that has
+        not fallen yet, and none that has come up again."""
+        if not self.is_known or self.has_learned or (self.warming and not self.recent > COME_UP * self.best):
             return False
         if self.by_accuracy:
             return self.accuracy == self.accuracy and not self.later_accuracy > self.before_accuracy + MOVED
@@ -244,9 +247,11 @@ def _start(losses: np.ndarray) -> tuple[float, int]:
 
 def _threw_up(losses: np.ndarray, ratio: float) -> bool:
     """Return whether the first update, so many times as large as the weights, threw the loss up, so that the loss
-    before it tells how the run began. One low loss alone may be an easy batch."""
+    before it tells how the run began. One low loss alone may be an easy batch, unless it is far below the others."""
     first, later = float(losses[0]), losses[1:][np.isfinite(losses[1:])]
-    return len(later) >= SEEN and 0 < THROWN * first < float(later.min()) and ratio > LARGE
+    if len(later) < SEEN or not 0 < THROWN * first < float(later.min()):
+        return False
+    return ratio > LARGE or (len(losses) >= START and FAR * first < float(later.min()) and ratio > SOME)
 
 
 def _mean(values: np.ndarray) -> float:

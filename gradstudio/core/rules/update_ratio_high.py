@@ -58,7 +58,8 @@ class UpdateRatioHigh(Looking):
             return  # any update is large beside them
         new = self._take(history)
         far = sum(ratio for _, ratio in self._high) > self.in_all
-        if self._first < 0 and state.failing and (far or self._fell(history, state)):
+        threw = state.thrown and bool(self._high) and not self._high[0][0]
+        if self._first < 0 and state.failing and (far or threw or self._fell(history, state)):
             self._blame(self._high[0][0])
         self._seen, self._failed = len(history), state.failing
         if self._first < 0:
@@ -81,7 +82,7 @@ class UpdateRatioHigh(Looking):
             f"counted from step {self._first:,} on; "
             f"the update of step {self._episode.peak_step:,} was {number(self._episode.peak)} times as large. About "
             "0.001 is usual.",
-            (decayed or spike or self._too_high(history)) + fell if blamed else self._harmless(state),
+            (decayed or spike or self._too_high(history, state)) + fell if blamed else self._harmless(state),
             self._remedies(history, decayed=bool(decayed), spiked=bool(spike)) if blamed else (),
             first=self._first, last=self._episode.last,
         )  # fmt: skip
@@ -147,15 +148,19 @@ class UpdateRatioHigh(Looking):
         self._high, self._count, self._first, self._at_once, self._spikes = (), 0, -1, False, 0
         self._episode, self._finding = NO_EPISODE, None
 
-    def _too_high(self, history: History) -> str:
+    def _too_high(self, history: History, state: Progress) -> str:
         """Return why the learning rate is too high: SGD's update is as long as the gradient, Adam's is not."""
+        began = (
+            f" {state.course()} Where these weights were trained before, the optimizer has lost its state: load that "
+            "too (`load_state_dict`), or begin with a low rate."
+        ) * (state.threw_up and self._first == 0)
         settings = mechanism.in_force(history, self._episode.peak_step)
         name = {"adam": "Adam", "adamw": "AdamW", "rmsprop": "RMSprop"}.get(settings.optimizer if settings else "")
         return (
             "The learning rate is too high for these gradients: each such update overshoots."
             if name is None
             else f"{name} divides the gradient by its usual size, so an update is about as large as the learning rate "
-            "says, whatever the gradient: the rate is too high for these weights."
+            f"says, whatever the gradient: the rate is too high for these weights.{began}"
         )
 
     def _had_spiked(self, history: History, step: int) -> bool:

@@ -149,6 +149,8 @@ class _Search:
         """Return whether a result may be NaN: not where operations that make none lead to it from usual numbers."""
         if node is None or not before or is_leaf(node):
             return True
+        if (known := self.code.result_of(node)) is not None:
+            return not float(known.abs().max()) < _USUAL
         if operation_of(node.name()) not in _HANDING_ON and not is_whole_power(node):
             return True
         for each in self.code.inputs(node):

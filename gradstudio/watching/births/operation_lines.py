@@ -78,11 +78,18 @@ class LossLines:
         operation = operation_of(node.name())
         if (sites := self._sites.get(operation)) is None:
             sites = self._sites[operation] = sites_of(operation, self._model)
+        if operation in ("sub", "rsub"):  # of one line with both, as `1 - x, x - 1`
+            is_reversed = operation == "rsub"
+            sites = [each for each in sites if _begins_with_a_number(each) is is_reversed] or sites
         if len({site.place for site in sites}) == 1:
             return sites[0]
         alike = [each for each in self._nodes if operation_of(each.name()) == operation]
         is_one_each = len({site.function for site in sites}) == 1 and len(alike) == len(sites)
         return sites[alike.index(node)] if is_one_each and node in alike else None
+
+
+def _begins_with_a_number(site: Site) -> bool:
+    return isinstance(site.call, ast.BinOp) and isinstance(site.call.left, ast.Constant)
 
 
 def operand(site: Site, place: int) -> Tensor | None:
