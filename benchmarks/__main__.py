@@ -1,5 +1,5 @@
-"""python -m benchmarks [step watch window stalls drawing startup memory rewind ranks map faults]: measure, and print a table in
-Markdown. On an otherwise quiet machine.
+"""python -m benchmarks [step watch window worker stalls drawing startup memory rewind ranks map faults]: measure, and print a
+table in Markdown. On an otherwise quiet machine.
 
 map and faults take some minutes, and come only where they are asked for. Alone faults has options: python -m benchmarks faults -h.
 python -m benchmarks reports is another one, of scripts made after public reports, with options and tables of its own."""
@@ -11,7 +11,20 @@ import sys
 
 from benchmarks.table import machine, markdown
 
-PARTS = ("step", "watch", "window", "stalls", "drawing", "startup", "memory", "rewind", "ranks", "map", "faults")
+PARTS = (
+    "step",
+    "watch",
+    "window",
+    "worker",
+    "stalls",
+    "drawing",
+    "startup",
+    "memory",
+    "rewind",
+    "ranks",
+    "map",
+    "faults",
+)
 
 
 def main(asked: list[str]) -> int:

@@ -23,6 +23,7 @@ _LENGTHS = struct.Struct("<II")
 class Frame(NamedTuple):
     head: dict[str, Any]
     raw: memoryview
+    size: int = 0  # bytes of all of it
 
 
 class BrokenFrame(ValueError):
@@ -82,4 +83,4 @@ def read(file: IO[bytes]) -> Frame | None:
         raise BrokenFrame(str(fault)) from None
     if not isinstance(found, dict) or not isinstance(found.get("m"), str):
         raise BrokenFrame("a frame without a name")
-    return Frame(found, memoryview(rest))
+    return Frame(found, memoryview(rest), _LENGTHS.size + head + raw)

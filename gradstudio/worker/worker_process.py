@@ -190,7 +190,7 @@ class WorkerProcess:
 
     def _take(self, frame: Frame) -> None:
         self._heard = time.monotonic()
-        self.bytes += len(frame.raw)
+        self.bytes += frame.size
         head = frame.head
         if head["m"] == "hello":
             if self.place and head["version"] != gradstudio.__version__:

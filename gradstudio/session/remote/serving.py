@@ -34,6 +34,7 @@ TICK = 0.02  # seconds between two looks at what is new
 SOON = 0.003  # seconds likewise, for a moment after something was asked
 MOMENT = 0.15  # seconds
 WORD = 0.5  # seconds after which a worker says at least that it lives
+SWITCH = 0.001  # seconds after which a thread that trains lets another one hear or tell
 LINE_AFTER = 1.0  # seconds of a step after which the line of a studio file is told
 
 
@@ -354,5 +355,6 @@ def main(nonce: str) -> None:
     os.dup2(nothing, 0)
     os.dup2(2, 1)
     faulthandler.enable()
+    sys.setswitchinterval(SWITCH)
     frames.write(telling, [frames.greeting(nonce)])
     Server(os.fdopen(hearing, "rb", buffering=1 << 20), telling).serve()
