@@ -1,17 +1,23 @@
-"""The one place that says how Python is started for the program. A child imports nothing from the folder that the
-program was started in: Python by itself looks there first, and a stranger's folder may have a torch.py."""
+"""The one place that says how a process is started for the program, how it is ended, and how its end is told. A child
+imports nothing from the folder that the program was started in: Python by itself looks there first, and a stranger's
+folder may have a torch.py."""
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from gradstudio.core.text import signal_name
+
+LOOK = 0.1  # seconds between two looks whether a process is to be stopped
 _SAFE = "PYTHONSAFEPATH"
 _starting = threading.RLock()
 
@@ -29,14 +35,49 @@ def command(code: str, *arguments: str) -> list[str]:
     return [sys.executable, "-P", "-c", _BEGIN + code, str(package), *arguments]
 
 
-def end(child: subprocess.Popen[bytes]) -> None:
-    """End a child that leads a session of its own, with all that it has started."""
+def start(command: Sequence[str], *, stdin: int, stdout: int, stderr: int) -> subprocess.Popen[bytes]:
+    """Start a child that leads a session of its own."""
+    return subprocess.Popen(command, stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=True)
+
+
+def kill(child: subprocess.Popen[bytes]) -> None:
+    """Kill a child that leads a session of its own, with all that it has started."""
     with suppress(OSError):
         if hasattr(os, "killpg"):
             os.killpg(child.pid, signal.SIGKILL)
         else:
             child.kill()
+
+
+def end(child: subprocess.Popen[bytes]) -> None:
+    """Kill a child likewise, and wait for its end."""
+    kill(child)
     child.wait()
+
+
+def output(
+    child: subprocess.Popen[bytes], stopped: Callable[[], bool], limit: float = math.inf
+) -> tuple[bytes, bytes] | None:
+    """Return what a child says on stdout and stderr until it ends. None where it is stopped, or takes longer than
+    `limit` seconds; it is ended then."""
+    end_at = time.monotonic() + limit
+    with child:
+        try:
+            while not stopped() and time.monotonic() < end_at:
+                with suppress(subprocess.TimeoutExpired):
+                    return child.communicate(timeout=LOOK)
+            return None
+        finally:
+            end(child)
+
+
+def how_it_ended(code: int) -> str:
+    """Return how a process ended, by its exit code, in words that follow 'it'."""
+    if code >= 0:
+        return f"ended its process with exit code {code}"
+    name = signal_name(-code)
+    why = {"SIGKILL": ", as for want of memory", "SIGSEGV": ", a crash", "SIGBUS": ", a crash", "SIGABRT": ", a crash"}
+    return f"was ended by {name}{why.get(name, '')}"
 
 
 @contextmanager

@@ -21,7 +21,6 @@ from gradstudio.core.experiment import Experiment
 from gradstudio.core.knobs import Value
 from gradstudio.core.presets import Preset
 from gradstudio.core.studio_file import SECTION, StudioFile, StudioFileError, digest
-from gradstudio.worker.worker_process import how_it_ended
 
 START = 180.0  # seconds in which torch has to be imported
 LIMIT = 60.0  # seconds of the file's own
@@ -148,9 +147,9 @@ def _fault(name: str, text: str, stopped: Callable[[], bool], limit: float) -> s
 
 def _checked_apart(name: str, folder: Path, note: CheckNote, stopped: Callable[[], bool], limit: float) -> str:
     """Return the same from a process that works in a folder."""
-    child = subprocess.Popen(
+    child = python_process.start(
         python_process.command(_CHILD, str(folder), str(limit)), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL, start_new_session=True,
+        stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:
         code = _wait(child, lambda: stopped() or note.ready, START)
@@ -169,7 +168,7 @@ def _checked_apart(name: str, folder: Path, note: CheckNote, stopped: Callable[[
     where = f"{name}, line {line}" if line else f"{name}, at a line that is not known"
     if code is None:
         return f"{where}: it takes more than {limit:g} s to build its model and compute one loss; wanted: less"
-    return f"{where}: it {how_it_ended(code)}; wanted: functions that return"
+    return f"{where}: it {python_process.how_it_ended(code)}; wanted: functions that return"
 
 
 def _wait(child: subprocess.Popen[bytes], enough: Callable[[], bool], seconds: float) -> int | None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import queue
 import secrets
-import signal
 import subprocess
 import threading
 import time
@@ -18,7 +17,7 @@ from typing import Any, Protocol, cast
 from weakref import WeakSet, WeakValueDictionary
 
 import gradstudio
-from gradstudio.core.text import signal_name
+from gradstudio.core import python_process
 from gradstudio.core.worker_places import TO_INSTALL, Place
 from gradstudio.worker import frames
 from gradstudio.worker.frames import BrokenFrame, Frame
@@ -117,7 +116,7 @@ class WorkerProcess:
         self.killed = True
         self._out.put(None)
         if (child := self._child) is not None and child.returncode is None:
-            self._end(child)
+            python_process.kill(child)
 
     def join(self, seconds: float) -> bool:
         """Wait for its end. Return whether it has come."""
@@ -132,10 +131,9 @@ class WorkerProcess:
         """Start the process, and write what is to be said to it."""
         nonce = secrets.token_hex(8)
         try:
-            child = self._child = subprocess.Popen(
-                self._command(nonce), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                start_new_session=True,
-            )  # fmt: skip
+            child = self._child = python_process.start(
+                self._command(nonce), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            )
         except OSError as fault:
             where = f" on {self.place.name}" if self.place else ""
             self._tell_end(f"cannot be started{where}: {fault.strerror or fault}")
@@ -149,7 +147,7 @@ class WorkerProcess:
         threading.Thread(target=self._wait, args=(child, reading, errors), name="end of a worker", daemon=True).start()
         assert child.stdin is not None
         if self.killed:
-            self._end(child)
+            python_process.kill(child)
         with suppress(OSError, ValueError), child.stdin:
             while (said := self._next()) is not None:
                 for head, raw in said() if callable(said) else (said,):
@@ -178,13 +176,13 @@ class WorkerProcess:
                 if noise is None:
                     if not self._lines:  # it says itself what is wrong
                         self._lines.append("it did not greet as a worker of this program does")
-                    self._end(child)
+                    python_process.kill(child)
                     return
                 while (frame := frames.read(file)) is not None:
                     self._take(frame)
         except (BrokenFrame, LookupError, TypeError, ValueError) as fault:
             self._lines.append(f"it said what cannot be read: {fault}")
-            self._end(child)
+            python_process.kill(child)
         except OSError:
             pass
 
@@ -218,18 +216,13 @@ class WorkerProcess:
         if hasattr(os, "waitid"):
             with suppress(OSError):
                 os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it keeps its number until its group is ended
-            self._end(child)
+            python_process.kill(child)
         code = child.wait()
         for reader in readers:
             reader.join(ENDING)
-        self._tell_end(self.place.end_in_words(code, list(self._lines)) if self.place else how_it_ended(code))
-
-    def _end(self, child: subprocess.Popen[bytes]) -> None:
-        with suppress(OSError):
-            if hasattr(os, "killpg"):
-                os.killpg(child.pid, signal.SIGKILL)
-            else:
-                child.kill()
+        self._tell_end(
+            self.place.end_in_words(code, list(self._lines)) if self.place else python_process.how_it_ended(code)
+        )
 
     def _tell_end(self, why: str) -> None:
         with self._changing:
@@ -252,12 +245,3 @@ _alive = WeakSet[WorkerProcess]()
 def alive() -> list[WorkerProcess]:
     """Return the workers of this program that have not ended."""
     return [process for process in list(_alive) if not process.over]
-
-
-def how_it_ended(code: int) -> str:
-    """Return how a process ended, by its exit code, in words that follow 'it'."""
-    if code >= 0:
-        return f"ended its process with exit code {code}"
-    name = signal_name(-code)
-    why = {"SIGKILL": ", as for want of memory", "SIGSEGV": ", a crash", "SIGBUS": ", a crash", "SIGABRT": ", a crash"}
-    return f"was ended by {name}{why.get(name, '')}"

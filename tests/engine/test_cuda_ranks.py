@@ -90,7 +90,7 @@ def test_each_rank_is_on_a_gpu_of_its_own() -> None:
     [
         ("distributed.fault=stalls", "Rank 1 of 2 hangs in step 3: for "),
         ("distributed.fault=stalls model.norm=batch", "Rank 1 of 2 hangs in step 3: for "),
-        ("distributed.fault=ends", "Rank 1 of 2 ended in step 3: its process was killed by SIGKILL."),
+        ("distributed.fault=ends", "Rank 1 of 2 ended in step 3: it was ended by SIGKILL, as for want of memory."),
     ],
 )
 def test_who_ends_or_hangs_is_named_and_no_process_is_left(

@@ -374,7 +374,7 @@ def test_a_run_on_ranks_is_kept_as_any_other_and_not_gone_on_with(tmp_path: Path
 @pytest.mark.parametrize(
     ("by", "told"),
     [
-        (signal.SIGKILL, "Rank 1 of 2 ended in step 3: its process was killed by SIGKILL."),
+        (signal.SIGKILL, "Rank 1 of 2 ended in step 3: it was ended by SIGKILL, as for want of memory."),
         (signal.SIGSTOP, "Rank 1 of 2 hangs in step 3: for "),
         ("model.norm=batch distributed.fault=stalls distributed.fault_rank=0", "Rank 0 of 2 hangs in step 3: for "),
         (
@@ -385,7 +385,7 @@ def test_a_run_on_ranks_is_kept_as_any_other_and_not_gone_on_with(tmp_path: Path
             "distributed.runs_out_at=3",
             "Rank 1 of 2 has no batch for step 3 and has left the training loop. Rank 0 waits for it in the",
         ),
-        ("distributed.fault=ends", "Rank 1 of 2 ended in step 3: its process was killed by SIGKILL."),
+        ("distributed.fault=ends", "Rank 1 of 2 ended in step 3: it was ended by SIGKILL, as for want of memory."),
     ],
 )
 def test_who_ends_or_hangs_is_named_and_no_process_is_left(

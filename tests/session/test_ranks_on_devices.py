@@ -249,7 +249,7 @@ def test_a_second_group_for_what_is_on_the_devices_changes_no_number(
     [
         ("distributed.fault=stalls", "Rank 1 of 2 hangs in step 3: for "),
         ("distributed.fault=stalls model.norm=batch distributed.sync_batch_norm=true", "Rank 1 of 2 hangs in step 3: "),
-        ("distributed.fault=ends", "Rank 1 of 2 ended in step 3: its process was killed by SIGKILL."),
+        ("distributed.fault=ends", "Rank 1 of 2 ended in step 3: it was ended by SIGKILL, as for want of memory."),
         ("distributed.runs_out_at=3", "Rank 1 of 2 has no batch for step 3"),
         (signal.SIGKILL, "Rank 1 of 2 ended in step "),
     ],

@@ -19,12 +19,12 @@ from typing import Any
 
 import numpy as np
 
-from gradstudio.core import files, process_server
+from gradstudio.core import files, process_server, python_process
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.knobs import KnobError
 from gradstudio.core.rank_placement import Placement
 from gradstudio.core.ranks_allowed import RankFailure
-from gradstudio.core.text import join_with_and, signal_name
+from gradstudio.core.text import join_with_and
 from gradstudio.engine.ranks import rank_process
 
 START = 180.0  # seconds in which torch has to be imported and the ranks have to meet
@@ -170,7 +170,9 @@ class Crew:
         return RankFailure(f"Rank {rank} of {self.size} failed in step {self.step:,}: {why or 'it does not answer'}.")
 
     def _ended_in_step(self, rank: int, code: int) -> RankFailure:
-        return RankFailure(f"Rank {rank} of {self.size} ended in step {self.step:,}: {_describe_exit(code)}.")
+        return RankFailure(
+            f"Rank {rank} of {self.size} ended in step {self.step:,}: it {python_process.how_it_ended(code)}."
+        )
 
     def _check_hanging(self, waiting: set[int], began: float, now: float) -> None:
         """Raise RankFailure where some ranks have waited far too long for others that do not come. `waiting`: those
@@ -251,9 +253,3 @@ def _numbers(ranks: np.ndarray) -> str:
 def _waiting(waits: np.ndarray) -> str:
     """Return the ranks that wait, with their verb."""
     return f"Ranks {_numbers(waits)} wait" if waits.sum() > 1 else f"Rank {_numbers(waits)} waits"
-
-
-def _describe_exit(code: int) -> str:
-    if code >= 0:
-        return f"its process ended with code {code}"
-    return f"its process was killed by {signal_name(-code)}"

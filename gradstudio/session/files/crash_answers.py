@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -24,7 +23,6 @@ from gradstudio.session.files.crash_file import (
 )
 
 _MAIN = "from gradstudio.cli import main; main()"
-LOOK = 0.1  # seconds between two looks whether it is stopped
 LONGEST = 240  # letters of what the process says at last
 
 
@@ -105,21 +103,14 @@ def ask(
 ) -> Answer | None:
     """Return what `gradstudio crash` says of a file; None where it is stopped. CrashFileError with its one line where
     it says nothing."""
-    child = subprocess.Popen(
+    child = python_process.start(
         python_process.command(_MAIN, "crash", *command, "--json", "--", str(path)), stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
-    said, errors = b"", b""
-    with child:
-        try:
-            while not stopped():
-                with suppress(subprocess.TimeoutExpired):
-                    said, errors = child.communicate(timeout=LOOK)
-                    break
-            else:
-                return None
-        finally:
-            python_process.end(child)
+    found = python_process.output(child, stopped)
+    if found is None:
+        return None
+    said, errors = found
     try:
         return kind.validate_json(said, strict=True)
     except ValidationError as fault:

@@ -114,10 +114,9 @@ class FootprintProcess:
 
     def _start(self) -> None:
         self._answers, self._ready = queue.SimpleQueue[bytes](), False
-        self._child = subprocess.Popen(
-            python_process.command(_CHILD), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL, start_new_session=True,
-        )  # fmt: skip
+        self._child = python_process.start(
+            python_process.command(_CHILD), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
         self._listener = threading.Thread(target=_listen, args=(self._child, self._answers), daemon=True)
         self._listener.start()
 

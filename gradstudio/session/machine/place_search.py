@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import gradstudio
+from gradstudio.core import python_process
 from gradstudio.core.text import brief, one_line
 from gradstudio.core.typed_json import NotConforming, typed
 from gradstudio.core.worker_places import Place, what_is_missing
 
 LIMIT = 60.0  # seconds for an answer
-LOOK = 0.1  # seconds between two looks whether it is stopped
 _NEEDED = ("Python", "torch", "numpy", "pydantic", "Devices")  # checks without which nothing trains
 
 
@@ -48,38 +45,21 @@ class PlaceAnswer:
 def ask(place: Place, stopped: Callable[[], bool] = lambda: False) -> PlaceAnswer:
     """Run the doctor there, and return what it says. It takes seconds."""
     try:
-        child = subprocess.Popen(
-            place.words("doctor", "--json"), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            start_new_session=True,
-        )  # fmt: skip
+        child = python_process.start(
+            place.words("doctor", "--json"), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
     except OSError as fault:
         return PlaceAnswer(problem=f"its command cannot be started: {fault.strerror or fault}")
-    out = _output(child, stopped)
-    if out is None:
+    found = python_process.output(child, stopped, LIMIT)
+    if found is None:
         return PlaceAnswer(problem=f"no answer within {LIMIT:g} s")
-    told, errors = out
+    told, errors = (each.decode(errors="replace") for each in found)
     checks = _checks(told)
     if checks is None:
         lines = errors.splitlines()
         why = what_is_missing(child.returncode, lines) or next(iter(lines[-1:]), "") or "no answer of a doctor"
         return PlaceAnswer(problem=brief(one_line(why), 200))
     return _answer(checks)
-
-
-def _output(child: subprocess.Popen[bytes], stopped: Callable[[], bool]) -> tuple[str, str] | None:
-    """Return what it says on stdout and stderr, None where it takes too long or is stopped."""
-    end = time.monotonic() + LIMIT
-    while True:
-        try:
-            told, errors = child.communicate(timeout=LOOK)
-        except subprocess.TimeoutExpired:
-            if time.monotonic() < end and not stopped():
-                continue
-            with suppress(OSError):
-                os.killpg(child.pid, signal.SIGKILL) if hasattr(os, "killpg") else child.kill()
-            child.communicate()
-            return None
-        return told.decode(errors="replace"), errors.decode(errors="replace")
 
 
 def _checks(told: str) -> dict[str, dict[str, Any]] | None:
