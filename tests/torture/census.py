@@ -41,6 +41,7 @@ ROOM = {  # how many more there may be, and why
     ),
     "descriptor mime.cache": (1, "Qt opens it at the first file dialog that needs it"),
     "widget QWidget in NoneType": (1, "Qt makes the one that stands for the desktop at first need"),
+    "own core.cliff.Landing": (32 * 40, "the cliff keeps its last 32 slices"),
     "own engine.passes.watching.Declaration": (500, "one for each operation of torch that any model has used is kept"),
     **dict.fromkeys(
         [

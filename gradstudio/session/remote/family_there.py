@@ -51,8 +51,10 @@ class FamilyThere:
                 self.used, self._steps = 0, {}
                 self.number = process.add(self, loose=True)
                 process.post({"m": "family", "family": self.number, "budget": self.budget})
-                end: dict[str, Any] = {"m": "quit"} if self._own else {"m": "forget_family", "family": self.number}
-                finalize(self, process.post, end).atexit = False
+                if self._own:
+                    finalize(self, self._pool.leave, process).atexit = False
+                else:
+                    finalize(self, process.post, {"m": "forget_family", "family": self.number}).atexit = False
             return process
 
     def tell(self, head: dict[str, Any]) -> None:

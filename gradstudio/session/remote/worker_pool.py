@@ -33,7 +33,7 @@ class WorkerPool:
         self._spare: WorkerProcess | None = None
         self._own: list[WorkerProcess] = []
         self._closed = False
-        self._changing = threading.Lock()
+        self._changing = threading.RLock()  # a family may be collected while it is held
 
     def warm(self) -> WorkerProcess:
         """Return the worker that the next family gets, started by now."""
@@ -67,6 +67,14 @@ class WorkerPool:
         with self._changing:
             if process is self._shared and self._ahead and not self._closed:
                 self._shared = self._start()
+
+    def leave(self, process: WorkerProcess) -> None:
+        """End the worker of a studio file that was left, and the spare one, in which a restart would have begun."""
+        process.post({"m": "quit"})
+        with self._changing:
+            if all(each is process or each.over for each in self._own) and self._spare is not None:
+                self._spare.post({"m": "quit"})
+                self._spare = None
 
     def close(self) -> None:
         """End every worker."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -17,6 +18,7 @@ from gradstudio.core.experiment import Experiment
 from gradstudio.core.presets import Preset
 from gradstudio.session.library.store import Library
 from gradstudio.session.remote.remote_backend import RemoteBackend
+from gradstudio.session.remote.worker_pool import WorkerPool
 from gradstudio.session.simulator import Simulator
 from gradstudio.session.words.run_state import describe
 from gradstudio.worker import worker_process
@@ -190,3 +192,24 @@ def test_a_worker_that_cannot_be_started() -> None:
     until(lambda: one.run.over)
     assert one.run.status == "failed" and "cannot be started: No such file or directory" in one.run.message
     assert one.close(PATIENCE)
+
+
+def test_the_spare_of_a_studio_file_ends_with_it() -> None:
+    """A restart of the file would have begun in it."""
+    ends_when_spoken_to = [sys.executable, "-S", "-c", "import sys; sys.stdin.buffer.read(1)"]
+    started: list[worker_process.WorkerProcess] = []
+
+    def start() -> worker_process.WorkerProcess:
+        started.append(worker_process.WorkerProcess(lambda _nonce: ends_when_spoken_to))
+        return started[-1]
+
+    pool = WorkerPool(start)
+    shared, first = pool.take(own=False), pool.take(own=True)
+    second = pool.take(own=True)  # restarted: in the spare one, and there is another
+    pool.leave(first)
+    until(lambda: first.over)
+    assert len(started) == 4 and not any(each.over for each in started if each is not first)
+    pool.leave(second)
+    until(lambda: all(each.over for each in started if each is not shared))
+    assert not shared.over
+    pool.close()
