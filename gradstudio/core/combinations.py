@@ -10,6 +10,7 @@ MODEL_OF_TASK = {"ring": "gan", "pole": "policy"}  # and of no other task
 _SUPERVISED = ("digits", "sequential_digits", "adding", "copy", "characters", "spirals")
 CLASSES = ("digits", "sequential_digits", "copy", "characters", "spirals")
 LABELLED = ("digits", "sequential_digits", "spirals")  # one label an example, of a fixed training set
+WHOLE_TENSORS = ("muon", "stable_adamw")  # optimizers whose update of an entry depends on its whole tensor
 # The tasks that a loss written by hand can be used for: naive_sqrt compares examples that have one label each.
 LOSS_TASKS: dict[str, tuple[str, ...]] = {
     "naive_log": CLASSES,
@@ -37,10 +38,11 @@ def check(
         _refuse(("loss.kind", loss), ("problem.task", task), ", ".join(allowed))
     if residual_scaling == "fixup" and model != "transformer":  # it needs branches of two layers
         _refuse(("model.residual_scaling", "fixup"), ("model.kind", model), "none, rezero, deepnorm")
-    if optimizer == "muon" and model == "gan":
-        _refuse(("optimizer.kind", "muon"), ("model.kind", "gan"), "another optimizer, as it has two networks")
-    if optimizer == "muon" and parametrization == "mup":
-        _refuse(("optimizer.kind", "muon"), ("model.parametrization", "mup"), "standard: it needs no other rate")
+    others = "sgd, adam, adamw, rmsprop, lion"
+    if optimizer in WHOLE_TENSORS and model == "gan":  # which has two networks, each with a rate
+        _refuse(("optimizer.kind", optimizer), ("model.kind", "gan"), others)
+    if optimizer in WHOLE_TENSORS and parametrization == "mup":  # whose rates are worked out for the others
+        _refuse(("optimizer.kind", optimizer), ("model.parametrization", "mup"), others)
     if batch_size == 1 and loss == "naive_sqrt":
         _refuse(("problem.batch_size", 1), ("loss.kind", "naive_sqrt"), "at least 2, as it compares examples")
     if batch_size == 1 and norm == "batch":

@@ -132,12 +132,14 @@ class Schedule(Section):
 
 
 class Optimizer(Section):
-    kind: Literal["sgd", "adam", "adamw", "rmsprop", "lion", "muon"] = knob(
+    kind: Literal["sgd", "adam", "adamw", "rmsprop", "lion", "muon", "stable_adamw"] = knob(
         "sgd",
         "The rule that turns gradients into updates of the weights. lion: w - lr sign(beta1 m + (1 - beta1) g), then m "
         "= beta2 m + (1 - beta2) g, so every entry moves by lr (Chen 2023). muon: the momentum of each matrix but the "
         "first and last, m = beta1 m + (1 - beta1) g with Nesterov's look ahead, is brought to singular values near 1 "
-        "before it moves the weights by lr sqrt(max(1, rows / columns)) (Jordan 2024); AdamW trains the rest.",
+        "before it moves the weights by lr sqrt(max(1, rows / columns)) (Jordan 2024); AdamW trains the rest. "
+        "stable_adamw: adamw, and the step of a tensor is divided by the root mean square of its g / sqrt(v) where "
+        "that is above 1, as it is where v lags behind a sudden large gradient (Wortsman 2023).",
         live=False,
     )
     lr: float = knob(
@@ -156,7 +158,8 @@ class Optimizer(Section):
     )  # fmt: skip
     momentum: float = knob(
         0.0,
-        "Share of the previous update that is added to the next one.",
+        "Decay of the running sum v of gradients: v = momentum v + g, and the weights move by lr v (Polyak 1964, in "
+        "torch's form).",
         ge=0,
         le=1,
         slider=(0.0, 0.99),
@@ -168,7 +171,7 @@ class Optimizer(Section):
         ge=0,
         le=0.999999,
         slider=(0.0, 0.99),
-        when={"optimizer.kind": ("adam", "adamw", "lion", "muon")},
+        when={"optimizer.kind": ("adam", "adamw", "lion", "muon", "stable_adamw")},
     )
     beta2: float = knob(
         0.999,
@@ -176,12 +179,12 @@ class Optimizer(Section):
         ge=0,
         le=0.9999999,
         slider=(0.8, 0.999),
-        when={"optimizer.kind": ("adam", "adamw", "lion", "muon")},
+        when={"optimizer.kind": ("adam", "adamw", "lion", "muon", "stable_adamw")},
     )
     eps: float = knob(
         1e-8, "Added to the root of the mean squared gradient, so that the denominator is never 0.", ge=0, le=1,
         slider=(1e-10, 1e-1), logarithmic=True,
-        when={"optimizer.kind": ("adam", "adamw", "rmsprop", "muon")},
+        when={"optimizer.kind": ("adam", "adamw", "rmsprop", "muon", "stable_adamw")},
     )  # fmt: skip
     adamw_lr: float = knob(
         0.001,
@@ -190,9 +193,9 @@ class Optimizer(Section):
     )  # fmt: skip
     weight_decay: float = knob(
         0.0,
-        "Pull of the weights towards 0. sgd, adamw, lion, muon: each step takes lr x weight_decay of the weights away "
-        "(sgd through its momentum). adam, rmsprop: weight_decay x weights is added to the gradient (L2) and rescaled "
-        "with it, so the pull is weak where gradients are large (Loshchilov 2019).",
+        "Pull of the weights towards 0. sgd, adamw, lion, muon, stable_adamw: each step takes lr x weight_decay of the "
+        "weights away (sgd through its momentum). adam, rmsprop: weight_decay x weights is added to the gradient (L2) "
+        "and rescaled with it, so the pull is weak where gradients are large (Loshchilov 2019).",
         ge=0,
         le=1e3,
         slider=(0.0, 0.1),
@@ -259,13 +262,13 @@ class Loss(Section):
 class Model(Section):
     init: Literal["default", "xavier", "he", "orthogonal", "lsuv", "zeros", "normal"] = knob(
         "default",
-        "How the weights of a layer of n_in inputs and n_out outputs are drawn before step 0. default: uniform within "
-        "1/sqrt(n_in), variance 1/(3 n_in) (torch.nn.Linear; recurrent: within 1/sqrt(width)). xavier: variance "
+        "How the weights of a layer of n_in inputs and n_out outputs are drawn before step 0. default: uniform within"
+        " 1/sqrt(n_in), variance 1/(3 n_in) (torch.nn.Linear; recurrent: within 1/sqrt(width)). xavier: variance "
         "2/(n_in + n_out) (Glorot 2010). he: variance 2/n_in, and 1/n_in where no activation follows (He 2015). "
-        "orthogonal: rows at right angles, W W^T = gain^2 I with gain sqrt(2) for relu and 5/3 for tanh (Saxe 2013). "
-        "lsuv: orthogonal, then W / deviation of the layer's sums on a batch, until that is 1 (Mishkin 2015). zeros: "
-        "W = 0, so the units of a layer stay alike (Rumelhart 1986). normal: variance 0.02^2 whatever the size "
-        "(GPT-2, Radford 2019).",
+        "orthogonal: rows at right angles, W W^T = gain^2 I (Saxe 2013), with torch's gains: sqrt(2) for relu and 5/3"
+        " for tanh. lsuv: orthogonal, then W / deviation of the layer's sums on a batch, until that is 1 (Mishkin "
+        "2015). zeros: W = 0, so the units of a layer stay alike (Rumelhart 1986). normal: variance 0.02^2 whatever "
+        "the size (GPT-2, Radford 2019; without its factor 1/sqrt(2 depth) on what is added to the residual sums).",
         live=False,
         group="Initialization",
     )

@@ -8,7 +8,7 @@ from gradstudio.core.experiment import Experiment
 
 MARK = "# MISTAKE"  # how the comment on a mistake begins in a program
 NO_EFFECT = "changes nothing"  # how a note on a mistake begins that has no effect beside the other values
-SCALE_FREE = ("adam", "adamw", "rmsprop", "lion", "muon")  # optimizers for which the size of a gradient counts little
+SCALE_FREE = ("adam", "adamw", "rmsprop", "lion", "muon", "stable_adamw")  # which a gradient's size hardly moves
 
 
 def note(name: str, knobs: Experiment) -> str:

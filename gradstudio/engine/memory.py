@@ -23,7 +23,7 @@ UNCHECKED = 256 << 20  # bytes: what cannot take more is not looked at any close
 SPARE = 64 << 20  # bytes that the rows leave to everything else
 _FLOAT = 4  # bytes
 # Tensors of the weights' size that an optimizer keeps, beside weights, gradients and the weights before the update.
-_STATES = {"sgd": 0, "rmsprop": 1, "adam": 2, "adamw": 2, "lion": 1, "muon": 1}
+_STATES = {"sgd": 0, "rmsprop": 1, "adam": 2, "adamw": 2, "lion": 1, "muon": 1, "stable_adamw": 2}
 
 
 def check_weights(knobs: Experiment, shape: Shape) -> None:

@@ -11,7 +11,7 @@ SHORTER = {
     "checkpointing-pays": "model.depth=4", "deep-cnn": "model.depth=4", "out-of-memory": "model.depth=3",
     "deep-residual": "model.depth=6", "deep-sigmoid-vanishing": "model.depth=6", "width-transfer": "model.depth=2",
     "language-model-no-warmup": "model.depth=2 problem.seq_len=8", "healthy-transformer": "model.depth=2",
-    "gates-at-zero": "model.depth=3", "gates-hold-no-rate": "problem.seq_len=4", "clip-before-backward": "problem.seq_len=4",
+    "gates-at-zero": "model.depth=3", "one-rate-for-all": "model.width=32", "gates-hold-no-rate": "problem.seq_len=4", "clip-before-backward": "problem.seq_len=4",
     "value-or-norm": "problem.seq_len=4", "max-norm-study": "problem.seq_len=4", "a-net-that-forgets": "problem.seq_len=4",
 }  # fmt: skip
 CASES = [

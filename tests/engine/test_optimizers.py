@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from itertools import islice
 
+import numpy as np
 import pytest
 import torch
 
@@ -85,6 +86,29 @@ def test_muon_moves_matrices_by_orthogonal_ones_and_the_rest_as_adamw_does(build
             large = int((sizes > 0.01 * sizes[0]).sum())
             assert ((moved.diag()[:large] > 0.6) & (moved.diag()[:large] < 1.3)).all()
             assert (moved - torch.diag(moved.diag())).abs().max() < 0.02
+
+
+def test_stable_adamw_divides_a_step_by_the_surprise_of_its_tensor(build):
+    """Algorithm 2 of Wortsman 2023, entry by entry in numpy's float64; the third batch is noise."""
+    trainer = build("optimizer.kind=stable_adamw", "optimizer.lr=0.01", "optimizer.weight_decay=0.1")
+    steps, held, calm = trainer.steps(), 0, 0
+    means = [(0.0, 0.0) for _ in trainer.flat.parameters]
+    for t in range(1, 6):
+        trainer.change("problem.outlier_every", 1 if t == 3 else 0)
+        before = [weight.detach().double().numpy().copy() for weight in trainer.flat.parameters]
+        next(steps)
+        for at, (old, weight, grad) in enumerate(zip(before, trainer.flat.parameters, trainer.flat.grads, strict=True)):
+            g = grad.double().numpy()
+            b1, b2 = (b * (1 - b ** (t - 1)) / (1 - b**t) for b in (0.9, 0.999))
+            m, v = b1 * means[at][0] + (1 - b1) * g, b2 * means[at][1] + (1 - b2) * g * g
+            means[at] = m, v
+            rms = (g * g / np.maximum(v, 1e-16)).mean() ** 0.5
+            lr = 0.01 / max(1.0, rms)
+            held, calm = held + (rms > 1.5), calm + (rms < 1)
+            np.testing.assert_allclose(
+                weight.detach().numpy(), old - lr * 0.1 * old - lr * m / (v**0.5 + 1e-8), rtol=1e-4, atol=1e-6
+            )
+    assert held and calm
 
 
 @pytest.mark.parametrize(("matrix", "longer"), [((8, 32), 1.0), ((32, 8), 2.0)])

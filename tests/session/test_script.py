@@ -151,6 +151,8 @@ optimizer.kind=muon optimizer.lr=0.02 model.depth=3 optimizer.beta1=0.95 optimiz
 optimizer.kind=muon optimizer.lr=0.02 model.kind=cnn model.depth=4 model.norm=batch clipping.kind=norm 3:optimizer.lr=0.1 4:optimizer.eps=0.01 5:optimizer.adamw_lr=0.1
 optimizer.kind=muon model.kind=transformer problem.task=characters schedule.warmup_steps=3 2:optimizer.adamw_lr=0.01 accumulation.steps=2 precision.weights=bf16
 optimizer.kind=muon optimizer.adamw_lr=0.003 model.depth=1 precision.dtype=fp16
+optimizer.kind=stable_adamw optimizer.lr=0.01 optimizer.weight_decay=0.1 problem.outlier_every=3 model.kind=rnn 4:optimizer.beta2=0.9
+optimizer.kind=stable_adamw optimizer.lr=0.01 accumulation.steps=2 optimizer.eps=0.001 model.kind=cnn 2:optimizer.eps=0.1 3:optimizer.lr=0.1
 optimizer.sam_rho=0.05 model.kind=cnn model.norm=batch clipping.kind=norm clipping.max_norm=0.1
 optimizer.sam_rho=0.1 accumulation.steps=3 problem.outlier_every=2 gradients.noise_std=0.01 optimizer.kind=adam optimizer.lr=0.01
 2:optimizer.sam_rho=0.2 4:optimizer.sam_rho=0.5 accumulation.steps=2 precision.dtype=fp16 clipping.kind=norm

@@ -55,7 +55,15 @@ _SEEN = 0.01  # loss weight x loss scale above which fp16 holds most of a gradie
 _LARGE_EPS = 1e-4  # of Adam and its like: above the usual size of a gradient's entry it sets the size of the update
 _SMALL_INPUTS = 0.1  # factor on the inputs below which they may be what is lost
 # The learning rate that is offered where nothing was measured: as is usual for small networks.
-_USUAL_RATE = {"sgd": 0.1, "adam": 0.001, "adamw": 0.001, "rmsprop": 0.001, "lion": 0.0001, "muon": 0.02}
+_USUAL_RATE = {
+    "sgd": 0.1,
+    "adam": 0.001,
+    "adamw": 0.001,
+    "rmsprop": 0.001,
+    "lion": 0.0001,
+    "muon": 0.02,
+    "stable_adamw": 0.001,
+}
 
 
 def fitting(finding: Finding, knobs: Experiment, provenance: Provenance | None = None) -> Finding:

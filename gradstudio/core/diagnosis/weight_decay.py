@@ -10,7 +10,7 @@ from gradstudio.core.diagnosis.median import median
 from gradstudio.core.history import History, Settings
 from gradstudio.core.text import number
 
-DECOUPLED = ("adamw", "lion", "muon")  # optimizers that take lr x weight_decay of the weights away
+DECOUPLED = ("adamw", "lion", "muon", "stable_adamw")  # optimizers that take lr x weight_decay of the weights away
 # Share of the weights that a usual decay takes at each step: 0.1 at AdamW's usual rate of 0.001.
 USUAL = 1e-4
 LEFT = 0.5  # share of the weights' norm below which they have shrunk

@@ -31,7 +31,8 @@ SECONDS = 1.0  # at the most, since the run waits
 # Share of chance in a start; without it an eigenvector that has become the largest since would never be seen.
 STIR = 0.1
 
-BOUNDED = ("lion", "muon")  # optimizers whose update has one size, so no sharpness is known to be too large for them
+# Optimizers that set the size of an update by themselves, so no sharpness is known to be too large for them.
+BOUNDED = ("lion", "muon", "stable_adamw")
 
 Product = Callable[[Tensor], Tensor]
 

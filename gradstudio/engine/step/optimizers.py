@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from gradstudio.core import experiment
+from gradstudio.core.combinations import WHOLE_TENSORS
 from gradstudio.core.experiment import Experiment
 from gradstudio.engine.models.parametrization import rate_factor, ratio
 from gradstudio.engine.passes.flat import Flat
-from gradstudio.engine.step.recent_optimizers import Lion, Muon
+from gradstudio.engine.step.recent_optimizers import Lion, Muon, StableAdamW
 from gradstudio.engine.torch_internals import plain_optimizers
 
 ALPHA = 0.99  # decay of RMSprop's running mean of squared gradients, which no knob sets: torch's default
@@ -21,7 +22,7 @@ ALPHA = 0.99  # decay of RMSprop's running mean of squared gradients, which no k
 def groups(knobs: experiment.Optimizer) -> dict[str, object]:
     """Return the values of the live knobs under torch's names, for this kind of optimizer."""
     common: dict[str, object] = {"lr": knobs.lr, "weight_decay": knobs.weight_decay}
-    if knobs.kind in ("adam", "adamw", "muon"):
+    if knobs.kind in ("adam", "adamw", "muon", "stable_adamw"):
         return common | {"betas": (knobs.beta1, knobs.beta2), "eps": knobs.eps}
     if knobs.kind == "lion":
         return common | {"betas": (knobs.beta1, knobs.beta2)}
@@ -37,6 +38,7 @@ OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
     "rmsprop": torch.optim.RMSprop,
     "lion": Lion,
     "muon": Muon,
+    "stable_adamw": StableAdamW,
 }
 
 
@@ -53,8 +55,8 @@ def build(flat: Flat, knobs: Experiment) -> torch.optim.Optimizer:
         names = [name for name, _ in flat.named]
         cut = int(flat.layout.starts[next(at for at, name in enumerate(names) if name.startswith(_DISCRIMINATOR))])
         parts = [{"params": [flat.part(slice(cut))]}, {"params": [flat.part(slice(cut, None))], _DISCRIMINATOR: True}]
-    elif knobs.optimizer.kind == "muon":
-        parts = _of_one_tensor(flat)
+    elif knobs.optimizer.kind in WHOLE_TENSORS:
+        parts = _of_one_tensor(flat, muon=knobs.optimizer.kind == "muon")
     elif ratio(knobs.model) != 1 and knobs.studio_file is None:
         parts = _of_one_rate(flat, knobs)
     kind = plain_optimizers.without_compiler(OPTIMIZERS[knobs.optimizer.kind])
@@ -80,14 +82,14 @@ def _of_one_rate(flat: Flat, knobs: Experiment) -> list[dict[str, object]]:
     ]
 
 
-def _of_one_tensor(flat: Flat) -> list[dict[str, object]]:
+def _of_one_tensor(flat: Flat, *, muon: bool) -> list[dict[str, object]]:
     """Return a group for each tensor, in its own shape. Muon trains all matrices but the first and the last one."""
     matrices = [at for at, weight in enumerate(flat.parameters) if weight.ndim > 1][1:-1]
     found: list[dict[str, object]] = []
     for at, (weight, grad) in enumerate(zip(flat.parameters, flat.grads, strict=True)):
         leaf = torch.nn.Parameter(weight.data, requires_grad=False)
         leaf.grad = grad
-        found.append({"params": [leaf], _OTHERS: at not in matrices})
+        found.append({"params": [leaf], **({_OTHERS: at not in matrices} if muon else {})})
     return found
 
 

@@ -1,5 +1,5 @@
-"""Optimizers that torch has not, or not in every version: Lion and Muon. Each step is made of the operations that the
-plain program makes too (program/reference/optimizers.py), so both give the same bits."""
+"""Optimizers that torch has not, or not in every version: Lion, Muon and StableAdamW. Each step is made of
+the operations that the plain program makes too (program/reference/optimizers.py), so both give the same bits."""
 
 from __future__ import annotations
 
@@ -68,6 +68,27 @@ class Muon(OneTensorAtATime):
         squares = state["exp_avg_sq"].mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
         size = squares.sqrt().div_(math.sqrt(1 - beta2 ** state["step"])).add_(group["eps"])
         weight.addcdiv_(mean, size, value=-group["lr"] / (1 - beta1 ** state["step"]))
+
+
+class StableAdamW(OneTensorAtATime):
+    """AdamW whose step is divided by the root mean square of g / sqrt(v) of a tensor, where that is above 1 (Wortsman
+    2023, algorithm 2): v lags behind a gradient that has suddenly become large."""
+
+    def _update(self, group: dict[str, Any], weight: Tensor, grad: Tensor, state: dict[str, Any]) -> None:
+        if not state:
+            state |= {"step": 0, "exp_avg": torch.zeros_like(weight), "exp_avg_sq": torch.zeros_like(weight)}
+        state["step"] += 1
+        keeps, eps = [_corrected(beta, state["step"]) for beta in group["betas"]], group["eps"]
+        mean = state["exp_avg"].mul_(keeps[0]).add_(grad, alpha=1 - keeps[0])
+        squares = state["exp_avg_sq"].mul_(keeps[1]).addcmul_(grad, grad, value=1 - keeps[1])
+        surprise = grad.square().div_(squares.clamp(min=eps * eps)).mean().sqrt_().clamp_(min=1.0)
+        weight.mul_(1 - group["lr"] / surprise * group["weight_decay"])
+        weight.addcdiv_(mean / surprise, squares.sqrt().add_(eps), value=-group["lr"])
+
+
+def _corrected(beta: float, step: int) -> float:
+    """Return the decay that makes a running mean of a first to a last gradient without a bias towards 0."""
+    return beta * (1 - beta ** (step - 1)) / (1 - beta**step)
 
 
 def orthogonal(matrix: Tensor) -> Tensor:

@@ -96,6 +96,32 @@ class Muon(torch.optim.Optimizer):
             weight.add_(matrix.view_as(weight), alpha=-group["lr"] * longer)
 
 
+def corrected(beta, step):
+    """Return the decay that makes a running mean without a bias towards 0."""
+    return beta * (1 - beta ** (step - 1)) / (1 - beta**step)
+
+
+class StableAdamW(torch.optim.Optimizer):
+    """AdamW whose step is divided by the root mean square of g / sqrt(v), where that is above 1 (Wortsman 2023)."""
+
+    @torch.no_grad()
+    def step(self):  # pyright: ignore[reportIncompatibleMethodOverride]
+        for group in self.param_groups:
+            for weight in group["params"]:
+                if weight.grad is not None:
+                    self.update(group, weight, weight.grad, self.state[weight])
+
+    def update(self, group, weight, grad, state):
+        state["step"] = state.get("step", 0) + 1
+        beta1, beta2 = (corrected(beta, state["step"]) for beta in group["betas"])
+        mean = state.setdefault("exp_avg", torch.zeros_like(weight)).mul_(beta1).add_(grad, alpha=1 - beta1)
+        squares = state.setdefault("exp_avg_sq", torch.zeros_like(weight))
+        squares.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
+        surprise = grad.square().div_(squares.clamp(min=group["eps"] ** 2)).mean().sqrt_().clamp_(min=1.0)
+        weight.mul_(1 - group["lr"] / surprise * group["weight_decay"])
+        weight.addcdiv_(mean / surprise, squares.sqrt().add_(group["eps"]), value=-group["lr"])
+
+
 @inline
 def groups():
     """Return the parameters as the optimizer gets them."""
@@ -136,6 +162,16 @@ elif knobs.optimizer_kind == "lion":
         dict(
             lr=knobs.optimizer_lr,
             betas=(knobs.optimizer_beta1, knobs.optimizer_beta2),
+            weight_decay=knobs.optimizer_weight_decay,
+        ),
+    )
+elif knobs.optimizer_kind == "stable_adamw":
+    optimizer = StableAdamW(
+        groups(),
+        dict(
+            lr=knobs.optimizer_lr,
+            betas=(knobs.optimizer_beta1, knobs.optimizer_beta2),
+            eps=knobs.optimizer_eps,
             weight_decay=knobs.optimizer_weight_decay,
         ),
     )

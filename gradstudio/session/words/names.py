@@ -11,7 +11,15 @@ from gradstudio.core.task_measures import measure, why_it_need_not_fall
 from gradstudio.core.text import number, percent, plural
 from gradstudio.session.record.run import JoinedBatch, Run, recent_mean
 
-OPTIMIZERS = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW", "rmsprop": "RMSprop", "lion": "Lion", "muon": "Muon"}
+OPTIMIZERS = {
+    "sgd": "SGD",
+    "adam": "Adam",
+    "adamw": "AdamW",
+    "rmsprop": "RMSprop",
+    "lion": "Lion",
+    "muon": "Muon",
+    "stable_adamw": "StableAdamW",
+}
 
 # What a network learns: the words after "learned" or "will learn".
 _TASKS = {
