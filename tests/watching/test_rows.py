@@ -843,3 +843,17 @@ def test_a_layer_that_is_never_called_did_not_vanish(watch: Watch, to_none: bool
     assert "vanishing_gradient" not in run.findings
     assert run.findings["unused_layers"].layers == ("0.weight", "0.bias")
     assert [names for _, names in run.history.unused] == [("0.weight", "0.bias")]
+
+
+def test_a_run_that_ends_with_a_skip_like_those_before_it_has_not_diverged(watch: Watch) -> None:
+    model = small_net()
+    optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.01), torch.amp.GradScaler("cpu", init_scale=4.0)
+    one = watch(model, optimizer, scaler=scaler)
+    for step in range(6):
+        optimizer.zero_grad()
+        scaler.scale(square_loss(model) * (math.nan if step in (2, 5) else 1.0)).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    one.close()
+    (run,) = runs_of(one)
+    assert run.status == "finished" and run.first_nonfinite_step is None and len(run.history) == 6

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.diagnosis.rule import Looking
-from gradstudio.core.history import History
+from gradstudio.core.history import History, up_to
 from gradstudio.core.text import number
 
 
@@ -17,23 +17,29 @@ class ScaleCollapse(Looking):
     rule = "scale_collapse"
     floor: float = 1.0
 
+    _seen: int = 0  # rows
+    _skipped: float = 0.0  # updates
+    _highest: float = 0.0  # scale
+
     def look(self, history: History, state: Progress) -> None:
         step = len(history) - 1
+        self._skipped += float(history.column("skipped", self._seen).sum())
+        self._highest, self._seen = max(self._highest, float(history.column("scale", self._seen).max())), len(history)
         scale = history.value("scale", step)
         is_dynamic = not history.loops or history.loops[-1][1].scaling == "dynamic"  # nobody knows the calls of a log
         if not scale < self.floor or not is_dynamic:
             self.soften(not state.well)
             return
-        if self._finding is not None and self._severity == "critical":
-            self.soften(not state.well)
+        if self._finding is not None and state.well:
+            self.soften(False)
             return
-        skipped, highest = history.column("skipped").sum(), history.column("scale").max()
+        skipped, highest = self._skipped, self._highest
         if (not history.loops and not highest >= 4 * scale) or skipped < 2:  # the run began with such a scale
             return
         after = f"after {int(skipped):,} skipped updates" if skipped == skipped else f"from {number(float(highest))}"
         self.tell(
             history, "critical", "The loss scale collapses",
-            f"The loss scale fell to {number(scale)} {after}.",
+            f"The loss scale fell to {number(scale)} {after}, {up_to(history)}.",
             "If no scale avoids the overflow, the scale is not the cause: the forward pass, the loss or the gradient "
                 "itself exceeds 65504, the largest number of fp16, or is NaN.",
             ("precision.dtype=bf16", "precision.dtype=fp32", "problem.scaling=standardized problem.input_scale=1"),

@@ -476,7 +476,9 @@ class WatchedRun:
         late: MeasuredStep | None = None
         if self.run is None or self.run.over:
             return Outcome(self.has_diverged)
-        if self._held:
+        if self._held and status == "finished" and self._was_told:
+            self._let_pass()  # it went on after such steps before
+        elif self._held:
             self._diverge()
         elif self._suspect is not None:
             late = self._diverge_in_weights(self._suspect)
