@@ -31,6 +31,7 @@ class LossSpike(Looking):
     height: float = 0.5
     window: int = 100
     least: int = 20  # steps before a spike can be told from the start of training
+    enough: int = 5  # losses after a peak that tell whether it has passed
     every: int = 40  # steps between two looks at what is usual
 
     _seen: int = 0
@@ -73,7 +74,7 @@ class LossSpike(Looking):
         """Return whether the loss came back after its peak to what it was before the first spike: what became of the
         run later has another cause."""
         after = history.column("loss", self._episode.peak_step + 1, self._episode.peak_step + 1 + self.least)
-        return len(after) == self.least and median(after) <= self._calm
+        return len(after) >= self.enough and median(after) <= self._calm
 
     def _say(self, history: History, severity: Severity) -> None:
         """Tell of the highest loss, and of what followed it: the loss of a step is that of the weights before its
