@@ -54,7 +54,7 @@ def _ours(model: Any, optimizer: Any, step: Callable[[], None]) -> Callable[[], 
     from gradstudio.watching.measuring import host_loops
 
     host_loops.PAYS_AFTER = 0.0  # as after its first half second
-    gradstudio.watch(model, optimizer, library=Path("library.sqlite3"), on_nonfinite="ignore")
+    gradstudio.watch(model, optimizer, library=Path("library.sqlite3"))
     return step
 
 

@@ -290,6 +290,8 @@ class Watcher:
                 watched_run.joined = self._party.join(watched_run, place, watched_run.observer.share(place.ranks))
             if watched_run.is_recorded:
                 self._keep(watched_run)
+            else:
+                watched_run.observer.recorder.close()  # a crash file is written by rank 0
         if watched_run.joined is None:
             return watched_run.take(measured_step)
         watched_run.joined.take(measured_step)

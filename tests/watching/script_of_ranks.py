@@ -22,9 +22,9 @@ from gradstudio.session.library.requests import Request
 from gradstudio.watching.ranks import joined_run
 
 try:
-    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+    from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
 except ImportError:  # before torch 2.6
-    from torch.distributed._composable.fsdp import MixedPrecisionPolicy, fully_shard
+    from torch.distributed._composable.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
 
 LIBRARY, OUT, WHAT = sys.argv[1:]
 LR, NEVER = 0.1, 1e6
@@ -181,6 +181,10 @@ if "parted" in WHAT:
     train("parted, mixed", fully_shard(Net(), mesh=mesh, mp_policy=policy))
     train("two parted", fully_shard(Net(), mesh=mesh), several=torch.optim.SGD)
     train("parted, log", fully_shard(Net(), mesh=mesh), breaks=2)
+    model = fully_shard(Net(), mesh=init_device_mesh("cpu", (1, ranks), mesh_dim_names=("copies", "parts")))
+    train("parted and copied", model, clip=0.05)
+    model = fully_shard(Net(), mesh=mesh, offload_policy=CPUOffloadPolicy(pin_memory=False))
+    train("parted, offloaded", model, clip=0.05)
     model = parallelize_module(Net(), mesh, {"first": ColwiseParallel(), "last": RowwiseParallel()})
     train("tensor parallel", model, alike=True)
 if rank == 0:

@@ -6,19 +6,26 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 from waiting import PATIENCE
 
 from gradstudio.core.unknown import is_known
+from gradstudio.session.files import crash_file
 from gradstudio.session.library.store import Library
 from gradstudio.session.record.ranked_findings import ranked_findings
 from gradstudio.session.record.run import Run
+from gradstudio.watching.hooks.rank_place import Place
+from gradstudio.watching.ranks.joined_run import Sender
+from gradstudio.watching.ranks.mail import Mail
+from gradstudio.watching.ranks.rank_letters import Letter
 
 SCRIPT, ROOT = Path(__file__).parent / "script_of_ranks.py", str(Path(__file__).parents[2])
 has_no_parts = torch.__version__.startswith(("2.4.", "2.5."))
@@ -32,6 +39,7 @@ class Trained(NamedTuple):
     runs: dict[str, Run]
     known: dict[str, Any]
     said: str
+    crashes: list[Path]
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +54,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     assert len(runs) == len(library.entries()), done.stderr
     library.close()
     known = folder / "known.json"
-    return Trained(runs, json.loads(known.read_text()) if known.exists() else {}, done.stderr)
+    return Trained(
+        runs, json.loads(known.read_text()) if known.exists() else {}, done.stderr, [*folder.glob("crashes/*")]
+    )
 
 
 def agrees(found: Trained, title: str) -> None:
@@ -70,7 +80,18 @@ def test_several_ranks_are_one_run_with_the_mean_loss_and_the_norm_of_all(traine
 
 
 @of_parts
-@pytest.mark.parametrize("title", ["parted", "parted, accumulated", "parted, mixed", "two parted", "tensor parallel"])
+@pytest.mark.parametrize(
+    "title",
+    [
+        "parted",
+        "parted, accumulated",
+        "parted, mixed",
+        "two parted",
+        "parted and copied",
+        "parted, offloaded",
+        "tensor parallel",
+    ],
+)
 def test_parts_of_a_gradient_are_added_up(trained: Trained, title: str) -> None:
     agrees(trained, title)
 
@@ -95,8 +116,16 @@ def test_the_rank_that_brought_a_nan_is_named_with_its_birth(trained: Trained, t
     assert "At step 2 the loss of rank 1 was NaN, and that of rank 0 was" in first.evidence and born in first.evidence
 
 
+def test_rank_0_alone_writes_a_crash_file_and_says_why_no_step_can_be_made_again(trained: Trained) -> None:
+    of_runs = {path.stem.rpartition("-")[0]: path for path in trained.crashes}
+    assert set(of_runs) <= {run.id for run in trained.runs.values()}
+    made = crash_file.read(of_runs[trained.runs["nan"].id]).structure
+    assert made.unknown == "the gradient of a step is that of several ranks" and made.weights
+
+
 @of_parts
 def test_a_pass_that_takes_all_ranks_is_not_made_again_by_one(trained: Trained) -> None:
+    assert trained.said.count("no crash file can be written: this rank has only a part of the weights") == 1
     run = trained.runs["parted, log"]
     assert run.first_nonfinite_step == 2 and len(run.history) == 4
     assert run.provenance is not None and (run.provenance.rank, run.provenance.operation) == (1, "LogBackward0")
@@ -116,6 +145,31 @@ def test_a_rank_that_ends_leaves_the_rows_before_it(trained: Trained) -> None:
     run = trained.runs["one ends"]
     assert run.status in ("failed", "interrupted") and len(run.history) <= 10
     assert "watching ended" not in trained.said
+
+
+def test_no_letter_is_lost_where_the_script_and_the_postman_send_at_once() -> None:
+    class Store(dist.HashStore):
+        """One in which another letter is sent while the first is on its way."""
+
+        def set(self, key: str, value: Any) -> None:
+            super().set(key, value)
+            if key == "letter/1/0" and not others:
+                others.append(threading.Thread(target=sender.go_round))
+                others[0].start()
+                others[0].join(0.1)
+
+    others: list[threading.Thread] = []
+    mail = Mail.__new__(Mail)
+    mail._store, mail._sent, mail._read = Store(), 0, {}
+    card = {"layers": "of both", "run": "of rank 0"}
+    mail.show(0, card)
+    sender = Sender(mail, Place(1, 2, "", "here", ""), card, cast("Any", None), lambda: None)
+    sender.skip("a batch was skipped")
+    sender.close()
+    others[0].join()
+    sender.go_round()  # once more
+    letters = [Letter.from_bytes(text) for text in iter(lambda: mail.receive(1), None)]
+    assert [(each.skipped, each.over) for each in letters] == [(["a batch was skipped"], True)]
 
 
 def test_a_launcher_is_not_watched_itself(gradstudio: Callable[..., Any]) -> None:

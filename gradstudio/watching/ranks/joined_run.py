@@ -52,9 +52,9 @@ class Sender:
         """`keep` records the run here."""
         self._mail, self._place, self._card = mail, place, card
         self._local_run, self._keep = local_run, keep
-        self._letter, self._writing = Letter(), threading.Lock()
+        self._letter, self._writing, self._sending = Letter(), threading.Lock(), threading.Lock()
         self._began = time.monotonic()
-        self._is_alone = self._is_joined = False
+        self._is_alone = self._is_joined = self._is_over = False
         self._run = ""  # the id of the run that rank 0 records
         mail.show(place.rank, card)
 
@@ -115,10 +115,14 @@ class Sender:
             self._keep()
 
     def _send(self, *, over: bool = False) -> None:
-        with self._writing:
-            letter, self._letter = self._letter, Letter()
-        letter.over = over
-        self._mail.send(self._place.rank, letter.to_bytes())
+        with self._sending:  # the postman and the script may both come to it, and letters are numbered
+            if self._is_over:
+                return
+            self._is_over = over
+            with self._writing:
+                letter, self._letter = self._letter, Letter()
+            letter.over = over
+            self._mail.send(self._place.rank, letter.to_bytes())
 
     def close(self) -> None:
         """Send what is left."""

@@ -28,8 +28,8 @@ from gradstudio.session.files.crash_file import (
     Structure,
     TensorToWrite,
 )
-from gradstudio.watching.births.replay import needs_other_ranks
 from gradstudio.watching.hooks.guard import may_be_compiled, replaying
+from gradstudio.watching.hooks.rank_place import here
 from gradstudio.watching.recorder.kept_state import KeptState, KeptStep
 from gradstudio.watching.recorder.program_maker import ProgramMaker, unheard, weights_put_back
 from gradstudio.watching.recorder.recorder import Recorder
@@ -89,8 +89,8 @@ class CrashWriter:
         """Return why no program can be made; "" where one can."""
         if may_be_compiled():
             return "the script compiles code, in which no call is heard"
-        if any(needs_other_ranks(each) for each in self._models):
-            return "a forward pass takes all ranks"
+        if here() is not None:
+            return "the gradient of a step is that of several ranks"
         return ""
 
     def _made_again(self, structure: Structure) -> RecordedBirth | None:

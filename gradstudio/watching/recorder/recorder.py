@@ -15,7 +15,9 @@ from gradstudio.core.text import number
 from gradstudio.crash.call_log import CallLog
 from gradstudio.engine.torch_internals import function_modes
 from gradstudio.watching.hooks.guard import may_be_compiled, say_once
+from gradstudio.watching.hooks.rank_place import here
 from gradstudio.watching.hooks.torch_hooks import Roots
+from gradstudio.watching.measuring.parted_parameters import are_parted
 from gradstudio.watching.recorder.kept_state import (
     CalledModel,
     KeptBackward,
@@ -143,6 +145,9 @@ class Recorder:
             each.steps.append(step)
 
     def _take(self, number: int, weights: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> None:
+        if are_parted(weights):
+            self.turn_off("this rank has only a part of the weights")
+            return
         if not all(map(has_memory, weights)):  # torch 2.4 would read where nothing is
             self.turn_off("the script keeps the memory of its weights elsewhere between two steps")
             return
@@ -176,7 +181,8 @@ class Recorder:
         """Record no more."""
         self.take_off()
         self.is_off, self.why_off, self.states, self._log, self._passes = True, why, [], None, []
-        say_once(f"no crash file can be written: {why}")
+        if (place := here()) is None or place.rank == 0:
+            say_once(f"no crash file can be written: {why}")
 
     def close(self) -> None:
         """Let go of everything."""

@@ -62,7 +62,7 @@ class PassObserver(TrainedModels):
         self.options = options
         super().__init__(optimizer, model, tensors, guard)
         self._sink, self.name, self.told = sink, name, ToldFigures()
-        self.recorder = self.births.recorder = Recorder(options.record, options.record_budget)
+        self.recorder = self.births.recorder = Recorder(options.records, options.record_budget)
         self._guarded_ready, self._guarded_last = guard(self.make_ready), guard(self._last)
         self.thread = threading.get_ident()  # the one that trains it, and alone may look at its gradients
         self.claimed = False  # whether it has trained; until then it may come to train in another thread

@@ -44,6 +44,11 @@ class Options:
             raise ValueError(f"record = {self.record!r} is not allowed; allowed: a whole number, 0 to {MOST_RECORD}")
 
     @property
+    def records(self) -> int:
+        """Steps back to which states are kept: 0 where neither a crash file nor a rewind can follow."""
+        return 0 if self.on_nonfinite == "ignore" and self.on_spike != "rewind" else self.record
+
+    @property
     def spares_weights(self) -> bool:
         """Whether an update by what is not finite is to be kept from the weights."""
         return self.on_nonfinite in ("raise", "skip")
