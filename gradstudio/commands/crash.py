@@ -100,7 +100,7 @@ def fixes(file: File, device: Device = "", trust: Trust = False, as_json: Json =
     say(found.words)
     for each in found.trials:
         say(f"  {each.words}")
-        for line in each.change.lines if each.is_finite else ():
+        for line in each.change.lines if each.holds else ():
             say(f"      {line}")
 
 

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, NamedTuple
+
+
+class Guard(NamedTuple):
+    """What is done to the dangerous argument of a call, which is known by its name and its line."""
+
+    do: str
+    line: str
+    how: str
+    by: float
 
 
 @dataclass(frozen=True)
 class Change:
     """`rate` is a factor; `clip` a kind and a limit; `values` are put into every group of parameters; `exact` is the
-    part of the model that computes in fp32, "*" for all of it, and `dtype` what autocast computes in otherwise; `guard`
-    says what is put around the first argument of a call, by the name and the line of that; `scale` is the loss scale;
-    `skipped` are the numbers of steps that are left out."""
+    part of the model that computes in fp32, "*" for all of it, and `dtype` what autocast computes in otherwise;
+    `attention` gives queries and keys a size of 1, or the scores a soft cap; `scale` is the loss scale; `skipped` are
+    the numbers of steps that are left out."""
 
     name: str = ""
     lines: tuple[str, ...] = ()  # of code, to be changed in the script
@@ -20,7 +29,8 @@ class Change:
     values: dict[str, Any] = field(default_factory=dict)
     exact: str | None = None
     dtype: str = ""
-    guard: tuple[str, str, str, float] | None = None  # name and line of the call, what is done, by which number
+    guards: tuple[Guard, ...] = ()
+    attention: Literal["", "norm", "cap"] = ""
     scale: float | None = None
     skipped: frozenset[int] = frozenset()
 

@@ -8,20 +8,25 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from gradstudio.core.text import number, plural
-from gradstudio.crash.change import NO_CHANGE, Change
+from gradstudio.crash.attention import CAP, attention_in
+from gradstudio.crash.change import NO_CHANGE, Change, Guard
 from gradstudio.crash.recorded_pass import Raised
 from gradstudio.crash.recorded_training import Recorded, StepResult, Training, made_again, random_numbers_kept
 from gradstudio.session.files.crash_file import RecordedBirth, Structure
+from gradstudio.session.record import run_outcome
 
 ROUNDS = 3  # times that the recorded batches are gone through
 LEAST = 12  # updates of a trial
+MOST_GUARDS = 3  # calls that one fix keeps in bounds
 MOST_LOSS = 2.0  # a fix whose loss is so many times the best one comes after the others
 
 # What is done to the dangerous argument of a call, by which number, and how that is written.
 _GUARDS: dict[str, tuple[str, float, str]] = {
-    "exp": ("most", 40.0, "torch.exp(x.clamp(max=40))"),
-    "exp_": ("most", 40.0, "x.clamp_(max=40).exp_()"),
+    "exp": ("both", 40.0, "torch.exp(x.clamp(-40, 40))"),
+    "exp_": ("both", 40.0, "x.clamp_(-40, 40).exp_()"),
     **dict.fromkeys(("log", "log2", "log10"), ("least", 1e-8, "torch.log(x.clamp_min(1e-8))")),
     **dict.fromkeys(("sqrt", "rsqrt", "reciprocal"), ("plus", 1e-8, "(x + 1e-8)")),
     **dict.fromkeys(("div", "true_divide", "__truediv__", "div_"), ("divisor", 1e-8, "a / (b + 1e-8)")),
@@ -29,7 +34,8 @@ _GUARDS: dict[str, tuple[str, float, str]] = {
     **dict.fromkeys(("norm", "vector_norm"), ("plus", 1e-8, "(x + 1e-8).norm()")),
     **dict.fromkeys(("softmax", "log_softmax"), ("least", -1e4, "torch.softmax(x.clamp_min(-1e4), …)")),
     "pow": ("least", 1e-8, "x.clamp_min(1e-8) ** y"),
-    "atanh": ("most", 1 - 1e-6, "torch.atanh(x.clamp(max=1 - 1e-6))"),
+    "atanh": ("both", 1 - 1e-6, "torch.atanh(x.clamp(-1 + 1e-6, 1 - 1e-6))"),
+    **dict.fromkeys(("acos", "asin", "arccos", "arcsin"), ("both", 1 - 1e-6, "x.clamp(-1 + 1e-6, 1 - 1e-6)")),
 }
 
 
@@ -42,11 +48,16 @@ class Trial:
     broke_at: int | None = None
     loss: float = math.nan
     update: float = math.nan
+    learns: bool = True  # its loss did not rise
     fault: str = ""
 
     @property
     def is_finite(self) -> bool:
         return self.broke_at is None and not self.fault
+
+    @property
+    def holds(self) -> bool:
+        return self.is_finite and self.learns
 
     @property
     def words(self) -> str:
@@ -56,11 +67,12 @@ class Trial:
         if self.broke_at is not None:
             return f"{name}: not finite at update {self.broke_at + 1:,}"
         size = f", updates of {number(self.update)} of the weights" if math.isfinite(self.update) else ""
-        return f"{name}: holds for {plural(self.updates, 'update', 'updates')}, loss {number(self.loss)}{size}"
+        how = "holds for" if self.learns else "finite, but its loss rises in"
+        return f"{name}: {how} {plural(self.updates, 'update', 'updates')}, loss {number(self.loss)}{size}"
 
     def as_json(self) -> dict[str, Any]:
         return {
-            "fix": self.change.name, "held": self.is_finite, "updates": self.updates, "broke_at": self.broke_at,
+            "fix": self.change.name, "held": self.holds, "updates": self.updates, "broke_at": self.broke_at,
             "loss": _finite(self.loss), "update": _finite(self.update), "lines": list(self.change.lines),
             "fault": self.fault, "words": self.words,
         }  # fmt: skip
@@ -74,7 +86,7 @@ class Tried(NamedTuple):
 
     @property
     def words(self) -> str:
-        held = sum(each.is_finite for each in self.trials)
+        held = sum(each.holds for each in self.trials)
         told = f"{held} of {plural(len(self.trials), 'fix', 'fixes')} hold"
         if self.unchanged.is_finite:
             return f"{told}; without a change it is finite here too"
@@ -86,13 +98,16 @@ def tried(recorded: Recorded, device: str = "cpu") -> Tried:
     training = Training(recorded, device)
     born = made_again(training)
     unchanged = _trial(recorded, device, NO_CHANGE)
-    trials = [_trial(recorded, device, each) for each in candidates(recorded.structure, born)]
-    best = min((each.loss for each in trials if each.is_finite), default=math.nan)
+    trials = [
+        _with_more_guards(recorded, device, _trial(recorded, device, each))
+        for each in candidates(recorded.structure, born)
+    ]
+    best = min((each.loss for each in trials if each.holds), default=math.nan)
 
     def place(item: tuple[int, Trial]) -> tuple[Any, ...]:
         at, each = item
         worse = not each.loss <= best + (MOST_LOSS - 1) * abs(best)
-        return (not each.is_finite, worse, at if each.is_finite else -(each.broke_at or 0))
+        return (not each.is_finite, not each.learns, worse, at if each.is_finite else -(each.broke_at or 0))
 
     return Tried([each for _, each in sorted(enumerate(trials), key=place)], unchanged)
 
@@ -120,10 +135,29 @@ def _trial(recorded: Recorded, device: str, change: Change) -> Trial:
         found.fault = f"{type(fault).__name__}: {' '.join(str(fault).split())[:100]}"
     found.updates = len(made)
     if made:
-        latest = made[-len(steps) :]
-        found.loss = statistics.fmean(each.loss for each in latest)
+        count = len(steps) - len(change.skipped)
+        losses = np.array([each.loss for each in made])
+        found.loss = float(losses[-count:].mean())
         found.update = statistics.median(each.update for each in made)
+        found.learns = not run_outcome.rises(losses[:count], losses[-count:], least=1)
     return found
+
+
+def _with_more_guards(recorded: Recorded, device: str, trial: Trial) -> Trial:
+    """Keep what breaks next in bounds too, where one call alone is not enough."""
+    while trial.change.guards and not trial.is_finite and len(trial.change.guards) < MOST_GUARDS:
+        try:
+            born = made_again(Training(recorded, device, trial.change))
+        except Raised:
+            break
+        more = next(_guards(born), None)
+        if more is None or more.guards[0] in trial.change.guards:
+            break
+        before = trial.change
+        both = f"{before.name.removesuffix(' in bounds')} and {born.do.rpartition('.')[2]} in bounds"
+        change = Change(both, (*before.lines, *more.lines), guards=(*before.guards, *more.guards))
+        trial = _trial(recorded, device, change)
+    return trial
 
 
 def candidates(structure: Structure, born: RecordedBirth) -> list[Change]:
@@ -141,6 +175,7 @@ def candidates(structure: Structure, born: RecordedBirth) -> list[Change]:
         rates if is_rising or born.phase == "update" else [],
         list(_precision(structure, born)),
         list(_guards(born)),
+        list(_of_attention(structure)),
         [skip],
         rates,
         list(_of_the_optimizer(last.groups)),
@@ -153,7 +188,21 @@ def _guards(born: RecordedBirth) -> Iterator[Change]:
     if (found := _GUARDS.get(kind)) is not None:
         how, by, text = found
         line = f"{born.line or 'module ' + born.module}: {text} in place of {kind}"
-        yield Change(f"keep {kind} in bounds", (line,), guard=(born.do, born.line, how, by))
+        yield Change(f"keep {kind} in bounds", (line,), guards=(Guard(born.do, born.line, how, by),))
+
+
+def _of_attention(structure: Structure) -> Iterator[Change]:
+    for calls in structure.programs:
+        found = attention_in(calls)
+        lines = {place: f"{calls[place].line or 'module ' + calls[place].module}: " for place in found.products}
+        if not lines:
+            continue
+        normed = "q, k = [torch.nn.functional.rms_norm(x, x.shape[-1:]) for x in (q, k)]  # before their product"
+        yield Change("QK-norm", (lines[min(lines)] + normed,), attention="norm")
+        if found.scores:
+            capped = f"scores = {CAP:g} * torch.tanh(scores / {CAP:g})  # before the mask and the softmax"
+            yield Change("softcap", (lines[min(lines)] + capped,), attention="cap")
+        return
 
 
 def _precision(structure: Structure, born: RecordedBirth) -> Iterator[Change]:

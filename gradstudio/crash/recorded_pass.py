@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gradstudio.crash.attention import NO_ATTENTION, attention_in, capped, with_normed_queries
 from gradstudio.crash.call_log import tensors_in
 from gradstudio.crash.call_values import CannotCall, from_json, function_of
-from gradstudio.crash.change import NO_CHANGE, Change
+from gradstudio.crash.change import NO_CHANGE, Change, Guard
 from gradstudio.engine.operation_watcher import FILLS
 from gradstudio.session.files.crash_file import RecordedCall
 
@@ -50,6 +51,7 @@ class Pass:
         self.gradients: dict[Key, Tensor] = {}  # of the results, where they are kept
         self._broken: set[Key] = set()
         self._put_in: set[Key] = set()  # Inf on purpose, as in a mask
+        self._attention = attention_in(calls) if change.attention else NO_ATTENTION
 
     def run(self, calls: Sequence[int] | None = None) -> None:
         """Make all calls, or those at these places."""
@@ -76,8 +78,11 @@ class Pass:
         function = function_of(call.do)
         given = [from_json(each, tensor_of, self._device) for each in call.given]
         named = {name: from_json(each, tensor_of, self._device) for name, each in call.named.items()}
-        if (guard := self._change.guard) is not None and guard[:2] == (call.do, call.line):
-            given = _guarded(given, guard[2], guard[3])
+        for guard in self._change.guards:
+            if (guard.do, guard.line) == (call.do, call.line):
+                given = _guarded(given, guard)
+        if place in self._attention.products and self._change.attention == "norm":
+            given = with_normed_queries(call, given)
         if call.random and (state := self._outside(call.random)).device.type == "cpu":
             _set_random(state, self._device)
         try:
@@ -85,6 +90,8 @@ class Pass:
                 result = function(*given, **named)
         except Exception as fault:
             raise Raised(place, fault) from None
+        if place in self._attention.scores and self._change.attention == "cap":
+            result = capped(result)
         for number, tensor in zip(call.gives or (), tensors_in(result), strict=False):
             if number >= 0:
                 self.tensors[number] = tensor
@@ -121,7 +128,7 @@ class Pass:
             nan, inf = _broken(tensor)
             if not (nan or inf):
                 continue
-            if not nan and (call.do.rpartition(".")[2] in FILLS or taken & self._put_in):
+            if not nan and (call.kind in FILLS or taken & self._put_in):
                 self._put_in.add(number)
                 continue
             if self.born < 0 and not taken & self._broken:
@@ -179,13 +186,19 @@ def _broken(tensor: Tensor) -> tuple[bool, bool]:
     return nan, not nan or bool(torch.isinf(tensor).any())
 
 
-def _guarded(given: list[Any], how: str, by: float) -> list[Any]:
+def _guarded(given: list[Any], guard: Guard) -> list[Any]:
     """Return the arguments of a call with its dangerous one kept in bounds."""
-    place = 1 if how == "divisor" and len(given) > 1 else 0
-    value = given[place]
+    place = 1 if guard.how == "divisor" and len(given) > 1 else 0
+    value, by = given[place], guard.by
     if not isinstance(value, Tensor):
         return given
-    kept = value.clamp(max=by) if how == "most" else value.clamp_min(by) if how == "least" else value + by
+    match guard.how:
+        case "both":
+            kept = value.clamp(-by, by)
+        case "least":
+            kept = value.clamp_min(by)
+        case _:
+            kept = value + by
     return [*given[:place], kept, *given[place + 1 :]]
 
 

@@ -54,6 +54,11 @@ class RecordedCall(StrictPart):
     grad: bool = True
     random: Name = ""
 
+    @property
+    def kind(self) -> str:
+        """The last part of its name."""
+        return self.do.rpartition(".")[2]
+
 
 class RecordedPass(StrictPart):
     """One backward pass with what was computed for it. `tensors` are the names in the file of the tensors of its batch;

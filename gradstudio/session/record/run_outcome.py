@@ -86,10 +86,10 @@ def scores(run: Run, start: int, stop: int) -> np.ndarray:
     return found[np.isfinite(found)]
 
 
-def rises(first: np.ndarray, last: np.ndarray) -> bool:
+def rises(first: np.ndarray, last: np.ndarray, least: int = LATEST) -> bool:
     """Return whether the last scores lie above the first by more than their scatter explains. A single outlier counts
-    for nothing."""
-    if min(len(first), len(last)) < LATEST:
+    for nothing, and so do fewer than `least` scores."""
+    if min(len(first), len(last)) < least:
         return False
     (low, middle, high), (_, end, _) = (np.percentile(values, (25, 50, 75)) for values in (first, last))
     return bool(end - middle > high - low)

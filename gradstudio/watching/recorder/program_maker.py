@@ -53,7 +53,7 @@ class ProgramMaker:
         """Return the loss before a scaler has multiplied it, and leave that call out."""
         for place in reversed(range(len(self.calls))):
             call = self.calls[place]
-            if call.gives == [root] and call.do.rpartition(".")[2] in ("mul", "__mul__", "__rmul__", "multiply"):
+            if call.gives == [root] and call.kind in ("mul", "__mul__", "__rmul__", "multiply"):
                 del self.calls[place:]
                 loss = call.given[0].get("t") if isinstance(call.given[0], dict) else None
                 if isinstance(loss, int) and scale == scale:
