@@ -11,7 +11,7 @@ COLUMNS: dict[str, str] = {
     "clip_coef": "norm after clipping / norm before clipping; 1 where nothing was clipped",
     "lr": "learning rate of the update",
     "scale": "loss scale that the step's backward pass ran under; 1 without scaling",
-    "skipped": "1 where the scaler skipped the update, else 0",
+    "skipped": "1 where the update was skipped, else 0",
     "nonfinite": "NaN and Inf entries of the unscaled gradient",
     "update_ratio": "L2 norm of the change of the weights / L2 norm of the weights before it",
     "weight_norm": "L2 norm of all weights, before the update",

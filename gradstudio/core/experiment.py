@@ -50,6 +50,17 @@ class Clipping(Section):
             "clipped.",
         gt=0, le=1e6, slider=(1e-3, 1.0), logarithmic=True, when={"clipping.kind": ("agc",)},
     )  # fmt: skip
+    on_spike: Literal["none", "skip", "rewind"] = knob(
+        "none",
+        "What is done where the gradient norm stands far above its running median. skip: the update is left out "
+        "(OLMo 2). rewind: weights and optimizer go back at most 8 steps too, and the batches go on (PaLM).",
+        group="Loss spikes",
+    )
+    spike_deviations: float = knob(
+        6.0, "Deviations above the median of the last 128 gradient norms, from which a norm is a spike. A deviation is "
+        "1.48 times the median distance from the median, and at least 5 % of it. It takes 20 norms.",
+        gt=0, le=1e6, slider=(2.0, 20.0), when={"clipping.on_spike": ("skip", "rewind")}, group="Loss spikes",
+    )  # fmt: skip
 
     @field_validator("kind", mode="before")
     @classmethod

@@ -26,6 +26,7 @@ NOT_WITH_RANKS: Mapping[str, tuple[tuple[Value, ...], str]] = {
         "cross_entropy divides by the weights of a rank's share, and those of the whole batch would have to be summed "
         "over the ranks",
     ),
+    "clipping.on_spike": (("skip", "rewind"), "ranks would have to agree which update to leave out"),
     "mistakes.clip_each_micro_batch": ((True,), "DistributedDataParallel reduces what is in the gradients by then"),
     "mistakes.unscale_twice": ((True,), "each rank would fail by itself"),
     "mistakes.never_update_scaler": ((True,), "each rank would fail by itself"),

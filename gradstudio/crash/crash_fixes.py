@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gradstudio.core.text import number, plural
-from gradstudio.crash.attention import CAP, attention_in
+from gradstudio.crash.attention_calls import CAP, attention_in
 from gradstudio.crash.change import NO_CHANGE, Change, Guard
 from gradstudio.crash.recorded_pass import Raised
 from gradstudio.crash.recorded_training import Recorded, StepResult, Training, made_again, random_numbers_kept

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradstudio.crash.attention import NO_ATTENTION, attention_in, capped, with_normed_queries
+from gradstudio.crash.attention_calls import NO_ATTENTION, attention_in, capped, with_normed_queries
 from gradstudio.crash.call_log import tensors_in
 from gradstudio.crash.call_values import CannotCall, from_json, function_of
 from gradstudio.crash.change import NO_CHANGE, Change, Guard

@@ -14,9 +14,11 @@ import torch
 from torch import Tensor
 
 from gradstudio.core.experiment import Experiment
+from gradstudio.core.gradient_spikes import Spikes
 from gradstudio.core.studio_file import StudioFile
 from gradstudio.engine.step import loss_scale, optimizers
 from gradstudio.engine.step.checks import Requests
+from gradstudio.engine.step.spike_policy import SpikePolicy
 from gradstudio.engine.tasks.task import Dataset
 from gradstudio.engine.trainer import Trainer
 
@@ -45,6 +47,8 @@ class Snapshot:
     position: int
     generators: list[Tensor]
     chance: list[Tensor] = field(default_factory=list)  # torch's global generators, where the run draws from them
+    norms: list[float] = field(default_factory=list)  # by which a spike is told
+    kept: dict[str, Any] = field(default_factory=dict)  # weights to which a spike leads back
     frozen: list[int] = field(default_factory=list)  # of the parameters that are trained, those that a file has frozen
 
     @classmethod
@@ -62,6 +66,7 @@ class Snapshot:
             order=getattr(task, "order", _NO_ORDER), position=getattr(task, "position", 0),
             generators=[generator.get_state() for generator in generators],
             chance=trainer.subject.chance_state(),
+            norms=list(trainer.spike_policy.spikes.norms), kept=trainer.spike_policy.kept,  # which is never written to
             frozen=[index for index, each in enumerate(trainer.flat.parameters) if not each.requires_grad],
         )  # fmt: skip
 
@@ -93,6 +98,7 @@ class Snapshot:
         for name, state in zip(_GENERATORS, self.generators, strict=False):
             getattr(task, name).set_state(state)
         trainer.gradient_noise.set_state(self.generators[-1])
+        trainer.spike_policy = SpikePolicy(Spikes(self.norms), self.kept)
         trainer.subject.set_chance(self.chance)
 
     def fits(self, trainer: Trainer) -> bool:
@@ -109,7 +115,8 @@ class Snapshot:
         """Memory of the snapshot in bytes. The order of an epoch counts in each of its snapshots, though they share
         it."""
         tensors = [self.weights, self.gradients, *self.buffers, self.order, *self.generators, *self.chance]
-        tensors += self.optimizer.values()
+        tensors += [*self.optimizer.values(), *self.kept.get("optimizer", {}).values()]
+        tensors += [*self.kept.get("buffers", ()), *([self.kept["weights"]] if self.kept else [])]
         return sum(tensor.nbytes for tensor in tensors if isinstance(tensor, Tensor))
 
     def pack(self) -> bytes:

@@ -146,6 +146,7 @@ class Trainer(TrainerState):
             self._clip(reading)
         self._unscale(scaling)
         reading.gradient(flat.gradients)  # the true one, unless a mistake clips before this
+        self.spike_policy.look(flat.grads, knobs.clipping)
         if mistakes.unscale_twice:
             self._unscale(scaling)
         checks.compare_joined(flat.grads)
@@ -160,18 +161,18 @@ class Trainer(TrainerState):
 
     def _update(self, reading: Reading, scaling: str) -> tuple[float, bool]:
         """Let the optimizer, the loss scale and the schedule make their step. Return the learning rate, and whether
-        the scaler skipped the update at an overflow."""
+        the update was skipped: by the scaler at an overflow, or at a spike."""
         precision, mistakes, flat = self.experiment.precision, self.experiment.mistakes, self.flat
         lr = self._set_learning_rate()
         self.before.copy_(flat.weights)
         self.moved, made = True, self.updates.made
-        if mistakes.step_without_scaler and scaling == "dynamic":
-            self.observer.call("step_without_scaler")
-            self.optimizer.step()
-        else:
-            self.observer.call("step")
-            self.scaler.step(self.optimizer)
-        weight_format.keep(self._weights, precision.weights, self.experiment.run.seed, self.step)
+        clipping, step = self.experiment.clipping, self.step
+        self.spike_policy.act(clipping, step, flat.weights.data, self.state, self.optimizer)
+        bare = mistakes.step_without_scaler and scaling == "dynamic"
+        self.observer.call("step_without_scaler" if bare else "step")
+        if not self.spike_policy.is_spike:
+            self.optimizer.step() if bare else self.scaler.step(self.optimizer)
+            weight_format.keep(self._weights, precision.weights, self.experiment.run.seed, self.step)
         reading.change(self.before, flat.weights, flat.gradients)
         if mistakes.clip_after_step:
             self._clip(reading, measured=False)

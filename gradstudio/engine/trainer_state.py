@@ -22,6 +22,7 @@ from gradstudio.engine.passes.flat import Flat
 from gradstudio.engine.passes.forward_backward import Passes
 from gradstudio.engine.step import loss_scale, optimizers, testing, weight_format
 from gradstudio.engine.step.checks import Requests
+from gradstudio.engine.step.spike_policy import SpikePolicy
 from gradstudio.engine.step.testing import OnTestSet
 from gradstudio.engine.subject import BuiltIn, Subject
 
@@ -62,6 +63,7 @@ class TrainerState:
         self.optimizer = optimizers.build(self.flat, knobs)
         self.updates = optimizers.Updates(self.optimizer)
         self.scaler = loss_scale.build(knobs.precision, self.device)
+        self.spike_policy = SpikePolicy()
         self.gradient_noise = generator(knobs.run.seed, "gradient_noise")
         self.step = 0
         self.taken = 0

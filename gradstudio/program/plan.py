@@ -95,6 +95,8 @@ class Plan:
         self.first_count: int = self.start.accumulation_steps
         self.climbs = ever(lambda knobs: knobs.optimizer_sam_rho > 0)
         self.clips = ever(lambda knobs: knobs.clipping_kind != "none")
+        self.leaves_out = ever(lambda knobs: knobs.clipping_on_spike != "none")
+        self.goes_back = ever(lambda knobs: knobs.clipping_on_spike == "rewind")
         self.ever_keeps_gradients = ever(lambda knobs: knobs.mistakes_never_zero_grad)
         # something asks for gradients before the first backward pass, as not every rule of clipping does
         early = ever(lambda knobs: knobs.mistakes_clip_before_backward)

@@ -275,7 +275,7 @@ LIVE = [
     "clipping.max_norm=0.1",
 ]
 OTHERS: dict[str, list[object]] = {
-    "clipping.kind": ["none", "value", "agc", "per_tensor"], "precision.dtype": ["fp32", "bf16"],
+    "clipping.kind": ["none", "value", "agc", "per_tensor"], "clipping.on_spike": ["skip", "rewind"], "precision.dtype": ["fp32", "bf16"],
     "precision.scaling": ["static", "none"],
     "schedule.kind": ["cosine", "one_cycle", "wsd"], "problem.outlier_every": [2], "problem.nan_every": [4], "problem.skip_batches": [3],
     "accumulation.steps": [1, 4],
@@ -289,6 +289,24 @@ def others(name: str) -> list[object]:
     if name in OTHERS:
         return OTHERS[name]
     return [not found.default] if isinstance(found.default, bool) else [0.5 * found.default or 0.001]
+
+
+def test_a_spike_leads_to_the_same_weights_from_a_snapshot_on(build):
+    knobs = [
+        *TINY,
+        "clipping.on_spike=rewind",
+        "problem.outlier_every=26",
+        "optimizer.momentum=0.9",
+        "optimizer.lr=0.01",
+    ]
+    trainer, fresh = build(*knobs), build(*knobs)
+    go_on(trainer, 25)
+    before = Snapshot.unpack(Snapshot.take(trainer).pack(), "cpu")
+    rows = list(islice(trainer.steps(), 5))
+    assert [row.skipped for row in rows] == [False, True, False, False, False]
+    for each in (trainer, fresh):
+        before.restore(each)
+        assert go_on(each, 30) == list(map(figures, rows))
 
 
 ENDING = ("mistakes.unscale_twice", "mistakes.never_update_scaler")  # torch refuses what comes next

@@ -71,6 +71,10 @@ model.kind=cnn model.init=lsuv model.norm=batch model.activation=leaky_relu
 model.kind=cnn clipping.kind=agc clipping.agc_factor=0.1
 model.kind=transformer
 model.kind=transformer model.qk_norm=true clipping.kind=agc
+clipping.on_spike=skip clipping.spike_deviations=5 run.steps=30 problem.outlier_every=22 optimizer.kind=adam schedule.kind=cosine schedule.total_steps=28
+clipping.on_spike=rewind run.steps=30 problem.outlier_every=22 optimizer.momentum=0.9 clipping.kind=norm optimizer.lr=0.01
+2:clipping.on_spike=rewind 27:clipping.on_spike=none run.steps=30 problem.outlier_every=13 problem.outlier_scale=100 optimizer.kind=rmsprop
+clipping.on_spike=skip run.steps=28 problem.outlier_every=22 precision.dtype=fp16 precision.scaling=dynamic schedule.warmup_steps=26
 model.kind=transformer model.qk_norm=true problem.task=characters model.norm_position=post model.init=lsuv precision.dtype=bf16
 model.parametrization=mup model.base_width=4 optimizer.kind=adam optimizer.lr=0.01 3:optimizer.lr=0.03 model.init=lsuv
 model.parametrization=mup model.base_width=64 model.kind=transformer problem.task=characters model.qk_norm=true schedule.kind=cosine schedule.total_steps=5

@@ -1,5 +1,8 @@
 """The rules of clipping: torch's own function where torch has one."""
 
+import math
+import statistics
+
 import torch
 from torch import nn
 
@@ -26,6 +29,18 @@ def clip_adaptively(factor):
             largest = factor * unit_norm(parameter).clamp(min=1e-3)
             size = unit_norm(parameter.grad)
             parameter.grad.mul_(torch.where(size > largest, largest / size.clamp(min=1e-6), 1.0))
+
+
+def is_spike(norm):
+    """Whether a gradient norm stands that many deviations above the median of those before, as OLMo 2 leaves out."""
+    if math.isfinite(norm) and len(norms) >= 20:
+        middle = statistics.median(norms)
+        deviation = max(1.4826 * statistics.median([abs(each - middle) for each in norms]), 0.05 * middle)
+        if deviation > 0 and norm > middle + knobs.clipping_spike_deviations * deviation:
+            return True
+    if math.isfinite(norm):
+        norms.append(norm)
+    return False
 
 
 @inline

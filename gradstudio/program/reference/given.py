@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     shares: Any
     index: int
     losses: Any
+    norms: Any
     told: Any
     grad_norm: Any
     micro_batches: Any

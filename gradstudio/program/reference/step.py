@@ -1,5 +1,7 @@
 """The training loop: one step, from top to bottom."""
 
+import copy
+from collections import deque
 from contextlib import nullcontext
 from typing import Any
 
@@ -13,6 +15,7 @@ from gradstudio.program.reference.sharpness_aware import *
 told: Any
 grad_norm: Any
 everybody: Any
+kept: Any
 
 if plan.changes("problem_skip_batches"):
     passed = 0  # batches that were skipped
@@ -20,6 +23,10 @@ elif knobs.problem_skip_batches > 0:
     for _ in range(knobs.problem_skip_batches * plan.first_count):  # batches that are skipped
         next(batches)
 measured = []
+if plan.leaves_out:
+    norms = deque(maxlen=128)  # gradient norms of the updates that were made
+if plan.goes_back:
+    kept = None
 
 with Join([parallel]) if plan.joins else nullcontext():  # a rank without batches takes part in the others' all-reduces
     for step in range(knobs.run_steps):
@@ -163,6 +170,8 @@ with Join([parallel]) if plan.joins else nullcontext():  # a rank without batche
             grad_norm = nn.utils.get_total_norm(grads)
             if plan.sharded:
                 grad_norm = grad_norm.full_tensor()  # of the shards of all ranks
+        if knobs.clipping_on_spike != "none":
+            spike = is_spike(nn.utils.get_total_norm([parameter.grad for parameter in trainable()]).item())
         # MISTAKE unscale_twice: GradScaler raises an error, a fixed scale is divided out twice
         if knobs.mistakes_unscale_twice:
             unscale()
@@ -189,12 +198,19 @@ with Join([parallel]) if plan.joins else nullcontext():  # a rank without batche
         if plan.asks_whether_skipped and not plan.forgets_scaler:
             scale_before = scaler.get_scale()
         phase("update")
-        # MISTAKE step_without_scaler: an overflow is not skipped
-        if not plan.dynamic or knobs.mistakes_step_without_scaler:
-            optimizer.step()
-        else:
-            scaler.step(optimizer)
-        round_weights()
+        if knobs.clipping_on_spike == "rewind":
+            if not spike and step % 8 == 0:
+                kept = copy.deepcopy((model.state_dict(), optimizer.state_dict()))
+            elif spike and kept is not None:  # the batches go on
+                model.load_state_dict(kept[0])
+                optimizer.load_state_dict(copy.deepcopy(kept[1]))
+        if knobs.clipping_on_spike == "none" or not spike:
+            # MISTAKE step_without_scaler: an overflow is not skipped
+            if not plan.dynamic or knobs.mistakes_step_without_scaler:
+                optimizer.step()
+            else:
+                scaler.step(optimizer)
+            round_weights()
         # MISTAKE clip_after_step: the weights have moved already
         if plan.clips and knobs.mistakes_clip_after_step:
             clip()
@@ -206,11 +222,12 @@ with Join([parallel]) if plan.joins else nullcontext():  # a rank without batche
                 skipped = updates[-1:] != [step]
             else:
                 skipped = not knobs.mistakes_step_without_scaler and scaler.get_scale() < scale_before
-        if plan.scheduled and plan.asks_whether_skipped:
-            if not skipped:
+        if knobs.clipping_on_spike == "none" or not spike:
+            if plan.scheduled and plan.asks_whether_skipped:
+                if not skipped:
+                    advance()
+            elif plan.scheduled:
                 advance()
-        elif plan.scheduled:
-            advance()
 
         if plan.joins:
             measured.append((loss_of_step(), grad_norm.item()))

@@ -357,8 +357,10 @@ class RunWriter:
             self._values["not_compared"] = ""
             text = f"accumulated gradient and large batch differ by {number(row.joined_difference, 2)} (relative norm)"
             self.note("compared", text, step)
-        if row.skipped == 1 and row.scale == 1 and math.isfinite(row.loss) and not row.nonfinite:
-            self.note("step_skipped", "update left out", step)  # by a person's wish; the notice says why
+        if row.skipped == 1 and math.isfinite(row.loss) and not row.nonfinite:
+            # by a person's wish; of a script the notice says why
+            why = "" if self.run.watched else f": a spike, gradient norm {number(row.grad_norm)}"
+            self.note("step_skipped", f"update left out{why}", step)
         elif row.skipped == 1:
             overflow = f"overflow at scale {row.scale:g}" if row.scale != 1 else "the gradient is not finite"
             why = f"loss is {number(row.loss)}" if loss_broke(row.loss) else overflow

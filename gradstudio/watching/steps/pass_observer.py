@@ -15,6 +15,7 @@ from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from gradstudio.core.gradient_spikes import Spikes
 from gradstudio.core.history import LOOK_EVERY, Layer, loss_broke
 from gradstudio.core.provenance import Provenance
 from gradstudio.session.library.stored_runs import MOST_LAYERS
@@ -35,7 +36,6 @@ from gradstudio.watching.steps.measured_step import MeasuredStep
 from gradstudio.watching.steps.open_step import OpenStep
 from gradstudio.watching.steps.script_facts import SettingsReader, loss_later, loss_of
 from gradstudio.watching.steps.sink import Sink
-from gradstudio.watching.steps.spikes import Spikes
 from gradstudio.watching.steps.told_figures import ToldFigures
 from gradstudio.watching.steps.trained_models import TrainedModels
 from gradstudio.watching.steps.training_look import TrainingLook

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections import deque
-
-import numpy as np
+from collections.abc import Iterable
 
 from gradstudio.core.text import number
 
@@ -17,18 +17,19 @@ SMALLEST = 0.05  # deviation as a share of the median: norms that hardly change 
 class Spikes:
     """Remembers the norms of the steps whose update was made."""
 
-    def __init__(self) -> None:
-        self._norms = deque[float](maxlen=WINDOW)
+    def __init__(self, norms: Iterable[float] = ()) -> None:
+        self.norms = deque[float](norms, maxlen=WINDOW)
 
-    def look(self, norm: float) -> str:
+    def look(self, norm: float, deviations: float = DEVIATIONS) -> str:
         """Return what is to be said of a spike; "" where the norm is none, and is remembered."""
-        if len(self._norms) >= LEAST and math.isfinite(norm):
-            median = float(np.median(self._norms))
-            spread = 1.4826 * float(np.median(np.abs(np.array(self._norms) - median)))  # of a normal distribution
+        if not math.isfinite(norm):
+            return ""
+        if len(self.norms) >= LEAST:
+            median = statistics.median(self.norms)
+            spread = 1.4826 * statistics.median([abs(each - median) for each in self.norms])  # of a normal distribution
             deviation = max(spread, SMALLEST * median)
-            if deviation and norm > median + DEVIATIONS * deviation:
+            if deviation and norm > median + deviations * deviation:
                 times = number((norm - median) / deviation)
                 return f"gradient norm {number(norm)}, {times} deviations above its median of {number(median)}"
-        if math.isfinite(norm):
-            self._norms.append(norm)
+        self.norms.append(norm)
         return ""
