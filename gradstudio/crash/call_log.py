@@ -19,6 +19,7 @@ MOST_CALLS = 20_000
 _GRADIENT: Any = Tensor.grad  # is looked at by what clears it
 _FILES = [os.path.abspath(str(each.__file__)) for each in (torch, gradstudio)]
 _NOT_OWN = tuple([os.path.join(os.path.dirname(file), "") for file in _FILES])
+_DRAWS = {"rand_like", "randn_like", "randint_like", "normal"}  # whose values no gradient reaches
 _WRITES = {"__setitem__", "__iadd__", "__isub__", "__imul__", "__itruediv__", "__ipow__"}
 
 
@@ -61,12 +62,20 @@ class CallLog(TorchFunctionMode):
     unless it `holds` that; `events` are the calls, and whatever else is put between them."""
 
     def __init__(
-        self, *, holds: bool = False, most: int = MOST_CALLS, copies: bool = False, device: str = "cpu"
+        self,
+        *,
+        holds: bool = False,
+        most: int = MOST_CALLS,
+        copies: bool = False,
+        device: str = "cpu",
+        own: frozenset[int] | None = None,
     ) -> None:
+        """`own` are the ids of the weights that are trained: those of others are copied. None: they are not known."""
         super().__init__()
         self.events: list[Any] = []
         self.outside: list[Outside] = []
         self.is_full = False
+        self._own = own
         self.copies = copies  # whether tensors from outside are copied, as the script writes into them
         self.module: Callable[[], str] = str
         self.most, self._holds = most, holds
@@ -92,7 +101,11 @@ class CallLog(TorchFunctionMode):
             raise
         name = getattr(func, "__name__", "")
         if isinstance(result, Tensor | tuple | list) and (given := list(tensors_in(result))):
-            if name.startswith("new_") or not (_has_tensor(args) or _has_tensor(tuple(named.values()))):
+            if (
+                name in _DRAWS
+                or name.startswith("new_")
+                or not (_has_tensor(args) or _has_tensor(tuple(named.values())))
+            ):
                 for each in given:  # its values are kept, so that nothing has to make it again
                     self.ref(each, copy=True)
             else:
@@ -141,7 +154,10 @@ class CallLog(TorchFunctionMode):
         place = self._places.get(id(tensor))
         if place is None:
             place = self._places[id(tensor)] = len(self.outside)
-            copied = (copy or self.copies or tensor.numel() == 1) and not tensor.requires_grad
+            if tensor.requires_grad:
+                copied = self._own is not None and tensor.is_leaf and id(tensor) not in self._own
+            else:
+                copied = copy or self.copies or tensor.numel() == 1
             kept = tensor.detach().clone() if copied else tensor
             self.outside.append(Outside(kept, version_of(kept), tensor))  # held, so that its id stays its own
         return Ref(False, place)

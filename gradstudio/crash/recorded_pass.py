@@ -191,7 +191,7 @@ def _guarded(given: list[Any], guard: Guard) -> list[Any]:
     place = 1 if guard.how == "divisor" and len(given) > 1 else 0
     value, by = given[place], guard.by
     if not isinstance(value, Tensor):
-        return given
+        return [*given[:place], value + by, *given[place + 1 :]] if isinstance(value, float | int) else given
     match guard.how:
         case "both":
             kept = value.clamp(-by, by)

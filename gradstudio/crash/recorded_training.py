@@ -86,6 +86,9 @@ def _check_memory(recorded: Recorded) -> None:
             try:
                 made.run([place])
             except Raised as fault:
+                if call.kind.endswith("_loss") and len(call.gives) == 1:  # no larger than what it takes
+                    made.tensors[call.gives[0]] = torch.empty((), device="meta")
+                    continue
                 told = "how much memory its calls take cannot be told beforehand"
                 raise CannotCall(f"{told}: {call.do}, {fault}; add --trust to make them all the same") from None
             total += sum(made.tensors[number].nbytes for number in call.gives if number >= 0)

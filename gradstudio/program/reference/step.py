@@ -15,7 +15,7 @@ from gradstudio.program.reference.sharpness_aware import *
 told: Any
 grad_norm: Any
 everybody: Any
-kept: Any
+before_spike: Any
 
 if plan.changes("problem_skip_batches"):
     passed = 0  # batches that were skipped
@@ -26,7 +26,7 @@ measured = []
 if plan.leaves_out:
     norms = deque(maxlen=128)  # gradient norms of the updates that were made
 if plan.goes_back:
-    kept = None
+    before_spike = None
 
 with Join([parallel]) if plan.joins else nullcontext():  # a rank without batches takes part in the others' all-reduces
     for step in range(knobs.run_steps):
@@ -200,10 +200,10 @@ with Join([parallel]) if plan.joins else nullcontext():  # a rank without batche
         phase("update")
         if knobs.clipping_on_spike == "rewind":
             if not spike and step % 8 == 0:
-                kept = copy.deepcopy((model.state_dict(), optimizer.state_dict()))
-            elif spike and kept is not None:  # the batches go on
-                model.load_state_dict(kept[0])
-                optimizer.load_state_dict(copy.deepcopy(kept[1]))
+                before_spike = copy.deepcopy((model.state_dict(), optimizer.state_dict()))
+            elif spike and before_spike is not None:  # the batches go on
+                model.load_state_dict(before_spike[0])
+                optimizer.load_state_dict(copy.deepcopy(before_spike[1]))
         if knobs.clipping_on_spike == "none" or not spike:
             # MISTAKE step_without_scaler: an overflow is not skipped
             if not plan.dynamic or knobs.mistakes_step_without_scaler:

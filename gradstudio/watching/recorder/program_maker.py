@@ -3,6 +3,7 @@ again to hear what the model calls."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -13,12 +14,16 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 
 from gradstudio.crash.call_log import CallLog, HeardCall, Outside, Ref
 from gradstudio.crash.call_values import CannotTell, name_of, to_json
+from gradstudio.crash.recorded_pass import keys_of
 from gradstudio.session.files.crash_file import RecordedCall
 from gradstudio.watching.births.replay import as_it_was, nothing_left
 from gradstudio.watching.hooks.trees import tensors_of, with_tensors
 from gradstudio.watching.recorder.kept_state import KeptBackward, PassEvent
 
 Key = str | int
+# Calls that write, or draw random numbers.
+_DOES_MORE = re.compile(r"[^_]_$|__[is]\w+__|dropout|bernoulli|multinomial|rand|rnn|lstm|gru")
+Numbers = dict[int, Key | CannotTell]  # of what calls gave; why that is lost, where it cannot be put down
 
 
 class ProgramMaker:
@@ -36,7 +41,8 @@ class ProgramMaker:
 
     def make(self, kept: KeptBackward) -> None:
         """Put the calls down. CannotTell where a crash file has no way to hold one."""
-        log, numbers = kept.log, dict[int, Key]()
+        log = kept.log
+        numbers: Numbers = {}
         for event in log.events:
             if isinstance(event, PassEvent):
                 self._pass(event, log, numbers)
@@ -44,10 +50,22 @@ class ProgramMaker:
                 self._call(event, log, numbers, {})
             if self.calls and self.calls[-1].gives is None:
                 return
-        root = numbers.get(kept.root)
+        root = _key(numbers, kept.root) if kept.root in numbers else None
         if not isinstance(root, int):
             raise CannotTell("it is not known what the backward pass began from")
         self.root = root if kept.scale == 1 else self._unscaled(root, kept.scale)
+        self._drop_unused()
+
+    def _drop_unused(self) -> None:
+        """Leave out calls whose results nothing takes, such as those that look at values."""
+        taken: set[Key] = {self.root}
+        needed: list[RecordedCall] = []
+        for call in reversed(self.calls):
+            gives = call.gives or [-1]
+            if min(gives) < 0 or taken.intersection(gives) or _DOES_MORE.search(call.kind):
+                taken |= {*keys_of(call.given), *keys_of(call.named)}
+                needed.append(call)
+        self.calls = needed[::-1]
 
     def _unscaled(self, root: int, scale: float) -> int:
         """Return the loss before a scaler has multiplied it, and leave that call out."""
@@ -61,12 +79,23 @@ class ProgramMaker:
                 break
         raise CannotTell("the loss scale of the step is not known")
 
-    def _call(self, call: HeardCall, log: CallLog, numbers: dict[int, Key], known: Mapping[int, Key]) -> None:
+    def _call(self, call: HeardCall, log: CallLog, numbers: Numbers, known: Mapping[int, Key]) -> None:
         def name_of_ref(ref: Ref) -> Key:
-            return numbers[ref.place] if ref.is_given else self._outside(log.outside[ref.place], known)
+            if not ref.is_given:
+                return self._outside(log.outside[ref.place], known)
+            return _key(numbers, ref.place)
 
-        given = [to_json(each, name_of_ref, self._device) for each in call.given]
-        named = {name: to_json(each, name_of_ref, self._device) for name, each in call.named.items()}
+        try:
+            do = name_of(call.function)
+            given = [to_json(each, name_of_ref, self._device) for each in call.given]
+            named = {name: to_json(each, name_of_ref, self._device) for name, each in call.named.items()}
+        except CannotTell as fault:
+            if not call.gives or min(call.gives) < 0:
+                raise
+            numbers.update(
+                dict.fromkeys(call.gives, CannotTell(str(fault)))
+            )  # which does no harm where nothing takes them
+            return
         gives = None if call.gives is None else [self._number(each, numbers) for each in call.gives]
         random = ""
         if call.random is not None:
@@ -75,12 +104,12 @@ class ProgramMaker:
         autocast: Any = {kind: str(dtype).removeprefix("torch.") for kind, dtype in call.autocast}
         self.calls.append(
             RecordedCall(
-                do=name_of(call.function), given=given, named=named, gives=gives, module=call.module, line=call.line,
+                do=do, given=given, named=named, gives=gives, module=call.module, line=call.line,
                 autocast=autocast, grad=call.grad, random=random,
             )
         )  # fmt: skip
 
-    def _number(self, place: int, numbers: dict[int, Key]) -> int:
+    def _number(self, place: int, numbers: Numbers) -> int:
         if place < 0:
             return -1
         if place not in numbers:
@@ -97,7 +126,7 @@ class ProgramMaker:
             return key
         if tensor.grad_fn is not None:
             raise CannotTell("something was computed for the step before the forward pass, or where it is not heard")
-        if tensor.requires_grad:
+        if tensor.requires_grad and outside.tensor is tensor:
             raise CannotTell("the loss takes a weight that belongs to no model")
         if not outside.is_unchanged:
             raise CannotTell("the script has written into a tensor of the batch since; from now on it is copied")
@@ -105,11 +134,12 @@ class ProgramMaker:
         self.tensors[name] = outside.tensor
         return name
 
-    def _pass(self, event: PassEvent, log: CallLog, numbers: dict[int, Key]) -> None:
+    def _pass(self, event: PassEvent, log: CallLog, numbers: Numbers) -> None:
         """Make a forward pass again, and put down what it calls."""
         kept, model = event.kept, event.kept.of.inner
         keys = [
-            numbers[ref.place] if ref.is_given else self._outside(log.outside[ref.place], {}) for ref in event.taken
+            _key(numbers, ref.place) if ref.is_given else self._outside(log.outside[ref.place], {})
+            for ref in event.taken
         ]
         known: dict[int, Key] = {}
         waiting = iter(
@@ -143,7 +173,7 @@ class ProgramMaker:
                 outputs = tensors_of(model(*inputs, **named))
             except Exception as fault:  # the step's own
                 raised = fault
-        own: dict[int, Key] = {}
+        own: Numbers = {}
         for call in inner.events:
             self._call(call, inner, own, known)
         if raised is not None:
@@ -154,7 +184,7 @@ class ProgramMaker:
             raise CannotTell("the model gave something else when the forward pass was made again")
         for tensor, number in zip(outputs, event.gave, strict=True):
             ref = inner.ref(tensor)
-            key = own[ref.place] if ref.is_given else self._outside(inner.outside[ref.place], known)
+            key = _key(own, ref.place) if ref.is_given else self._outside(inner.outside[ref.place], known)
             if number >= 0:
                 numbers[number] = key
 
@@ -180,6 +210,13 @@ class ProgramMaker:
         finally:
             for each in handles:
                 each.remove()
+
+
+def _key(numbers: Numbers, place: int) -> Key:
+    found = numbers[place]
+    if isinstance(found, CannotTell):
+        raise found
+    return found
 
 
 @contextmanager

@@ -63,6 +63,7 @@ class Recorder:
         self._log: CallLog | None = None
         self._on: CallLog | None = None  # the log that is on torch's stack
         self._taken: dict[int, tuple[Any, Any]] = {}
+        self._own: frozenset[int] | None = None  # ids of the weights
         self._copies = False  # whether batches are copied, as the script writes into them
 
     # ---- passes
@@ -74,7 +75,7 @@ class Recorder:
             return
         self.take_off()
         if self._log is None or sum(isinstance(each, PassEvent) for each in self._log.events) >= MOST_PASSES:
-            self._log = CallLog(most=MOST_LOSS_CALLS, copies=self._copies)
+            self._log = CallLog(most=MOST_LOSS_CALLS, copies=self._copies, own=self._own)
         self._taken = {id(kept): (kept, tuple([self._log.ref(tensor) for tensor, _ in kept.taken]))}
 
     @_carefully
@@ -151,6 +152,7 @@ class Recorder:
         if not all(map(has_memory, weights)):  # torch 2.4 would read where nothing is
             self.turn_off("the script keeps the memory of its weights elsewhere between two steps")
             return
+        self._own = frozenset(map(id, weights))
         device = weights[0].device
         budget = free_memory(device) if self._budget is None else self._budget
         sized = len(weights), *[len(each.state) for each in optimizers]
