@@ -163,8 +163,11 @@ class Watcher:
             watched_run.before_step(optimizer)
 
     def after_step(self, observer: Observer, optimizer: Optimizer) -> None:
-        """Undo what was requested for one step alone."""
-        if (watched_run := self._running.get(observer)) is not None and watched_run.remote.has_asked:
+        """Undo what was requested for one step alone, and write a crash file that waits for it."""
+        if (watched_run := self._running.get(observer)) is None:
+            return
+        self._write_due(watched_run)
+        if watched_run.remote.has_asked:
             observer.deliver()
             watched_run.remote.after_step(optimizer)
             if watched_run.remote.record_is_due:
@@ -190,6 +193,9 @@ class Watcher:
         observer, recorder = watched_run.observer, watched_run.observer.recorder
         if kind in watched_run.crash_kinds or not recorder.states or observer.options.on_nonfinite == "ignore":
             return False
+        if threading.get_ident() != watched_run.thread:  # the script trains meanwhile, and its weights are put back
+            watched_run.crash_due = watched_run.crash_due or (reason, kind)
+            return False
         models = observer.models_in_script or observer.models
         names = [""] if len(models) == 1 else names_of(models)
         writer = CrashWriter(recorder, dict(zip(models, names, strict=True)))
@@ -202,6 +208,11 @@ class Watcher:
         watched_run.crash, watched_run.crash_unknown = path, written.unknown
         watched_run.crash_kinds |= {kind} - {ASKED}
         return True
+
+    def _write_due(self, watched_run: WatchedRun) -> None:
+        due, watched_run.crash_due = watched_run.crash_due, None
+        if due is not None and self._crash(watched_run, *due):
+            say(watched_run.crash_line)
 
     def record(self, found: WatchedRun) -> None:
         """Write a crash file because another program has asked for it."""
@@ -282,6 +293,7 @@ class Watcher:
 
     def _record(self, watched_run: WatchedRun, measured_step: MeasuredStep) -> Outcome:
         """Record a step. Of several ranks, rank 0 tells of it once the figures of all are there."""
+        watched_run.thread = threading.get_ident()
         if not watched_run.has_begun:
             with self._naming:
                 watched_run.begin(measured_step, self._titles)
@@ -386,8 +398,10 @@ class Watcher:
     def end(self, observer: Observer, status: Status = "finished", message: str = "") -> None:
         """End the run of an observer, which observes no more."""
         if (watched_run := self._running.pop(observer, None)) is not None:
+            watched_run.thread = threading.get_ident()
             if watched_run.joined is not None:
                 watched_run.joined.close()
+            self._write_due(watched_run)
             outcome = watched_run.end(status, message)
             if outcome.broken is not None and observer.options.on_nonfinite != "ignore":
                 lines = self._lines(watched_run, outcome.broken)

@@ -101,6 +101,8 @@ class WatchedRun:
         self.crash: Path | None = None  # the crash file that was written of it
         self.crash_unknown = ""  # why that cannot be made again, a clause
         self.crash_kinds: set[str] = set()  # of those that were written
+        self.crash_due: tuple[str, str] | None = None  # reason and kind of one that waits for the script's thread
+        self.thread = 0  # that of the script
         self._criticals = 0  # findings of that kind
         self._steps = 0
         self._steps_before_stop = 0  # until another program asked to stop
