@@ -12,9 +12,10 @@ from gradstudio.commands.options import Json, LibraryFile, formats, open_library
 from gradstudio.commands.terminal import WrongRequest, complain, say, say_json, table
 
 if TYPE_CHECKING:
-    from gradstudio.core.exercise import Exercise
+    from gradstudio.core.exercise import Exercise, ExerciseRun
     from gradstudio.core.presets import Preset
     from gradstudio.session.course.worksheet import Worksheet
+    from gradstudio.session.record.run import Run
 
 HANDBOOK_FORMATS = ("html", "pdf")
 
@@ -136,10 +137,8 @@ def make_runs(
 ) -> None:
     from gradstudio.commands.training import OutputOptions, train_and_keep
     from gradstudio.core.assignment import AssignmentError
-    from gradstudio.core.planned_changes import read_timeline
     from gradstudio.session.course import worksheet
     from gradstudio.session.library.library_faults import LibraryError
-    from gradstudio.session.record.run import Run
     from gradstudio.session.running.backend import LocalFamily
 
     filled, found = _sheet_and_exercise(sheet, exercise)
@@ -151,16 +150,13 @@ def make_runs(
                 say(f"{asked.name}: there is {worksheet.run_for(store, asked, filled).id}")
             continue
         except (AssignmentError, LibraryError):
-            preset, experiment = asked.beginning(), asked.starts_with(filled.seed)
-        changes = [{"step": at, "knob": name, "value": value} for name, value in asked.changes.items()]
-        timeline = sorted((*preset.timeline, *read_timeline(changes, experiment)), key=lambda change: change.step)
-        run = Run(preset, experiment, tuple(timeline))
+            run = _run_of(asked, filled.seed, at or 0)
         _, kept = train_and_keep(run, OutputOptions(None, "", library, False, False), LocalFamily())
         say(f"{asked.name}: {run.status}{f', kept as {run.id}' if kept else ''}")
         if run.status == "stopped":
             raise KeyboardInterrupt
-        if why := worksheet.why_not(run, asked, filled.seed):
-            complain(f"{asked.name}: the run {why}")
+        if asked.then and len(run.history) <= (at or 0):
+            complain(f"{asked.name}: the run had ended before step {at:,}: name an earlier one with --at")
 
 
 @app.command("hand-in", help="Add what its runs were to a worksheet, and write it with its curves to print.")
@@ -189,6 +185,17 @@ def hand_in(
         say(str(path))
     if told := worksheet.unanswered(done, found):
         complain(told)
+
+
+def _run_of(asked: ExerciseRun, seed: int, at: int) -> Run:
+    """Return the run of an exercise, not trained yet, with its live changes at a step."""
+    from gradstudio.core.planned_changes import read_timeline
+    from gradstudio.session.record.run import Run
+
+    preset, experiment = asked.beginning(), asked.starts_with(seed)
+    changes = [{"step": at, "knob": name, "value": value} for name, value in asked.changes.items()]
+    timeline = sorted((*preset.timeline, *read_timeline(changes, experiment)), key=lambda change: change.step)
+    return Run(preset, experiment, tuple(timeline))
 
 
 def _sheet_and_exercise(path: Path, own: str | None) -> tuple[Worksheet, Exercise]:
