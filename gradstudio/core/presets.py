@@ -289,27 +289,4 @@ def to_toml(preset: Preset) -> str:
     return tomli_w.dumps(table)
 
 
-def save_user_preset(preset: Preset) -> Path:
-    """Write a preset into the user's folder, with a file name made of its title. PresetError if it cannot be
-    written, or another preset has that name."""
-    name = re.sub(r"[\W_]+", "-", preset.title.lower()).strip("-")
-    if not name or len(preset.title) > LONGEST_TITLE:
-        raise PresetError(
-            f"{quote(preset.title)} is no name for a preset; allowed: 1 to {LONGEST_TITLE} characters, with a letter "
-            "or digit among them"
-        )
-    if os.path.exists(files.PRESETS / f"{name}.toml"):
-        raise PresetError(f"{name} is the name of a bundled preset; choose another")
-    path = files.user_presets() / f"{name}.toml"
-    if os.path.exists(path) and path != preset.path:
-        raise PresetError(
-            f"there is a preset {name} already ({path}); choose another name, or open that one and save it again"
-        )
-    try:
-        files.write_whole(path, to_toml(preset))
-    except OSError as fault:
-        raise PresetError(f"{path}: {files.reason(fault)}") from None
-    return path
-
-
 _KEYS = {"schema", "group", "level", "after", "title", "summary", "lesson", "promise", "map", "notes", "timeline"}

@@ -13,7 +13,7 @@ import tomli_w
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gradstudio.core import files, preset_as_text, presets
+from gradstudio.core import files, preset_as_text, presets, user_presets
 from gradstudio.core.adjusted_knobs import with_adjustments
 from gradstudio.core.diagnosis.finding import NAMES
 from gradstudio.core.events import MOST_CHANGES, Change
@@ -418,7 +418,7 @@ def test_any_toml_table_is_refused_or_read(table: dict) -> None:
 
 def test_saved_preset_is_found_again(own_user_data: Path) -> None:
     preset = presets.parse(SAMPLE, PATH)
-    path = presets.save_user_preset(preset)
+    path = user_presets.save_user_preset(preset)
     assert path == own_user_data / "gradstudio" / "presets" / "sample.toml"
     assert path in list(presets.available())
     again = presets.load("sample")
@@ -431,7 +431,7 @@ def test_saved_preset_is_found_again(own_user_data: Path) -> None:
 
 
 def test_a_broken_preset_does_not_keep_the_others_from_being_read_ahead() -> None:
-    path = presets.save_user_preset(Preset(id="x", title="Mine", experiment=Experiment()))
+    path = user_presets.save_user_preset(Preset(id="x", title="Mine", experiment=Experiment()))
     path.with_name("broken.toml").write_text("title =")
     path.with_name("a-folder.toml").mkdir()
     presets.read_ahead()
@@ -443,20 +443,20 @@ def test_a_broken_preset_does_not_keep_the_others_from_being_read_ahead() -> Non
 @pytest.mark.parametrize("title", ["", "  ", "...", "/", "_"])
 def test_a_title_without_a_letter_is_no_name(title: str) -> None:
     with pytest.raises(PresetError, match="no name for a preset"):
-        presets.save_user_preset(Preset(id="x", title=title, experiment=Experiment()))
+        user_presets.save_user_preset(Preset(id="x", title=title, experiment=Experiment()))
 
 
 def test_a_title_cannot_lead_out_of_the_folder_nor_shadow_a_bundled_preset() -> None:
-    path = presets.save_user_preset(Preset(id="x", title="../../etc/passwd", experiment=Experiment()))
+    path = user_presets.save_user_preset(Preset(id="x", title="../../etc/passwd", experiment=Experiment()))
     assert path == files.user_presets() / "etc-passwd.toml"
     with pytest.raises(PresetError, match="bundled preset"):
-        presets.save_user_preset(Preset(id="x", title=BUNDLED[0].stem, experiment=Experiment()))
+        user_presets.save_user_preset(Preset(id="x", title=BUNDLED[0].stem, experiment=Experiment()))
 
 
 def test_saving_where_nothing_can_be_written_is_a_preset_error(own_user_data: Path) -> None:
     own_user_data.write_text("a file where the folder should be")
     with pytest.raises(PresetError, match=r"sample\.toml: not a directory"):
-        presets.save_user_preset(presets.parse(SAMPLE, PATH))
+        user_presets.save_user_preset(presets.parse(SAMPLE, PATH))
 
 
 @pytest.mark.parametrize(
@@ -487,11 +487,11 @@ def test_a_lesson_and_a_promise_are_checked_as_knobs_are(part: str, says: str) -
 
 
 def test_saving_never_takes_another_presets_place() -> None:
-    path = presets.save_user_preset(Preset(id="x", title="Взрыв 1", experiment=Experiment()))
+    path = user_presets.save_user_preset(Preset(id="x", title="Взрыв 1", experiment=Experiment()))
     assert path.stem == "взрыв-1" and presets.load("взрыв-1").title == "Взрыв 1"
     with pytest.raises(PresetError, match="already"):
-        presets.save_user_preset(Preset(id="y", title="ВЗРЫВ  1", experiment=Experiment()))
-    assert presets.save_user_preset(presets.load("взрыв-1")) == path
+        user_presets.save_user_preset(Preset(id="y", title="ВЗРЫВ  1", experiment=Experiment()))
+    assert user_presets.save_user_preset(presets.load("взрыв-1")) == path
     for title in ("", "  ", "--", "x" * 61):
         with pytest.raises(PresetError, match="no name for a preset"):
-            presets.save_user_preset(Preset(id="z", title=title, experiment=Experiment()))
+            user_presets.save_user_preset(Preset(id="z", title=title, experiment=Experiment()))

@@ -201,6 +201,6 @@ def test_a_new_text_that_does_not_take_a_knob_says_so(window: Window, tmp_path: 
     window.controls.set_knob("model_file.hidden", 5)
     window.controls.set_knob("run.steps", 4)
     path.write_text(GOOD.replace("hidden", "width"))
-    window.controls.restart_with_file(path)
+    window.studio_file.restart(path)
     assert window.message.message == "The new text of points.py does not take what was set: model_file.hidden"
     assert window.simulator.requested.run.steps == 4 and asked(window) is not None

@@ -32,7 +32,7 @@ class BranchesController(QObject):
         panel.go_asked.connect(self.go)
         panel.colour_asked.connect(self.colour)
         panel.delete_asked.connect(self.delete)
-        panel.undo_asked.connect(runs.undo)
+        panel.undo_asked.connect(runs.deletions.undo)
         panel.model.ticked.connect(self.tick)
         panel.model.renamed.connect(self.rename)
         self._overlays.changed.connect(self._show)
@@ -123,7 +123,7 @@ class BranchesController(QObject):
                 self.refresh()
 
         if kept:
-            self._runs.delete_when_written([each.id for each in kept], text, back)
+            self._runs.deletions.delete_when_written([each.id for each in kept], text, back)
         else:
             self._context.message.show_news(f"“{name}” is gone; it had made no step yet.")
         self._context.controls.refresh_asked.emit()

@@ -24,6 +24,7 @@ from gradstudio.gui.plots.run_source import RunSource
 from gradstudio.gui.plots.step_plot import StepPlot
 from gradstudio.gui.theme import theme
 from gradstudio.session.record.run import Run
+from gradstudio.session.simulator import Simulator
 from gradstudio.session.words.knob_hints import advised_max_norm, clipping_in_question, share_over
 
 ADVISE_EVERY = 2.0  # seconds
@@ -84,6 +85,16 @@ class GradientNormPlot(StepPlot):
         self.limit.show_at(None if max_norm is None else self._place(max_norm), self._limit_text(max_norm or 1.0))
         self.look_again()
         self.redraw()
+
+    def show_limit_of(self, simulator: Simulator, looked: int | None) -> None:
+        """Show the max_norm that is requested, or was in force at a step that is looked at; else advise one."""
+        knobs = simulator.requested if looked is None else simulator.run.values_at(looked)
+        clipping = knobs.clipping
+        if clipping.kind == "none" and looked is None:
+            self.advise()
+        else:
+            is_limit = clipping.kind != "none" and knobs.applies("clipping.max_norm")
+            self.show_limit(clipping.max_norm if is_limit else None)
 
     def advise(self) -> None:
         """Show the max_norm that the run's own norms advise. It moves only when the advice changes by a quarter."""

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from weakref import WeakKeyDictionary
 
 from PySide6.QtCore import QPointF, QRect, Signal
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QWidget
+from PySide6.QtWidgets import QLayout, QWidget
 
 from gradstudio.core.history import History
-from gradstudio.gui.drawing.overlay import Overlaid, Overlays
+from gradstudio.gui.drawing.overlay import Overlays
 from gradstudio.gui.drawing.shared_cursor import SHORTEST, Cursor, StepRange
-from gradstudio.gui.drawing.smoothing import SMOOTHING, Smoother
 from gradstudio.gui.plots.directions import DirectionsPlot
 from gradstudio.gui.plots.gradient_norm import GradientNormPlot
 from gradstudio.gui.plots.layer_card import LayerCard
@@ -21,6 +19,7 @@ from gradstudio.gui.plots.layer_page import LayerPage
 from gradstudio.gui.plots.layers import LayersPlot
 from gradstudio.gui.plots.loss import LossPlot
 from gradstudio.gui.plots.overlay_chips import Chips
+from gradstudio.gui.plots.overlay_smoothing import OverlaySmoothing
 from gradstudio.gui.plots.own_figures import OwnFiguresPlot
 from gradstudio.gui.plots.plot_options import X_AXIS, Chosen
 from gradstudio.gui.plots.ranks import RanksPlot
@@ -53,8 +52,7 @@ class PlotStack(QWidget):
         self._source = RunSource()
         self._axis = Chosen("all", {"x": X_AXIS})
         self.overlays.timed = self.steps.places.timed = self.is_over_time
-        # of an overlay: how much its loss is smoothed, and its length then
-        self._smoothed = WeakKeyDictionary[Overlaid, tuple[float, int]]()
+        self._smoothing = OverlaySmoothing(self._source, self.overlays)
         self.overlays.changed.connect(self._make_room)  # before the plots draw the change
         self.overlays.grown.connect(self._follow_twin)
         self.chips = Chips(self.overlays)
@@ -65,8 +63,7 @@ class PlotStack(QWidget):
 
     def furnishing(self) -> Iterator[None]:
         """Put in the plots, one each time that it is asked: each takes some hundredths of a second."""
-        steps, cursor = self.steps, self.step_cursor
-        source = self._source
+        steps, cursor, source = self.steps, self.step_cursor, self._source
         self.loss = LossPlot(steps, cursor, source, self.overlays)
         self.loss.smoothing_chosen.connect(self._smooth)
         yield self._put(self.loss, 36)
@@ -120,9 +117,8 @@ class PlotStack(QWidget):
 
     @property
     def plots(self) -> tuple[StepPlot, ...]:
-        """The plots on view: those of a layer where its page is open; else the difference of the twins only where there
-        are twins, the ranks where there are several,
-        the directions where somebody wants them."""
+        """The plots on view: those of a layer if its page is open; else the difference of twins only if there are any,
+        the ranks if there are several, the directions if a person wants them."""
         return tuple(plot for plot in self.every if plot.isVisibleTo(self))
 
     def refresh(self, simulator: Simulator) -> None:
@@ -169,20 +165,9 @@ class PlotStack(QWidget):
             self.layer_card.refresh(run)
             yield
         if self.gradient_norm.run is run:
-            self._show_limit(simulator)  # the plot holds the run now that the advice is about
-
-    def _show_limit(self, simulator: Simulator) -> None:
-        looked, requested = self.looked.at(simulator.run), simulator.requested
-        if looked is not None:
-            requested = simulator.run.values_at(looked)
-        clipping = requested.clipping
-        if clipping.kind == "none" and looked is not None:
-            self.gradient_norm.show_limit(None)
-        elif clipping.kind == "none":
-            self.gradient_norm.advise()
-        else:
-            limited = requested.applies("clipping.max_norm")
-            self.gradient_norm.show_limit(clipping.max_norm if limited else None)
+            self.gradient_norm.show_limit_of(
+                simulator, self.looked.at(run)
+            )  # the plot holds the run now that the advice is about
 
     def _put(self, plot: StepPlot, share: int) -> None:
         """Add a plot below the others, with its share of the height."""
@@ -245,7 +230,7 @@ class PlotStack(QWidget):
             return
         with self._laid_out_once():
             self._bring_back()
-            self.layer_page.setGeometry(self._room_of_layer())
+            self.layer_page.setGeometry(_room_between(self._layout, self.rect(), self.chips, self.timeline))
             self.layer_page.open_at(self._run, place)  # first, or the focus goes from plot to plot as each is hidden
             self._put_aside(self.timeline)
         self.layer_page.look_again()
@@ -259,14 +244,6 @@ class PlotStack(QWidget):
             yield
         finally:
             self._layout.setEnabled(True)
-
-    def _room_of_layer(self) -> QRect:
-        """Return where the page of a layer comes to lie: from below the chips to above the timeline."""
-        room, spacing = self.rect().marginsRemoved(self._layout.contentsMargins()), self._layout.spacing()
-        if not self.chips.isHidden():
-            room.setTop(self.chips.geometry().bottom() + 1 + spacing)
-        room.setBottom(self.timeline.geometry().top() - 1 - spacing)
-        return room
 
     def toggle_layer(self) -> None:
         """Show the page of the layer that was last on view, or all plots again."""
@@ -330,13 +307,14 @@ class PlotStack(QWidget):
         """Hide the loss scale of a run that has none, to leave its room to the others. The function that is returned
         shows it again."""
         if self._run is None or self._run.experiment.precision.dtype != "fp32":
-            return _nothing
+            return lambda: None
         self.scale_and_rate.hide()
-        return self._show_scale_and_rate
 
-    def _show_scale_and_rate(self) -> None:
-        self.scale_and_rate.show()
-        self.scale_and_rate.look_again()
+        def show_again() -> None:
+            self.scale_and_rate.show()
+            self.scale_and_rate.look_again()
+
+        return show_again
 
     def _smooth(self, smoothing: float) -> None:
         """Smooth the loss so much, that of the overlays too; the plots read their rows anew."""
@@ -346,28 +324,14 @@ class PlotStack(QWidget):
                 plot.run = None
         self.overlays.grown.emit()
 
-    def _smooth_overlays(self) -> None:
-        """Smooth the loss of every run that is drawn over the plots as much as that of the run itself."""
-        for overlaid in self.overlays.places.values():
-            before, wanted = self._smoothed.get(overlaid), (self._source.smoothing, overlaid.length)
-            if before is None or before[1] != overlaid.length:
-                before = (SMOOTHING, overlaid.length)  # as whatever adds rows smooths them
-            self._smoothed[overlaid] = wanted
-            if overlaid.run is None or before == wanted:
-                continue
-            steps, _ = overlaid.rows("smooth")
-            first = int(steps[0]) if len(steps) else 0
-            losses = overlaid.run.history.column("loss", 0, first + len(steps))
-            overlaid.columns["smooth"] = (steps, Smoother(self._source.smoothing).smooth(losses)[first:])
-
     def _follow_twin(self) -> None:
-        self._smooth_overlays()
+        self._smoothing.refresh()
         self.steps.over = self.overlays.longest
         self.steps.follow(self.steps.places.step_at(self.steps.over))
 
     def _make_room(self) -> None:
         """Let the steps reach as far as the run and the overlays."""
-        self._smooth_overlays()
+        self._smoothing.refresh()
         self.steps.over = self.overlays.longest
         run = self._run
         planned = run.experiment.run.steps if run is not None and run.watched is None else 0  # nobody knows a script's
@@ -377,5 +341,10 @@ class PlotStack(QWidget):
             self.fit()
 
 
-def _nothing() -> None:
-    """Do nothing."""
+def _room_between(layout: QLayout, room: QRect, above: QWidget, below: QWidget) -> QRect:
+    """Return where a page comes to lie in the room of a layout: from below a widget, if it is shown, to above one."""
+    room = room.marginsRemoved(layout.contentsMargins())
+    if not above.isHidden():
+        room.setTop(above.geometry().bottom() + 1 + layout.spacing())
+    room.setBottom(below.geometry().top() - 1 - layout.spacing())
+    return room

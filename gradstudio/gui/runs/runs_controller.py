@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
@@ -13,6 +11,7 @@ from gradstudio.core.text import plural
 from gradstudio.gui.drawing.overlay import MOST, Overlaid, Overlays
 from gradstudio.gui.runs import note_view
 from gradstudio.gui.runs.comparison_page import ComparisonPage
+from gradstudio.gui.runs.deletions import OFFERED_FOR, RETRY, Deletions
 from gradstudio.gui.runs.live_run import LiveRun
 from gradstudio.gui.runs.place_runs import PlaceRuns
 from gradstudio.gui.runs.run_overlay import overlaid
@@ -28,25 +27,11 @@ from gradstudio.session.library.run_entries import Entry
 from gradstudio.session.library.store import Library
 from gradstudio.session.record.run import OVER, Run
 
-RETRY = 250  # ms
 SIDE_BY_SIDE = 3  # runs that are compared beside knobs and pages; more take the whole window
-TRIES = 40  # most looks whether a run that is to be deleted is written
 FAMILY = 12  # most runs of a family that are loaded to show one of them
-UNDO_FOR = 5 * 60_000  # ms after which a deletion cannot be undone
 FORGOTTEN = 3600.0  # seconds after which deleted runs of other windows are removed from the library
-OFFERED_FOR = 20_000  # ms for which the message bar offers to undo a deletion
 
 FoundEntries = tuple[int, list[Entry]]
-
-
-@dataclass(eq=False)
-class Deletion:
-    """Runs that were deleted together; `back` restores what the window knew of them. `waits`: the library has not
-    deleted all of them yet."""
-
-    runs: list[str]
-    back: Callable[[], object]
-    waits: bool = False
 
 
 class RunsController(QObject):
@@ -64,7 +49,9 @@ class RunsController(QObject):
         self._shown: Run | None = None  # the run that the plots showed at the last look
         self._over: Run | None = None  # the run that the baseline was last drawn over
         self.baseline: Run | None = None  # drawn over every other run
-        self._deleted: list[Deletion] = []  # deletions that can be undone, the latest last
+        self.deletions = Deletions(context, self)
+        self.deletions.deleted.connect(lambda runs: overlays.remove(*runs))
+        self.deletions.changed.connect(self._look_anew)
         panel.look_asked.connect(self.look)
         panel.open_asked.connect(self.open)
         panel.again_asked.connect(self.run_again)
@@ -74,7 +61,7 @@ class RunsController(QObject):
         panel.tags_asked.connect(several.ask_tags)
         panel.reports_asked.connect(several.ask_folder)
         panel.draw_asked.connect(self._draw_all)
-        panel.undo_asked.connect(self.undo)
+        panel.undo_asked.connect(self.deletions.undo)
         panel.model.ticked.connect(self.tick)
         panel.notes.left.connect(self._annotate)
         panel.notes.view.link_asked.connect(self._offer_link)
@@ -246,40 +233,9 @@ class RunsController(QObject):
 
     def delete(self, runs: list[str]) -> None:
         """Delete runs; for some minutes that can be undone."""
-
-        def on_done(_: Any) -> None:
-            entry = self._panel.model.entry(runs[0])
-            what = f"“{entry.title}”" if entry and len(runs) == 1 else plural(len(runs), "run", "runs")
-            self._can_be_undone(Deletion(runs, lambda: None), f"Deleted: {what}.")
-            self._look_anew()
-
-        words = f"Deleting {plural(len(runs), 'run', 'runs')}"
-        self._library.ask(lambda library: library.delete(runs), on_done, words=words)
-
-    def delete_when_written(self, runs: list[str], told: str, back: Callable[[], object]) -> None:
-        """Delete runs that may have been stopped just now, and so are not written yet. `told`: the message; `back`:
-        restores what the window knew of them."""
-        deletion = Deletion(runs, back, waits=True)
-        self._can_be_undone(deletion, told)
-        self._delete_when_written(deletion, TRIES)
-
-    def undo(self, deletion: Deletion | None = None) -> None:
-        """Undo this deletion, or the latest."""
-        if deletion is None:
-            deletion = self._deleted[-1] if self._deleted else None
-        if deletion is None or deletion not in self._deleted:
-            self._context.message.show_news("There is no deletion left to undo.")
-            return
-        self._deleted.remove(deletion)
-        deletion.back()
-        runs = deletion.runs
-
-        def on_done(_: Any) -> None:
-            self._context.message.show_news(f"Restored: {plural(len(runs), 'run', 'runs')}.")
-            self._look_anew()
-
-        words = f"Restoring {plural(len(runs), 'run', 'runs')}"
-        self._library.ask(lambda library: library.restore(runs), on_done, words=words)
+        entry = self._panel.model.entry(runs[0])
+        what = f"“{entry.title}”" if entry and len(runs) == 1 else plural(len(runs), "run", "runs")
+        self.deletions.delete(runs, what)
 
     def stop(self) -> None:
         """Save notes and remove deleted runs for good before the window closes."""
@@ -287,10 +243,7 @@ class RunsController(QObject):
         run = self._context.simulator.run
         if len(run.history):
             recent.remember_run(run)
-        for deletion in self._deleted:
-            if deletion.waits:  # otherwise a run that went on since then, and is in the list again, would be lost
-                self._library.ask(lambda library, runs=deletion.runs: library.delete(runs))
-            self._purge(deletion)
+        self.deletions.stop()
         self._library.close()
 
     # ---- inside
@@ -346,40 +299,6 @@ class RunsController(QObject):
 
     def _annotate(self, run: str, note: str, tags: tuple[str, ...]) -> None:
         self._library.ask(lambda library: library.annotate(run, note=note, tags=tags), lambda _: self._look_anew())
-
-    def _can_be_undone(self, deletion: Deletion, told: str) -> None:
-        """Say what was deleted, and offer to undo it."""
-        self._overlays.remove(*deletion.runs)
-        self._deleted.append(deletion)
-        QTimer.singleShot(UNDO_FOR, self, lambda: self._purge(deletion))
-        self._context.message.show_news(told, action=("Undo", lambda: self.undo(deletion)), stay=OFFERED_FOR)
-
-    def _delete_when_written(self, deletion: Deletion, tries: int) -> None:
-        if deletion not in self._deleted:
-            return  # it was undone
-
-        def delete(library: Library) -> bool:
-            over = {entry.id for entry in (*library.entries(), *library.entries(deleted=True)) if entry.outcome in OVER}
-            written = [run for run in deletion.runs if run in over]
-            if len(written) < len(deletion.runs) and tries:
-                return False
-            library.delete(written)
-            deletion.waits = len(written) < len(deletion.runs)
-            return True
-
-        def on_done(deleted: bool) -> None:
-            if deleted:
-                self._look_anew()
-            else:
-                QTimer.singleShot(RETRY, self, lambda: self._delete_when_written(deletion, tries - 1))
-
-        self._library.ask(delete, on_done)
-
-    def _purge(self, deletion: Deletion) -> None:
-        """Remove the runs for good, unless the deletion was undone."""
-        if deletion in self._deleted:
-            self._library.ask(lambda library: library.purge(runs=deletion.runs))
-            self._deleted = [other for other in self._deleted if other is not deletion]
 
 
 def relatives(library: Library, run: Run) -> list[Run]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from PySide6.QtCore import QObject, Signal
 
-from gradstudio.core import presets
+from gradstudio.core import presets, user_presets
 from gradstudio.core.experiment import Experiment, parse_assignment
 from gradstudio.core.knobs import KnobError, Value, value_text
 from gradstudio.core.text import plural, storable
@@ -80,10 +80,9 @@ class SimulatorController(QObject):
 
     def restart(self) -> None:
         """Begin again from step 0 with the knobs as they are set."""
-        if self._refuses_change():
-            return
-        self._message.hide()
-        self._if_agreed(self._simulator.restart)
+        if not self._refuses_change():
+            self._message.hide()
+            self._if_agreed(self._simulator.restart)
 
     def stop(self) -> None:
         """End the run where it stands."""
@@ -209,10 +208,9 @@ class SimulatorController(QObject):
 
     def reset_knobs(self) -> None:
         """Set every knob to the preset's value."""
-        if self._refuses_change():
-            return
-        self._simulator.reset()
-        self.knobs_changed.emit()
+        if not self._refuses_change():
+            self._simulator.reset()
+            self.knobs_changed.emit()
 
     def undo(self) -> None:
         """Undo the latest change of a knob."""
@@ -244,11 +242,8 @@ class SimulatorController(QObject):
 
     def load(self, preset: presets.Preset) -> None:
         """Load a preset; a run that goes is stopped and stays in the library."""
-        self._load(preset)
-        self.preset_opened.emit()
-
-    def _load(self, preset: presets.Preset) -> None:
         self._leave(lambda: self._simulator.load(preset))
+        self.preset_opened.emit()
 
     def show_stored(self, run: Run, relatives: Sequence[Run] = ()) -> None:
         """Show a run of the library with its knobs, and other runs of its family."""
@@ -256,25 +251,8 @@ class SimulatorController(QObject):
 
     def run_again(self, preset: presets.Preset) -> None:
         """Load a preset and run it."""
-        self._load(preset)
+        self._leave(lambda: self._simulator.load(preset))
         self._if_agreed(self._simulator.play)
-
-    def restart_with_file(self, path: Path) -> None:
-        """Run the studio file at a path from its beginning, with the knobs as they are set, where it still has them."""
-        try:
-            preset = presets.read(path)
-        except presets.PresetError as fault:
-            self._message.show_error(str(fault))
-            return
-        experiment, lost = preset.experiment, list[str]()
-        for name, value in self._simulator.requested.changed_knobs().items():
-            try:
-                experiment = experiment.with_value(name, value)
-            except KnobError:  # a keyword default that the file has no more, or one of another kind
-                lost.append(name)
-        self.run_again(preset.model_copy(update={"experiment": experiment}))
-        if lost:
-            self._message.show_news(f"The new text of {path.name} does not take what was set: {', '.join(lost)}")
 
     def start_twins(self, name: str, value: Value) -> None:
         """Begin again with a twin in which this knob has this value; raise KnobError if it cannot."""
@@ -287,18 +265,14 @@ class SimulatorController(QObject):
         """Save the knobs as they are set as a preset of the person's own, and continue with that preset."""
         if self._refuses_change():
             return
-        title = storable(title)
-        old = self._simulator.preset  # its lesson and its promise are about other knobs
-        preset = presets.Preset(
-            id=old.id, title=title.strip(), experiment=self._simulator.requested, timeline=old.timeline, path=old.path
-        )
+        title = storable(title).strip()
         try:
-            path = presets.save_user_preset(preset)
+            path = user_presets.save_as(self._simulator.preset, title, self._simulator.requested)
             self._simulator.rename(presets.read(path))
         except presets.PresetError as fault:
             self._message.show_error(str(fault))
             return
-        self.title_changed.emit(preset.title)
+        self.title_changed.emit(title)
         self.knobs_changed.emit()
         self.file_opened.emit(str(path))
         self._message.show_news(f"Saved as {path}")

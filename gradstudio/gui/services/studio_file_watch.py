@@ -9,7 +9,7 @@ from pathlib import Path
 
 from PySide6.QtCore import QFileSystemWatcher, QObject, QTimer
 
-from gradstudio.core import presets
+from gradstudio.core import presets, user_presets
 from gradstudio.gui.services.message_bar import Action, MessageBar
 from gradstudio.gui.services.simulator_controller import SimulatorController
 from gradstudio.session.simulator import Simulator
@@ -52,6 +52,18 @@ class StudioFileWatch(QObject):
                 self._files.removePaths(watched)
             self._watch()
 
+    def restart(self, path: Path) -> None:
+        """Run the studio file at a path from its beginning, with the knobs as they are set, where it still has them."""
+        try:
+            preset = presets.read(path)
+        except presets.PresetError as fault:
+            self._message.show_error(str(fault))
+            return
+        preset, lost = user_presets.with_knobs(preset, self._simulator.requested.changed_knobs())
+        self._controls.run_again(preset)
+        if lost:
+            self._message.show_news(f"The new text of {path.name} does not take what was set: {', '.join(lost)}")
+
     def _wait(self) -> None:
         self._settles.start()
 
@@ -87,7 +99,7 @@ class StudioFileWatch(QObject):
         if found.sha256 == running.sha256:
             self._take_back()
         else:
-            again = partial(self._controls.restart_with_file, path)
+            again = partial(self.restart, path)
             text = f"{path.name} was changed on disk. {KEPT}"
             self._tell(found.sha256, text, action=("Restart with the new text", again))
 

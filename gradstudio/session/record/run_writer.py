@@ -3,7 +3,6 @@ no worker has. A reader never needs it."""
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -16,13 +15,13 @@ from gradstudio.core.diagnosis.finding import RANK, Finding
 from gradstudio.core.events import Change, Event, Kind
 from gradstudio.core.experiment import Experiment, find_knob
 from gradstudio.core.gauge_samples import Sample, add_sample
-from gradstudio.core.history import ALIKE, History, Layer, Row, loss_broke
+from gradstudio.core.history import ALIKE, History, Layer, Row
 from gradstudio.core.knobs import Value, value_text
 from gradstudio.core.loop_calls import in_words
 from gradstudio.core.older_meanings import differences
 from gradstudio.core.provenance import Provenance
-from gradstudio.core.text import number
 from gradstudio.core.unknown import UNKNOWN
+from gradstudio.session.record import row_news
 from gradstudio.session.record.added_columns import with_columns
 from gradstudio.session.record.rule_watch import RuleWatch
 from gradstudio.session.record.run import MOST_ALIKE, JoinedBatch, Run, Status
@@ -42,6 +41,11 @@ class SoFar(NamedTuple):
     diagnosis: Diagnosis
     findings: Mapping[str, Finding]
     seconds: float
+
+    @classmethod
+    def of(cls, run: Run) -> SoFar:
+        """Return the state of a run, beside its model, from which it can go on another time."""
+        return cls(run.rule_watch.diagnosis, run.findings, run.seconds)
 
 
 class RunWriter:
@@ -204,16 +208,11 @@ class RunWriter:
     def resume(self, diagnosis: Diagnosis, findings: dict[str, Finding]) -> None:
         """Set the diagnosis back to how it was before the run's next step."""
         history = self.run.history.before(len(self.run.history))
-        told = [event for event in self.run.events if event.kind == "finding"]
-        late = told[len(findings) :]  # about earlier steps, but told after the next step
+        # about earlier steps, but told after the next step
+        late = [event for event in self.run.events if event.kind == "finding"][len(findings) :]
         events = [event for event in self.run.events if event not in late]
         self._counts.clear()
         self._values.update(rule_watch=RuleWatch(diagnosis, history), findings=findings, events=events)
-
-    @property
-    def so_far(self) -> SoFar:
-        """State of the run, beside its model, that a snapshot keeps, to go on from here another time."""
-        return SoFar(self.run.rule_watch.diagnosis, self.run.findings, self.run.seconds)
 
     # ---- knobs
 
@@ -269,8 +268,7 @@ class RunWriter:
         run.rule_watch.unseen.extend([None] * len(columns))
 
     def look(self) -> None:
-        """Tell the news of the rows since the last look, and show each of them to the rules as if it were the
-        latest."""
+        """Tell the news of the rows since the last look, and show each to the rules as if it were the latest."""
         watch, history = self.run.rule_watch, self.run.history
         seen, unseen, diagnosis = watch.seen, watch.unseen, watch.diagnosis
         has_bad_batches = bool(self.run.in_force.problem.outlier_every or self.run.in_force.problem.nan_every)
@@ -302,12 +300,8 @@ class RunWriter:
 
     def _tell_batch(self, step: int) -> None:
         """Tell what is done to the batch of a step."""
-        problem = self.run.in_force.problem
-        batch = step + problem.skip_batches
-        if problem.outlier_every and batch and batch % problem.outlier_every == 0:
-            self.note("outlier", f"batch replaced by noise of deviation {problem.outlier_scale:g}", step)
-        if problem.nan_every and batch and batch % problem.nan_every == 0:
-            self.note("nan_batch", "a NaN is in the batch", step)
+        for kind, text in row_news.of_batch(self.run.in_force.problem, step):
+            self.note(kind, text, step)
 
     def find(self, finding: Finding) -> None:
         """Keep a finding as it now stands; it is an event only the first time."""
@@ -340,11 +334,7 @@ class RunWriter:
     def _diverge(self, row: Row, step: int) -> None:
         """Note the first row that is not finite."""
         self._values["first_nonfinite_step"] = step
-        entries = f"{row.nonfinite} gradient entries are NaN or Inf"
-        if not self.run.history.layers:  # of a log
-            entries = f"gradient norm is {number(row.grad_norm)}"
-        what = f"loss is {number(row.loss)}" if loss_broke(row.loss) else entries
-        self.note("nonfinite", what, step)
+        self.note("nonfinite", row_news.divergence(row, of_log=not self.run.history.layers), step)
 
     def _tell(self, row: Row, step: int) -> None:
         """Tell what a row says beside its figures."""
@@ -355,16 +345,9 @@ class RunWriter:
             alike = row.joined_difference <= ALIKE[self.run.in_force.precision.dtype]
             self._values["compared"].append(JoinedBatch(step, row.joined_difference, alike))
             self._values["not_compared"] = ""
-            text = f"accumulated gradient and large batch differ by {number(row.joined_difference, 2)} (relative norm)"
-            self.note("compared", text, step)
-        if row.skipped == 1 and math.isfinite(row.loss) and not row.nonfinite:
-            # by a person's wish; of a script the notice says why
-            why = "" if self.run.watched else f": a spike, gradient norm {number(row.grad_norm)}"
-            self.note("step_skipped", f"update left out{why}", step)
-        elif row.skipped == 1:
-            overflow = f"overflow at scale {row.scale:g}" if row.scale != 1 else "the gradient is not finite"
-            why = f"loss is {number(row.loss)}" if loss_broke(row.loss) else overflow
-            self.note("step_skipped", f"{why}: update skipped", step)
+            self.note("compared", row_news.comparison(row.joined_difference), step)
+        if row.skipped == 1:
+            self.note("step_skipped", row_news.skipped(row, in_script=self.run.watched is not None), step)
 
 
 def _with_checked(knobs: Experiment, name: str, value: Value) -> Experiment:

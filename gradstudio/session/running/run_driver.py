@@ -27,7 +27,7 @@ from gradstudio.session import own_model
 from gradstudio.session.footprint import budget
 from gradstudio.session.machine import preload_torch
 from gradstudio.session.record.run import Run, Status
-from gradstudio.session.record.run_writer import RunWriter
+from gradstudio.session.record.run_writer import RunWriter, SoFar
 from gradstudio.session.record.snapshots import Snapshots
 from gradstudio.session.running.gauge_sampling import GaugeSampler
 from gradstudio.session.running.investigation import bring, investigate, investigate_ranks
@@ -124,7 +124,7 @@ class RunDriver:
     def _keep_if_due(self, trainer: Trainer) -> None:
         """Take a snapshot if it is time for one; the state of several ranks is not kept."""
         if not self._ranked:
-            self._rewinder.keep_if_due(trainer, *self.writer.so_far)
+            self._rewinder.keep_if_due(trainer, *SoFar.of(self.writer.run))
 
     def _stand_again(self, trainer: Trainer | None) -> bool:
         """Stand behind the rows that the run has. Return whether it got there before it was stopped."""

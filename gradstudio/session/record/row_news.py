@@ -1,0 +1,40 @@
+"""What the row of a step says beside its figures, in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from gradstudio.core.events import Kind
+from gradstudio.core.experiment import Problem
+from gradstudio.core.history import Row, loss_broke
+from gradstudio.core.text import number
+
+
+def divergence(row: Row, *, of_log: bool) -> str:
+    """Return what of a row is not finite; that of a log knows no single entries."""
+    if loss_broke(row.loss):
+        return f"loss is {number(row.loss)}"
+    return f"gradient norm is {number(row.grad_norm)}" if of_log else f"{row.nonfinite} gradient entries are NaN or Inf"
+
+
+def skipped(row: Row, *, in_script: bool) -> str:
+    """Return why the update of a row was left out."""
+    if math.isfinite(row.loss) and not row.nonfinite:
+        # by a person's wish; of a script the notice says why
+        return f"update left out{'' if in_script else f': a spike, gradient norm {number(row.grad_norm)}'}"
+    overflow = f"overflow at scale {row.scale:g}" if row.scale != 1 else "the gradient is not finite"
+    return f"{f'loss is {number(row.loss)}' if loss_broke(row.loss) else overflow}: update skipped"
+
+
+def comparison(difference: float) -> str:
+    return f"accumulated gradient and large batch differ by {number(difference, 2)} (relative norm)"
+
+
+def of_batch(problem: Problem, step: int) -> Iterator[tuple[Kind, str]]:
+    """Yield what is done to the batch of a step."""
+    batch = step + problem.skip_batches
+    if problem.outlier_every and batch and batch % problem.outlier_every == 0:
+        yield "outlier", f"batch replaced by noise of deviation {problem.outlier_scale:g}"
+    if problem.nan_every and batch and batch % problem.nan_every == 0:
+        yield "nan_batch", "a NaN is in the batch"
