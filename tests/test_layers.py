@@ -375,7 +375,7 @@ def test_a_planted_wrong_way_between_rooms_is_found(tmp_path: Path, file: str, t
 @pytest.mark.parametrize(
     ("file", "text"),
     [
-        ("session/running/a.py", "from gradstudio.session.machine import preload_torch"),
+        ("session/running/a.py", "from gradstudio.session.machine import device_search"),
         ("session/files/report/a.py", "from gradstudio.session.files.report import blocks"),
         ("session/simulator.py", "from gradstudio.session.files.run_files import as_preset"),
         ("gui/branches/a.py", "from gradstudio.gui.runs import run_list"),

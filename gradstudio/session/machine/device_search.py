@@ -9,7 +9,6 @@ from typing import Any
 
 from gradstudio.core import jit, presets
 from gradstudio.core.rank_placement import place
-from gradstudio.session.machine import preload_torch
 
 
 class Machine:
@@ -26,9 +25,9 @@ class Machine:
         self._thread = threading.Thread(target=self._look, name="loading torch", daemon=True)
 
     def begin(self) -> None:
-        """Start what takes longest, on another core than the window's, before the search."""
-        work = preload_torch.load_ahead if self._ask is None else self._ask
-        threading.Thread(target=work, name="linking torch", daemon=True).start()
+        """Let a worker load torch before the search."""
+        if self._ask is not None:
+            threading.Thread(target=self._ask, name="asking a worker", daemon=True).start()
 
     def look(self) -> None:
         """Begin the search, and return at once."""
@@ -52,7 +51,6 @@ class Machine:
     def _look(self) -> None:
         """Load everything, and note the devices."""
         if self._ask is None:
-            preload_torch.load_ahead()
             self.find()
         else:
             self._take_answer(self._ask)

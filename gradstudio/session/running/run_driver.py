@@ -25,7 +25,6 @@ from gradstudio.core.provenance import ProvenanceUnknown
 from gradstudio.core.text import duration, first_line, one_line
 from gradstudio.session import own_model
 from gradstudio.session.footprint import budget
-from gradstudio.session.machine import preload_torch
 from gradstudio.session.record.run import Run, Status
 from gradstudio.session.record.run_writer import RunWriter, SoFar
 from gradstudio.session.record.snapshots import Snapshots
@@ -84,7 +83,6 @@ class RunDriver:
         brought there."""
         self.trainer, self._stopped = trainer, stopped
         with self._caught():
-            preload_torch.load_ahead()
             import gradstudio.engine.trainer  # noqa: F401 - first: where torch is missing, that is what to say
             from gradstudio.engine import memory, notices
 
