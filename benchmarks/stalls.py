@@ -85,7 +85,7 @@ def _measure() -> list[tuple[str, str, float]]:
     from gradstudio.gui.app import application
     from gradstudio.gui.pyside_internals import made_classes
     from gradstudio.gui.shell.first_paint import after_first_paint
-    from gradstudio.gui.shell.furnishing import Furnishing
+    from gradstudio.gui.shell.staged_opening import StagedOpening
     from gradstudio.gui.window import Window
     from gradstudio.session.running.worker import UNLIMITED
 
@@ -114,7 +114,9 @@ def _measure() -> list[tuple[str, str, float]]:
 
         def furnish() -> None:
             second = window.furnishing()
-            Furnishing(window, lambda: import_module("gradstudio.gui.second_part"), second, furnished, made_classes())
+            StagedOpening(
+                window, lambda: import_module("gradstudio.gui.late_imports"), second, furnished, made_classes()
+            )
 
         after_first_paint(window, furnish)
         window.show()

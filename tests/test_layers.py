@@ -101,7 +101,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("plots",),
         FEATURES,
         ("shell", "commands", "palette_choices"),
-        ("second_part",),
+        ("late_imports",),
         ("window",),
         ("app",),
     ),

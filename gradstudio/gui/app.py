@@ -47,7 +47,7 @@ def launch(source: str | None = None, place: Place | None = None) -> int:
     from gradstudio.gui.services.closing_signals import ClosingSignals
     from gradstudio.gui.services.fault_reports import FaultReports
     from gradstudio.gui.shell.first_paint import after_first_paint
-    from gradstudio.gui.shell.furnishing import Furnishing
+    from gradstudio.gui.shell.staged_opening import StagedOpening
     from gradstudio.gui.window import Window
 
     _read_nothing()
@@ -65,7 +65,9 @@ def launch(source: str | None = None, place: Place | None = None) -> int:
 
     def furnish() -> None:
         second = window.furnishing()
-        Furnishing(window, lambda: import_module("gradstudio.gui.second_part"), second, on_furnished, made_classes())
+        StagedOpening(
+            window, lambda: import_module("gradstudio.gui.late_imports"), second, on_furnished, made_classes()
+        )
 
     after_first_paint(window, furnish)
     signals = ClosingSignals(window)

@@ -188,7 +188,7 @@ def _export(context: Context) -> tuple[Command, ...]:
 
 
 def _course(context: Context) -> tuple[Command, ...]:
-    # The first paint does not wait for what exams and exercises need; second_part.py brings it.
+    # The first paint does not wait for what exams and exercises need; late_imports.py brings it.
     def files() -> ModuleType:
         from gradstudio.gui.assignment import assignment_files
 

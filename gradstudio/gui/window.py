@@ -40,8 +40,8 @@ from gradstudio.gui.shell.top_bar import TopBar
 from gradstudio.gui.shell.window_columns import Columns
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.change_watch import ChangeWatch
-from gradstudio.gui.widgets.looked_step import LookedStep
 from gradstudio.gui.widgets.rows import NO_MARGINS, in_column
+from gradstudio.gui.widgets.viewed_step import ViewedStep
 from gradstudio.session.course.lesson_progress import Progress
 from gradstudio.session.machine.device_search import Machine
 from gradstudio.session.own_model import Agreement
@@ -71,7 +71,7 @@ class Window(QMainWindow):
         self.controls = SimulatorController(self.simulator, self.message)
         self.jobs = Jobs(self.message)
         self.files = FileJobs(self.jobs, self.message)
-        self.looked = LookedStep()
+        self.looked = ViewedStep()
         self.past = PastRun(self.looked)
         self.context = Context(
             self, self.simulator, self.controls, self.message, self.jobs, self.files,
@@ -114,43 +114,43 @@ class Window(QMainWindow):
         self.knobs.refresh(self.simulator)
 
     def furnish(self) -> None:
-        """Put in the plots and the pages at once. The program does it in turns (shell/furnishing.py)."""
+        """Put in the plots and the pages at once. The program does it in turns (shell/staged_opening.py)."""
         for _ in self.furnishing():
             pass
 
     def furnishing(self) -> Iterator[None]:
         """Put in the plots and the pages, a part each time that it is asked. None takes 0.1 s, and all are seen
         together. Before the end the window cannot be used."""
-        from gradstudio.gui import second_part
+        from gradstudio.gui import late_imports
 
         if self._gallery_first:
             yield from self.gallery_page.making()
-        self.plots = second_part.PlotStack(self.looked)
+        self.plots = late_imports.PlotStack(self.looked)
         yield from theme.each_together(self.plots.furnishing())
-        self.side = second_part.SidePanel()
+        self.side = late_imports.SidePanel()
         yield from theme.each_together(self.side.furnishing(self.jobs))
         self.diagnosis = self.side.diagnosis
         self.findings, self.lesson = self.diagnosis.findings, self.side.lesson_page.lesson
         self.projector.furnish(self.plots, self.lesson)
         # What is missed least: the key of the picture.
         self.message.lay_over(self.plots.layer_card, self.gallery_page, self.columns.middle.frame)
-        self.parent_twin_overlay = second_part.ParentTwinOverlay(self.plots.overlays)
-        self.runs = second_part.RunsController(self.context, self.side.runs, self.plots.overlays)
-        self.branches = second_part.BranchesController(
+        self.parent_twin_overlay = late_imports.ParentTwinOverlay(self.plots.overlays)
+        self.runs = late_imports.RunsController(self.context, self.side.runs, self.plots.overlays)
+        self.branches = late_imports.BranchesController(
             self.context, self.side.branches, self.plots.overlays, self.runs
         )  # fmt: skip
-        self.gauges = second_part.GaugesController(self.simulator, self.side.gauges)
-        self.layer = second_part.LayerController(self.context, self.plots)
-        self.cliff = second_part.CliffController(self.context, self.plots)
-        self.time_steps = second_part.TimeStepController(self.context, self.plots)
-        self.memory = second_part.MemoryController(self.context, self.side.memory)
-        self.map = second_part.MapController(self.context, self.side.map)
-        self.game = second_part.Game(self.context)
-        self.fixes = second_part.FixesController(
+        self.gauges = late_imports.GaugesController(self.simulator, self.side.gauges)
+        self.layer = late_imports.LayerController(self.context, self.plots)
+        self.cliff = late_imports.CliffController(self.context, self.plots)
+        self.time_steps = late_imports.TimeStepController(self.context, self.plots)
+        self.memory = late_imports.MemoryController(self.context, self.side.memory)
+        self.map = late_imports.MapController(self.context, self.side.map)
+        self.game = late_imports.Game(self.context)
+        self.fixes = late_imports.FixesController(
             self.context, self.diagnosis, lambda: self.lesson.progress
         )  # fmt: skip
-        self.studio_file = second_part.StudioFileWatch(self.simulator, self.controls, self.message)
-        second_part.plot_menu.attach(self.context, self.plots)
+        self.studio_file = late_imports.StudioFileWatch(self.simulator, self.controls, self.message)
+        late_imports.plot_menu.attach(self.context, self.plots)
         self._connect_second_part()
         yield
         self.columns.setUpdatesEnabled(False)  # what follows is seen together
@@ -506,10 +506,10 @@ class Window(QMainWindow):
 
     def _open_file(self, name: str) -> bool:
         """Open a file by its kind; return whether it is of a kind that can be opened."""
-        from gradstudio.gui import second_part
+        from gradstudio.gui import late_imports
 
         path = Path(name)
-        files = second_part.assignment_files
+        files = late_imports.assignment_files
         if path.suffix == ".toml" and files.is_worksheet(path):
             files.open_worksheet(self.context, path)
         elif path.suffix == ".toml" or studio_file.is_named(path):
@@ -518,12 +518,12 @@ class Window(QMainWindow):
             self.columns.show_page("map")
             self.map.open(path)
         elif path.suffix == CRASH:
-            second_part.crash_page.open_file(self.context, path)
+            late_imports.crash_page.open_file(self.context, path)
         elif path.suffix == ".exam":
             files.open_exam(self.context, path)
         elif path.suffix in (".csv", ".tsv", ".txt") or "tfevents" in path.name:
             self.show_plots()
-            second_part.plot_menu.import_curve(self.context, self.plots.overlays, self.plots.loss, path)
+            late_imports.plot_menu.import_curve(self.context, self.plots.overlays, self.plots.loss, path)
         elif path.suffix in LOGS or path.is_dir():
             self.context.files.read(path, log_of, self.show_log)
         else:

@@ -27,7 +27,7 @@ from gradstudio.session.library.store import Library, LibraryError
 from gradstudio.session.library.writer import LibraryWriter
 from gradstudio.session.record.run import Run, Status
 from gradstudio.watching.births.loss_code import BEFORE_THE_LOSS, OF_ANOTHER
-from gradstudio.watching.births.passed_over import PassedOver
+from gradstudio.watching.births.skipped_batches import SkippedBatch
 from gradstudio.watching.hooks.guard import Stop, guarded, say
 from gradstudio.watching.hooks.rank_place import here
 from gradstudio.watching.hooks.torch_hooks import Hooks
@@ -245,14 +245,14 @@ class Watcher:
             lines = self._lines(watched_run, made)
             act([*lines, *self._crash_lines(watched_run, lines[0])], "explain", say)
 
-    def pass_over(self, observer: Observer, skipped: PassedOver) -> None:
+    def pass_over(self, observer: Observer, skipped: SkippedBatch) -> None:
         """Hear that the script has passed over a batch that was not finite. The first one is told in full."""
         watched_run = self._running[observer]
         watched_run.pass_over(skipped)
         if isinstance(watched_run.joined, Sender):
             birth = skipped.provenance
             watched_run.joined.skip(skipped.event(place_and_cause(birth) if birth is not None else ""))
-        elif watched_run.passed_over == 1 and observer.options.on_nonfinite != "ignore":
+        elif watched_run.skipped_batches == 1 and observer.options.on_nonfinite != "ignore":
             head, *lines = skipped_lines(skipped, watched_run.own_step(observer.next_step))
             for line in (self._with_title(watched_run, head), *lines):
                 say(line)

@@ -14,7 +14,7 @@ from pytestqt.qtbot import QtBot
 from waiting import LONG
 
 from gradstudio.core import presets
-from gradstudio.gui.shell.furnishing import Furnishing
+from gradstudio.gui.shell.staged_opening import StagedOpening
 from gradstudio.gui.window import Window
 
 PLOTS = ("loss", "gradient_norm", "difference", "directions", "layers", "scale_and_rate", "timeline")
@@ -66,7 +66,7 @@ def test_each_part_of_the_window_has_a_turn_of_its_own(
     assert dispatcher is not None
     dispatcher.awake.connect(awake)
     done = []
-    Furnishing(window, nothing, parts(), lambda: done.append(window.heartbeat.start()))
+    StagedOpening(window, nothing, parts(), lambda: done.append(window.heartbeat.start()))
     qtbot.waitUntil(lambda: bool(done), timeout=LONG)
     dispatcher.awake.disconnect(awake)
     turns = [turn for turn, _ in found]
@@ -89,7 +89,7 @@ def test_what_is_typed_and_clicked_meanwhile_comes_behind_it(qtbot: QtBot, field
         told.append(field.text())
         yield
 
-    Furnishing(field, nothing, parts(), lambda: told.append("whole"))
+    StagedOpening(field, nothing, parts(), lambda: told.append("whole"))
     qtbot.waitUntil(lambda: field.text() != "", timeout=LONG)
     assert told == ["", "", "whole"]
     qtbot.waitUntil(lambda: field.text() == "d", timeout=LONG)  # the double click has chosen the word
@@ -106,7 +106,7 @@ def test_what_comes_ahead_is_done_in_this_thread_and_before_the_other_begins(qtb
             tell(part)
             yield
 
-    Furnishing(field, lambda: tell("load"), iter(()), lambda: tell("done"), ahead())
+    StagedOpening(field, lambda: tell("load"), iter(()), lambda: tell("done"), ahead())
     qtbot.waitUntil(lambda: ("done", True) in told, timeout=LONG)
     assert told == [("a", True), ("b", True), ("c", True), ("load", False), ("done", True)]
 
@@ -117,7 +117,7 @@ def test_nothing_is_loaded_for_a_window_that_is_closed_before(qtbot: QtBot, fiel
         while True:
             yield
 
-    furnishing = Furnishing(field, pytest.fail, iter(()), pytest.fail, ahead())
+    furnishing = StagedOpening(field, pytest.fail, iter(()), pytest.fail, ahead())
     with qtbot.waitSignal(furnishing.destroyed, timeout=LONG):
         pass
 
@@ -131,7 +131,7 @@ def test_a_window_that_is_closed_meanwhile_is_left_as_it_is(qtbot: QtBot, field:
             field.setVisible(part < 1)
             yield
 
-    furnishing = Furnishing(field, nothing, parts(), lambda: told.append(-1))
+    furnishing = StagedOpening(field, nothing, parts(), lambda: told.append(-1))
     with qtbot.waitSignal(furnishing.destroyed, timeout=LONG):
         pass
     assert told == [0, 1]
@@ -150,7 +150,7 @@ def test_a_fault_of_the_import_is_a_fault_of_the_window(qtbot: QtBot, field: QLi
 
     told: list[str] = []
     with qtbot.captureExceptions() as caught:
-        Furnishing(field, load, parts(), lambda: told.append("whole"))
+        StagedOpening(field, load, parts(), lambda: told.append("whole"))
         qtbot.waitUntil(lambda: bool(caught), timeout=LONG)
     assert [str(fault) for _, fault, _ in caught] == ["no plots"] and not told
     qtbot.keyClicks(field, "abc")  # it holds nothing back any more

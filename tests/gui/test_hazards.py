@@ -156,7 +156,7 @@ window = Window(presets.load("rnn-explosion"))
 window.show()
 application.processEvents()
 assert "pyqtgraph" not in sys.modules
-loading = threading.Thread(target=import_module, args=("gradstudio.gui.second_part",))
+loading = threading.Thread(target=import_module, args=("gradstudio.gui.late_imports",))
 loading.start()
 loading.join()
 here = application.thread()

@@ -56,7 +56,7 @@ for _ in made_classes():
     pass
 assert not lacking(), lacking()
 modules = set(sys.modules)
-import gradstudio.gui.second_part
+import gradstudio.gui.late_imports
 print([name for name in sys.modules if name.startswith("PySide6.Qt") and name not in modules])
 """
 

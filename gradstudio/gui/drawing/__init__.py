@@ -1,6 +1,6 @@
 """Canvas, curves, axes, marks, overlays and the heatmap: what plots are drawn with.
 Nothing here knows a plot or which quantity it draws; gui/plots does. How a frame is kept cheap: cheap_frame.py.
-May use core, gui/theme.py, gui/widgets/looked_step.py (where the cursor rests) and session/record (the type of a run,
+May use core, gui/theme.py, gui/widgets/viewed_step.py (where the cursor rests) and session/record (the type of a run,
 which an overlay holds).
 """
 

@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QGraphicsRectItem
 
 from gradstudio.gui.drawing.canvas import LONG, Canvas, Upright
 from gradstudio.gui.theme import theme
-from gradstudio.gui.widgets.looked_step import LookedStep
+from gradstudio.gui.widgets.viewed_step import ViewedStep
 
 VEIL = 165  # alpha of the plot's own colour over later steps
 
@@ -16,7 +16,7 @@ VEIL = 165  # alpha of the plot's own colour over later steps
 class LookedLine:
     """Drawn in one plot while a step is looked at."""
 
-    def __init__(self, canvas: Canvas, looked: LookedStep) -> None:
+    def __init__(self, canvas: Canvas, looked: ViewedStep) -> None:
         self._canvas, self._looked = canvas, looked
         self._line, self._veil = Upright(canvas), QGraphicsRectItem(canvas.columns)
         self._veil.setPen(Qt.PenStyle.NoPen)

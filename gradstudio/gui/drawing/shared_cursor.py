@@ -8,7 +8,7 @@ from PySide6.QtCore import QObject, Signal
 
 from gradstudio.core.history import History
 from gradstudio.gui.drawing.places import GUESS, Places
-from gradstudio.gui.widgets.looked_step import LookedStep
+from gradstudio.gui.widgets.viewed_step import ViewedStep
 
 SHORTEST = 50  # steps shown at the start
 CLOSEST = 8  # steps that a view has at least
@@ -145,9 +145,9 @@ class Cursor(QObject):
 
     moved = Signal()
 
-    def __init__(self, looked: LookedStep | None = None) -> None:
+    def __init__(self, looked: ViewedStep | None = None) -> None:
         super().__init__()
-        self.looked = LookedStep() if looked is None else looked
+        self.looked = ViewedStep() if looked is None else looked
         self._under_pointer: int | None = None
         self.looked.changed.connect(self._look)
 

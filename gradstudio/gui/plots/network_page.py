@@ -17,8 +17,8 @@ from gradstudio.gui.drawing.network_blocks import Birth, DecadeScale, Flow, alon
 from gradstudio.gui.drawing.row_groups import Group
 from gradstudio.gui.plots.network_picture import NetworkPicture, NetworkState
 from gradstudio.gui.plots.plot_header import Legend
-from gradstudio.gui.widgets.looked_step import LookedStep
 from gradstudio.gui.widgets.rows import NO_MARGINS, in_column, in_row
+from gradstudio.gui.widgets.viewed_step import ViewedStep
 from gradstudio.session.record.run import Run
 
 PACE = 0.2  # seconds from one picture to the next while a run goes on
@@ -31,7 +31,7 @@ class NetworkPage(QFrame):
 
     layer_asked = Signal(int)  # whose page a person wants to see: its place in forward order
 
-    def __init__(self, looked: LookedStep) -> None:
+    def __init__(self, looked: ViewedStep) -> None:
         super().__init__()
         self._looked = looked
         self.picture = NetworkPicture()

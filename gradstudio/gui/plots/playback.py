@@ -7,7 +7,7 @@ import time
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from gradstudio.gui import user_settings
-from gradstudio.gui.widgets.looked_step import LookedStep
+from gradstudio.gui.widgets.viewed_step import ViewedStep
 
 SPEEDS = (1, 2, 5, 10, 20)
 PACE = 20.0  # steps a second at 1x
@@ -21,7 +21,7 @@ class Playback(QObject):
 
     changed = Signal()
 
-    def __init__(self, looked: LookedStep) -> None:
+    def __init__(self, looked: ViewedStep) -> None:
         super().__init__()
         self._looked = looked
         self._at, self._last_tick = 0.0, 0.0

@@ -7,8 +7,8 @@ from PySide6.QtWidgets import QComboBox, QPushButton, QWidget
 
 from gradstudio.gui.plots.playback import PACE, SLOW, SPEEDS, Playback
 from gradstudio.gui.theme import theme
-from gradstudio.gui.widgets.looked_step import LookedStep
 from gradstudio.gui.widgets.rows import NO_MARGINS, in_row
+from gradstudio.gui.widgets.viewed_step import ViewedStep
 
 PLAY = f"Plays the run again, slowly over the last {SLOW} steps before a NaN; nothing is trained (F6)"
 SPEED = f"Speed of the replay: 1x is {PACE:.0f} steps a second (Shift+F6)"
@@ -19,7 +19,7 @@ NOW = "Looks at the newest step again (End, Esc)"
 class PlaybackBar(QWidget):
     rewind_asked = Signal()
 
-    def __init__(self, replay: Playback, looked: LookedStep) -> None:
+    def __init__(self, replay: Playback, looked: ViewedStep) -> None:
         super().__init__()
         self._replay, self._looked = replay, looked
         self.play, self.rewind, self.now = QPushButton(), QPushButton("Rewind here"), QPushButton("Now")

@@ -30,8 +30,8 @@ from gradstudio.gui.plots.step_plot import StepPlot
 from gradstudio.gui.plots.timeline import Timeline
 from gradstudio.gui.plots.twin_difference import DifferencePlot
 from gradstudio.gui.theme import theme
-from gradstudio.gui.widgets.looked_step import LookedStep
 from gradstudio.gui.widgets.rows import in_column
+from gradstudio.gui.widgets.viewed_step import ViewedStep
 from gradstudio.session.record.run import Run
 from gradstudio.session.simulator import Simulator
 
@@ -44,7 +44,7 @@ class PlotStack(QWidget):
 
     rewind_asked = Signal(int)
 
-    def __init__(self, looked: LookedStep | None = None) -> None:
+    def __init__(self, looked: ViewedStep | None = None) -> None:
         super().__init__()
         self.steps, self.step_cursor = StepRange(), Cursor(looked)
         self.looked = self.step_cursor.looked

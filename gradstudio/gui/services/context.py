@@ -13,7 +13,7 @@ from gradstudio.gui.services.jobs import Jobs
 from gradstudio.gui.services.library_reader import LibraryReader
 from gradstudio.gui.services.message_bar import MessageBar
 from gradstudio.gui.services.simulator_controller import SimulatorController
-from gradstudio.gui.widgets.looked_step import LookedStep
+from gradstudio.gui.widgets.viewed_step import ViewedStep
 from gradstudio.session.simulator import Simulator
 
 
@@ -38,4 +38,4 @@ class Context:
     # around it, which is about another run
     show_large: ShowLarge
     close_large: Callable[[], object]  # the plots again
-    looked: LookedStep
+    looked: ViewedStep

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gradstudio.gui.widgets.looked_step import LookedStep
+from gradstudio.gui.widgets.viewed_step import ViewedStep
 from gradstudio.session.record.as_of import KnownFindings, as_of
 from gradstudio.session.record.run import Run
 from gradstudio.session.words.run_state import State, describe
@@ -16,7 +16,7 @@ WORKED_OUT = "The findings of that step are being worked out."
 class PastRun:
     """`view` is the run as it was then; None while the newest step is looked at."""
 
-    def __init__(self, looked: LookedStep) -> None:
+    def __init__(self, looked: ViewedStep) -> None:
         self.looked = looked
         self.view: Run | None = None
         self._known: KnownFindings | None = None

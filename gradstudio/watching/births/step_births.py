@@ -23,8 +23,8 @@ from gradstudio.watching.births import loss_code, loss_nodes, loss_values, model
 from gradstudio.watching.births.hooked_module import HookedModule
 from gradstudio.watching.births.kept_pass import NO_AUTOCAST, KeptPass, autocast_now, version
 from gradstudio.watching.births.pass_state import PLAIN_STATE
-from gradstudio.watching.births.passed_over import Losses, PassedOver
 from gradstudio.watching.births.replay import replay
+from gradstudio.watching.births.skipped_batches import Losses, SkippedBatch
 from gradstudio.watching.hooks.trees import tensors_of
 from gradstudio.watching.script import model_layers
 from gradstudio.watching.script.model_layers import ModelLike
@@ -73,8 +73,8 @@ class Births:
         self._heard: list[tuple[KeptPass, int, Tensor | None]] = []
         self._latest: tuple[KeptPass, nn.Module] | None = None  # until a gradient comes back; held, as a script that
         # stops for a NaN may let go of its model before it ends
-        # Passes that were not finite and had no gradient by then; `passed_over` is to judge them.
-        self.suspects: dict[KeptPass, PassedOver] = {}
+        # Passes that were not finite and had no gradient by then; `skipped_batches` is to judge them.
+        self.suspects: dict[KeptPass, SkippedBatch] = {}
         self._losses = Losses()
         self._pending: list[_PendingLoss] = []
         self._searches = 0  # for what the script has passed over
@@ -263,7 +263,7 @@ class Births:
             return True
         return False if any(each.states.passes for either in self._models for each in either) else None
 
-    def passed_over(self, *, finite: bool) -> list[PassedOver]:
+    def skipped_batches(self, *, finite: bool) -> list[SkippedBatch]:
         """Return the passes that were not finite and of which the script made no backward pass, though the step that
         followed is being made. Where that is not `finite` itself, a pass whose loss is not known may belong to it."""
         if self._heard:
@@ -329,7 +329,7 @@ class Births:
     def _suspect(self, kept_pass: KeptPass, losses: Sequence[Tensor], broken: Sequence[Tensor]) -> None:
         if len(self.suspects) < MOST_SUSPECTS:
             birth, unknown = self._aside(self._of_pass(kept_pass, losses))
-            self.suspects[kept_pass] = PassedOver(_number(losses, broken), birth, unknown, after_backward=False)
+            self.suspects[kept_pass] = SkippedBatch(_number(losses, broken), birth, unknown, after_backward=False)
 
     def _aside(self, search: Callable[[], Provenance | None]) -> Birth:
         """Search beside the step that is being made, of which is known what was known before."""

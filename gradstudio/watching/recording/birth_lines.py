@@ -10,7 +10,7 @@ from gradstudio.core.provenance import Provenance, is_node, operation_of
 from gradstudio.core.text import brief, number
 from gradstudio.core.unknown import is_known
 from gradstudio.watching.births.loss_code import BEFORE_THE_LOSS
-from gradstudio.watching.births.passed_over import PassedOver
+from gradstudio.watching.births.skipped_batches import SkippedBatch
 from gradstudio.watching.births.step_births import MADE_BY_THE_SCRIPT
 from gradstudio.watching.steps.watch_options import OnNonfinite
 
@@ -36,7 +36,7 @@ def birth_lines(birth: Provenance, step: int, row: Row | None = None) -> list[st
     return _print_lines(f"step {step:,} is not finite{_what(row)}{batch}", *_birth(birth))
 
 
-def skipped_lines(skipped: PassedOver, step: int) -> list[str]:
+def skipped_lines(skipped: SkippedBatch, step: int) -> list[str]:
     """Return the lines for a batch that was not finite and that the script skipped, before this step."""
     head = f"before step {step:,} the script skipped a batch, without an update: {skipped.what}"
     birth = skipped.provenance

@@ -53,8 +53,9 @@ def _tell_of(training: WatchedRun) -> None:
     assert training.run is not None
     rows = plural(len(training.run.history), "row", "rows")
     say(f"{training.id}: {one_line(training.run.title)}, {rows}, {OUTCOMES[training.run.status][0]}")
-    if training.passed_over:
-        say(f"  {plural(training.passed_over, 'batch', 'batches')} not finite, skipped by the script without an update")
+    if training.skipped_batches:
+        count = plural(training.skipped_batches, "batch", "batches")
+        say(f"  {count} not finite, skipped by the script without an update")
     if training.spared:
         say(f"  {plural(training.spared, 'batch', 'batches')} not finite, skipped by the loss scaler without an update")
     if training.left_out:

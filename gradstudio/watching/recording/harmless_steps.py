@@ -11,7 +11,7 @@ from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.diagnosis.script_faults import script_fault
 from gradstudio.core.text import brief, number
 from gradstudio.engine.operation_watcher import values_of
-from gradstudio.watching.births.passed_over import LONGEST
+from gradstudio.watching.births.skipped_batches import LONGEST
 from gradstudio.watching.births.step_births import Birth
 from gradstudio.watching.recording.birth_lines import place_and_cause
 from gradstudio.watching.steps.measured_step import MeasuredStep

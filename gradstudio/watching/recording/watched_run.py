@@ -32,7 +32,7 @@ from gradstudio.session.record.run import Run, Status
 from gradstudio.session.record.run_writer import RunWriter
 from gradstudio.session.record.watched_script import WatchedScript
 from gradstudio.session.running.slow_step import TIMES, longest_step
-from gradstudio.watching.births.passed_over import PassedOver
+from gradstudio.watching.births.skipped_batches import SkippedBatch
 from gradstudio.watching.births.step_births import NO_BIRTH, Birth
 from gradstudio.watching.hooks.rank_place import here
 from gradstudio.watching.measuring.waiting_rows import most_waiting
@@ -81,7 +81,7 @@ class WatchedRun:
         self.provenance: Provenance | None = None
         self.unknown = ""  # why it is not known, a sentence
         self.remote = Remote()
-        self.passed_over = 0  # batches that were not finite and that the script went on without
+        self.skipped_batches = 0  # batches that were not finite and that the script went on without
         self.left_out = 0  # updates that the watch kept from the weights, as it was asked to
         self.spikes = 0  # updates that were left out for their gradient norm
         self.harmless = 0  # steps whose loss alone was not finite
@@ -95,7 +95,7 @@ class WatchedRun:
         self._first_harmless: int | None = None  # its step
         self._suspect: MeasuredStep | None = None  # the latest step, where its update broke weights and nothing else
         self._plays = False  # whether it was told that another training plays against it
-        self._waiting: list[PassedOver] = []  # those before the first row
+        self._waiting: list[SkippedBatch] = []  # those before the first row
         self.early_findings: dict[str, Finding] = {}  # by rule, those before the first row
         self.has_begun = False
         self.crash: Path | None = None  # the crash file that was written of it
@@ -176,7 +176,7 @@ class WatchedRun:
         if self.provenance is not None:  # of the very first pass
             self._writer.explain(self.provenance)
         for skipped in self._waiting:
-            self._note_passed_over(skipped)
+            self._note_skipped_batch(skipped)
         for finding in self.early_findings.values():
             self._writer.find(finding)
         return self._run
@@ -384,16 +384,16 @@ class WatchedRun:
             self._writer.note("notice", f"the script was stopped, as asked for: {finding.title}")
             self.remote.end_script(code)
 
-    def pass_over(self, skipped: PassedOver) -> None:
+    def pass_over(self, skipped: SkippedBatch) -> None:
         """Note a batch that the script went on without. It is no step, and the run has not diverged by it, unless its
         weights had."""
-        self.passed_over += 1
+        self.skipped_batches += 1
         if self.run is None:
             self._waiting.append(skipped)
         else:
-            self._note_passed_over(skipped)
+            self._note_skipped_batch(skipped)
 
-    def _note_passed_over(self, skipped: PassedOver) -> None:
+    def _note_skipped_batch(self, skipped: SkippedBatch) -> None:
         assert self.run is not None
         birth = skipped.provenance
         self._writer.note("nan_batch", skipped.event(place_and_cause(birth) if birth is not None else ""))

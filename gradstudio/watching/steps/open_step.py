@@ -13,7 +13,7 @@ from gradstudio.core.history import loss_broke
 from gradstudio.core.provenance import Provenance
 from gradstudio.core.unknown import UNKNOWN, is_known
 from gradstudio.engine.torch_internals.clipping_hooks import clipping_is_heard
-from gradstudio.watching.births.passed_over import PassedOver
+from gradstudio.watching.births.skipped_batches import SkippedBatch
 from gradstudio.watching.births.step_births import NO_BIRTH, Birth, Births
 from gradstudio.watching.measuring.parameters import Gradient, Parameters
 
@@ -25,10 +25,10 @@ def unknown_norm() -> float:
 
 @dataclass(slots=True)
 class OpenStep:
-    """One step. `passed_over` are batches that the script has skipped since the step before."""
+    """One step. `skipped_batches` are batches that the script has skipped since the step before."""
 
     has_thrown: bool = False  # whether gradients were thrown away since the step before
-    passed_over: list[PassedOver] = field(default_factory=list)
+    skipped_batches: list[SkippedBatch] = field(default_factory=list)
     was_as_seen: bool = False  # whether the parameters were as at first at the first backward pass
     losses: float = 0.0
     micro_batches: int = 0
@@ -79,7 +79,7 @@ class OpenStep:
     @property
     def is_heard(self) -> bool:
         """Whether anything was heard of it."""
-        return bool(self.micro_batches or self.gradient is not None or self.passed_over)
+        return bool(self.micro_batches or self.gradient is not None or self.skipped_batches)
 
     # ---- backward passes
 
@@ -149,8 +149,10 @@ class OpenStep:
         self.read()
         if self.gradient is None or parameters.gradients_are_there:
             return False
-        self.were_finite = not (self.is_broken or self.passed_over)
-        self.passed_over = [each for each in self.passed_over if not each.after_backward]  # no batch was skipped
+        self.were_finite = not (self.is_broken or self.skipped_batches)
+        self.skipped_batches = [
+            each for each in self.skipped_batches if not each.after_backward
+        ]  # no batch was skipped
         self.gradient, self.losses, self.micro_batches = None, UNKNOWN, 0
         return True
 
@@ -164,7 +166,7 @@ class OpenStep:
     def anew(self) -> OpenStep:
         """Return the step as the script begins it again."""
         self.put_back()
-        return OpenStep(self.has_thrown, self.passed_over)
+        return OpenStep(self.has_thrown, self.skipped_batches)
 
     def leave_out(self, tensors: list[Tensor]) -> None:
         """Let an optimizer find no gradient, so that it changes neither weights nor state."""

@@ -19,7 +19,7 @@ from gradstudio.core.gradient_spikes import Spikes
 from gradstudio.core.history import LOOK_EVERY, Layer, loss_broke
 from gradstudio.core.provenance import Provenance
 from gradstudio.session.library.stored_runs import MOST_LAYERS
-from gradstudio.watching.births.passed_over import PassedOver
+from gradstudio.watching.births.skipped_batches import SkippedBatch
 from gradstudio.watching.hooks.guard import say
 from gradstudio.watching.hooks.loop_log import LoopLog
 from gradstudio.watching.hooks.number_format import AutocastFormat
@@ -38,7 +38,7 @@ from gradstudio.watching.steps.script_facts import SettingsReader, loss_later, l
 from gradstudio.watching.steps.sink import Sink
 from gradstudio.watching.steps.told_figures import ToldFigures
 from gradstudio.watching.steps.trained_models import TrainedModels
-from gradstudio.watching.steps.training_look import TrainingLook
+from gradstudio.watching.steps.training_checks import TrainingChecks
 from gradstudio.watching.steps.watch_options import Options
 
 _DEFAULT = Options()
@@ -92,7 +92,7 @@ class PassObserver(TrainedModels):
         self._step = OpenStep()
         self._spikes = Spikes() if options.on_spike else None
         self._after_step: AfterStep | None = None  # of a training of several processes
-        self._training = TrainingLook(self, partial(sink.find, self))
+        self._training = TrainingChecks(self, partial(sink.find, self))
 
     def held_by_all(self) -> set[int] | None:
         """Return the ids of what any optimizer of the process holds; None if not all of them are watched."""
@@ -305,19 +305,19 @@ class PassObserver(TrainedModels):
         if self._step.used is not None:
             self._sink.play(self, self._step.used)
         if self._step.is_broken and self._step.used is None:
-            passed_over, moved = self._thrown_away(), self.parameters.weight_marks() != self._step.weights_of_pass
+            skipped, moved = self._thrown_away(), self.parameters.weight_marks() != self._step.weights_of_pass
             if moved:
-                return passed_over.provenance
-            self._step.passed_over.append(passed_over)
+                return skipped.provenance
+            self._step.skipped_batches.append(skipped)
         else:
             self.births.begin_anew()
         return None
 
-    def _thrown_away(self) -> PassedOver:
+    def _thrown_away(self) -> SkippedBatch:
         if self._step.birth is not None:
             self.births.begin_anew()
-            return PassedOver(self._step.losses, self._step.birth, "", after_backward=True)
-        return PassedOver(self._step.losses, *self.births.thrown_away(), after_backward=True)
+            return SkippedBatch(self._step.losses, self._step.birth, "", after_backward=True)
+        return SkippedBatch(self._step.losses, *self.births.thrown_away(), after_backward=True)
 
     def used_elsewhere(self, by: Any) -> None:
         """The optimizer of another observer makes a step: the gradients here may only be left over from its backward

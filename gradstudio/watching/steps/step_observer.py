@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 
 from gradstudio.core.history import LAYER_METRICS, loss_broke
 from gradstudio.core.unknown import UNKNOWN, is_known
-from gradstudio.watching.births.passed_over import PassedOver
+from gradstudio.watching.births.skipped_batches import SkippedBatch
 from gradstudio.watching.births.step_births import MADE_BY_THE_SCRIPT, MOST_SEARCHES
 from gradstudio.watching.hooks.guard import say_once
 from gradstudio.watching.hooks.loop_log import NEAR
@@ -140,7 +140,7 @@ class Observer(PassObserver):
             return
         if step.birth is not None or loss_broke(step.losses):
             step.explain(step.birth, self.births.why_unknown)
-        self._tell_passed_over(finite=False)
+        self._report_skipped_batches(finite=False)
         measured_step = self._without_update(step.losses, after_backward=True)
         self._rows += 1
         self.births.clear()
@@ -201,9 +201,9 @@ class Observer(PassObserver):
         ended = self.births.at_the_end()
         if self._trained is None and (ended is None or not self.bind()):
             return
-        self._tell_passed_over(finite=True)
+        self._report_skipped_batches(finite=True)
         if ended is not None:
-            self._stop_short(PassedOver(*ended, self.births.unknown, after_backward=False))
+            self._stop_short(SkippedBatch(*ended, self.births.unknown, after_backward=False))
             self.births.clear()
         elif (
             not self._is_by_hand
@@ -216,7 +216,7 @@ class Observer(PassObserver):
             self._sink.stop_short(self, self._without_update(UNKNOWN, after_backward=False), is_row=False)
         self._anew()
 
-    def _stop_short(self, skipped: PassedOver) -> None:
+    def _stop_short(self, skipped: SkippedBatch) -> None:
         """Treat the end of the script as its reaction to this batch, unless it went on after an earlier one."""
         if self._rows and (self._passes_over or (skipped.after_backward and self.parameters.all_gone())):
             self._sink.pass_over(self, skipped)
@@ -287,8 +287,8 @@ class Observer(PassObserver):
             step.spike,
             birth=step.explained,
         )  # fmt: skip
-        if step.passed_over or self.births.suspects:
-            self._tell_passed_over(finite=not measured_step.went_nonfinite)
+        if step.skipped_batches or self.births.suspects:
+            self._report_skipped_batches(finite=not measured_step.went_nonfinite)
         self._rows += 1
 
         def give() -> MeasuredStep:
@@ -342,17 +342,17 @@ class Observer(PassObserver):
         together = None if self._shown is None else self._shown.group
         return share_of(self.parameters, ranks, together)
 
-    def _tell_passed_over(self, *, finite: bool) -> None:
+    def _report_skipped_batches(self, *, finite: bool) -> None:
         """Tell of the batches that the script has passed over since the step before."""
         step = self._step
         if not finite:  # what was thrown away before a step that is made all the same was no batch to skip
-            step.passed_over = [each for each in step.passed_over if not each.after_backward]
+            step.skipped_batches = [each for each in step.skipped_batches if not each.after_backward]
         if self.births.suspects:
-            step.passed_over += self.births.passed_over(finite=finite)
-        for each in step.passed_over:
+            step.skipped_batches += self.births.skipped_batches(finite=finite)
+        for each in step.skipped_batches:
             self._passes_over = True
             self._sink.pass_over(self, each)
-        step.passed_over = []
+        step.skipped_batches = []
 
     def _around_the_scaler(self, gradient: Gradient) -> bool:
         """Return whether the optimizer got a gradient that still carries the loss scale."""

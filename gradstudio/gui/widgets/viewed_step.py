@@ -10,7 +10,7 @@ _WAYS: dict[int, int] = {Qt.Key.Key_Left: -1, Qt.Key.Key_Right: 1}  # steps
 _NOW = (Qt.Key.Key_End, Qt.Key.Key_Escape)
 
 
-class LookedStep(QObject):
+class ViewedStep(QObject):
     """`step` is the one that is looked at, None for the newest. The look ends where another run is shown."""
 
     changed = Signal()

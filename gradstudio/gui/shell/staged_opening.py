@@ -22,7 +22,7 @@ TURN = 0.004  # s of a turn of the event loop for what comes before that
 _LOST = {QEvent.Type.ShortcutOverride, QEvent.Type.DragEnter, QEvent.Type.Drop}
 
 
-class Furnishing(QObject):
+class StagedOpening(QObject):
     """Goes through `ahead`, calls `load` in a thread, then goes on with `parts` once in each turn of the event loop. At
     the end it calls `done`. It ends early when the window is closed."""
 

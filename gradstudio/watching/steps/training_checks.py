@@ -27,8 +27,8 @@ from gradstudio.watching.measuring.parameters import Parameters
 from gradstudio.watching.script import model_layers
 from gradstudio.watching.script.script_names import name_of, variables
 from gradstudio.watching.steps.joined_optimizers import main_of, members_of
-from gradstudio.watching.steps.loop_look import LoopLook
-from gradstudio.watching.steps.loss_look import LossLook
+from gradstudio.watching.steps.loop_checks import LoopChecks
+from gradstudio.watching.steps.loss_checks import LossChecks
 from gradstudio.watching.steps.mode_look import ModeLook, keeps_statistics, root_of
 from gradstudio.watching.steps.rounding_look import AGAIN, RoundingLook
 from gradstudio.watching.steps.slope_look import SlopeLook
@@ -58,7 +58,7 @@ class ObserverView(Protocol):
     def trains_any(self, tensors: set[int]) -> bool: ...
 
 
-class TrainingLook:
+class TrainingChecks:
     """Looks at the training of one observer; `find` takes what it finds."""
 
     def __init__(self, observer: ObserverView, find: Callable[[Finding], None]) -> None:
@@ -68,15 +68,18 @@ class TrainingLook:
         self._begins_anew = False  # whether the latest backward pass began at tensors without a graph
         self._wants_leaves = False  # whether the next backward pass is asked for what it reaches
         self._unheld: tuple[str, ...] = ()
-        self._loss_look, self._loop_look = LossLook(observer.births.mark, self._tell), LoopLook(self._tell_of_steps)
+        self._loss_checks, self._loop_checks = (
+            LossChecks(observer.births.mark, self._tell),
+            LoopChecks(self._tell_of_steps),
+        )
         self._mode_look, self._rounding_look = ModeLook(self._tell), RoundingLook(self._tell)
         self._slope_look = SlopeLook(self._tell)
         self.begin()
 
     def begin(self) -> None:
         """Begin with a run."""
-        self._loss_look.begin()
-        self._loop_look.begin()
+        self._loss_checks.begin()
+        self._loop_checks.begin()
         self._told: set[str] = set()
         self._rounding_look.begin()
         self._slope_look.begin()
@@ -130,7 +133,7 @@ class TrainingLook:
             self._look_at_loss(roots)
         self._slope_look.before_backward(roots.tensors)
         if observer.next_step % (observer.options.every * LOOK_EVERY) == 0:
-            self._loss_look.look(roots, self._step)
+            self._loss_checks.look(roots, self._step)
         if observer.next_step == _AT and observer.optimizer is not None and "without_optimizer" not in self._told:
             self._told.add("without_optimizer")
             if names := self._unheld_names(roots.tensors):
@@ -220,11 +223,11 @@ class TrainingLook:
                 self._tell("undivided_sum", text, 0, known=str(micro_batches))
         self._means = self._empty = self._passes = 0
         if passes := observer.births.passes_without_gradient:
-            self._loop_look.on_passes(passes, observer.next_step)
+            self._loop_checks.on_passes(passes, observer.next_step)
             observer.births.passes_without_gradient = 0
         if observer.next_step == 0 or (observer.next_step + 1) % (observer.options.every * LOOK_EVERY) == 0:
             self._mode_look.look(observer.models, self._parts, self._step)
-            self._loop_look.look(observer.schedules, observer.next_step)
+            self._loop_checks.look(observer.schedules, observer.next_step)
         self._rounding_look.after_update(observer.optimizer, self._step)
         lost, halves, self._lost, self._halves = self._lost, self._halves, 0, 0
         return lost if self._loses and (lost + 1 >= _SEVERAL or lost + 1 == halves) else 0
@@ -269,9 +272,9 @@ class TrainingLook:
             return
         tensors = observer.all_parameters()
         every = observer.held_by_all()
-        self._loss_look.end(is_alone=every is not None and every <= set(map(id, tensors)))
+        self._loss_checks.end(is_alone=every is not None and every <= set(map(id, tensors)))
         names = [name for name, _ in self._parts()]
-        self._loop_look.end(observer.next_step, list(self._parts()), root_of(names[:1]))
+        self._loop_checks.end(observer.next_step, list(self._parts()), root_of(names[:1]))
         frozen = [each for each in tensors if not each.requires_grad and not observer.trains_any({id(each)})]
         if frozen and observer.optimizer is not None:
             names = model_layers.names(model_layers.together(observer.models), observer.optimizer)

@@ -25,7 +25,7 @@ MOST_FRUITLESS = 8
 _NAMESPACES_ARE_VIEWS = sys.version_info >= (3, 13)  # before, to read the variables of a function copied them
 
 
-class PassedOver(NamedTuple):
+class SkippedBatch(NamedTuple):
     """A batch that was passed over. `loss` is UNKNOWN if the script had let go of it; `unknown` says in a sentence
     why it is not known where the first value was born; `after_backward`: its gradients had been computed."""
 

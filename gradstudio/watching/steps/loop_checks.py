@@ -37,7 +37,7 @@ class _Beat(NamedTuple):
     share: float
 
 
-class LoopLook:
+class LoopChecks:
     """Looks at the loop of one observer. `tell` takes the rule, the evidence, the first step and what is named."""
 
     def __init__(self, tell: Callable[..., None]) -> None:

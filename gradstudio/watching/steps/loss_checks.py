@@ -38,7 +38,7 @@ class _Batch(NamedTuple):
     squares: Tensor
 
 
-class LossLook:
+class LossChecks:
     """Looks at the losses of one observer. `tell` takes the rule, the evidence, the first step and what is named."""
 
     def __init__(self, mark: str, tell: Callable[..., None]) -> None:
