@@ -53,15 +53,15 @@ class PlaceRuns(QObject):
         else:
             self._context.message.show_news(NO_PLACE)
 
-    def show(self, library: LibraryThere, entry: Entry) -> None:
+    def show(self, library: LibraryThere, run: str, title: str) -> None:
         """Show a run in the plots, and follow it where it still trains."""
 
         def find() -> FollowedThere:
-            followed = library.follow(entry.id)
+            followed = library.follow(run)
             followed.wait()
             return followed
 
-        self._context.jobs.start(f"Opening {entry.title} of {library.place.name}", job(find), self._follow)
+        self._context.jobs.start(f"Opening {title} of {library.place.name}", job(find), self._follow)
 
     def _follow(self, followed: FollowedThere) -> None:
         assert followed.run is not None
@@ -71,15 +71,16 @@ class PlaceRuns(QObject):
         self._timer.start()
 
     def _look(self) -> None:
-        followed = self._followed
-        if followed is None or followed.run is not self._context.simulator.run:
+        followed, run = self._followed, self._context.simulator.run
+        if followed is None or followed.run is not run:
             self._forget()
             return
         self._context.controls.knobs_changed.emit()
         if followed.over:
-            self._forget()
+            self._timer.stop()  # what is asked of the run goes there all the same
             if followed.problem:
-                self._context.message.show_error(f"This run is followed no more: {followed.problem}")
+                again = ("Follow it again", partial(self.show, followed.library, run.id, run.title))
+                self._context.message.show_error(f"This run is followed no more: {followed.problem}", action=again)
 
     def _forget(self) -> None:
         self._timer.stop()
@@ -176,7 +177,8 @@ class PlaceRunsDialog(TemporaryDialog):
 
     def _show(self) -> None:
         if self._library is not None and self.list.currentRow() >= 0:
-            self._runs.show(self._library, self._entries[self.list.currentRow()])
+            entry = self._entries[self.list.currentRow()]
+            self._runs.show(self._library, entry.id, entry.title)
             self.accept()
 
     def _copy(self) -> None:

@@ -77,7 +77,7 @@ class Run:
     seconds: float = 0.0  # spent in steps
     step_now: tuple[int, float] | None = None  # the step that is being made, and since when, by time.monotonic()
 
-    unheard: float = 0.0  # seconds since the process that trains it has said a word; 0 where that is no time
+    unheard: float = 0.0  # seconds since the process that trains it has said a word; 0: no time, inf: for good
     at_line: str = ""  # where a studio file is in a step that takes long, as a sentence
 
     # What was measured and what happened

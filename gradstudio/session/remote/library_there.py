@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 import threading
 from pathlib import Path
@@ -112,6 +113,8 @@ class FollowedThere:
             RunWriter(self.run).unheard(seconds)
 
     def lose(self, why: str, trace: str) -> None:
+        if self.run is not None and not self._ended:
+            RunWriter(self.run).unheard(math.inf)
         self._end(f"The worker {why}.")
 
     def _end(self, problem: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -60,6 +61,10 @@ def _unheard(run: Run) -> State | None:
     """Return the state of a run whose worker says nothing, which may be stopped, or in code that lets nobody speak."""
     if not run.unheard or run.over:
         return None
+    if math.isinf(run.unheard):
+        return State(
+            "warning", "Followed no more", "Nothing leads to where it trains. It may go on there: open it again."
+        )
     text = "Its rows come as soon as it speaks again. Stop ends it, and its snapshots go with it."
     return State("warning", f"No word from the worker for {run.unheard:,.0f} s", text)
 

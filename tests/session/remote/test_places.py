@@ -25,6 +25,7 @@ from gradstudio.session.remote.library_there import LibraryThere, take_in
 from gradstudio.session.remote.remote_backend import RemoteBackend
 from gradstudio.session.running.backend import LocalBackend
 from gradstudio.session.simulator import Simulator
+from gradstudio.session.words.run_state import describe
 
 ROOT = Path(__file__).parents[3]
 
@@ -172,6 +173,10 @@ def test_the_library_of_a_place(lab: Place, there: RemoteBackend, tmp_path: Path
     assert (run.id, run.title, len(run.history)) == (trains.run.id, "Long one", 40) and run.status == "paused"
     trains.play()
     until(lambda: len(run.history) > 60)
+    other = library.follow(run.id)
+    other.wait()
+    other.lose("on lab is gone", "")
+    assert describe(other.wait()).headline == "Followed no more" and other.problem == "The worker on lab is gone."
     library.request(run.id, "stop", 1.0)
     until(lambda: run.over and followed.over)
     assert run.status == "stopped" and len(run.history) == len(trains.run.history) and followed.problem == ""
