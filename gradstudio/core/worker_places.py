@@ -48,7 +48,7 @@ class Place:
     def end_in_words(self, code: int, lines: list[str]) -> str:
         """Return how its command ended, in words that follow 'The worker'. `lines` are what it wrote on stderr."""
         why = what_is_missing(code, lines) or next((line.strip() for line in reversed(lines) if line.strip()), "")
-        how = "its command was killed" if code < 0 else f"its command ended with exit code {code}"
+        how = "its command was ended" if code < 0 else f"its command ended with exit code {code}"
         return f"on {self.name} is gone, as {how}{': ' if why else ''}{brief(one_line(why).rstrip('.'), 200)}"
 
 

@@ -48,6 +48,10 @@ class Receiver(Protocol):
         ...
 
 
+class _OtherVersion(ValueError):
+    """The program there is of another version, which says other things."""
+
+
 class WorkerProcess:
     """A worker. Any thread may call it; every method returns at once."""
 
@@ -58,6 +62,7 @@ class WorkerProcess:
         self.greeted = threading.Event()  # set with it, or at the end
         self.killed = self.over = False
         self.why = ""  # how it ended, in words
+        self._fault = ""  # why it was ended
         self.bytes = 0  # that it has said
         self.place, self._command = place, command
         self._heard = time.monotonic()
@@ -181,7 +186,8 @@ class WorkerProcess:
                 while (frame := frames.read(file)) is not None:
                     self._take(frame)
         except (BrokenFrame, LookupError, TypeError, ValueError) as fault:
-            self._lines.append(f"it said what cannot be read: {fault}")
+            known = isinstance(fault, _OtherVersion)
+            self._fault = str(fault) if known else f"it said what cannot be read: {fault}"
             python_process.kill(child)
         except OSError:
             pass
@@ -191,10 +197,11 @@ class WorkerProcess:
         self.bytes += frame.size
         head = frame.head
         if head["m"] == "hello":
-            if self.place and head["version"] != gradstudio.__version__:
-                raise BrokenFrame(f"it has GradStudio {head['version']}; {TO_INSTALL}")
             self.hello = head
             self.greeted.set()
+        elif head["m"] == "version":
+            if head["version"] != gradstudio.__version__:
+                raise _OtherVersion(f"it has GradStudio {head['version']}: {TO_INSTALL}")
         elif head["m"] != "alive":
             number = cast("int", head["to"])
             receiver = self._receivers.get(number) or self._loose.get(number)
@@ -220,6 +227,7 @@ class WorkerProcess:
         code = child.wait()
         for reader in readers:
             reader.join(ENDING)
+        self._lines.extend([self._fault] if self._fault else [])
         self._tell_end(
             self.place.end_in_words(code, list(self._lines)) if self.place else python_process.how_it_ended(code)
         )

@@ -130,6 +130,7 @@ class Server:
 
     def serve(self) -> None:
         """Hear until the other side is gone."""
+        self._say({"m": "version", "version": _version()})  # before anything is heard that another version says
         for target, name in ((self._tell, "telling"), (self._load, "loading torch")):
             threading.Thread(target=target, name=name, daemon=True).start()
         try:
@@ -326,7 +327,7 @@ class Server:
         machine = Machine()
         machine.find()
         hello = {
-            "m": "hello", "protocol": frames.PROTOCOL, "version": _version(), "pid": os.getpid(),
+            "m": "hello", "protocol": frames.PROTOCOL, "pid": os.getpid(),
             "devices": [list(device) for device in machine.devices], "problem": machine.problem, "nccl": machine.nccl,
         }  # fmt: skip
         self._say(hello)

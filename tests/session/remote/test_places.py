@@ -28,6 +28,10 @@ from gradstudio.session.simulator import Simulator
 from gradstudio.session.words.run_state import describe
 
 ROOT = Path(__file__).parents[3]
+OLDER = (
+    f'env PYTHONPATH={ROOT} {sys.executable} -c \'import sys, gradstudio; gradstudio.__version__ = "0.0.1"; '
+    "from gradstudio.session.remote import serving; serving.main(sys.argv[-1])'"
+)
 
 
 def small(**values: object) -> Preset:
@@ -98,7 +102,7 @@ def test_a_connection_that_breaks(one: Simulator, there: RemoteBackend) -> None:
     os.kill(process.pid, signal.SIGKILL)
     until(lambda: run.over)
     count = len(run.history)
-    assert run.status == "failed" and run.message.startswith("The worker on lab is gone, as its command was killed. ")
+    assert run.status == "failed" and run.message.startswith("The worker on lab is gone, as its command was ended. ")
     assert "\n" not in run.message and count > 50
     until(lambda: not one.leaves(run.id) and not Path(f"/proc/{trainer}").exists())
     one.rewind(30)
@@ -135,9 +139,13 @@ def test_the_next_family_trains_at_the_place_that_is_chosen() -> None:
 @pytest.mark.parametrize(
     ("command", "told"),
     [
-        ("sh -c 'exit 127'", f"exit code 127: {TO_INSTALL}."),
-        ("sh -c 'echo Lost the way. >&2; exit 9'", "exit code 9: Lost the way."),
-        (f"{sys.executable} -c 'print(1)'", "exit code 0: it did not greet as a worker of this program does."),
+        ("sh -c 'exit 127'", f"ended with exit code 127: {TO_INSTALL}."),
+        ("sh -c 'echo Lost the way. >&2; exit 9'", "ended with exit code 9: Lost the way."),
+        (OLDER, f"was ended: it has GradStudio 0.0.1: {TO_INSTALL}."),
+        (
+            f"{sys.executable} -c 'print(1)'",
+            "ended with exit code 0: it did not greet as a worker of this program does.",
+        ),
     ],
 )
 def test_a_command_that_leads_nowhere(command: str, told: str) -> None:
@@ -145,7 +153,7 @@ def test_a_command_that_leads_nowhere(command: str, told: str) -> None:
     one = Simulator(small(), backend=backend)
     one.play()
     until(lambda: one.run.over)
-    assert one.run.message == f"The worker on lab is gone, as its command ended with {told}"
+    assert one.run.message == f"The worker on lab is gone, as its command {told}"
     assert one.close(PATIENCE)
 
 
