@@ -19,7 +19,7 @@ class FixRow(QWidget):
         self.fix = fix
         head, told = QHBoxLayout(), fix.words.removeprefix(f"{fix.fix}: ")
         head.addWidget(role_label("✓" if fix.held else "✗", "good" if fix.held else "over"))
-        head.addWidget(role_label(fix.fix, "title"), 1)
+        head.addWidget(_wrapped(role_label(fix.fix, "title")), 1)
         self.setAccessibleName(fix.words)
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 4, 0, 6)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout
 
 from gradstudio.core.layer_sample import Histogram
@@ -17,6 +18,7 @@ class OperationCard(QFrame):
         super().__init__()
         self.setObjectName("card")
         self.title = role_label("", "title")
+        self.title.setTextFormat(Qt.TextFormat.PlainText)
         self.values = HistogramPicture("Histogram: what it gave", "The entries of what the call gave.", "good")
         self.gradient = HistogramPicture(
             "Histogram: gradient", "The gradient of the loss by what the call gave.", "accent"

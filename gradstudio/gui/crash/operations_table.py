@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from html import escape
+
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, Qt, Signal
 from PySide6.QtGui import QFont
 from PySide6.QtWidgets import QTableView
@@ -43,7 +45,7 @@ class OperationsModel(QAbstractTableModel):
             case Role.FontRole if row == self.birth:
                 return self._bold
             case Role.ToolTipRole:
-                return self._cells[row][column] or None
+                return f"<qt>{escape(self._cells[row][column])}</qt>" if self._cells[row][column] else None
             case Role.TextAlignmentRole if column in NUMBERS:
                 return Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
             case Role.ForegroundRole:
