@@ -38,6 +38,17 @@ def test_the_tensors_of_a_module_are_one_layer(watch: Watch, monkeypatch: pytest
     assert run.history.layer_metric("weight_norm")[-1][0] == pytest.approx(weights, rel=1e-5)
 
 
+def test_a_loss_of_very_many_operations_is_watched(watch: Watch) -> None:
+    model = small_net()
+    one = watch(model, optimizer := torch.optim.SGD(model.parameters(), lr=0.1))
+    loss = model(torch.randn(4, 6)).square().mean()
+    for _ in range(10_001):
+        loss = loss + 0
+    loss.backward()
+    optimizer.step()
+    assert columns(one, "loss")[0] == [loss.item()]
+
+
 def test_what_is_refused_is_told_by_its_findings(watch: Watch) -> None:
     class Wrapping(Tensor):
         @staticmethod

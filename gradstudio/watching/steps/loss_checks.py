@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from gradstudio.core.provenance import operation_of
+from gradstudio.core.provenance import ProvenanceUnknown, operation_of
 from gradstudio.core.text import number
 from gradstudio.watching.births.loss_graph import OF_TARGETS, is_undivided_mean
 from gradstudio.watching.births.loss_values import LABELLED, passes_of, shape_of
@@ -110,7 +110,11 @@ class LossChecks:
         """Return what a linear or convolutional layer is given, where that is a large input of the model as it is."""
         ends = [root.grad_fn for root in roots]
         large: dict[int, str] = {}
-        for kept_pass in passes_of(ends, self._mark):
+        try:
+            passes = passes_of(ends, self._mark)
+        except ProvenanceUnknown:  # the loss code is too long
+            return ""
+        for kept_pass in passes:
             for place, (tensor, _) in enumerate(kept_pass.taken):
                 if tensor.is_floating_point() and tensor.numel() and not tensor.requires_grad:
                     size, largest = float(tensor.float().square().mean().sqrt()), float(tensor.abs().max())
