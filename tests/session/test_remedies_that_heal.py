@@ -148,6 +148,10 @@ MEND: dict[str, tuple[Callable[[nn.Module, Tensor], Tensor], Callable[[nn.Module
         lambda net, x: functional.mse_loss(net(x)[:, :1], x[:, 0]),
         lambda net, x: functional.mse_loss(net(x)[:, :1].squeeze(-1), x[:, 0]),
     ),
+    "gradient_of_zero": (
+        lambda net, x: functional.mse_loss((net(x)[:, 0] - 4).relu(), 1.5 + 0 * x[:, 0]),
+        lambda net, x: functional.mse_loss(functional.softplus(net(x)[:, 0] - 4), 1.5 + 0 * x[:, 0]),
+    ),
     "large_targets": (
         lambda net, x: functional.huber_loss(net(x)[:, 0], 3e4 * x[:, 0] + 5e5),
         lambda net, x: functional.huber_loss(net(x)[:, 0], ((3e4 * x[:, 0] + 5e5) - 5e5) / 3e4),
