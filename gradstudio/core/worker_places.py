@@ -91,7 +91,7 @@ def find(name: str) -> Place:
 def find_address(address: str) -> Place:
     """Return the place of this name, or that behind ssh://HOST, which need not be kept. PlaceError where there is
     none."""
-    match = re.fullmatch(r"ssh://((?:[\w.-]+@)?(\w[\w.-]*))(?::(\d{1,5}))?/?", address)
+    match = re.fullmatch(r"ssh://((?:\w[\w.-]*@)?(\w[\w.-]*))(?::(\d{1,5}))?/?", address)
     if match is None:
         return find(address)
     port = f"-p {match[3]} " if match[3] else ""

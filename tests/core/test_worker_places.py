@@ -63,3 +63,20 @@ def test_a_file_that_is_none_stays_as_it_is(text: str) -> None:
     with pytest.raises(PlaceError, match=r"places\.toml"):
         worker_places.add("box", "docker exec -i box")
     assert path.read_text() == text
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("ssh://lab", ["ssh", "lab", "gradstudio", "worker"]),
+        ("ssh://me@lab.example:2222/", ["ssh", "-p", "2222", "me@lab.example", "gradstudio", "worker"]),
+    ],
+)
+def test_an_address_leads_through_ssh(address: str, words: list[str]) -> None:
+    assert worker_places.find_address(address).words("worker") == words
+
+
+@pytest.mark.parametrize("address", ["ssh://-v", "ssh://-F@lab", "ssh://lab;reboot", "ssh://", "nowhere"])
+def test_what_is_no_address_is_a_name_that_is_not_there(address: str) -> None:
+    with pytest.raises(PlaceError, match="there is no place"):
+        worker_places.find_address(address)
