@@ -86,6 +86,8 @@ COMMANDS = {  # by the name of the command: its words, and the exit codes that s
     "places add": ([f"places add there {sys.executable}"], {0}),
     "places check": (["places check there"], {0}),
     "places remove": (["places remove there"], {0}),
+    "runs copy": (["runs copy last --place nowhere"], {2}),
+    "open": (["open nowhere"], {2}),
     "course runs": (["course runs --sheet none.toml"], {2}),
     "runs delete": (["runs delete --yes last"], {0}),
 }

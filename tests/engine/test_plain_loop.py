@@ -13,7 +13,6 @@ from torch import nn
 
 from gradstudio.core.files import RESOURCES
 from gradstudio.engine.step.clipping import CLIPPING
-from gradstudio.engine.step.optimizers import OPTIMIZERS
 
 STEPS, BATCH, WIDTH = 12, 8, 16
 
@@ -114,7 +113,7 @@ def plain_loop(kind, optimizer_kind, clip, micro_batches, seed=3):
 
 
 @pytest.mark.parametrize(
-    ("optimizer", "clip", "passes"), pairs(OPTIMIZERS, CLIPPING, [("mlp", 1), ("rnn", 4), ("mlp", 4), ("rnn", 1)])
+    ("optimizer", "clip", "passes"), pairs(PLAIN_OPTIMIZERS, CLIPPING, [("mlp", 1), ("rnn", 4), ("mlp", 4), ("rnn", 1)])
 )
 def test_repeats_a_plain_loop(train, optimizer, clip, passes):
     kind, micro_batches = passes

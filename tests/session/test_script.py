@@ -368,7 +368,7 @@ VALUES: dict[str, tuple[Value, ...]] = {
     "model.width": (4, 12, 13),
     "optimizer.lr": (0.01, 0.1, 1.0), "run.seed": (0, 3, 99), "accumulation.steps": (1, 2, 3),
     "clipping.max_norm": (0.01, 0.1, 1.0),
-    "clipping.clip_value": (1e-3, 0.1), "clipping.agc_factor": (0.01, 0.1),
+    "clipping.spike_deviations": (2.0, 6.0), "clipping.clip_value": (1e-3, 0.1), "clipping.agc_factor": (0.01, 0.1),
     "precision.init_scale": (1.0, 128.0, 1000.0, 65536.0, 1e30),
     "precision.growth_factor": (2.0, 3.0), "precision.backoff_factor": (0.5, 0.1),
     "precision.growth_interval": (1, 2, 2000),

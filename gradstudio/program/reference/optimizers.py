@@ -143,7 +143,7 @@ if plan.mup:
     ]
 if knobs.optimizer_kind == "muon":
     matrices = [parameter for parameter in trainable() if parameter.ndim > 1][1:-1]
-    others = [parameter for parameter in trainable() if all(parameter is not matrix for matrix in matrices)]
+    others = [parameter for parameter in trainable() if id(parameter) not in map(id, matrices)]
 if knobs.optimizer_kind == "sgd":
     optimizer = torch.optim.SGD(
         groups(), lr=knobs.optimizer_lr, momentum=knobs.optimizer_momentum, weight_decay=knobs.optimizer_weight_decay
