@@ -20,6 +20,7 @@ CASES = [
         for number, path in enumerate(footprint.bundled())
     ),
     f"- {footprint.SMALL} model.kind=lstm problem.task=copy",
+    f"- {footprint.SMALL} model.kind=transformer optimizer.kind=adamw clipping.on_spike=rewind",
     f"- {footprint.SMALL} optimizer.sam_rho=0.1 accumulation.steps=3 model.norm=batch clipping.kind=norm",
     f"- {footprint.SMALL} {footprint.MODELS[5]} problem.seq_len=4",
     f"- {footprint.SMALL} {footprint.MODELS[3]} {footprint.WAYS[-1]}",

@@ -102,6 +102,8 @@ def _count_bytes(knobs: Experiment, subject: Subject, draw: Callable[[], Iterato
     tally.mark(loop.model.parameters(), "parameters")
     tally.mark(loop.model.buffers(), "data")
     tally.mark(loop.gradients(), "gradients")
+    if knobs.clipping.on_spike == "rewind":
+        loop.step()  # which keeps the state that is there in every later step
     tally.begin()
     with saving(tally):
         loop.step()

@@ -4,6 +4,7 @@ memory alike: the data are given to it."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -59,6 +60,9 @@ class PlainLoop:
             given["build_model"] = lambda **_: program.model()
             given["compute_loss"] = lambda model, batch, **_: program.loss(model, batch)
         self._names = run_until_step(plan, _PARTS, given)
+        # Tensors without memory have no norm, and are cloned but not copied.
+        self._names["is_spike"] = lambda gradients: False
+        self._names["copy"] = SimpleNamespace(deepcopy=lambda whole: trees.map_tensors(whole, Tensor.clone))
         self.model: nn.Module = self._names["model"]
         self.parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         if knobs.mistakes.never_zero_grad:

@@ -31,8 +31,9 @@ def clip_adaptively(factor):
             parameter.grad.mul_(torch.where(size > largest, largest / size.clamp(min=1e-6), 1.0))
 
 
-def is_spike(norm):
-    """Whether a gradient norm stands that many deviations above the median of those before, as OLMo 2 leaves out."""
+def is_spike(gradients):
+    """Whether their norm stands that many deviations above the median of those before, as OLMo 2 leaves out."""
+    norm = nn.utils.get_total_norm(gradients).item()
     if math.isfinite(norm) and len(norms) >= 20:
         middle = statistics.median(norms)
         deviation = max(1.4826 * statistics.median([abs(each - middle) for each in norms]), 0.05 * middle)

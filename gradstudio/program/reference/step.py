@@ -171,7 +171,7 @@ with Join([parallel]) if plan.joins else nullcontext():  # a rank without batche
             if plan.sharded:
                 grad_norm = grad_norm.full_tensor()  # of the shards of all ranks
         if knobs.clipping_on_spike != "none":
-            spike = is_spike(nn.utils.get_total_norm([parameter.grad for parameter in trainable()]).item())
+            spike = is_spike([parameter.grad for parameter in trainable()])
         # MISTAKE unscale_twice: GradScaler raises an error, a fixed scale is divided out twice
         if knobs.mistakes_unscale_twice:
             unscale()
