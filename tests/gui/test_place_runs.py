@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from pytestqt.qtbot import QtBot
-from waiting import ENDLESS, LONG, PATIENCE, hold
+from waiting import ENDLESS, LONG, PATIENCE, hold, until
 
 from gradstudio.core import files, worker_places
 from gradstudio.core.experiment import Experiment
@@ -34,6 +34,7 @@ def test_a_run_of_a_place_is_followed_and_copied(
     worker_places.add("lab", f"env GRADSTUDIO_LIBRARY={theirs} PYTHONPATH={ROOT} {sys.executable}")
     trains = Simulator(Preset(id="small", title="Theirs", experiment=Experiment().with_values(SMALL)), theirs)
     hold(trains, 30)
+    until(lambda: _is_written(theirs, 30))
     window.commands.commands["open_place"].call()
     dialog = window.findChild(PlaceRunsDialog)
     assert dialog is not None
@@ -57,3 +58,8 @@ def test_a_run_of_a_place_is_followed_and_copied(
     with closing(Library(files.user_library())) as library:
         assert len(library.load(run.id).history) == len(run.history)
     assert trains.close(PATIENCE)
+
+
+def _is_written(library: Path, steps: int) -> bool:
+    with closing(Library(library)) as stored:
+        return [(each.steps, each.outcome) for each in stored.entries()] == [(steps, "paused")]

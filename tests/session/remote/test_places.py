@@ -174,7 +174,9 @@ def test_the_library_of_a_place(lab: Place, there: RemoteBackend, tmp_path: Path
     trains = Simulator(small(), folder / "gradstudio" / "library.sqlite3")
     hold(trains, 40)
     trains.rename_run(trains.run, "Long one")
-    until(lambda: bool(library.entries()))
+    until(
+        lambda: [(each.title, each.steps, each.outcome) for each in library.entries()] == [("Long one", 40, "paused")]
+    )
     assert [entry.title for entry in library.entries("long")] == ["Long one"] and library.entries("short") == []
     followed = library.follow(trains.run.id[:-2])
     run = followed.wait()
