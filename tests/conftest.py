@@ -84,7 +84,8 @@ def no_training_thread_is_left() -> Iterator[None]:
     yield
     left = [thread for thread in threading.enumerate() if thread.name.startswith("training ")]
     for thread in left:
-        thread.join(PATIENCE)
+        paused = getattr(getattr(thread, "record", None), "status", "") == "paused"  # and so waits for good
+        thread.join(10 if paused else PATIENCE)
     running = [thread for thread in left if thread.is_alive()]
     if running:
         from gradstudio.session.running import left_behind

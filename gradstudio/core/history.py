@@ -295,6 +295,12 @@ class History:
             or len(whole.logged) > len(self.logged)
         )
 
+    def scaler_skips(self, start: int = 0) -> np.ndarray:
+        """Return the column `skipped` for what the scaler skipped, (rows,): an update of a finite gradient was left
+        out by a person's wish, as at a spike."""
+        skipped = self.column("skipped", start)
+        return np.where((skipped == 1) & np.isfinite(self.column("grad_norm", start)), 0.0, skipped)
+
     def went_nonfinite_at(self, step: int) -> bool:
         """Return the same as `Row.went_nonfinite`, for a recorded step."""
         return (

@@ -48,7 +48,7 @@ class Snapshot:
     generators: list[Tensor]
     chance: list[Tensor] = field(default_factory=list)  # torch's global generators, where the run draws from them
     norms: list[float] = field(default_factory=list)  # by which a spike is told
-    kept: dict[str, Any] = field(default_factory=dict)  # weights to which a spike leads back
+    earlier: dict[str, Any] = field(default_factory=dict)  # weights to which a spike leads back
     frozen: list[int] = field(default_factory=list)  # of the parameters that are trained, those that a file has frozen
 
     @classmethod
@@ -66,7 +66,8 @@ class Snapshot:
             order=getattr(task, "order", _NO_ORDER), position=getattr(task, "position", 0),
             generators=[generator.get_state() for generator in generators],
             chance=trainer.subject.chance_state(),
-            norms=list(trainer.spike_policy.spikes.norms), kept=trainer.spike_policy.kept,  # which is never written to
+            norms=list(trainer.spike_policy.spikes.norms),
+            earlier=trainer.spike_policy.earlier,  # which is never written to
             frozen=[index for index, each in enumerate(trainer.flat.parameters) if not each.requires_grad],
         )  # fmt: skip
 
@@ -98,7 +99,7 @@ class Snapshot:
         for name, state in zip(_GENERATORS, self.generators, strict=False):
             getattr(task, name).set_state(state)
         trainer.gradient_noise.set_state(self.generators[-1])
-        trainer.spike_policy = SpikePolicy(Spikes(self.norms), self.kept)
+        trainer.spike_policy = SpikePolicy(Spikes(self.norms), self.earlier)
         trainer.subject.set_chance(self.chance)
 
     def fits(self, trainer: Trainer) -> bool:
@@ -115,8 +116,8 @@ class Snapshot:
         """Memory of the snapshot in bytes. The order of an epoch counts in each of its snapshots, though they share
         it."""
         tensors = [self.weights, self.gradients, *self.buffers, self.order, *self.generators, *self.chance]
-        tensors += [*self.optimizer.values(), *self.kept.get("optimizer", {}).values()]
-        tensors += [*self.kept.get("buffers", ()), *([self.kept["weights"]] if self.kept else [])]
+        tensors += [*self.optimizer.values(), *self.earlier.get("optimizer", {}).values()]
+        tensors += [*self.earlier.get("buffers", ()), *([self.earlier["weights"]] if self.earlier else [])]
         return sum(tensor.nbytes for tensor in tensors if isinstance(tensor, Tensor))
 
     def pack(self) -> bytes:

@@ -1045,6 +1045,12 @@ def test_a_streak_of_skipped_updates_is_told_at_its_full_length() -> None:
     assert "skipped 80 updates in a row up to step 79; its scale was 64 there" in evidence
 
 
+def test_updates_left_out_at_a_finite_gradient_are_none_of_the_scaler() -> None:
+    left_out = rows(STANDING[:80], norm=50.0, settings=FP16, skipped=True, scale=0.5)
+    assert "fp16_overflow" not in diagnose(left_out)
+    assert "scale_collapse" not in diagnose(looped(left_out, scaling="dynamic"))
+
+
 def test_a_later_explosion_begins_where_it_begins() -> None:
     made = [row(step, 5 * math.exp(-step / 50), 500 * math.exp(-step / 20) + 1) for step in range(200)]
     storm = [row(200 + n, 1.0 if n < 3 else 50.0, 3.0 ** (n + 1)) for n in range(8)]

@@ -37,7 +37,7 @@ class Fp16Overflow(Looking):
             or (self._finding is not None and self._skipped < self.skips)  # it is told, and no streak goes on
         ):
             return
-        for skipped in history.column("skipped", self._seen).tolist():
+        for skipped in history.scaler_skips(self._seen).tolist():
             if not skipped and self._finding is not None:
                 self._skipped = 0
                 return

@@ -23,7 +23,7 @@ class ScaleCollapse(Looking):
 
     def look(self, history: History, state: Progress) -> None:
         step = len(history) - 1
-        self._skipped += float(history.column("skipped", self._seen).sum())
+        self._skipped += float(history.scaler_skips(self._seen).sum())
         self._highest, self._seen = max(self._highest, float(history.column("scale", self._seen).max())), len(history)
         scale = history.value("scale", step)
         is_dynamic = not history.loops or history.loops[-1][1].scaling == "dynamic"  # nobody knows the calls of a log

@@ -18,11 +18,11 @@ KEEP_EVERY = 8  # steps
 
 @dataclass(eq=False)
 class SpikePolicy:
-    """`norms` are those of the steps before. `kept` is empty, or weights, buffers and state of the optimizer, as they
-    were before an update of the last steps. `is_spike`: the update of this step is left out."""
+    """`earlier` is empty, or weights, buffers and state of the optimizer, as they were before an update of the last
+    steps. `is_spike`: the update of this step is left out."""
 
     spikes: Spikes = field(default_factory=Spikes)
-    kept: dict[str, Any] = field(default_factory=dict)
+    earlier: dict[str, Any] = field(default_factory=dict)
     is_spike: bool = False
 
     def look(self, gradients: list[Tensor], knobs: Clipping) -> None:
@@ -37,13 +37,13 @@ class SpikePolicy:
         if knobs.on_spike != "rewind":
             return
         if not self.is_spike and step % KEEP_EVERY == 0:
-            self.kept = {
+            self.earlier = {
                 "weights": weights.clone(),
                 "buffers": [each.clone() for each in buffers],
                 "optimizer": optimizers.state(optimizer),
             }
-        elif self.is_spike and self.kept:
-            weights.copy_(self.kept["weights"])
-            for tensor, value in zip(buffers, self.kept["buffers"], strict=True):
+        elif self.is_spike and self.earlier:
+            weights.copy_(self.earlier["weights"])
+            for tensor, value in zip(buffers, self.earlier["buffers"], strict=True):
                 tensor.copy_(value)
-            optimizers.restore(optimizer, self.kept["optimizer"])
+            optimizers.restore(optimizer, self.earlier["optimizer"])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QFormLayout, QFrame, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFormLayout, QFrame, QLabel, QPushButton, QWidget
 
 from gradstudio.core.text import plural
 from gradstudio.gui.crash.fix_rows import FixRows
@@ -20,6 +20,7 @@ from gradstudio.gui.services.jobs import JobError, Task
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.column_page import ColumnPage
 from gradstudio.gui.widgets.roles import role_label, set_role
+from gradstudio.gui.widgets.rows import in_column, in_row
 from gradstudio.session.files import crash_answers, crash_file
 from gradstudio.session.files.crash_answers import Answer, Replayed, TriedFix
 from gradstudio.session.files.crash_file import CrashFile, CrashFileError
@@ -161,37 +162,16 @@ class CrashPage(QWidget):
             label = _text("")
             label.setText(told)
             facts.addRow(role_label(name, "dim"), label)
-        buttons = QHBoxLayout()
-        for button in (self.replay, self.try_fixes):
-            buttons.addWidget(button)
-        buttons.addStretch(1)
+        buttons = in_row(self.replay, self.try_fixes, 1)
         self.note.setText(ABOUT)
-        card = QFrame()
+        card, left = QFrame(), QWidget()
         card.setObjectName("card")
-        inside = QVBoxLayout(card)
-        inside.setContentsMargins(14, 12, 14, 12)
-        inside.setSpacing(9)
-        inside.addWidget(role_label("What it holds", "title"))
-        inside.addLayout(facts)
-        inside.addLayout(buttons)
-        inside.addWidget(self.note)
-        left = QWidget()
-        column = QVBoxLayout(left)
-        column.setContentsMargins(0, 0, 8, 0)
-        column.addWidget(card)
-        column.addWidget(self.fixes)
-        column.addStretch(1)
+        title = role_label("What it holds", "title")
+        in_column(title, facts, buttons, self.note, of=card, margins=(14, 12, 14, 12), spacing=9)
+        in_column(card, self.fixes, 1, of=left, margins=(0, 0, 8, 0))
         self.left = ColumnPage(left, "What the crash file holds, and fixes")
-        right = QVBoxLayout()
-        right.setSpacing(8)
-        right.addWidget(self.born)
-        right.addWidget(self.table, 1)
-        right.addWidget(self.card)
-        row = QHBoxLayout(self)
-        row.setContentsMargins(12, 2, 12, 12)
-        row.setSpacing(12)
-        row.addWidget(self.left)
-        row.addLayout(right, 1)
+        right = in_column(self.born, (self.table, 1), self.card, spacing=8)
+        in_row(self.left, (right, 1), of=self, margins=(12, 2, 12, 12), spacing=12)
         count = sum(map(len, self._crash.structure.programs))
         self.born.setText(f"{plural(count, 'call', 'calls')} in the recorded steps; replay them to see their values.")
         theme.dress(self, self._restyle)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from PySide6.QtCore import Qt, QTimer
 from PySide6.QtGui import QFontDatabase
-from PySide6.QtWidgets import QApplication, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QApplication, QLabel, QPushButton, QWidget
 
 from gradstudio.core.text import plural
 from gradstudio.gui.widgets.roles import role_label
+from gradstudio.gui.widgets.rows import in_column, in_row
 from gradstudio.session.files.crash_answers import TriedFix
 
 COPIED = 1500  # ms for which a button says that it has copied
@@ -17,15 +18,11 @@ class FixRow(QWidget):
     def __init__(self, fix: TriedFix) -> None:
         super().__init__()
         self.fix = fix
-        head, told = QHBoxLayout(), fix.words.removeprefix(f"{fix.fix}: ")
-        head.addWidget(role_label("✓" if fix.held else "✗", "good" if fix.held else "over"))
-        head.addWidget(_wrapped(role_label(fix.fix, "title")), 1)
+        mark = role_label("✓" if fix.held else "✗", "good" if fix.held else "over")
+        head = in_row(mark, (_wrapped(role_label(fix.fix, "title")), 1))
         self.setAccessibleName(fix.words)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 4, 0, 6)
-        column.setSpacing(3)
-        column.addLayout(head)
-        column.addWidget(_wrapped(role_label(told, "dim")))
+        words = _wrapped(role_label(fix.words.removeprefix(f"{fix.fix}: "), "dim"))
+        column = in_column(head, words, of=self, margins=(0, 4, 0, 6), spacing=3)
         if not fix.held:
             return
         self.copy = QPushButton("Copy")
@@ -53,9 +50,7 @@ class FixRows(QWidget):
         super().__init__()
         self.rows: list[FixRow] = []
         self.heading = role_label("", "heading")
-        self._column = QVBoxLayout(self)
-        self._column.setContentsMargins(0, 8, 0, 0)
-        self._column.addWidget(self.heading)
+        self._column = in_column(self.heading, of=self, margins=(0, 8, 0, 0))
         self.hide()
 
     def show_fixes(self, fixes: list[TriedFix]) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout
+from PySide6.QtWidgets import QFrame
 
 from gradstudio.core.layer_sample import Histogram
 from gradstudio.gui.plots.layer_histograms import HistogramPicture, describe
 from gradstudio.gui.widgets.parts_label import PartsLabel
 from gradstudio.gui.widgets.roles import role_label
+from gradstudio.gui.widgets.rows import in_column, in_row
 from gradstudio.session.files.crash_answers import Entries, StepOperation
 
 
@@ -24,19 +25,11 @@ class OperationCard(QFrame):
             "Histogram: gradient", "The gradient of the loss by what the call gave.", "accent"
         )
         self.texts = PartsLabel("What it gave"), PartsLabel("Gradient")
-        row = QHBoxLayout()
-        row.setSpacing(16)
+        row = in_row(spacing=16)
         for text, picture in zip(self.texts, (self.values, self.gradient), strict=True):
             text.setProperty("role", "dim")
-            column = QVBoxLayout()
-            column.setSpacing(1)
-            column.addWidget(text)
-            column.addWidget(picture)
-            row.addLayout(column, 1)
-        rows = QVBoxLayout(self)
-        rows.setContentsMargins(12, 8, 12, 6)
-        rows.addWidget(self.title)
-        rows.addLayout(row)
+            row.addLayout(in_column(text, picture, spacing=1), 1)
+        in_column(self.title, row, of=self, margins=(12, 8, 12, 6))
         self.hide()
 
     def show_operation(self, found: StepOperation) -> None:

@@ -189,9 +189,10 @@ class FindingsPanel(QWidget):
     def offer_fixes(self, wanted: bool, crash: bool = False) -> None:
         """Show or hide the button that tries the fixes, on the first card, which is always in sight. `crash`: it opens
         the crash file of a watched run, which can try them."""
-        button = self.state.try_fixes
-        button.setText("Open crash file" if crash else "Try fixes")
-        button.setToolTip(OPEN_CRASH if crash else TRY_FIXES)
+        button, text = self.state.try_fixes, "Open crash file" if crash else "Try fixes"
+        if button.text() != text:  # this is asked at each beat
+            button.setText(text)
+            button.setToolTip(OPEN_CRASH if crash else TRY_FIXES)
         button.setVisible(wanted or crash)
 
 

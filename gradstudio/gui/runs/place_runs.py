@@ -8,7 +8,7 @@ from functools import partial
 from typing import TypeVar
 
 from PySide6.QtCore import QObject, Qt, QTimer
-from PySide6.QtWidgets import QComboBox, QDialogButtonBox, QLabel, QListWidget, QListWidgetItem, QVBoxLayout
+from PySide6.QtWidgets import QComboBox, QDialogButtonBox, QLabel, QListWidget, QListWidgetItem
 
 from gradstudio.core import worker_places
 from gradstudio.core.text import plural
@@ -16,6 +16,7 @@ from gradstudio.core.worker_places import Place, PlaceError
 from gradstudio.gui.services.context import Context
 from gradstudio.gui.services.jobs import JobError, Task
 from gradstudio.gui.widgets.popups import TemporaryDialog
+from gradstudio.gui.widgets.rows import in_column
 from gradstudio.session.library.library_faults import LibraryError
 from gradstudio.session.library.requests import Word
 from gradstudio.session.library.run_entries import Entry
@@ -137,9 +138,7 @@ class PlaceRunsDialog(TemporaryDialog):
         self.show_button.clicked.connect(self._show)
         self.copy_button.clicked.connect(self._copy)
         buttons.rejected.connect(self.reject)
-        column = QVBoxLayout(self)
-        for part in (self.choice, self.list, self.told, buttons):
-            column.addWidget(part)
+        in_column(self.choice, self.list, self.told, buttons, of=self)
         self.resize(640, 420)
         self._open = True
         self.finished.connect(self._leave)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QDialogButtonBox, QFormLayout, QLabel, QLineEdit, QVBoxLayout
+from PySide6.QtWidgets import QDialogButtonBox, QFormLayout, QLabel, QLineEdit
 
 from gradstudio.core import worker_places
 from gradstudio.core.worker_places import Place, PlaceError
@@ -11,6 +11,7 @@ from gradstudio.gui.services.context import Context
 from gradstudio.gui.services.jobs import Task
 from gradstudio.gui.widgets.popups import TemporaryDialog
 from gradstudio.gui.widgets.roles import set_styled
+from gradstudio.gui.widgets.rows import in_column
 from gradstudio.session.machine import place_search
 from gradstudio.session.machine.place_search import PlaceAnswer
 
@@ -48,11 +49,7 @@ class PlaceDialog(TemporaryDialog):
         form = QFormLayout()
         form.addRow("Name", self.name)
         form.addRow("Command", self.command)
-        column = QVBoxLayout(self)
-        column.addWidget(about)
-        column.addLayout(form)
-        column.addWidget(self.found)
-        column.addWidget(buttons)
+        in_column(about, form, self.found, buttons, of=self)
         self.resize(520, 220)
 
     def _try(self) -> None:

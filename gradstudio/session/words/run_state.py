@@ -188,8 +188,10 @@ def progress(run: Run) -> str:
         text += f"; the gradient norm reached {number(norms.max())}"
     if len(norms) and len(clipped) and clipped.max() < norms.max():
         text += f", after clipping {number(clipped.max())}"
-    skipped = int((history.column("skipped", start) == 1).sum())
-    return text + (f". The scaler skipped {plural(skipped, 'update', 'updates')}." if skipped else ".")
+    skipped = int((history.scaler_skips(start) == 1).sum())
+    left_out = int((history.column("skipped", start) == 1).sum()) - skipped
+    text += f". The scaler skipped {plural(skipped, 'update', 'updates')}" if skipped else ""
+    return text + (f". {plural(left_out, 'update was', 'updates were')} left out." if left_out else ".")
 
 
 def _ends(losses: np.ndarray) -> tuple[float, float] | None:

@@ -29,9 +29,9 @@ from gradstudio.watching.script.script_names import name_of, variables
 from gradstudio.watching.steps.joined_optimizers import main_of, members_of
 from gradstudio.watching.steps.loop_checks import LoopChecks
 from gradstudio.watching.steps.loss_checks import LossChecks
-from gradstudio.watching.steps.mode_look import ModeLook, keeps_statistics, root_of
-from gradstudio.watching.steps.rounding_look import AGAIN, RoundingLook
-from gradstudio.watching.steps.slope_look import SlopeLook
+from gradstudio.watching.steps.mode_checks import ModeChecks, keeps_statistics, root_of
+from gradstudio.watching.steps.rounding_checks import AGAIN, RoundingChecks
+from gradstudio.watching.steps.slope_checks import SlopeChecks
 from gradstudio.watching.steps.watch_options import Options
 
 _SEVERAL = 3  # backward passes of a step: two may be two losses, or one pass that only measures
@@ -68,12 +68,10 @@ class TrainingChecks:
         self._begins_anew = False  # whether the latest backward pass began at tensors without a graph
         self._wants_leaves = False  # whether the next backward pass is asked for what it reaches
         self._unheld: tuple[str, ...] = ()
-        self._loss_checks, self._loop_checks = (
-            LossChecks(observer.births.mark, self._tell),
-            LoopChecks(self._tell_of_steps),
-        )
-        self._mode_look, self._rounding_look = ModeLook(self._tell), RoundingLook(self._tell)
-        self._slope_look = SlopeLook(self._tell)
+        self._loss_checks = LossChecks(observer.births.mark, self._tell)
+        self._loop_checks = LoopChecks(self._tell_of_steps)
+        self._mode_checks, self._rounding_checks = ModeChecks(self._tell), RoundingChecks(self._tell)
+        self._slope_checks = SlopeChecks(self._tell)
         self.begin()
 
     def begin(self) -> None:
@@ -81,9 +79,9 @@ class TrainingChecks:
         self._loss_checks.begin()
         self._loop_checks.begin()
         self._told: set[str] = set()
-        self._rounding_look.begin()
-        self._slope_look.begin()
-        self._mode_look.begin()
+        self._rounding_checks.begin()
+        self._slope_checks.begin()
+        self._mode_checks.begin()
         self._was_large = False  # whether the optimizer's state may not be finite
         self._means = 0  # backward passes of the step from a mean that nobody divided
         self._undivided = 0  # steps in a row with nothing else
@@ -131,7 +129,7 @@ class TrainingChecks:
             self._means += len(losses) == 1 and is_undivided_mean(losses[0])
         if observer.next_step == 0:
             self._look_at_loss(roots)
-        self._slope_look.before_backward(roots.tensors)
+        self._slope_checks.before_backward(roots.tensors)
         if observer.next_step % (observer.options.every * LOOK_EVERY) == 0:
             self._loss_checks.look(roots, self._step)
         if observer.next_step == _AT and observer.optimizer is not None and "without_optimizer" not in self._told:
@@ -187,11 +185,11 @@ class TrainingChecks:
     def after_backward(self) -> None:
         """Keep what weights and gradients are after a backward pass."""
         parameters, step = self._observer.parameters, self._observer.next_step
-        self._slope_look.after_backward(model_layers.together(self._observer.models))
+        self._slope_checks.after_backward(model_layers.together(self._observer.models))
         if step < AGAIN:
             self._given = parameters.marks()
         if (step + 1) % LOOK_EVERY == 0:
-            self._rounding_look.before_update(parameters.tensors)
+            self._rounding_checks.before_update(parameters.tensors)
         if self._loses is not False and (self._loses or step < LOOK_EVERY):
             self._marks = parameters.weight_marks()
 
@@ -213,7 +211,7 @@ class TrainingChecks:
         gradients is known. Return how many further passes were discarded though the step needed them."""
         observer = self._observer
         self._was_large = self._was_large or not norm < _LARGE
-        self._slope_look.after_step(norm)
+        self._slope_checks.after_step(norm)
         if observer.next_step < AGAIN:
             alike = micro_batches >= _SEVERAL and self._means == micro_batches
             alike = alike and (is_clipped or observer.parameters.marks() == self._given)
@@ -226,9 +224,9 @@ class TrainingChecks:
             self._loop_checks.on_passes(passes, observer.next_step)
             observer.births.passes_without_gradient = 0
         if observer.next_step == 0 or (observer.next_step + 1) % (observer.options.every * LOOK_EVERY) == 0:
-            self._mode_look.look(observer.models, self._parts, self._step)
+            self._mode_checks.look(observer.models, self._parts, self._step)
             self._loop_checks.look(observer.schedules, observer.next_step)
-        self._rounding_look.after_update(observer.optimizer, self._step)
+        self._rounding_checks.after_update(observer.optimizer, self._step)
         lost, halves, self._lost, self._halves = self._lost, self._halves, 0, 0
         return lost if self._loses and (lost + 1 >= _SEVERAL or lost + 1 == halves) else 0
 

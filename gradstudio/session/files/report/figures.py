@@ -183,7 +183,7 @@ def finish(axes: Axes, trace: Trace, colours: Colours, entries: Sequence[Any]) -
     frame(axes, len(trace), colours)
     if differ(trace.history):
         axes.xaxis.set_major_formatter(FuncFormatter(lambda row, _: f"{own_step(trace.history, round(row)):,}"))
-    _changemarks(axes, trace, colours)
+    _change_marks(axes, trace, colours)
     if trace.first_nonfinite_step is not None:
         axes.axvline(trace.first_nonfinite_step, color=colours["bad"], linewidth=1.1)
     key(axes, entries, colours)
@@ -221,7 +221,7 @@ def key(axes: Axes, entries: Sequence[Any], colours: Colours, length: float = 1.
             text.set_color(colours["dim"])
 
 
-def _changemarks(axes: Axes, trace: Trace, colours: Colours) -> None:
+def _change_marks(axes: Axes, trace: Trace, colours: Colours) -> None:
     """Draw a dashed line at every change of a knob, with its number in the timeline. Changes close together share a
     label."""
     shown = [(index, change.step) for index, change in enumerate(trace.changes, 1) if change.step < len(trace)]

@@ -13,7 +13,7 @@ from gradstudio.core.text import plural
 from gradstudio.watching.births.loss_graph import in_words
 
 
-class ModeLook:
+class ModeChecks:
     """Looks at the modes of some models now and then. `tell` takes the rule, the evidence, the first step and what is
     named."""
 

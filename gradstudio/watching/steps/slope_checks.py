@@ -38,7 +38,7 @@ _INSTEAD = {
 }
 
 
-class SlopeLook:
+class SlopeChecks:
     """Listens to one backward pass of an observer. `tell` takes the rule, the evidence and what is named."""
 
     def __init__(self, tell: Callable[..., None]) -> None:

@@ -13,7 +13,7 @@ from gradstudio.core.text import plural
 AGAIN = 3  # steps or looks in a row of which the same is seen before it is told
 
 
-class RoundingLook:
+class RoundingChecks:
     """Looks at some updates. `tell` takes the rule and the evidence."""
 
     def __init__(self, tell: Callable[..., None]) -> None:
