@@ -160,8 +160,8 @@ class Training:
         before = [each.detach().clone() for each in trained]
         self._update(step)
         change = _norm([each.detach() - old for each, old in zip(trained, before, strict=True)])
-        if looks and self.born is None and not math.isfinite(change):
-            name = next(name for name in self.structure.trained if is_broken(self.weights[name]))
+        broken = (name for name in self.structure.trained if is_broken(self.weights[name]))
+        if looks and self.born is None and (name := next(broken, "")):
             self.born = RecordedBirth(step=step.number, phase="update", do=name, loss=number(loss))
         return StepResult(loss, norm, change / (_norm(before) or 1.0))
 
@@ -276,7 +276,9 @@ class Training:
 def _norm(tensors: list[Tensor]) -> float:
     if not tensors:
         return 0.0
-    return float(torch.stack([torch.linalg.vector_norm(each.detach().float()) for each in tensors]).norm())
+    # The squares of large ones are beyond float32, which is the widest that MPS has.
+    wide = [each.detach().to(torch.float32 if each.is_mps else torch.float64) for each in tensors]
+    return float(torch.stack([torch.linalg.vector_norm(each) for each in wide]).norm())
 
 
 @contextmanager

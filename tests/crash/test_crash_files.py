@@ -105,6 +105,23 @@ def test_the_recorded_steps_have_the_losses_that_the_script_had(recorded: Callab
     assert len(crash.structure.steps) > 4
 
 
+def test_weights_whose_squares_are_beyond_float32_are_finite(tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    watched = gradstudio.watch(model, optimizer, library=tmp_path / "runs.db")
+    for step in range(40):
+        optimizer.zero_grad()
+        (model(torch.randn(16, 4)) ** 2).mean().backward()
+        optimizer.step()
+        optimizer.param_groups[0]["lr"] = 0.1 if step < 30 else 1e6
+    watched.close()
+    (path,) = tmp_path.glob("crashes/*.crash")
+    crash = read(path)
+    born = crash.structure.born
+    assert crash.structure.unknown == "" and born is not None and (born.phase, born.module) == ("forward", "2")
+
+
 def test_another_process_makes_the_same_step_again(recorded: Callable[[str], Path], tmp_path: Path) -> None:
     path = recorded("zero_by_zero_in_a_norm")
     command = [sys.executable, "-m", "gradstudio", "crash", "replay", str(path), "--json"]

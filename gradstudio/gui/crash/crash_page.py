@@ -68,6 +68,8 @@ class CrashPage(QWidget):
         self.try_fixes.clicked.connect(self._try)
         self._lay_out()
         why = crash.structure.unknown or ("" if crash.structure.steps else "it holds none")
+        calls = plural(sum(map(len, crash.structure.programs)), "call", "calls")
+        self.born.setText(f"{calls} in the recorded steps{'' if why else ': replay them to see their values'}.")
         if why:
             self.note.setText(f"Its steps cannot be made again: {why}")
         for button in (self.replay, self.try_fixes):
@@ -172,8 +174,6 @@ class CrashPage(QWidget):
         self.left = ColumnPage(left, "What the crash file holds, and fixes")
         right = in_column(self.born, (self.table, 1), self.card, spacing=8)
         in_row(self.left, (right, 1), of=self, margins=(12, 2, 12, 12), spacing=12)
-        count = sum(map(len, self._crash.structure.programs))
-        self.born.setText(f"{plural(count, 'call', 'calls')} in the recorded steps; replay them to see their values.")
         theme.dress(self, self._restyle)
         self._restyle()
 

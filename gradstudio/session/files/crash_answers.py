@@ -140,7 +140,10 @@ def contents(crash: CrashFile) -> list[tuple[str, str]]:
         ("optimizer", ", ".join(f"{each.kind}, {len(each.state)} weights" for each in found.optimizers)),
         ("steps", ", ".join(f"{step.number:,}" for step in found.steps) or "none can be made again"),
         ("batches", f"{plural(len(batch), 'tensor', 'tensors')}, {size([crash.tensors[name] for name in batch])}"),
-        ("calls", f"{sum(map(len, found.programs)):,} in {len(found.programs)} programs, all of torch"),
+        (
+            "calls",
+            f"{sum(map(len, found.programs)):,} in {plural(len(found.programs), 'pass', 'passes')}, all of torch",
+        ),
         ("born", found.born.words if found.born else f"not made again: {found.unknown}"),
     ]
 
