@@ -26,7 +26,8 @@ from gradstudio.gui.drawing.series import Scale, Series, linear, log10, union
 from gradstudio.gui.drawing.shared_cursor import Cursor, StepRange
 from gradstudio.gui.drawing.usual_range import Cut
 from gradstudio.gui.plots.plot_options import SCALE, Option
-from gradstudio.gui.plots.step_plot import NOTHING, UNDER_TEXT, StepPlot
+from gradstudio.gui.plots.step_frame import NOTHING
+from gradstudio.gui.plots.step_plot import UNDER_TEXT, StepPlot
 from gradstudio.gui.theme import theme
 from gradstudio.session.files import csv_table
 from gradstudio.session.record.run import Run
