@@ -1,4 +1,3 @@
 """Plain data: knobs, experiments, presets, the record of a run, and the rules that diagnose it.
-Knows no training. Every other layer uses it.
-May use core; of packages numpy, numba, pydantic, tomli_w, platformdirs and the standard library, never torch or Qt.
-"""
+Knows nothing about training. Every other layer uses it.
+May use core; of packages numpy, numba, pydantic, tomli_w, platformdirs and the standard library, never torch or Qt."""

@@ -1,4 +1,4 @@
-"""The other knobs that must change so that a choice can be had, such as the model that a task needs."""
+"""The other knobs that must change with a choice, such as the model that a task needs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import combinations
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.knobs import KnobError, Value
 
-# Tried in this order. What each value belongs with is in combinations.py.
+# Tried in this order. combinations.py says which values go together.
 _WAYS_OUT: tuple[tuple[str, Value], ...] = (
     ("loss.kind", "auto"), ("problem.seq_len", 64), ("model.kind", "gan"), ("model.kind", "policy"),
     ("model.kind", "mlp"), ("problem.task", "ring"), ("problem.task", "pole"), ("problem.task", "digits"),
@@ -17,10 +17,10 @@ _WAYS_OUT: tuple[tuple[str, Value], ...] = (
 
 
 def with_adjustments(knobs: Experiment, name: str, value: Value) -> Experiment:
-    """Return a copy with one knob changed, and with it as few others as it takes to make the values go together.
+    """Return a copy with one knob changed, plus as few others as are needed to make the values compatible.
 
-    KnobError if the value itself is not allowed, and where a number does not go with the others: who asks for
-    another length or batch wants no other task and no other norm."""
+    KnobError if the value itself is not allowed, or if a number conflicts with other knobs: a new length or batch size
+    must not change the task or the norm."""
     try:
         return knobs.with_value(name, value)
     except KnobError as fault:

@@ -1,5 +1,5 @@
-"""What an exercise and an exam have in common: a file with a title and a text, and a sheet with a person's answers. Of
-a file that is wrong the first fault is told, in one line."""
+"""The common part of exercises and exams: a file with a title and a text, and a sheet with the student's answers. For
+an invalid file, the first error is reported in one line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LETTERS = "ABCDEFGH"  # of choices
 
 
 class AssignmentError(ValueError):
-    """An assignment or an answer to one that cannot be read, made or handed in. One line: which file, where, what is
+    """An assignment or answer sheet that cannot be read, created or handed in. One line: which file, where, what is
     allowed."""
 
 
@@ -30,11 +30,11 @@ class Assignment(Part):
     text: Text = ""
 
     def check(self) -> None:
-        """Raise AssignmentError, KnobError or PresetError if it asks for what nobody can do."""
+        """Raise AssignmentError, KnobError or PresetError if the assignment asks for something impossible."""
 
 
 class Sheet(Part):
-    """A person's answers to an assignment. `key`: what its file has the id of the assignment under."""
+    """A student's answers to an assignment. `key` is the file's key for the id of the assignment."""
 
     key: ClassVar[str] = ""
 
@@ -42,7 +42,7 @@ class Sheet(Part):
 
     @property
     def what(self) -> str:
-        """What it is a sheet of, such as "exam 0123456789ab"."""
+        """Kind and id of the assignment, such as "exam 0123456789ab"."""
         return f"{self.key} {getattr(self, self.key)}"
 
     @property
@@ -51,8 +51,8 @@ class Sheet(Part):
         return self.what.removeprefix("exercise ")
 
     def digest(self) -> str:
-        """Return the SHA-256 of everything but the seal itself. It reveals a slip of the editor, not a forger, who can
-        compute it too; training again reveals that."""
+        """Return the SHA-256 of everything but the seal itself. It detects accidental edits, not forgery: a forger can
+        compute it too. Training again detects that."""
         table = self.model_dump(by_alias=True, exclude_none=True)
         for part in (table, table.get("handed_in", {})):
             part.pop("seal", None)
@@ -66,8 +66,8 @@ Kind = TypeVar("Kind", bound=Part)
 
 
 def read(path: Path, *kinds: type[Kind], most: int = strict_toml.LARGEST_FILE) -> Kind:
-    """Return what is in a file of at most so many bytes; AssignmentError names the first thing that is wrong. Of
-    several kinds of sheets the last one is taken where the file has the key of none."""
+    """Return the sheet or assignment in a file of at most `most` bytes; AssignmentError names the first error. If
+    several kinds are given and the file has the key of none, the last kind is used."""
     try:
         if path.stat().st_size > most:
             raise AssignmentError(f"{path}: larger than {most // 1000} kB, which is the most that is read")

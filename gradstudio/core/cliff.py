@@ -15,8 +15,8 @@ Second = Literal["update", "previous update", "random"]
 
 @dataclass(frozen=True, slots=True)
 class Landing:
-    """Where the step ends if the norm of its gradient is clipped to max_norm: its place in the slice, the length of the
-    whole update, and the loss there, which may lie beside the slice."""
+    """The point where the step ends if its gradient norm is clipped to max_norm: its position in the slice, the length
+    of the whole update, and the loss there. The point may lie outside the slice."""
 
     max_norm: float
     x: float
@@ -27,9 +27,9 @@ class Landing:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cliff:
-    """The slice. `losses`, (UP, ACROSS), are those of the step's own batch; `known` says which cells are measured.
-    Cell (DOWN, LEFT) is the weights before the step. `second` is the direction whose part across the gradient is the
-    second axis."""
+    """The slice. `losses`, (UP, ACROSS), are those of the step's own batch; `known` marks the cells that are measured.
+    Cell (DOWN, LEFT) is the weights before the step. The second axis is the component of the direction `second` that is
+    orthogonal to the gradient."""
 
     step: int
     unit: float  # L2 norm of the update
@@ -49,17 +49,18 @@ class Cliff:
 
     @property
     def columns(self) -> np.ndarray:
-        """The columns of the grid that is measured."""
+        """The columns of the grid that contain measured cells."""
         return np.flatnonzero(self.known.any(0))
 
     @property
     def rows(self) -> np.ndarray:
-        """The rows of the grid that is measured."""
+        """The rows of the grid that contain measured cells."""
         return np.flatnonzero(self.known.any(1))
 
 
 def landing_at(cliff: Cliff, max_norm: float) -> Landing | None:
-    """Return where the step ends under a max_norm, between the ones that were made; None if there are none."""
+    """Return where the step ends under a max_norm, interpolated between the measured landings; None if there are
+    none."""
     landings = cliff.landings
     if not landings:
         return None
@@ -76,22 +77,23 @@ def landing_at(cliff: Cliff, max_norm: float) -> Landing | None:
 
 
 def shortens(cliff: Cliff) -> bool:
-    """Return whether a small max_norm makes the step much shorter. That of Adam is about as long under each."""
+    """Return whether a small max_norm makes the step much shorter. With Adam the step length hardly depends on
+    max_norm."""
     landings = cliff.landings
     return len(landings) > 1 and landings[0].length < 0.5 * landings[-1].length
 
 
 def length_of(cliff: Cliff, max_norm: float) -> float | None:
-    """Return how long the step would be, in units, if its gradient were as long as max_norm; None if that does not
-    make it much shorter."""
+    """Return the length of the step, in units, if its gradient were clipped to max_norm; None if clipping does not make
+    it much shorter."""
     landing = landing_at(cliff, max_norm)
     if landing is None or not shortens(cliff):
         return None
-    return landing.length * max_norm / landing.max_norm  # in proportion, beyond what was tried
+    return landing.length * max_norm / landing.max_norm  # in proportion, beyond the measured range
 
 
 def max_norm_of(cliff: Cliff, length: float) -> float | None:
-    """Return the max_norm of which `length_of` gives this length."""
+    """Return the max_norm for which `length_of` returns this length."""
     landings = cliff.landings
     if not shortens(cliff):
         return None

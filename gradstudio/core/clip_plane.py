@@ -1,5 +1,5 @@
-"""Clipping of a vector of two entries, as formulas: what a picture of the plane shows while a person drags the vector.
-Norm: Pascanu 2013. Value: each entry by itself. AGC: Brock 2021, where the entries are the gradients of two units."""
+"""Formulas for clipping a vector with two entries, for a picture of the plane in which the user drags the vector. Norm:
+Pascanu 2013. Value: each entry by itself. AGC: Brock 2021, where the entries are the gradients of two units."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Vector = tuple[float, float]
 
 
 class Limits(NamedTuple):
-    """The limits of each kind of clipping in the plane. `units`: of AGC, its factor times the norm of each unit's
+    """The limits of each kind of clipping in the plane. `units` is for AGC: its factor times the norm of each unit's
     weights."""
 
     max_norm: float

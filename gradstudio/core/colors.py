@@ -14,7 +14,7 @@ class Colors:
     grid: str
     text: str
     dim: str
-    disabled: str  # what a button says that cannot be pressed now
+    disabled: str  # text of a disabled button
     accent: str
     on_accent: str
     tint: str  # the accent, faint enough to write on
@@ -34,7 +34,7 @@ DARK = Colors(
     accent="#56B4E9", on_accent="#0c1116", tint="#14303f", bad="#ff8a5c", good="#3ddc9f", warning="#f0c14b",
 )  # fmt: skip
 
-# For a projector, which lifts black and washes out what is faint: text has a contrast of 7:1 or more to the ground.
+# For a projector, which lifts black and washes out faint colours: text has a contrast of at least 7:1 to the ground.
 LIGHT_PROJECTED = replace(
     LIGHT, background="#ffffff", line="#8d95a3", grid="#d5d9df", text="#000000", dim="#333a46", disabled="#626b7a",
     accent="#00527f", tint="#d3e7f4", bad="#8f2a00", good="#00543e", warning="#6b4700",
@@ -45,7 +45,7 @@ DARK_PROJECTED = replace(
     accent="#7fcbff", on_accent="#000000", tint="#0f2a3a", bad="#ffab8a", good="#6df0bd", warning="#ffd769",
 )  # fmt: skip
 
-# Colours of overlays: Okabe and Ito's and some between them, dark or light enough for a line, and none that has a
+# Colours of overlays: Okabe and Ito's and some in between, dark or light enough for a line, and none that already has a
 # meaning in a plot (accent, good, bad).
 SERIES_LIGHT = ("#C07F00", "#B0508A", "#5A4FCF", "#7A4B1E", "#7A7A00", "#4D5563")
 SERIES_DARK = ("#E69F00", "#E48FC0", "#A79BFF", "#C99A6B", "#F0E442", "#C9D0DA")

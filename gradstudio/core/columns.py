@@ -1,8 +1,8 @@
-"""The quantities that are measured at every step: the columns of a run's history, and the metrics of each layer."""
+"""The quantities measured at every step (the columns of a run's history) and the metrics of each layer."""
 
 from __future__ import annotations
 
-# A new column comes last, so that the rows of older versions begin with the same ones.
+# New columns go last, so that the rows of older versions begin with the same ones.
 COLUMNS: dict[str, str] = {
     "step": "number of the optimizer step, from 0",
     "loss": "mean loss of the step's batch, before the update",

@@ -1,17 +1,17 @@
-"""The values of knobs that go together, where each is allowed by itself. Nothing here knows the Experiment that holds
-them."""
+"""The knob values that go together, for values that are each allowed by themselves. Nothing here depends on
+Experiment."""
 
 from __future__ import annotations
 
 from gradstudio.core.knobs import KnobError, Value, format_value
 
 PIXELS = 64  # a digit is 8 x 8
-MODEL_OF_TASK = {"ring": "gan", "pole": "policy"}  # and of no other task
+MODEL_OF_TASK = {"ring": "gan", "pole": "policy"}  # and for no other task
 _SUPERVISED = ("digits", "sequential_digits", "adding", "copy", "characters", "spirals")
 CLASSES = ("digits", "sequential_digits", "copy", "characters", "spirals")
-LABELLED = ("digits", "sequential_digits", "spirals")  # one label an example, of a fixed training set
-WHOLE_TENSORS = ("muon", "stable_adamw")  # optimizers whose update of an entry depends on its whole tensor
-# The tasks that a loss written by hand can be used for: naive_sqrt compares examples that have one label each.
+LABELLED = ("digits", "sequential_digits", "spirals")  # one label per example, from a fixed training set
+WHOLE_TENSORS = ("muon", "stable_adamw")  # optimizers whose update of an entry depends on the whole tensor
+# The tasks that support a hand-written loss: naive_sqrt compares examples that have one label each.
 LOSS_TASKS: dict[str, tuple[str, ...]] = {
     "naive_log": CLASSES,
     "naive_division": _SUPERVISED,
@@ -25,7 +25,7 @@ def check(
     *, task: str, seq_len: int, batch_size: int, model: str, norm: str, loss: str, residual_scaling: str,
     optimizer: str, parametrization: str,
 ) -> None:  # fmt: skip
-    """Raise KnobError for the first two values that do not go together; it says which to change, and to what."""
+    """Raise KnobError for the first two values that do not go together; the error says which to change, and to what."""
     if task == "sequential_digits" and PIXELS % seq_len:
         _refuse(("problem.seq_len", seq_len), ("problem.task", task), "a divisor of 64: 1, 2, 4, 8, 16, 32, 64")
     if task in MODEL_OF_TASK and model != MODEL_OF_TASK[task]:
@@ -39,9 +39,9 @@ def check(
     if residual_scaling == "fixup" and model != "transformer":  # it needs branches of two layers
         _refuse(("model.residual_scaling", "fixup"), ("model.kind", model), "none, rezero, deepnorm")
     others = "sgd, adam, adamw, rmsprop, lion"
-    if optimizer in WHOLE_TENSORS and model == "gan":  # which has two networks, each with a rate
+    if optimizer in WHOLE_TENSORS and model == "gan":  # which has two networks, each with its own rate
         _refuse(("optimizer.kind", optimizer), ("model.kind", "gan"), others)
-    if optimizer in WHOLE_TENSORS and parametrization == "mup":  # whose rates are worked out for the others
+    if optimizer in WHOLE_TENSORS and parametrization == "mup":  # whose rates are derived for the others
         _refuse(("optimizer.kind", optimizer), ("model.parametrization", "mup"), others)
     if batch_size == 1 and loss == "naive_sqrt":
         _refuse(("problem.batch_size", 1), ("loss.kind", "naive_sqrt"), "at least 2, as it compares examples")

@@ -1,4 +1,4 @@
-"""Events of a run, and changes of its knobs: everything that happens beside the rows of its steps."""
+"""Events of a run and changes of its knobs: everything that happens besides the rows of its steps."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ Kind = Literal[
 ]
 
 
-MOST_CHANGES = 10_000  # of a run: their file stays below the size that is read, and is checked in about a second
+MOST_CHANGES = 10_000  # per run: keeps the file below the size limit for reading, and its check within about a second
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An event at `step`; `knob`, `before` and `value` are set only where a knob changed; `value` also
-    where the learning rate got a factor, and how many batches a "nan_batch" is about, where it is several."""
+    """An event at `step`. `knob`, `before` and `value` are set only if a knob changed; `value` is also set if the
+    learning rate was multiplied by a factor, and for a "nan_batch" that covers several batches."""
 
     step: int
     kind: Kind

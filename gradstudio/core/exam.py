@@ -1,6 +1,6 @@
-"""An exam as it stands in its file: a run whose cause is hidden, what may be changed, and the causes to choose from.
-What is hidden is packed, so that nobody reads it by opening the file in an editor. It is no secret: whoever has this
-program and knows Python can unpack it."""
+"""An exam as stored in its file: a run with a hidden cause, what may be changed, and the causes to choose from. The
+hidden part is packed, so that it cannot be read by opening the file in an editor. It is no secret: anyone with this
+program and some Python can unpack it."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from gradstudio.core.lesson import Line, Part
 from gradstudio.core.planned_changes import read_timeline
 
 LARGEST = 100_000  # bytes of the file, and of what is packed in it
-MOST_STEPS = 20_000  # of the run, which a stranger's file may ask for
-MOST_FIXED = 20  # knobs that a fix changes
+MOST_STEPS = 20_000  # of the run, which an untrusted file may specify
+MOST_FIXED = 20  # number of knobs that a fix changes
 LONGEST_CHOICE = 300  # characters
 SEEDS = 3  # in which a fix must hold
 TASK = (
@@ -38,19 +38,20 @@ Name = Annotated[str, Field(max_length=80)]
 
 
 class Hidden(Part):
-    """What is packed: the run, what is wrong with it, and a fix that holds. `aims`: by seed, the share of the test set
-    that the run with the fix has right at its end."""
+    """The packed part: the run, what is wrong with it, and a fix that holds. `aims`: by seed, the final test accuracy
+    of the run with the fix."""
 
     knobs: Annotated[dict[str, bool | int | float | str], Field(max_length=200)]
     timeline: Annotated[list[tuple[int, str, bool | int | float | str]], Field(max_length=MOST_CHANGES)] = []
-    right: Annotated[int, Field(ge=0, lt=len(LETTERS))]  # the place of the right choice
+    right: Annotated[int, Field(ge=0, lt=len(LETTERS))]  # index of the right choice
     fix: Annotated[list[Line], Field(min_length=1, max_length=MOST_FIXED)]
     aims: Annotated[dict[str, float], Field(min_length=SEEDS, max_length=SEEDS)]
 
 
 class Exam(Assignment):
-    """`locked`: knobs, and sections of knobs, that may not be changed; `shown`: those whose values are told. `changes`:
-    how many knobs a fix may change; `tries`: how many runs may be made, besides the first, which has no change."""
+    """`locked`: knobs, and sections of knobs, that may not be changed; `shown`: those whose values are shown.
+    `changes`: how many knobs a fix may change; `tries`: how many runs are allowed, besides the first, which has no
+    change."""
 
     changes: Annotated[int, Field(ge=1, le=MOST_FIXED)]
     tries: Annotated[int, Field(ge=1, le=50)]
@@ -74,7 +75,7 @@ class Exam(Assignment):
 
     @property
     def hidden(self) -> Hidden:
-        """What is packed. ValueError if that is damaged; the exam of `read` is not."""
+        """The unpacked content. ValueError if it is damaged; an exam from `read` is not."""
         data = _scramble(base64.b64decode(self.packed, validate=True))
         unpacking = zlib.decompressobj()
         text = unpacking.decompress(data, LARGEST)
@@ -88,7 +89,7 @@ class Exam(Assignment):
         return found.model_copy(update={"sum": found.digest()})
 
     def digest(self) -> str:
-        """Return the SHA-256 of everything but itself: it tells a file that was edited."""
+        """Return the SHA-256 of everything but itself: it detects an edited file."""
         table = self.model_dump(by_alias=True, exclude={"sum"})
         return hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()
 
@@ -96,7 +97,7 @@ class Exam(Assignment):
         return tomli_w.dumps(self.model_dump(by_alias=True), multiline_strings=True)
 
     def experiment(self, changed: Mapping[str, Value] | None = None) -> tuple[Experiment, tuple[Change, ...]]:
-        """Return the run with knobs changed, and its live changes: a knob that was changed stays as it was set."""
+        """Return the run with knobs changed, and its live changes: a knob that was changed keeps that value."""
         hidden, changed = self.hidden, changed or {}
         knobs = Experiment().with_values(hidden.knobs).with_values(changed)
         if knobs.run.steps > MOST_STEPS:
@@ -140,7 +141,7 @@ class Exam(Assignment):
 
 
 def read(path: Path) -> Exam:
-    """Return the exam in a file; AssignmentError if it is none, or was edited."""
+    """Return the exam in a file; AssignmentError if it is not one, or was edited."""
     return assignment.read(path, Exam, most=LARGEST)
 
 
@@ -151,6 +152,6 @@ def check_name(name: str) -> None:
 
 
 def _scramble(data: bytes) -> bytes:
-    """Return the bytes mixed with a fixed stream of others, or back: after that no text can be read in them."""
+    """Return the bytes XORed with a fixed stream, which also reverses it: the result contains no readable text."""
     stream = hashlib.shake_256(b"GradStudio exam").digest(len(data))
     return bytes(one ^ other for one, other in zip(data, stream, strict=True))

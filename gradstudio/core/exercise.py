@@ -1,5 +1,5 @@
-"""An exercise as it stands in its file: the runs that a student makes, and the questions about them. A teacher can
-write one (docs/course.md)."""
+"""An exercise as stored in its file: the runs that a student makes, and the questions about them. A teacher can write
+one (docs/course.md)."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ class ExerciseRun(Part):
         return self.beginning().experiment.with_texts([*self.knobs, f"run.seed={seed}"])
 
     def beginning(self) -> Preset:
-        """Return its preset; PresetError if there is none of this name."""
+        """Return its preset; PresetError if there is none with this name."""
         path = files.PRESETS / f"{self.preset}.toml"
         if not path.is_file():
             raise PresetError(f"preset {quote(self.preset)} is not one of the bundled ones")
         return presets.read(path)
 
     def command(self, seed: int) -> str:
-        """Return the command that makes the run; STEP in it stands for a step of the student's choice."""
+        """Return the command that makes the run, with STEP as a placeholder for a step of the student's choice."""
         words = ["gradstudio", "run", self.preset, "--seed", str(seed)]
         for option, texts in (("--set", self.knobs), ("--at", [f"STEP:{text}" for text in self.then])):
             words += [word for text in texts for word in (option, text)]
@@ -55,20 +55,20 @@ class ExerciseRun(Part):
 
     @property
     def changes(self) -> dict[str, Value]:
-        """The knobs that are changed while it trains."""
+        """The knobs that change during training."""
         return dict(map(parse_assignment, self.then))
 
 
 class Question(Asking):
-    """A question. The program judges one with choices or with a number, by the run; a teacher reads the others."""
+    """A question. The program grades one with choices or with a number, from the run; a teacher grades the others."""
 
-    run: Name = "-"  # whose numbers answer it
-    full: Text = ""  # what a full answer says, where a teacher reads it; no student is shown it
+    run: Name = "-"  # the run whose numbers answer it
+    full: Text = ""  # the content of a full answer if a teacher grades it; never shown to students
     points: Annotated[int, Field(ge=0, le=100)] = 1
 
     @property
     def where(self) -> str:
-        """Whose numbers answer it, in words behind its text; "" if a teacher reads it."""
+        """The run whose numbers answer it, in words that follow its text; "" if a teacher grades it."""
         return f" (run {self.run})" if self.is_question else ""
 
     @property
@@ -78,7 +78,7 @@ class Question(Asking):
 
 
 class Study(Part):
-    """A plot of a measure of each run over a knob of it."""
+    """A plot of a measure of each run against a knob."""
 
     title: Line
     x: Line
@@ -102,7 +102,7 @@ class Pair(Part):
 
 class Exercise(Assignment):
     minutes: Annotated[int, Field(ge=1, le=600)] = 30
-    memory: bool = False  # whether the worksheet says what each run takes of memory
+    memory: bool = False  # whether the worksheet lists the memory use of each run
     run: Annotated[list[ExerciseRun], Field(min_length=1, max_length=MOST_RUNS)]
     question: Annotated[list[Question], Field(max_length=MOST_QUESTIONS)] = []
     study: list[Study] = []
@@ -152,6 +152,6 @@ def load(source: str) -> Exercise:
 
 
 def read(path: Path, id: str = "") -> Exercise:
-    """Return the exercise in a file; its id is the file's name where it has no other."""
+    """Return the exercise in a file; its id defaults to the name of the file."""
     id = id or re.sub(r"[^a-z0-9-]+", "-", path.stem.lower())[:40]
     return assignment.read(path, Exercise).model_copy(update={"id": id})

@@ -14,16 +14,16 @@ from gradstudio.core.knobs import Knob, KnobError, Section, Value, format_value,
 from gradstudio.core.studio_file import SECTION, StudioFile
 from gradstudio.core.text import LONGEST_LINE
 
-# Models whose layers take an activation, norms and residuals as the knobs say; the others bring their own.
+# Models whose layers use the activation, norms and residuals set by knobs; the others bring their own.
 LAYERED = ("mlp", "rnn", "cnn", "gan", "policy")
 # Models that model.parametrization acts on.
 WITH_MUP = ("mlp", "rnn", "lstm", "gru", "cnn", "transformer", "policy")
-# Values that had another name in older versions. What was written then means the same.
+# Values that had another name in older versions, with the same meaning.
 RENAMED: Mapping[tuple[str, Value], Value] = {("clipping.kind", "per_layer"): "per_tensor"}
 
 
 def of_today(name: str, value: Value) -> Value:
-    """Return the value of a knob by the name that it has now."""
+    """Return the value of a knob under its current name."""
     return RENAMED.get((name, value), value)
 
 
@@ -499,7 +499,7 @@ class Mistakes(Section):
 
     @property
     def clips_elsewhere(self) -> bool:
-        """Whether a mistake clips in place of the right call."""
+        """Whether a mistake clips in place of the correct call."""
         return (
             self.clip_each_micro_batch or self.clip_before_backward or self.clip_before_unscale or self.clip_after_step
         )
@@ -663,7 +663,7 @@ TITLES = {
     SECTION: "Model file",
 }
 
-# What a studio file brings itself: beside one these knobs have no effect, and keep their defaults.
+# Defined by a studio file: these knobs then have no effect, and keep their defaults.
 BROUGHT = frozenset(
     {
         "model.kind", "model.depth", "model.width", "model.activation", "model.norm", "model.norm_position",
@@ -674,7 +674,7 @@ BROUGHT = frozenset(
         "optimizer.discriminator_factor",
     }
 )  # fmt: skip
-# Values that need to know the layers of a network, which a studio file does not tell.
+# Values that require knowledge of the layers of a network, which a studio file does not declare.
 NOT_BESIDE_A_FILE: Mapping[str, tuple[Value, ...]] = {"model.init": ("lsuv",)}
 
 
@@ -715,7 +715,7 @@ class Experiment(BaseModel):
             try:
                 file = StudioFile.model_validate(file)
             except ValidationError:
-                return given  # the file is checked by itself, and its error told
+                return given  # the file is checked separately, and its own error is reported
         return {**given, "studio_file": file, SECTION: file.values(values)}
 
     @model_validator(mode="after")
@@ -736,7 +736,7 @@ class Experiment(BaseModel):
         return self
 
     def _check_beside_a_file(self) -> None:
-        """Raise KnobError for a value that cannot act beside a studio file."""
+        """Raise KnobError for a value that has no effect beside a studio file."""
         if self.studio_file is None:
             return
         for name in sorted(BROUGHT):
@@ -761,14 +761,14 @@ class Experiment(BaseModel):
         return getattr(getattr(self, entry.section), entry.field)
 
     def find_knob(self, name: str) -> Knob:
-        """Return the knob with this dotted name, also one of the studio file; KnobError if there is none."""
+        """Return the knob with this dotted name, including those of the studio file; KnobError if there is none."""
         if self.studio_file is not None and str(name).startswith(f"{SECTION}."):
             return self.studio_file.knob(name)
         return find_knob(name)
 
     def items(self) -> Iterator[tuple[Knob, Value]]:
         section, values = "", None
-        for entry in KNOBS.values():  # section by section, as this is asked for at each beat of the window
+        for entry in KNOBS.values():  # section by section, as this is called at each refresh of the window
             if entry.section != section:
                 section, values = entry.section, getattr(self, entry.section)
             yield entry, getattr(values, entry.field)
@@ -780,7 +780,7 @@ class Experiment(BaseModel):
         return self.with_values({name: value})
 
     def with_values(self, values: Mapping[str, Value]) -> Experiment:
-        """Return a copy with these knobs changed at once, so that values that only go together can be set together."""
+        """Return a copy with these knobs changed at once, for values that are only valid together."""
         sections = self.model_dump(exclude={"studio_file"})
         for name, value in values.items():
             entry = self.find_knob(name)
@@ -788,7 +788,7 @@ class Experiment(BaseModel):
         return experiment_from({**sections, "studio_file": self.studio_file})
 
     def with_texts(self, assignments: list[str]) -> Experiment:
-        """Return a copy with `knob=value` assignments made, as they are written on a command line."""
+        """Return a copy with `knob=value` assignments applied, as written on a command line."""
         return self.with_values(dict(parse_assignment(text, self) for text in assignments))
 
     def changed_knobs(self) -> dict[str, Value]:
@@ -796,7 +796,7 @@ class Experiment(BaseModel):
         return {entry.name: value for entry, value in self.items() if value != entry.default}
 
     def applies(self, name: str, changed: Mapping[str, Value] | None = None) -> bool:
-        """Return whether the knob has an effect, given the other values, of which some may be `changed`."""
+        """Return whether the knob has an effect, given the other values, of which `changed` overrides some."""
         when, given = self.find_knob(name).when, changed or {}
         if self.studio_file is not None and name in BROUGHT:
             return False
@@ -810,7 +810,7 @@ KNOBS: dict[str, Knob] = read_knobs(Experiment, TITLES)
 
 
 def differing(before: Experiment, after: Experiment) -> dict[str, Value]:
-    """Return the knobs that differ, with their values afterwards; of two studio files, those that both have."""
+    """Return the knobs that differ, with their new values; for two studio files, only those that both have."""
     if before is after:
         return {}
     values = {knob.name: value for knob, value in before.items()}
@@ -818,7 +818,7 @@ def differing(before: Experiment, after: Experiment) -> dict[str, Value]:
 
 
 def find_knob(name: str) -> Knob:
-    """Return the knob with this dotted name; KnobError names the nearest where there is none."""
+    """Return the knob with this dotted name; KnobError suggests the closest one if there is none."""
     try:
         return KNOBS[name]
     except (KeyError, TypeError):
@@ -826,7 +826,7 @@ def find_knob(name: str) -> Knob:
 
 
 def check_passed(experiment: Experiment, passed: int) -> None:
-    """Raise KnobError if problem.skip_batches falls below the batches that were skipped already."""
+    """Raise KnobError if problem.skip_batches falls below the number of batches already skipped."""
     knob, value = KNOBS["problem.skip_batches"], experiment.problem.skip_batches
     if value < passed:
         were = "batch was" if passed == 1 else "batches were"
@@ -837,8 +837,8 @@ def check_passed(experiment: Experiment, passed: int) -> None:
 
 
 def parse_assignment(text: str, experiment: Experiment | None = None) -> tuple[str, Value]:
-    """Return the name and the value in 'clipping.kind=norm'; the range of the value is not checked. A knob of a studio
-    file is known to its `experiment` alone."""
+    """Return the name and the value in 'clipping.kind=norm'; the range of the value is not checked. Only its
+    `experiment` knows the knobs of a studio file."""
     name, equals, value = text.partition("=")
     if not equals:
         raise KnobError(f"{text[:60]!r} is not allowed; allowed: knob=value, such as clipping.kind=norm")
@@ -847,12 +847,12 @@ def parse_assignment(text: str, experiment: Experiment | None = None) -> tuple[s
 
 
 def experiment_from(sections: Mapping[str, object]) -> Experiment:
-    """Return an Experiment from nested plain data, checked in full; KnobError with one line for the first fault."""
+    """Return an Experiment from nested plain data, fully validated; KnobError with one line for the first error."""
     try:
         return Experiment.model_validate(sections)
     except ValidationError as fault:
         explained = _explain(fault)
-    raise explained  # not above: pydantic's error holds this one, and would be held by it as its context for ever
+    raise explained  # not above: pydantic's error refers to this one, and would then stay its context forever
 
 
 def _explain(fault: ValidationError) -> KnobError:
@@ -869,7 +869,7 @@ def _explain(fault: ValidationError) -> KnobError:
     return first.get("ctx", {}).get("error") or KnobError(first["msg"])
 
 
-_AND_MORE = 40  # letters of an error that are left for its beginning on a terminal, and for "and 9 more"
+_AND_MORE = 40  # letters of an error that remain for its beginning on a terminal, and for "and 9 more"
 WHAT_IT_BRINGS = {"model": "model", "optimizer": "model", "problem": "data", "loss": "loss"}
 
 

@@ -9,14 +9,13 @@ _EXTRA_OF = {
 
 
 def to_install(module: str) -> str:
-    """Return the command that installs the extra with this module; "" for a module of no extra."""
+    """Return the command that installs the extra with this module; "" for a module outside of the extras."""
     extra = _EXTRA_OF.get(module.partition(".")[0])
     return f"pip install 'gradstudio[{extra}]'" if extra else ""
 
 
 def missing(fault: Exception) -> str:
-    """Return the line for an import of a module that comes with an extra, and is not installed; "" for another
-    fault."""
+    """Return the line for a failed import of a module that comes with an extra; "" for another fault."""
     name = (fault.name or "").partition(".")[0] if isinstance(fault, ModuleNotFoundError) else ""
     command = to_install(name)
     return f"this needs {name}, which is not installed: {command}" if command else ""

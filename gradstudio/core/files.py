@@ -1,4 +1,4 @@
-"""The places of the program's files, reading what may be anybody's, and writing a file whole or not at all."""
+"""The locations of the program's files, reading of untrusted files, and atomic writing."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from typing import BinaryIO
 import platformdirs
 
 _PACKAGE = Path(__file__).resolve().parent.parent
-# In a wheel presets/ and resources/ lie inside the package, in a checkout beside it.
+# In a wheel presets/ and resources/ are inside the package, in a checkout beside it.
 _BUNDLED = _PACKAGE / "bundled" if (_PACKAGE / "bundled").is_dir() else _PACKAGE.parent
 
 Content = (
     str | bytes | Callable[[BinaryIO], None]
-)  # the content of a file; a function writes what is too large to be held at once
+)  # the content of a file, or a function that writes it if it is too large to keep in memory
 
-LIBRARY = "library.sqlite3"  # name of the library's file by default
+LIBRARY = "library.sqlite3"  # default file name of the library
 LOG = "gradstudio.log"  # name of the log file
 NO_FILE = "no file, but a pipe, a socket or a device"
 PRESETS = _BUNDLED / "presets"
@@ -58,23 +58,23 @@ def user_log() -> Path:
 
 
 def file_name(id: str) -> str:
-    """Return a name for the files of a run, whose id may come from somebody else's library."""
+    """Return a file name for a run, whose id may come from an untrusted library."""
     return re.sub(r"[^\w.+-]+", "-", id).lstrip(".-")[:100] or "run"
 
 
 def user_cache() -> Path:
-    """Return the folder for files that can be lost; it need not exist."""
+    """Return the cache folder; it need not exist."""
     return Path(platformdirs.user_cache_dir("gradstudio", appauthor=False))
 
 
 def reason(fault: Exception) -> str:
-    """Return why a file cannot be read or written, in a few small letters."""
+    """Return why a file cannot be read or written, in a few lower-case words."""
     return (getattr(fault, "strerror", None) or str(fault)).lower()
 
 
 def why_not_seen(path: Path) -> str:
-    """Return why nobody can tell whether something is there, as one line: a folder above it cannot be searched. ""
-    if one can tell."""
+    """Return, as one line, why the existence of a path cannot be determined: a folder above it cannot be searched. ""
+    if it can be."""
     try:
         os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -85,8 +85,8 @@ def why_not_seen(path: Path) -> str:
 
 
 def read_bounded(path: Path, most: int) -> bytes:
-    """Return the content of a file, at most one byte more than `most`. OSError or ValueError if it cannot be read,
-    and for what is no file: a pipe waits for ever, and a device may have no end."""
+    """Return the content of a file, at most one byte more than `most`. OSError or ValueError if it cannot be read, or
+    is not a regular file: a pipe blocks forever, and a device may have no end."""
     check_kind(path)
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0))
     with os.fdopen(handle, "rb") as file:
@@ -94,8 +94,8 @@ def read_bounded(path: Path, most: int) -> bytes:
 
 
 def is_stream(path: Path) -> bool:
-    """Return whether a path names a pipe, a terminal or another such device, which is written to and never replaced;
-    /dev/stdout is one, wherever it leads."""
+    """Return whether a path names a pipe, a terminal or a similar device, which is written to and never replaced;
+    /dev/stdout is one, whatever it refers to."""
     try:
         kind = os.stat(path).st_mode
     except (OSError, ValueError):
@@ -105,7 +105,7 @@ def is_stream(path: Path) -> bool:
 
 
 def write_stream(path: Path, content: Content) -> None:
-    """Write into a pipe or a device. OSError if that cannot be."""
+    """Write to a pipe or a device. OSError on failure."""
     status = os.stat(path)
     own = next((number for number in (1, 2) if _is_open(number, status)), None)
     with os.fdopen(os.dup(own), "wb") if own else path.open("wb") as file:
@@ -113,8 +113,8 @@ def write_stream(path: Path, content: Content) -> None:
 
 
 def write_whole(path: Path, content: Content) -> None:
-    """Write a file so that a reader finds the old content or the new, never a part; one that was there keeps its
-    mode. OSError if it cannot be, and where something is there that is no file."""
+    """Write a file so that a reader finds the old content or the new, never a part; an existing file keeps its mode.
+    OSError on failure, or if the path is not a regular file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     check_kind(path)
     with temporary_folder(path.parent) as folder:
@@ -123,7 +123,7 @@ def write_whole(path: Path, content: Content) -> None:
             _write(content, file)
             file.flush()
             os.fsync(file.fileno())
-        with suppress(FileNotFoundError):  # a new one has the mode that the umask leaves
+        with suppress(FileNotFoundError):  # a new one gets the mode given by the umask
             os.chmod(written, stat.S_IMODE(os.stat(path).st_mode))
         os.replace(written, path)
 
@@ -134,14 +134,14 @@ def _write(content: Content, file: BinaryIO) -> None:
 
 
 def _is_open(number: int, status: os.stat_result) -> bool:
-    """Return whether a file is open under this number."""
+    """Return whether a file is open under this descriptor."""
     with suppress(OSError):
         return os.path.samestat(status, os.fstat(number))
     return False
 
 
 def check_kind(path: Path) -> None:
-    """Raise OSError if something is there that is no file: a folder, a device, a pipe, a socket."""
+    """Raise OSError if the path is not a regular file: a folder, a device, a pipe, a socket."""
     try:
         kind = os.stat(path).st_mode
     except FileNotFoundError:
@@ -153,8 +153,8 @@ def check_kind(path: Path) -> None:
 
 
 def temporary_folder(beside: Path) -> tempfile.TemporaryDirectory[str]:
-    """Return a folder for what is not whole yet. A `with` deletes it at its end. What a killed process left here is
-    deleted first: the name of such a folder tells the process."""
+    """Return a folder for unfinished files. A `with` deletes it at its end. Leftovers of killed processes are deleted
+    first: the name of such a folder contains the process."""
     for left in _left_over(beside):
         shutil.rmtree(left, ignore_errors=True)
     return tempfile.TemporaryDirectory(
@@ -168,7 +168,7 @@ def _left_over(folder: Path) -> list[Path]:
         return []  # a signal would end the process there
     named = re.compile(rf"\.gradstudio-{re.escape(_host())}-(\d{{1,9}})-\w+")
     paths: list[Path] = []
-    with suppress(OSError), os.scandir(folder) as entries:  # one may write into a folder that one may not read
+    with suppress(OSError), os.scandir(folder) as entries:  # a folder can be writable and yet not readable
         paths += [Path(each) for each in entries if (name := named.fullmatch(each.name)) and not _lives(int(name[1]))]
     return paths
 
@@ -179,10 +179,11 @@ def _lives(process: int) -> bool:
     except ProcessLookupError:
         return False
     except OSError:
-        pass  # somebody else's
+        pass  # owned by another user
     return True
 
 
 def _host() -> str:
-    """Return the name of this machine as file names can have it: another one may write into the same folder."""
+    """Return the name of this machine in a form that is valid in file names: another machine may write into the same
+    folder."""
     return re.sub(r"\W+", "_", platform.node())[:40]

@@ -1,5 +1,5 @@
-"""The memory of one training step: what takes how much, how it rises and falls, where its peak is, and what would lower
-it. All sizes are bytes."""
+"""The memory of one training step: what uses how much, how usage rises and falls, where its peak is, and what would
+lower it. All sizes are in bytes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from gradstudio.core.knobs import Value, format_value
 
 MB = 1_000_000  # bytes, as run.memory_budget counts them
 
-# What memory is taken by. saved: activations that are kept for the backward pass. temporary: everything else.
+# The uses of memory. saved: activations kept for the backward pass. temporary: everything else.
 PARTS: tuple[str, ...] = ("parameters", "gradients", "optimizer", "data", "saved", "temporary")
 PHASES: tuple[str, ...] = ("data", "forward", "backward", "unscale", "clip", "update")
 
 
 @dataclass(frozen=True)
 class Moment:
-    """A place on the curve: the operation that began with `before` bytes taken, and the most that it needed."""
+    """A point on the curve: the operation that started with `before` bytes in use, and the most that it needed."""
 
     phase: str
     operation: str
@@ -28,8 +28,8 @@ class Moment:
 
 @dataclass(frozen=True)
 class Footprint:
-    """What one step takes. `sizes` are the most that each part takes during the step, `at_peak` what they take at the
-    peak: these add up to it. The curve has the bytes after each change, and the number of its phase and operation."""
+    """The memory use of one step. `sizes` are the maximum of each part during the step; `at_peak` are the parts at the
+    peak, which add up to it. The curve has the bytes after each change, and the index of its phase and operation."""
 
     peak: int
     phase: str
@@ -41,10 +41,10 @@ class Footprint:
     phases: tuple[int, ...]  # index in PHASES, for each entry of the curve
     operations: tuple[int, ...]  # index in `names`
     names: tuple[str, ...]
-    multiplications: int  # of matrix products and convolutions; 0 where torch does not tell
+    multiplications: int  # of matrix products and convolutions; 0 if torch does not report it
 
     def first_above(self, limit: int) -> Moment | None:
-        """Return the first operation that would need more than `limit` bytes, None if all fit."""
+        """Return the first operation that would need more than `limit` bytes; None if all fit."""
         before = self.before
         for taken, phase, operation in zip(self.curve, self.phases, self.operations, strict=True):
             if taken > limit:
@@ -53,20 +53,20 @@ class Footprint:
         return None
 
     def plain(self) -> dict[str, Any]:
-        """Return it as plain data."""
+        """Return the footprint as plain data."""
         return asdict(self)
 
 
 def from_plain(given: Mapping[str, Any]) -> Footprint:
-    """Return what `plain` was made of."""
+    """Return the footprint from which `plain` was made."""
     rows = {name: tuple(given[name]) for name in ("curve", "phases", "operations", "names")}
     return Footprint(**{**given, **rows})
 
 
 @dataclass(frozen=True)
 class Cure:
-    """A change of knobs that lowers the peak, and what it costs. `same_gradient`: the gradient of each step is that of
-    the experiment, up to rounding. `work`: multiplications of a step, 1 as many as before; 0 unknown."""
+    """A change of knobs that lowers the peak, and its cost. `same_gradient`: the gradient of each step equals that of
+    the experiment, up to rounding. `work`: multiplications per step relative to now; 0 if unknown."""
 
     changes: Mapping[str, Value]
     peak: int
@@ -75,10 +75,10 @@ class Cure:
     fits: bool = True  # into the budget
 
     def plain(self) -> dict[str, Any]:
-        """Return it as plain data."""
+        """Return the cure as plain data."""
         return asdict(self)
 
     @property
     def assignments(self) -> list[str]:
-        """Return the changes as they are written on a command line."""
+        """Return the changes as written on a command line."""
         return [f"{name}={format_value(value)}" for name, value in self.changes.items()]

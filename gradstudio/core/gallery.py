@@ -1,6 +1,6 @@
-"""What the gallery shows of each bundled preset beside its file: the loss of real runs, in resources/gallery.json.
+"""What the gallery shows for each bundled preset besides its file: the loss of real runs, in resources/gallery.json.
 
-`python -m benchmarks.gallery` makes that file; tests/core/test_gallery.py says where it is missing or old."""
+`python -m benchmarks.gallery` makes that file; tests/core/test_gallery.py reports if it is missing or stale."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from gradstudio.core.presets import GROUPS, LEVELS, Preset
 
 PICTURES = files.RESOURCES / "gallery.json"
 POINTS = 48  # of a curve
-WORDS_A_MINUTE = 120  # of somebody who reads in a second language
+WORDS_A_MINUTE = 120  # of a reader whose second language is English
 DOING = 15.0  # seconds to find a knob or a plot, for each step of a lesson
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """The loss of a run: the largest finite one in each of POINTS parts of its steps; None if it had none."""
+    """The loss of a run: the largest finite value in each of POINTS parts of its steps; None for a part without one."""
 
     status: str
     loss: tuple[float | None, ...]
@@ -31,7 +31,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """The run of a preset as it stands, and the run with its fix, where it has one. `seconds`: CPU time of a run."""
+    """The run of a preset as it is, and the run with its fix, if it has one. `seconds`: CPU time of a run."""
 
     digest: str
     seconds: float
@@ -40,8 +40,8 @@ class Picture:
 
 
 def digest(preset: Preset) -> str:
-    """Return what the runs of a preset's picture depend on, as 12 letters. New knobs at their default change
-    nothing."""
+    """Return a 12-letter digest of everything that the runs of a preset's picture depend on. New knobs at their default
+    do not change it."""
     knobs = {name: format_value(value) for name, value in preset.experiment.changed_knobs().items()}
     text = json.dumps(
         [sorted(knobs.items()), [[c.step, c.knob, format_value(c.value)] for c in preset.timeline],
@@ -52,7 +52,7 @@ def digest(preset: Preset) -> str:
 
 @lru_cache(maxsize=1)
 def pictures(path: Path = PICTURES) -> dict[str, Picture]:
-    """Return the picture of each preset that has one, by id; nothing if the file is gone."""
+    """Return the picture of each preset that has one, by id; empty if the file is gone."""
     try:
         found = json.loads(path.read_text())
     except (OSError, ValueError):
@@ -66,13 +66,13 @@ def pictures(path: Path = PICTURES) -> dict[str, Picture]:
 
 
 def picture(preset: Preset) -> Picture | None:
-    """Return the picture of a bundled preset; None for others, and where the preset has changed since."""
+    """Return the picture of a bundled preset; None for others, or if the preset has changed since."""
     found = pictures().get(preset.id) if preset.bundled else None
     return found if found is not None and found.digest == digest(preset) else None
 
 
 def minutes(preset: Preset) -> int:
-    """Return about how long a lesson takes: reading, doing its steps and training its runs."""
+    """Return about how many minutes a lesson takes: reading, doing its steps and training its runs."""
     picture = pictures().get(preset.id) if preset.bundled else None
     training = runs(preset) * picture.seconds if picture else 0.0
     return max(1, round((60 * words(preset) / WORDS_A_MINUTE + DOING * len(preset.lesson) + training) / 60))
@@ -87,7 +87,7 @@ def words(preset: Preset) -> int:
 
 
 def runs(preset: Preset) -> int:
-    """Return how many runs a lesson looks at: one for each set of knobs."""
+    """Return how many runs a lesson needs: one for each set of knobs."""
     experiment, seen = preset.experiment, []
     for step in preset.lesson:
         experiment = experiment.with_texts(step.knobs)
@@ -97,8 +97,8 @@ def runs(preset: Preset) -> int:
 
 
 def in_order(presets: list[Preset]) -> list[Preset]:
-    """Return presets in the order in which they are best taken: each after those that it names, the basic ones first,
-    then by group. Those that name each other, or what is not there, come where they would come without that."""
+    """Return presets in the recommended order: each after its prerequisites, the basic ones first, then by group.
+    Cyclic or missing prerequisites are ignored."""
     known = {preset.id for preset in presets}
     left = sorted(presets, key=_rank)
     taken: dict[str, Preset] = {}

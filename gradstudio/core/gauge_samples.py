@@ -1,4 +1,4 @@
-"""The values of the gauges on demand: measured between two steps, only while somebody looks at the gauge."""
+"""The values of the on-demand gauges: measured between two steps, only while the gauge is visible."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FP16_SUBNORMAL, FP16_NORMAL, FP16_LARGEST = (
     -14,
     65504.0,
 )  # smallest powers of two, and the largest number (IEEE 754 binary16)
-KEPT = 256  # samples of a gauge, at most; of more, every other one of the older half is dropped
+KEPT = 256  # samples of a gauge, at most; beyond that, every other one of the older half is dropped
 
 
 class Unmeasurable(ValueError):
@@ -24,7 +24,7 @@ class Unmeasurable(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Shares of the entries that are not 0: those that fp16 rounds to 0, holds with less precision, or makes Inf."""
+    """Shares of the nonzero entries: those that fp16 rounds to 0, represents with less precision, or turns into Inf."""
 
     lost: float  # below 2^-24
     subnormal: float  # from there to below 2^-14
@@ -33,8 +33,8 @@ class Shares:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Exponents:
-    """Histogram of the exponents of a gradient: `counts` says for how many entries floor(log2 |g|) is each number from
-    LOWEST to HIGHEST, before any loss scale."""
+    """Histogram of the exponents of a gradient: `counts` gives for each number from LOWEST to HIGHEST how many entries
+    have it as floor(log2 |g|), before any loss scale."""
 
     counts: np.ndarray  # int64, (HIGHEST - LOWEST + 1,)
     zeros: int
@@ -58,9 +58,9 @@ class Sharpness:
     value: float
     limit: float
     lr: float
-    preconditioned: bool  # divided by what Adam or RMSprop divides each entry of the gradient by
-    converged: bool  # else the value is a lower bound
-    products: int  # number of products with the Hessian that it took
+    preconditioned: bool  # divided by Adam's or RMSprop's denominator for each entry of the gradient
+    converged: bool  # otherwise the value is a lower bound
+    products: int  # number of Hessian products that it took
 
     @property
     def rule(self) -> float:
@@ -70,7 +70,7 @@ class Sharpness:
 
 @dataclass(frozen=True, slots=True)
 class NoiseScale:
-    """The batch size above which a larger batch helps little. Inf where the gradient is too small against its noise."""
+    """The batch size above which a larger batch helps little. Inf if the gradient is too small against its noise."""
 
     value: float
     batch: int  # examples in a step
@@ -82,8 +82,8 @@ class NoiseScale:
 @dataclass(frozen=True, slots=True)
 class Overshoot:
     """Losses along the last update: `losses` at AT times the update. `ratio` is the length of the step over the length
-    that reaches the minimum of the fitted parabola: 1 reaches it, 2 ends as high as it began. 0 if there is no
-    minimum ahead, Inf where the update led uphill."""
+    that reaches the minimum of the fitted parabola: 1 reaches it, 2 ends as high as it began. 0 if there is no minimum
+    ahead, Inf if the update led uphill."""
 
     losses: tuple[float, ...]
     ratio: float
@@ -96,21 +96,21 @@ CLIPPED_BY = ("norm", "value", "agc")
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What one kind of clipping makes of a gradient."""
+    """The effect of one kind of clipping on a gradient."""
 
     norm: float  # L2 norm of all of it
-    angle: float  # degrees between the whole gradient before and after; NaN where one of them is 0
-    entries: tuple[float, ...]  # those that `ClippedGradient.names` tells
+    angle: float  # degrees between the whole gradient before and after; NaN if one of them is 0
+    entries: tuple[float, ...]  # those listed in `ClippedGradient.names`
 
 
 @dataclass(frozen=True, slots=True)
 class ClippedGradient:
-    """A gradient before and after each kind of clipping, with the limits that the knobs give. Some of its entries, the
-    largest first, are told one by one."""
+    """A gradient before and after each kind of clipping, with the limits set by the knobs. Its largest entries are
+    listed one by one."""
 
     size: int  # number of entries
     norm: float
-    names: tuple[str, ...]  # parameter and place of each entry that is told
+    names: tuple[str, ...]  # parameter and position of each listed entry
     ranks: tuple[int, ...]  # 1 is the largest
     entries: tuple[float, ...]
     cuts: dict[str, Cut]  # for each of CLIPPED_BY
@@ -123,19 +123,19 @@ class ClippedGradient:
 class Logits:
     """How sharply each attention chooses, and how far the outputs have drifted, on a fixed batch."""
 
-    names: tuple[str, ...]  # of the attentions, in forward order; () for a model without
+    names: tuple[str, ...]  # of the attentions, in forward order; () for a model without attention
     largest: tuple[float, ...]  # largest absolute logit of each, query . key / sqrt(width of a head)
-    entropy: tuple[float, ...]  # mean entropy of each, as a share of its largest possible; NaN with one time step
-    log_z: float | None  # mean of log(sum of exp(outputs)); None where the outputs are not those of classes
+    entropy: tuple[float, ...]  # mean entropy of each, as a share of its maximum; NaN with one time step
+    log_z: float | None  # mean of log(sum of exp(outputs)); None if the outputs are not class scores
 
 
 Value = Exponents | Sharpness | NoiseScale | Overshoot | ClippedGradient | Logits
-Sample = tuple[int, Value]  # the step that the run stood before
+Sample = tuple[int, Value]  # the step that the run was about to make
 
 
 def add_sample(samples: list[Sample], new: Sample) -> list[Sample]:
-    """Return the samples with a new one, which replaces one of the same step. Of more than KEPT, the newer half stays
-    as it is, and every other one of the older half is dropped."""
+    """Return the samples with a new one, which replaces one of the same step. If there are more than KEPT, every other
+    one of the older half is dropped."""
     if samples and samples[-1][0] == new[0]:
         samples = samples[:-1]
     if len(samples) < KEPT:
@@ -145,7 +145,7 @@ def add_sample(samples: list[Sample], new: Sample) -> list[Sample]:
 
 
 def fits(losses: tuple[float, ...]) -> float:
-    """Return the ratio of an Overshoot: least squares through the points of AT where the loss is finite."""
+    """Return the ratio of an Overshoot: a least-squares fit through the points of AT with a finite loss."""
     finite = [(at, loss) for at, loss in zip(AT, losses, strict=True) if math.isfinite(loss)]
     if len(finite) < 3 or not math.isfinite(losses[2]):
         return math.inf

@@ -1,4 +1,4 @@
-"""Spikes of the gradient norm, by the steps before: how far a norm stands above their median."""
+"""Spikes of the gradient norm, relative to the steps before: how far a norm is above their median."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from collections.abc import Iterable
 from gradstudio.core.text import number
 
 DEVIATIONS = 6.0  # above the median, from which a norm is a spike: OLMo 2 takes 6 too
-WINDOW, LEAST = 128, 20  # steps that are looked at, and how many there must be
-SMALLEST = 0.05  # deviation as a share of the median: norms that hardly change make no spike of a little more
+WINDOW, LEAST = 128, 20  # number of steps considered, and how many there must be
+SMALLEST = 0.05  # deviation as a share of the median: for nearly constant norms, a small rise is no spike
 
 
 class Spikes:
-    """Remembers the norms of the steps whose update was made."""
+    """Remembers the norms of the steps that made their update."""
 
     def __init__(self, norms: Iterable[float] = ()) -> None:
         self.norms = deque[float](norms, maxlen=WINDOW)
 
     def look(self, norm: float, deviations: float = DEVIATIONS) -> str:
-        """Return what is to be said of a spike; "" where the norm is none, and is remembered."""
+        """Return the text about a spike; "" if the norm is not one, and is remembered."""
         if not math.isfinite(norm):
             return ""
         if len(self.norms) >= LEAST:

@@ -1,9 +1,8 @@
-"""The record of a run: numbers of every step, only appended. One writer, many readers, no lock.
+"""The record of a run: numbers of every step, append-only. One writer, many readers, no lock.
 
-The writer fills a row and then raises the count; a reader takes the count and then the rows below it. Rows lie in
-blocks that never move, so a reader's view stays valid while the writer goes on. NaN and Inf are kept as they are.
-The rows of every layer are too much for memory in a long run: their full blocks are on disk.
-"""
+The writer fills a row and then raises the count; a reader reads the count and then the rows below it. Rows are in
+blocks that never move, so a reader's view stays valid while the writer goes on. NaN and Inf are stored as they are. In
+a long run the rows of all layers do not fit in memory: their full blocks are on disk."""
 
 from __future__ import annotations
 
@@ -25,16 +24,16 @@ from gradstudio.core.unknown import UNKNOWN, is_known, known_mask
 LOOK_EVERY = 20  # steps between two looks of most rules
 SAMPLE_EVERY = 120  # steps between two samples of the activations; one costs the time of 0.2 to 1.1 steps
 
-OLDER = (13, 17, 20, 21)  # numbers of columns that rows of older versions have
+OLDER = (13, 17, 20, 21)  # number of columns in the rows of older versions
 
 _COLUMN = {name: index for index, name in enumerate(COLUMNS)}
 _LAYER_METRIC = {name: index for index, name in enumerate(LAYER_METRICS)}
 _COLUMNS_OF = attrgetter(*COLUMNS)
-_NO_STEPS, _NO_VALUES = np.empty(0, np.int64), np.empty(0)  # of a column that nobody measured
+_NO_STEPS, _NO_VALUES = np.empty(0, np.int64), np.empty(0)  # of a column that was not measured
 
 
 class Layer(NamedTuple):
-    """One parameter tensor: its name in the model, what it is, how many entries it has. In forward order."""
+    """One parameter tensor: its name in the model, its kind, its number of entries. In forward order."""
 
     name: str
     role: Literal["weight", "recurrent", "embedding", "bias", "norm", "factor"]
@@ -42,32 +41,32 @@ class Layer(NamedTuple):
 
     @property
     def is_weight(self) -> bool:
-        """True for the tensors that a layer multiplies its input with, or looks it up in."""
+        """True for tensors that multiply a layer's input, or that are a lookup table for it."""
         return self.role in ("weight", "recurrent", "embedding")
 
 
-# Relative difference up to which two gradients count as equal: ten times what rounding was measured to do.
+# Relative difference up to which two gradients count as equal: ten times the measured rounding error.
 ALIKE = {"fp32": 1e-3, "fp16": 1e-2, "bf16": 5e-2}
 
 
 class Settings(NamedTuple):
-    """The way in which a step was asked to treat its gradient. `limit` is the limit of the clipping in use, 0 without
-    clipping. Rows of older versions do not know their optimizer: it is "" then; nor their weight decay: None."""
+    """How a step was configured to treat its gradient. `limit` is the limit of the clipping in use, 0 without clipping.
+    Rows of older versions do not include their optimizer, which is "" then, nor their weight decay, which is None."""
 
     clipping: str
     limit: float
     dtype: str
     optimizer: str = ""
-    momentum: float = 0.0  # of SGD and RMSprop
-    beta1: float = 0.0  # of Adam and AdamW
-    beta2: float = 0.0  # of them, and alpha of RMSprop; 0 in the RMSprop rows of older versions
+    momentum: float = 0.0  # for SGD and RMSprop
+    beta1: float = 0.0  # for Adam and AdamW
+    beta2: float = 0.0  # for both, and alpha of RMSprop; 0 in the RMSprop rows of older versions
     weight_decay: float | None = None
-    rho: float = 0.0  # of sharpness-aware minimization, 0 without it
+    rho: float = 0.0  # for sharpness-aware minimization, 0 without it
 
 
 class AccumulationError(NamedTuple):
-    """The relative difference between the accumulated gradient and the mean of the micro-batches' gradients, in which
-    each counts by the weight of its examples, and the difference that rounding can make."""
+    """The relative difference between the accumulated gradient and the mean of the micro-batches' gradients, weighted
+    by their examples, and the difference that rounding can cause."""
 
     step: int
     difference: float
@@ -76,7 +75,7 @@ class AccumulationError(NamedTuple):
 
 class Activation(NamedTuple):
     """The outputs of one layer's activation on a batch. `layer` is the weight in front of it; `saturated` is the share
-    of outputs where its slope is almost 0, `dead` the share of units that are 0 for the whole batch."""
+    of outputs whose slope is almost 0, `dead` the share of units that are 0 for the whole batch."""
 
     layer: str
     mean: float
@@ -93,7 +92,7 @@ class Activations(NamedTuple):
 
 
 class Logged(NamedTuple):
-    """A number that a script or a log tells by itself, such as a loss on a validation set, before a step."""
+    """A number that a script or a log reports, such as a validation loss, before a step."""
 
     step: int
     name: str
@@ -119,10 +118,10 @@ class Row:
     step_seconds: float
     layers: np.ndarray
     loop: Loop | None = None
-    joined_difference: float | None = None  # only at steps that were asked for it: see engine/step/checks.py
+    joined_difference: float | None = None  # only at steps that requested it: see engine/step/checks.py
     joined_problem: str = ""  # why it could not be measured
     settings: Settings | None = None
-    accumulated: AccumulationError | None = None  # this and the next only at steps that were asked for them
+    accumulated: AccumulationError | None = None  # this and the next only at steps that requested them
     activations: Activations | None = None
     test_accuracy: float = UNKNOWN
     head_cosine: float = UNKNOWN
@@ -135,9 +134,9 @@ class Row:
     attention_logit: float = UNKNOWN
     attention_entropy: float = UNKNOWN
     ranks: np.ndarray | None = None  # (ranks, RANK_COLUMNS)
-    unused: tuple[str, ...] | None = None  # layers to which no backward pass brought a gradient; None: nobody looked
+    unused: tuple[str, ...] | None = None  # layers that received no gradient in any backward pass; None: not observed
     logged: tuple[Logged, ...] = ()
-    harmless: bool = False  # a loss that is not finite, after which the training was seen to go on with sound weights
+    harmless: bool = False  # a non-finite loss after which training was seen to continue with sound weights
 
     @property
     def went_nonfinite(self) -> bool:
@@ -146,13 +145,13 @@ class Row:
 
 
 def loss_broke(loss: float) -> bool:
-    """Return whether a loss was measured as NaN or Inf. One that nobody saw is UNKNOWN, and did not break."""
+    """Return whether a loss was measured as NaN or Inf. An unmeasured loss is UNKNOWN, which does not count."""
     return not math.isfinite(loss) and is_known(loss)
 
 
 class History:
-    """The rows of a run. The layers' blocks lie metric by metric, so that reading one metric from disk reads nothing
-    else."""
+    """The rows of a run. The layers' blocks are stored metric by metric, so that reading one metric from disk reads
+    nothing else."""
 
     def __init__(self, layers: tuple[Layer, ...] = ()) -> None:
         self.layers = layers
@@ -166,21 +165,21 @@ class History:
         self.ranks = RankRows()
         self.loops: list[
             tuple[int, Loop]
-        ] = []  # the first step of each stretch of steps that made the same calls, skips aside
+        ] = []  # the first step of each stretch of steps that made the same calls, apart from skips
         self.settings: list[tuple[int, Settings]] = []  # the first step of each stretch of steps under the same ones
         self.accumulated: list[AccumulationError] = []
         self.activations: list[Activations] = []
-        # The first step of each stretch of the steps that were looked at with the same layers unused.
+        # The first step of each stretch of observed steps with the same unused layers.
         self.unused: list[tuple[int, tuple[str, ...]]] = []
         self.logged: list[Logged] = []
-        # Whether rules that look every LOOK_EVERY steps look at the latest row: also at the first that is not finite.
+        # Whether rules that look every LOOK_EVERY steps look at the latest row: also at the first non-finite one.
         self.due = False
 
     def __len__(self) -> int:
         return self._count
 
     def append(self, row: Row) -> None:
-        """Add a row. Only the one writer may call this."""
+        """Add a row. Only the single writer may call this."""
         line = self._count % BLOCK
         if line == 0:
             self._add_block()
@@ -211,8 +210,8 @@ class History:
         self._count += 1
 
     def extend(self, columns: np.ndarray, layers: np.ndarray) -> None:
-        """Add rows that were measured before: (rows, columns) and (metrics, rows, layers). Columns that are not given
-        are UNKNOWN. Only the one writer may call this."""
+        """Add rows that were measured before: (rows, columns) and (metrics, rows, layers). Missing columns are UNKNOWN.
+        Only the single writer may call this."""
         given = columns.shape[1]
         for lines, taken in places(self._count, len(columns)):
             if lines.start == 0:
@@ -223,23 +222,22 @@ class History:
             self._count += lines.stop - lines.start
 
     def extend_finite(self, columns: np.ndarray, layers: np.ndarray) -> None:
-        """Add rows that have just been measured, as `extend` does, all of them finite and with nothing beside their
-        columns and layers."""
+        """Add rows that have just been measured, like `extend`, if all are finite and have nothing beside their columns
+        and layers."""
         with np.errstate(over="ignore"):
             self.extend(columns, layers)
         self.due, self.broken = self._count % LOOK_EVERY == 0, False
 
     def catch_up(self, later: History) -> None:
-        """Add the rows and the notes that a later reading of the same history has. Only the one writer may call
-        this."""
+        """Add the rows and notes that a later reading of the same history has. Only the single writer may call this."""
         count = len(self)
-        self.ranks.extend(later.ranks.rows(len(self.ranks)))  # before the rows: a reader of a row looks for its ranks
+        self.ranks.extend(later.ranks.rows(len(self.ranks)))  # before the rows: a reader of a row looks up its ranks
         if len(later) > count:
             self.extend(later.table(count), np.stack([later.layer_metric(name, count) for name in LAYER_METRICS]))
         self._take_notes(later, len(self))
 
     def full_blocks(self) -> History:
-        """Return the rows that fill whole blocks, without what is kept beside them, as a history to which rows can be
+        """Return the rows that fill whole blocks, without the notes beside them, as a history to which rows can be
         added. The blocks are shared, as they are never written again."""
         return self._with_blocks(History(self.layers), len(self))
 
@@ -260,32 +258,33 @@ class History:
         return part
 
     def as_it_grew(self, start: int, stop: int) -> Iterator[History]:
-        """Yield the history as it was after each of the rows start to stop: one object that grows, for reading only."""
+        """Yield the history as it was after each of the rows start to stop: a single growing object, for reading
+        only."""
         grown = self.before(start)
         for step in range(start, min(stop, self._count)):
             grown.grow(self, self.went_nonfinite_at(step))
             yield grown
 
     def before(self, step: int) -> History:
-        """Return the history as it was before a step, for reading only; `grow` shows it one more row."""
+        """Return the history as it was before a step, for reading only; `grow` adds one more row."""
         earlier = self._reader(step)
         earlier._rows, earlier._layers, earlier._count = self._rows, self._layers, min(step, self._count)
         return earlier
 
     def grow(self, whole: History, broke: bool) -> None:
-        """Show one more row of the whole history; `broke` is whether that row is not finite."""
+        """Add one more row of the whole history to this view; `broke` is whether that row is non-finite."""
         self._count += 1
         if self.lacks_notes_of(whole):
             self._take_notes(whole, self._count)
         self.due, self.broken = self._count % LOOK_EVERY == 0 or (broke and not self.broken), broke
 
     def grow_finite(self) -> None:
-        """Show one more row that is finite, of a whole history whose notes are all here."""
+        """Add one more row that is finite, from a whole history whose notes are all here."""
         self._count = count = self._count + 1
         self.due, self.broken = count % LOOK_EVERY == 0, False
 
     def lacks_notes_of(self, whole: History) -> bool:
-        """Return whether the whole history has notes that are not here."""
+        """Return whether the whole history has notes that are missing here."""
         return (
             len(whole.loops) > len(self.loops)
             or len(whole.settings) > len(self.settings)
@@ -296,8 +295,8 @@ class History:
         )
 
     def scaler_skips(self, start: int = 0) -> np.ndarray:
-        """Return the column `skipped` for what the scaler skipped, (rows,): an update of a finite gradient was left
-        out by a person's wish, as at a spike."""
+        """Return the column `skipped` restricted to the scaler's skips, (rows,): an update of a finite gradient was
+        skipped because the user asked for it, for example at a spike."""
         skipped = self.column("skipped", start)
         return np.where((skipped == 1) & np.isfinite(self.column("grad_norm", start)), 0.0, skipped)
 
@@ -321,7 +320,7 @@ class History:
         return reader
 
     def _take_notes(self, other: History, step: int) -> None:
-        """Take the notes of another history from before a step that this one does not have yet."""
+        """Copy the notes of another history from before a step that this one does not have yet."""
         for notes, others in zip(self._notes(), other._notes(), strict=True):
             while len(notes) < len(others) and others[len(notes)][0] < step:
                 notes.append(others[len(notes)])
@@ -331,7 +330,7 @@ class History:
         return self.loops, self.settings, self.accumulated, self.activations, self.unused, self.logged
 
     def logged_column(self, name: str, start: int, stop: int) -> np.ndarray:
-        """Return rows start to stop of a number that the script tells by itself."""
+        """Return rows start to stop of a number that the script logs."""
         column = np.full(stop - start, UNKNOWN)
         for note in self.logged:
             if note.name == name and start <= note.step < stop:
@@ -340,11 +339,11 @@ class History:
 
     @property
     def logged_names(self) -> list[str]:
-        """The names of all numbers that the script tells by itself."""
+        """The names of all numbers that the script logs."""
         return list(dict.fromkeys(note.name for note in list(self.logged)))
 
     def logged_as(self, name: str) -> tuple[list[int], list[float]]:
-        """Return the steps and values of a number that the script tells by itself."""
+        """Return the steps and values of a number that the script logs."""
         found = [note for note in self.logged if note.name == name]
         return [note.step for note in found], [note.value for note in found]
 
@@ -360,17 +359,17 @@ class History:
         return parts[0] if len(parts) == 1 else np.concatenate([np.empty((0, len(COLUMNS))), *parts])
 
     def measurements(self, name: str, start: int = 0, stop: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Return the steps among start to stop at which a column was measured, and its values there, which may be
+        """Return the steps from start to stop at which a column was measured, and its values there, which may be
         NaN."""
         values = self.column(name, start, stop)
-        if not (there := known_mask(values)).any():  # as of most columns nearly always
+        if not (there := known_mask(values)).any():  # as for most columns nearly always
             return _NO_STEPS, _NO_VALUES
         rows = np.flatnonzero(there)
         return rows + min(max(start, 0), self._count), values[rows]
 
     def layer_metric(self, name: str, start: int = 0, stop: int | None = None) -> np.ndarray:
-        """Return rows start to stop of one metric of every layer: float32, (rows, layers). OSError if the disk that
-        holds them fails."""
+        """Return rows start to stop of one metric of every layer: float32, (rows, layers). OSError if reading from disk
+        fails."""
         index = _LAYER_METRIC[name]
         parts = stretches(start, stop, self._count)
         if len(parts) == 1:
@@ -392,10 +391,10 @@ class History:
         return dict(zip(COLUMNS, self._rows[step // BLOCK][step % BLOCK].tolist(), strict=True))
 
     def _add_block(self) -> None:
-        """Make room for BLOCK more rows. The layers of the latest full block stay in memory, where readers look most;
-        older blocks go to disk."""
+        """Make room for BLOCK more rows. The layers of the latest full block stay in memory, where most reads go; older
+        blocks are moved to disk."""
         if len(self._layers) >= 2 and self.layers and not isinstance(latest := self._layers[-2], SpilledArray):
-            self._layers[-2] = self._spill.spill(latest)  # whole on disk before readers are sent there
+            self._layers[-2] = self._spill.spill(latest)  # completely on disk before readers are sent there
         self._filling = np.empty((len(LAYER_METRICS), BLOCK, len(self.layers)), np.float32)
         self._rows.append(np.empty((BLOCK, len(COLUMNS))))
         self._layers.append(self._filling)
@@ -406,10 +405,10 @@ class History:
             self.loops.append((step, loop))
 
     def _layer_rows(self, index: int, block: int, first: int, last: int) -> np.ndarray:
-        held = self._layers[block]  # taken once: the writer may spill it meanwhile
+        held = self._layers[block]  # read once: the writer may spill it meanwhile
         return held.rows(index, first, last) if isinstance(held, SpilledArray) else held[index, first:last]
 
 
 def up_to(history: History) -> str:
-    """Return the latest step in words, for a figure that is taken over the steps before it."""
+    """Return the latest step in words, for a figure computed over the steps before it."""
     return f"up to step {len(history) - 1:,}"

@@ -1,7 +1,7 @@
 """Compile loops over numbers with numba: one call and one pass through memory, where numpy takes several of each.
 
-A function is compiled once on a machine, in a second, and kept for the next start. It gives the same bits each time.
-Where numba is not installed, Python or numpy does the same in more time."""
+A function is compiled once per machine, in a second, and cached for the next start. It gives the same bits each time.
+Without numba, Python or numpy does the same, more slowly."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any
 
-# Type of an array that is only read, with the type of its numbers and the number of its dimensions.
+# Type of a read-only array, with its number type and number of dimensions.
 READ_ONLY = "Array({}, {}, 'A', readonly=True)"
 
-_PLACES = ("NUMBA_CACHE_DIR", "NUMBA_CACHE_LOCATOR_CLASSES")  # where numba looks for the code that it kept
+_PLACES = ("NUMBA_CACHE_DIR", "NUMBA_CACHE_LOCATOR_CLASSES")  # where numba looks for its cached code
 
 _known: list[JitFunction] = []
 _once = threading.Lock()
@@ -24,14 +24,14 @@ _all = threading.Lock()  # held while all functions are compiled
 
 
 class JitFunction:
-    """A function that is compiled when it is first called."""
+    """A function that is compiled on its first call."""
 
     def __init__(
         self, function: Callable, signature: str, nogil: bool, any_order: bool, plain: Callable | None
     ) -> None:
         self._function, self._signature, self._plain = function, signature, plain or function
-        # These leave NaN and Inf as they are. numba finds kept code by the function's file alone: delete __pycache__
-        # after a change here.
+        # These leave NaN and Inf as they are. numba identifies cached code by the function's file alone: delete
+        # __pycache__ after a change here.
         self._options = {
             "nogil": nogil,
             "error_model": "numpy",
@@ -44,7 +44,7 @@ class JitFunction:
         return (self._code or self.compile())(*arguments)
 
     def compile(self) -> Any:
-        """Return the machine code, after compiling it if that was not done before."""
+        """Return the machine code, compiling it first if needed."""
         if self._code is not None:  # not even the lock: the garbage collector may call this while something compiles
             return self._code
         if not available():
@@ -52,19 +52,19 @@ class JitFunction:
             return self._code
         with _once, _own_places():
             if self._code is None:
-                from numba import njit  # only here: a command that neither trains nor draws does without
+                from numba import njit  # only here: a command that neither trains nor draws does without it
 
-                # With a signature numba compiles at once, and takes arguments of no other type.
+                # With a signature numba compiles at once, and accepts arguments of no other type.
                 try:
                     self._code = njit(self._signature, cache=True, **self._options)(self._function)
-                except Exception:  # the kept code is damaged, or nothing can be written
+                except Exception:  # the cached code is damaged, or the cache is not writable
                     self._drop_kept_code()
                     self._code = njit(self._signature, **self._options)(self._function)
         return self._code
 
     def _drop_kept_code(self) -> None:
-        """Delete the kept code, so that the next start keeps it anew. Without numba's private cache each start compiles
-        for itself."""
+        """Delete the cached code, so that the next start caches it again. Without numba's private cache each start
+        compiles for itself."""
         from numba import njit
 
         code: Any = njit(**self._options)(self._function)
@@ -75,8 +75,8 @@ class JitFunction:
 
 @contextmanager
 def _own_places() -> Iterator[None]:
-    """Let numba load the code that it kept from its own places alone. A file .numba_config.yaml in the current folder,
-    which may be a stranger's, can name others; a variable of the environment has the last word, also an empty one."""
+    """Let numba load cached code only from its default locations. A file .numba_config.yaml in the current folder,
+    which may be untrusted, can name others; an environment variable, even an empty one, takes precedence."""
     before = {name: os.environ.get(name) for name in _PLACES}
     os.environ.update({name: value or "" for name, value in before.items()})
     try:
@@ -92,7 +92,7 @@ def _own_places() -> Iterator[None]:
 
 @cache
 def available() -> bool:
-    """Return whether there is a compiler."""
+    """Return whether numba is available."""
     try:
         return importlib.util.find_spec("numba") is not None
     except (ImportError, ValueError):
@@ -102,15 +102,15 @@ def available() -> bool:
 def jit(
     signature: str, *, nogil: bool = False, any_order: bool = False, plain: Callable | None = None
 ) -> Callable[[Callable], JitFunction]:
-    """Compile a function for arguments of these types, as numba names them: int64, float32[::1], and float64[:, :] for
+    """Compile a function for arguments of these types, in numba's notation: int64, float32[::1], and float64[:, :] for
     an array whose rows need not be contiguous. `nogil` lets other threads run Python meanwhile, which does not pay for
-    a few microseconds. `any_order` lets numba add up in a faster order, the same one each time. `plain` does the same
-    where there is no compiler; without it the function itself is called."""
+    a few microseconds. `any_order` lets numba sum in a faster order, the same one each time. `plain` is the equivalent
+    without a compiler; by default the function itself is called."""
     return lambda function: JitFunction(function, signature, nogil, any_order, plain)
 
 
 def compile_all() -> None:
-    """Compile every function that is imported by now, so that nobody waits for it later."""
+    """Compile every function imported so far, so that no later call has to wait for it."""
     if not available():
         return
     import numpy.ma  # noqa: F401 (numba imports it at the first call of a function, which the window would wait for)

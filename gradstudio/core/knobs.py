@@ -1,8 +1,7 @@
-"""A knob: one value of an experiment that a person can set, with its default, range, help and conditions.
+"""A knob: one value of an experiment that the user can set, with its default, range, help and conditions.
 
 A knob is declared once, in its section in `experiment.py`, by `knob(...)`. Form, tooltip, command line, preset file,
-live change, report and script all loop over what `read_knobs` finds there.
-"""
+live change, report and script all iterate over the result of `read_knobs`."""
 
 from __future__ import annotations
 
@@ -22,11 +21,11 @@ from gradstudio.core.text import number, one_line
 
 Value = bool | int | float | str
 
-LARGEST_DIVISOR = 1000  # of a number that is written as a quotient
-_COMPUTED = re.compile(r"(?!-)([^*^/]+)(\*\*|[*^/])([^*^/]+)")  # two numbers and what to do with them
+LARGEST_DIVISOR = 1000  # for a number that is written as a quotient
+_COMPUTED = re.compile(r"(?!-)([^*^/]+)(\*\*|[*^/])([^*^/]+)")  # two numbers and an operator
 _OPERATIONS = {"^": math.pow, "**": math.pow, "*": operator.mul, "/": operator.truediv}
 
-Condition = Mapping[str, tuple[Value, ...]]  # the names of other knobs, and the values that they must have
+Condition = Mapping[str, tuple[Value, ...]]  # the names of other knobs, and their required values
 
 
 class KnobError(ValueError):
@@ -37,14 +36,14 @@ class KnobError(ValueError):
 
 
 class Section(BaseModel):
-    """A group of knobs. It is immutable: a change makes a new one (`experiment.with_value`)."""
+    """A group of knobs. Immutable: a change creates a new one (`experiment.with_value`)."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True)
 
 
 @dataclass(frozen=True)
 class Knob:
-    """One knob: its place, its range and when it acts. `name` is dotted: section.field."""
+    """One knob: its position, its range and when it has an effect. `name` is dotted: section.field."""
 
     name: str
     kind: Literal["choice", "float", "int", "bool", "text"]
@@ -60,7 +59,7 @@ class Knob:
     above_minimum: bool = False  # the minimum itself is not allowed
     slider: tuple[float, float] | None = None
     logarithmic: bool = False
-    when: tuple[Condition, ...] = ()  # it has an effect where one of these holds; empty: always
+    when: tuple[Condition, ...] = ()  # it has an effect if one of these holds; empty: always
 
     @cached_property
     def section(self) -> str:
@@ -89,8 +88,8 @@ class Knob:
         return " ".join([noun, ", ".join(bounds)]).strip()
 
     def parse(self, text: str) -> Value:
-        """Return the value that a person wrote as `text`, a number also as `2^16` or `1/3`; KnobError if it is not
-        of the knob's kind."""
+        """Return the value that the user wrote as `text`; a number may be written as `2^16` or `1/3`. KnobError if it
+        is not of the knob's type."""
         text = text.strip()
         try:
             if self.kind == "bool":
@@ -104,7 +103,7 @@ class Knob:
         return text
 
     def error(self, value: object) -> KnobError:
-        """Return the error for a refused value: it says what is allowed."""
+        """Return the error for a rejected value, which says what is allowed."""
         return KnobError(
             f"{self.name} = {quote(value)} is not allowed; allowed: {self.accepted} (default "
             f"{format_value(self.default)})"
@@ -112,7 +111,7 @@ class Knob:
 
 
 def _number(text: str) -> float:
-    """Return the number that is written as a power, a product or a quotient of two, or plainly."""
+    """Return the number written plainly or as a power, a product or a quotient of two numbers."""
     match = _COMPUTED.fullmatch(text)
     if match is None:
         return float(text)
@@ -121,12 +120,12 @@ def _number(text: str) -> float:
 
 
 def _whole(text: str) -> int:
-    """Return the whole number that is written as `_number` reads it, such as 1e3."""
+    """Return the whole number in a text that `_number` can parse, such as 1e3."""
     try:
         return int(text)
     except ValueError:
         number = _number(text)
-        if not number.is_integer() or abs(number) > 2**53:  # beyond, a float is not the number that was written
+        if not number.is_integer() or abs(number) > 2**53:  # beyond this, a float is not exactly the number written
             raise
         return int(number)
 
@@ -145,7 +144,7 @@ def knob(
     **bounds: Any,
 ) -> Any:
     """Declare a knob as a pydantic field. `bounds` are pydantic's ge, gt and le. `when` maps the names of other knobs
-    to the values with which this one has an effect; where it is several such maps, one must hold. `slider` is the range
+    to the values with which this one has an effect; if it is a list of such maps, one must hold. `slider` is the range
     of the slider."""
     when = when if isinstance(when, tuple) else (when,)
     extra = {
@@ -166,7 +165,7 @@ def read_knobs(experiment: type[BaseModel], titles: Mapping[str, str]) -> dict[s
     for section, holder in experiment.model_fields.items():
         of_section: type[BaseModel] = cast(Any, holder.annotation)
         if not (isinstance(of_section, type) and issubclass(of_section, Section)):
-            continue  # it holds no knobs that are declared here
+            continue  # it declares no knobs here
         for name, info in of_section.model_fields.items():
             found[f"{section}.{name}"] = _read(f"{section}.{name}", info, titles[section])
     return found
@@ -198,14 +197,14 @@ def _read(name: str, info: FieldInfo, title: str) -> Knob:
 
 
 def format_value(value: object) -> str:
-    """Return a value as it is written in a preset or on the command line: true, 0.2, norm."""
+    """Return a value as written in a preset or on the command line: true, 0.2, norm."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return repr(value) if isinstance(value, float) else str(value)
 
 
 def value_text(value: object) -> str:
-    """Return a value as a person reads it, in its shortest exact form: 30, 1e5, 1/3."""
+    """Return a value for display, in its shortest exact form: 30, 1e5, 1/3."""
     if not isinstance(value, float):
         return format_value(value)
     for ways in ((number(value, 6), f"{value:.0f}"), (f"{value:.12g}",)):
@@ -215,8 +214,8 @@ def value_text(value: object) -> str:
 
 
 def _quotient(value: float) -> str:
-    """Return a number as the quotient of two small ones, such as 1/3, whose digits would not fit; "" if it is
-    none."""
+    """Return a number as the quotient of two small ones, such as 1/3, whose digits would not fit; "" if it is not
+    one."""
     if not math.isfinite(value):
         return ""
     near = Fraction(value).limit_denominator(LARGEST_DIVISOR)
@@ -224,11 +223,11 @@ def _quotient(value: float) -> str:
 
 
 def quote(value: object) -> str:
-    """Return a refused value as an error shows it: at most 60 characters, whatever it is."""
+    """Return a rejected value as an error shows it: at most 60 characters, whatever it is."""
     if isinstance(value, dict | list):
         return "a table" if isinstance(value, dict) else "a list"
     try:
         text = format_value(value)
-    except ValueError:  # Python writes no integer of more than 4300 digits
+    except ValueError:  # Python refuses to format an integer of more than 4300 digits
         text = "an integer of thousands of digits"
     return text if len(text) <= 60 else text[:57] + "..."

@@ -30,7 +30,7 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayerSample:
-    """The histograms of every layer at a step: the weights before it, the gradient that the optimizer got, and the
+    """The histograms of every layer at a step: the weights before it, the gradient that the optimizer received, and the
     change that the optimizer made."""
 
     step: int
@@ -47,7 +47,7 @@ def histogram(entries: np.ndarray) -> Histogram:
         nan = float("nan")
         return Histogram(np.zeros(BINS, np.int64), nan, nan, nan, nan, norm, 0, len(values), len(values))
     least, greatest = float(finite.min()), float(finite.max())
-    if least == greatest:  # a single value has no width: it stands in the middle
+    if least == greatest:  # a single value has no width: it is in the middle
         counts = np.zeros(BINS, np.int64)
         counts[BINS // 2] = len(finite)
     else:

@@ -1,4 +1,4 @@
-"""The lesson of a preset as it stands in its file: steps to do, questions to answer before a run or about its numbers,
+"""The lesson of a preset as stored in its file: steps to do, questions to answer before a run or about its numbers,
 hints, formulas and papers; and notes for the teacher."""
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Part(BaseModel):
 
 
 class Choice(Part):
-    """One answer to choose before a run. It is the right one where everything that it names holds for that run; of the
-    choices of a question exactly one should."""
+    """One answer to choose before a run. It is right if all of its conditions hold for that run; exactly one choice of
+    a question should be."""
 
     text: Line
     outcome: Outcome | None = None
@@ -39,8 +39,8 @@ class Choice(Part):
 
 
 class Explain(Part):
-    """A number to read off the run. An answer is right where it differs from the run's own by no more than
-    `tolerance`, as a share of it."""
+    """A number to read off the run. An answer is right if it differs from the run's own by no more than `tolerance`, as
+    a share of it."""
 
     measure: Line
     tolerance: Annotated[float, Field(ge=0, le=1)] = 0.1
@@ -48,7 +48,7 @@ class Explain(Part):
 
 
 class Asking(Part):
-    """A text that may ask for what a run shows: which choice comes true, or a number."""
+    """A text that may ask about the run: which choice comes true, or a number."""
 
     text: Text
     predict: Annotated[list[Choice], Field(max_length=MOST_CHOICES)] = []
@@ -97,15 +97,15 @@ class Notes(Part):
 
 
 class LessonStep(Asking):
-    """One step of a lesson. It is done once everything that it names holds at the same time; a question is done once it
-    is answered. Its question is about the run that has `knobs` in force."""
+    """One step of a lesson. It is done once all of its conditions hold at the same time; a question is done once it is
+    answered. Its question is about the run that has `knobs` in force."""
 
     outcome: Outcome | None = None
     rule: Text | None = None
     knobs: list[Text] = []
     accuracy: float | None = None  # mean over the last 50 training batches
     branch: bool = False  # the run is a branch
-    map: MapStep | None = None  # the map that the preset proposes is whole, or one of its cells is the run
+    map: MapStep | None = None  # the map proposed by the preset is complete, or one of its cells is the run
     hint: Text = ""  # shown on request
     formula: Line = ""  # in matplotlib's mathtext, without dollar signs
     paper: Paper | None = None

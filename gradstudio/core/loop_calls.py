@@ -1,6 +1,6 @@
-"""The calls that a training loop makes at one step, and their right order.
+"""The calls that a training loop makes at one step, and their correct order.
 
-A right step, as a grammar:
+A correct step, as a grammar:
 
     zero_grad  (forward backward) x N  [unscale]  [clip]  step  [update]  [schedule]
 
@@ -8,8 +8,8 @@ with sharpness-aware minimization
 
     zero_grad  (forward backward) x N  perturb  zero_grad  (forward backward) x N  restore  ...
 
-with `unscale` under loss scaling, `clip` where gradients are clipped, `update` under dynamic scaling, and `schedule`
-unless the scaler skipped the step. A wrong loop is found here even where the loss looks fine."""
+with `unscale` under loss scaling, `clip` if gradients are clipped, `update` under dynamic scaling, and `schedule`
+unless the scaler skipped the step. A wrong loop is detected here even if the loss looks fine."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ Call = Literal[
 ]  # fmt: skip
 
 
-LONGEST_GROUP = 6  # calls that a loop over micro-batches makes for each of them, at most
+LONGEST_GROUP = 6  # calls per micro-batch in a loop over micro-batches, at most
 
 
 class Loop(NamedTuple):
-    """The calls of a step, in order, and what the step was asked to do. `heard`: of somebody's own script, of which
-    only a part of the calls is heard. Schedules are left out there where nothing is wrong with them, and forward passes
-    where nobody heard when they were made."""
+    """The calls of a step, in order, and what the step was configured to do. `heard`: from a user's own script, of
+    which only some calls are observed. Schedules are left out there if they are correct, and forward passes if the time
+    of their calls is unknown."""
 
     calls: tuple[Call, ...]
     micro_batches: int
@@ -50,8 +50,8 @@ def in_words(calls: tuple[Call, ...]) -> str:
 
 
 def _repetition(calls: tuple[Call, ...]) -> tuple[int, int]:
-    """Return the length of the group that the calls begin with, and how often it is repeated: the group that covers
-    most calls, or (1, 1) where no group of at least two calls is repeated."""
+    """Return the length of the group at the start of the calls, and how often it is repeated: the group that covers
+    most calls, or (1, 1) if no group of at least two calls is repeated."""
     best = (1, 1)
     for length in range(2, min(LONGEST_GROUP, len(calls) // 2) + 1):
         count = 1
@@ -63,7 +63,7 @@ def _repetition(calls: tuple[Call, ...]) -> tuple[int, int]:
 
 
 def right(loop: Loop) -> tuple[Call, ...]:
-    """Return the calls of a right step that was asked to do the same."""
+    """Return the calls of a correct step with the same configuration."""
     micro_batch: tuple[Call, ...] = ("forward", "backward")
     if loop.heard and loop.calls and "forward" not in loop.calls:
         micro_batch = ("backward",)
@@ -83,22 +83,22 @@ def right(loop: Loop) -> tuple[Call, ...]:
 
 
 def without_skip(loop: Loop) -> Loop:
-    """Return the loop as it would be without the scaler's skip, so that a skipped step counts as the same loop as its
-    neighbours. A skipped step that still moved the schedule stays as it is: that is a fault."""
+    """Return the loop without the scaler's skip, so that a skipped step counts as the same loop as its neighbours. A
+    skipped step that still advanced the schedule stays as it is: that is a fault."""
     if not loop.skipped or loop.calls[-1] == "schedule":
         return loop
     return loop._replace(calls=(*loop.calls, "schedule"), skipped=False)
 
 
 class Fault(NamedTuple):
-    """A fault of the order, as a sentence, and the mistakes that lead to it."""
+    """A fault in the order, as a sentence, and the mistakes that lead to it."""
 
     text: str
     mistakes: tuple[str, ...]
 
 
 def faults(loop: Loop) -> list[Fault]:
-    """Return what is wrong with the order of the calls; empty for a right loop."""
+    """Return what is wrong with the order of the calls; empty for a correct loop."""
     due = right(loop)
     if loop.calls == due:
         return []
@@ -108,7 +108,7 @@ def faults(loop: Loop) -> list[Fault]:
 
 
 def _second_passes(loop: Loop) -> Loop:
-    """Return the loop without the first passes of sharpness-aware minimization, which only tell where to move to."""
+    """Return the loop without the first passes of sharpness-aware minimization, which only determine where to move."""
     if "perturb" not in loop.calls:
         return loop
     calls = loop.calls[loop.calls.index("perturb") + 1 :]
@@ -131,7 +131,7 @@ def _step(loop: Loop) -> int:
 
 
 def _inside(loop: Loop, call: Call) -> bool:
-    """Return whether `call` stands between two micro-batches."""
+    """Return whether `call` occurs between two micro-batches."""
     return call in loop.calls[_first_backward(loop) : _last_backward(loop)]
 
 
@@ -145,7 +145,7 @@ def _first_clip_is_early(loop: Loop) -> bool:
 
 
 def _clips_scaled(loop: Loop) -> bool:
-    """Return whether gradients that still carry the loss scale are clipped."""
+    """Return whether gradients are clipped while they still carry the loss scale."""
     return _before(loop, "clip", "unscale") and not _first_clip_is_early(loop)
 
 
@@ -161,7 +161,7 @@ _FAULTS: tuple[tuple[Callable[[Loop], bool], Fault], ...] = (
         lambda loop: "zero_grad" in loop.calls[_last_backward(loop) + 1 : _step(loop)],
         Fault(
             "zero_grad comes between backward and step: the step finds no gradient, so nothing is trained.",
-            ("never_zero_grad",),  # the line for it says where the call belongs
+            ("never_zero_grad",),  # its own line says where the call belongs
         ),
     ),
     (

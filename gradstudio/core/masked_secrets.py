@@ -1,4 +1,4 @@
-"""Secrets in a command line: what stands for a password, a token or a key is masked before anything is kept."""
+"""Secrets in a command line: passwords, tokens and keys are masked before anything is stored."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 MASK = "***"
-# Names of what is secret, by the last of their words, such as --hf-token, db.password, clientSecret.
+# Names of secrets, by the last of their words, such as --hf-token, db.password, clientSecret.
 _ENDINGS = (
     "token", "password", "passwd", "passphrase", "secret", "credential", "credentials", "apikey", "accesskey",
     "secretkey", "privatekey", "authkey", "pwd",
@@ -21,7 +21,7 @@ _WITHIN = re.compile(
 )
 _SCHEME = re.compile(r"\b(bearer|basic)\s+[^\s\"',;]+", re.I)
 _ADDRESS = re.compile(r"(://[^\s/:@]*:)[^\s/@]+(?=@)")
-# What some services call theirs, wherever it stands.
+# The names that some services use, wherever they occur.
 _FORMS = re.compile(
     r"\b(?:hf_\w{16,}|gh[opsur]_\w{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}|sk-[\w-]{16,}|xox[abeprs]-[\w-]{8,}"
     r"|(?:AKIA|ASIA)[0-9A-Z]{16}|AIza[\w-]{30,}|eyJ[\w-]{1,400}\.[\w-]{1,4000}\.[\w-]*)"
@@ -30,9 +30,9 @@ _FORMS = re.compile(
 
 def mask_secrets(arguments: Iterable[str]) -> tuple[str, ...]:
     """Return the arguments of a command line with MASK in place of each secret: `--token X`, `--password=X`, `KEY=X`,
-    `Authorization: Bearer X`, a password in an address, and what has the form of a well-known service's token."""
+    `Authorization: Bearer X`, a password in an address, and anything with the form of a well-known service's token."""
     found: list[str] = []
-    follows = False  # whether the argument before is an option whose value this one is
+    follows = False  # whether the previous argument is an option and this one is its value
     for argument in arguments:
         option = _OPTION.fullmatch(argument)
         name, sign, value = option.groups() if option else ("", None, None)
@@ -49,7 +49,7 @@ def mask_secrets(arguments: Iterable[str]) -> tuple[str, ...]:
 
 
 def _within(text: str) -> str:
-    """Return a text with each secret masked that is told by its own name or form."""
+    """Return a text with each secret masked that is recognized by its own name or form."""
     text = _FORMS.sub(MASK, _SCHEME.sub(rf"\1 {MASK}", _ADDRESS.sub(rf"\1{MASK}", text)))
     return _WITHIN.sub(lambda found: f"{found[1]}{found[2]}{MASK}" if _hides(found) else found[0], text)
 
@@ -59,7 +59,7 @@ def _hides(match: re.Match[str]) -> bool:
 
 
 def _is_secret(name: str) -> bool:
-    """Return whether what has this name is secret."""
+    """Return whether a name denotes a secret."""
     words = re.split(r"[-_./]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name))
     last, before = words[-1].lower(), words[-2].lower() if len(words) > 1 else ""
     if last == "key":
@@ -68,7 +68,7 @@ def _is_secret(name: str) -> bool:
 
 
 def _is_count(value: str | None) -> bool:
-    """Return whether a value is a small number or a switch, as of `max_token=512`, and so nothing to hide."""
+    """Return whether a value is a small number or a switch, as in `max_token=512`, which need not be hidden."""
     return value is not None and re.fullmatch(r"\d{1,4}|true|false|none|", value, re.I) is not None
 
 

@@ -1,6 +1,7 @@
-"""Measures: what a question of a lesson asks of a run, written as text, such as `grad_norm.max / grad_norm.first`.
+"""Measures: the quantity that a lesson's question asks about, written as text, such as `grad_norm.max /
+grad_norm.first`.
 
-Here they are read and checked; session/course/questions.py works them out. Source of the names: COLUMNS and
+Here they are parsed and checked; session/course/questions.py evaluates them. Source of the names: COLUMNS and
 LAYER_METRICS of core/columns.py, and the knobs."""
 
 from __future__ import annotations
@@ -46,14 +47,14 @@ class Part(NamedTuple):
 
 
 class Measure(NamedTuple):
-    """Factors, each multiplied with what stands before it or dividing it, from left to right."""
+    """Factors that are multiplied or divided from left to right."""
 
     parts: tuple[Part, ...]
     divides: tuple[bool, ...]  # for each part; the first never does
 
     @property
     def words(self) -> str:
-        """The measure as a person reads it: `largest grad_norm / first grad_norm`."""
+        """The measure in words: `largest grad_norm / first grad_norm`."""
         texts = [_words(part) for part in self.parts]
         signs = [" / " if divides else " × " for divides in self.divides]
         return texts[0] + "".join(sign + each for sign, each in zip(signs[1:], texts[1:], strict=True))
@@ -68,7 +69,7 @@ class Comparison(NamedTuple):
 
 
 def measure(text: str) -> Measure:
-    """Return the measure that is written so; KnobError names what cannot be read and what is allowed."""
+    """Parse a measure; KnobError names the part that cannot be read and what is allowed."""
     if len(text) > LONGEST:
         raise KnobError(f"a measure of {len(text):,} characters is not allowed; allowed: at most {LONGEST}")
     pieces = _PARTS.split(text.strip())
@@ -78,7 +79,7 @@ def measure(text: str) -> Measure:
 
 
 def comparison(text: str) -> Comparison:
-    """Return the condition that is written so; KnobError otherwise."""
+    """Parse a condition; KnobError otherwise."""
     pieces = _COMPARISON.split(text)
     if len(pieces) != 3:
         raise KnobError(f"{quote(text)} is no comparison; allowed: two measures with <, <=, =, >= or > between them")

@@ -1,4 +1,4 @@
-"""Notes on the mistakes: where one has no effect, and what hides its effect from the loss."""
+"""Notes on the mistakes: when one has no effect, and what hides its effect from the loss."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from collections.abc import Callable
 
 from gradstudio.core.experiment import Experiment
 
-MARK = "# MISTAKE"  # how the comment on a mistake begins in a program
-NO_EFFECT = "changes nothing"  # how a note on a mistake begins that has no effect beside the other values
-SCALE_FREE = ("adam", "adamw", "rmsprop", "lion", "muon", "stable_adamw")  # which a gradient's size hardly moves
+MARK = "# MISTAKE"  # the beginning of the comment on a mistake in a program
+NO_EFFECT = "changes nothing"  # the beginning of a note on a mistake that has no effect with the other values
+# which hardly depend on the size of a gradient
+SCALE_FREE = ("adam", "adamw", "rmsprop", "lion", "muon", "stable_adamw")
 
 
 def note(name: str, knobs: Experiment) -> str:
     """Return the note on the mistake with this dotted name, given the other values: that it changes nothing, or what
-    hides it. Empty where the loss shows it."""
+    hides it. Empty if the effect shows in the loss."""
     return next((text for holds, text in _NOTES.get(name, ()) if holds(knobs)), "")
 
 

@@ -1,11 +1,11 @@
-"""Whether a file lies on a disk of another machine, where SQLite can keep no log beside it."""
+"""Whether a file is on a network disk, where SQLite cannot keep a write-ahead log."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-_MOUNTS = Path("/proc/self/mountinfo")  # of Linux; elsewhere nobody is asked
+_MOUNTS = Path("/proc/self/mountinfo")  # on Linux; elsewhere the kind is unknown
 _KINDS = {
     "nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "beegfs", "gpfs", "ceph", "glusterfs", "9p", "afs", "orangefs",
     "fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "fuse.s3fs", "fuse.gcsfuse", "fuse.juicefs", "fuse.rclone",
@@ -13,8 +13,7 @@ _KINDS = {
 
 
 def kind_of(path: Path) -> str:
-    """Return the kind of the network disk that a path is on, such as nfs4; "" for a disk of this machine, and where
-    that is not known."""
+    """Return the kind of network disk that a path is on, such as nfs4; "" for a local disk, or if unknown."""
     try:
         lines = _MOUNTS.read_text(errors="replace").splitlines()
     except OSError:
@@ -32,7 +31,7 @@ def kind_of(path: Path) -> str:
 
 
 def sentence(path: Path) -> str:
-    """Return what to tell of a library on a network disk; "" for another one."""
+    """Return the message about a library on a network disk; "" for another one."""
     kind = kind_of(path)
     return (
         f"The run library {path} is on a network disk ({kind}): several programs that use it wait for each other. "

@@ -1,7 +1,8 @@
-"""What an experiment of an older schema meant otherwise. It is read as it stands, and each run of it says what differs.
+"""The meaning of an older experiment schema, where it differed. The experiment is read as it is, and each run of it
+lists the differences.
 
-Schema 1, in which files without a number are: a falling schedule began at step 0, under the warmup; micro-batches
-were drawn one by one, so that an epoch dropped less of its end than with the large batch that they stand for."""
+Schema 1, used by files without a number: a falling schedule began at step 0, under the warmup; micro-batches were drawn
+one by one, so that an epoch dropped less of its end than with the large batch that they stand for."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ _BATCHES = (
 
 
 def differences(schema: int, experiment: Experiment, changes: Iterable[Change]) -> list[str]:
-    """Return what a run of this schema does otherwise today, a sentence each."""
+    """Return what a run of this schema does differently today, a sentence each."""
     if schema >= 2:
         return []
     made, found = tuple(changes), []

@@ -1,4 +1,4 @@
-"""The files of fonts that matplotlib opens: for each thread that draws it opens its own, and keeps them."""
+"""The font files that matplotlib opens: it opens its own for each thread that draws, and keeps them open."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 
 @contextmanager
 def fonts_closed() -> Iterator[None]:
-    """Close at the end what was opened to draw in here, as each drawing may be in a thread of its own. What matplotlib
-    remembers of formulas holds their fonts too."""
+    """Close, at the end, the fonts that were opened to draw in here, as each drawing may be in a thread of its own.
+    matplotlib's cache of formulas refers to their fonts too."""
     try:
         yield
     finally:
@@ -20,8 +20,7 @@ def fonts_closed() -> Iterator[None]:
 
 
 def _clearing() -> Iterator[Callable[[], object]]:
-    """Yield what empties each memory of matplotlib that holds fonts. They are private: of one that is not there some
-    files stay open."""
+    """Yield the functions that clear matplotlib's private caches of fonts. If one is missing, some files stay open."""
     found: list[Any] = [getattr(sys.modules.get("matplotlib.font_manager"), "_get_font", None)]
     for module in (sys.modules.get("matplotlib.mathtext"), sys.modules.get("matplotlib._mathtext")):
         kinds = [each for each in vars(module).values() if isinstance(each, type)] if module is not None else []

@@ -1,4 +1,4 @@
-"""The live changes of a file, each checked as if it were made."""
+"""The live changes in a file, each checked as if it were made."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gradstudio.core.knobs import KnobError, quote
 
 
 def read_timeline(entries: list[dict], experiment: Experiment) -> tuple[Change, ...]:
-    """Return live changes in the order of their steps, each checked as if it were made; KnobError where one is not
+    """Return live changes in the order of their steps, each checked as if it were made; KnobError if one is not
     allowed."""
     changes = []
     if len(entries) > MOST_CHANGES:
@@ -20,7 +20,7 @@ def read_timeline(entries: list[dict], experiment: Experiment) -> tuple[Change, 
         with naming(f"timeline.{index}"):
             changes.append((index, _change(entry, experiment)))
     changes.sort(key=lambda made: made[1].step)
-    at, passed = 0, 0  # a step, and the batches that were skipped when its changes come
+    at, passed = 0, 0  # a step, and the number of skipped batches when its changes take effect
     for index, change in changes:
         with naming(f"timeline.{index}"):
             if change.step > at:
@@ -31,7 +31,7 @@ def read_timeline(entries: list[dict], experiment: Experiment) -> tuple[Change, 
 
 
 def _change(entry: dict, experiment: Experiment) -> Change:
-    """Return an entry of a timeline as a Change; its value is not yet checked."""
+    """Return an entry of a timeline as a Change; its value is not checked yet."""
     if set(entry) != {"step", "knob", "value"}:
         raise KnobError("each entry has exactly step, knob and value")
     step, name = entry["step"], entry["knob"]
@@ -51,7 +51,7 @@ def _change(entry: dict, experiment: Experiment) -> Change:
 
 @contextlib.contextmanager
 def naming(place: str) -> Iterator[None]:
-    """Put the place in the file in front of an error, so that the knob's own section is not blamed."""
+    """Prefix errors with the location in the file, so that the knob's own section is not blamed."""
     try:
         yield
     except KnobError as fault:

@@ -1,5 +1,5 @@
-"""Plug-ins: what other packages add by an entry point of one of GROUPS. One that fails is switched off for the rest of
-this process and named, and all else goes on."""
+"""Plug-ins: additions by other packages through an entry point of one of GROUPS. One that fails is switched off for the
+rest of this process and reported, and everything else continues."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gradstudio.core.columns import COLUMNS
 from gradstudio.core.text import first_line, one_line
 
 GROUPS = ("rules", "gauges", "columns", "exporters", "presets")
-LONGEST = 200  # characters of a fault
+LONGEST = 200  # characters of an error
 
 Made = TypeVar("Made")
 _off: dict[tuple[str, str], str] = {}
@@ -25,17 +25,17 @@ def names(group: str) -> list[str]:
 
 
 def get(group: str, name: str) -> Any:
-    """Return what a plug-in adds."""
+    """Return the object that a plug-in adds."""
     return _loaded(group)[name]
 
 
 def is_on(group: str, name: str) -> bool:
-    """Return whether a plug-in is there and was not switched off."""
+    """Return whether a plug-in exists and was not switched off."""
     return name in _loaded(group) and (group, name) not in _off
 
 
 def attempt(group: str, name: str, act: Callable[[], Made]) -> Made | None:
-    """Return what a plug-in does; None where it fails, and then it is switched off."""
+    """Return the result of calling a plug-in; None if it fails, and then it is switched off."""
     if (group, name) in _off:
         return None
     try:
@@ -46,7 +46,7 @@ def attempt(group: str, name: str, act: Callable[[], Made]) -> Made | None:
 
 
 def switch_off(group: str, name: str, why: str) -> None:
-    """Let a plug-in do nothing any more."""
+    """Disable a plug-in."""
     with _lock:
         _off.setdefault((group, name), one_line(why))
 
@@ -60,13 +60,13 @@ def problems() -> list[str]:
 
 
 def in_words() -> str:
-    """Return which plug-ins are on; "" for none."""
+    """Return which plug-ins are on, in words; "" for none."""
     found = {group: names(group) for group in GROUPS}
     return "; ".join(f"{group}: {', '.join(there)}" for group, there in found.items() if there)
 
 
 def forget() -> None:
-    """Look for plug-ins anew."""
+    """Forget all plug-ins, so that they are looked up again."""
     _loaded.cache_clear()
     _entries.cache_clear()
     _off.clear()
@@ -74,8 +74,8 @@ def forget() -> None:
 
 @cache
 def _entries() -> dict[str, list[Any]]:
-    """Return the entry points by group; all packages are looked through once for that."""
-    from importlib import metadata  # here, as it takes a moment
+    """Return the entry points by group; all packages are scanned once for that."""
+    from importlib import metadata  # imported here, as it takes a moment
 
     found = metadata.entry_points()
     return {group: sorted(found.select(group=f"gradstudio.{group}"), key=lambda each: each.name) for group in GROUPS}

@@ -2,7 +2,7 @@
 
     gradstudio:1:<base64url of: CRC-32 of the TOML (4 bytes, big-endian), the TOML deflated by zlib>
 
-1 is the version of this form, not of the preset's schema. Line breaks and characters without width, which some chats
+1 is the version of this form, not of the preset's schema. Line breaks and zero-width characters, which some chats
 insert, are ignored."""
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from gradstudio.core.strict_toml import LARGEST_FILE
 
 PREFIX = "gradstudio:1:"
 LONGEST = 2 * LARGEST_FILE  # characters of a text, line breaks included
-_PLACE = Path("the pasted text")  # what errors name in place of a file
+_PLACE = Path("the pasted text")  # stands for the file name in errors
 _AROUND = "`'\"<>“”"  # quotation marks around a pasted text
 _ALPHABET = re.compile(r"[A-Za-z0-9_-]*")
 
 
 def to_text(preset: Preset) -> str:
-    """Return the preset with its timeline and lesson as one line; PresetError for one that is too large for a file."""
+    """Return the preset with its timeline and lesson as one line; PresetError if it is too large for a file."""
     data = to_toml(preset).encode()
     if len(data) > LARGEST_FILE:
         raise PresetError(f"the preset is larger than {LARGEST_FILE // 1000} kB and cannot be shared")
@@ -34,8 +34,8 @@ def to_text(preset: Preset) -> str:
 
 
 def from_text(text: str) -> Preset:
-    """Return the preset that `to_text` wrote, with an id made of its title; PresetError says what is wrong with any
-    other text. It is checked as strictly as a file."""
+    """Return the preset that `to_text` wrote, with an id derived from its title; PresetError says what is wrong with
+    any other text. It is checked as strictly as a file."""
     if len(text) > LONGEST:
         raise _error(f"{len(text):,} characters are too many; allowed: at most {LONGEST:,}")
     text = "".join(letter for letter in text if not letter.isspace() and unicodedata.category(letter) != "Cf").strip(

@@ -1,5 +1,5 @@
-"""Presets: an Experiment, a timeline and a lesson as a TOML file, and back; where presets are found, and what is said
-of a bad one."""
+"""Presets: an Experiment, a timeline and a lesson as a TOML file, and back; where presets are stored, and the errors
+for an invalid one."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ from gradstudio.core.strict_toml import TomlError
 from gradstudio.core.text import clean, one_line
 
 SCHEMA = 2  # of the files that are written; those of schema 1 are read too (older_meanings.py)
-LONGEST_TITLE = 60  # characters, also of an exercise and of an exam
-MOST_CELLS = 1024  # of an axis of a map
+LONGEST_TITLE = 60  # characters, also for an exercise and an exam
+MOST_CELLS = 1024  # on an axis of a map
 LARGEST_PROMISE = 20  # wrong fixes: each is trained for each seed
 
-# What a preset is about, in the order in which they are listed.
+# The topics of presets, in the order in which they are listed.
 Group = Literal[
     "healthy", "exploding", "vanishing", "precision", "clipping", "accumulation", "loss", "data", "loop order",
     "optimizer", "architecture", "",
 ]  # fmt: skip
 GROUPS: tuple[str, ...] = get_args(Group)
 
-# How much a lesson asks for, in the order in which they are taken.
+# The difficulty of a lesson, in the recommended order.
 Level = Literal["basic", "intermediate", "advanced", ""]
 LEVELS: tuple[str, ...] = get_args(Level)
-MOST_BEFORE = 8  # presets that one names to be taken first
-_SENTENCE = re.compile(r"(?<=[.?!])\s+")  # what stands between two
+MOST_BEFORE = 8  # number of prerequisites
+_SENTENCE = re.compile(r"(?<=[.?!])\s+")  # separator between two entries
 
 
 class PresetError(ValueError):
@@ -55,15 +55,16 @@ class _Part(BaseModel):
 
 
 class Promise(_Part):
-    """What a preset shows: how the run ends, which rule fires, the change that heals it, and those that do not.
+    """What a preset demonstrates: how the run ends, which rule fires, the change that fixes it, and those that do not.
     Without a fix, a rule and wrong fixes it is the promise that a run is healthy."""
 
     outcome: Outcome = "finished"
     rule: Text | None = None
     fix: list[Text] = []
-    accuracy: float = 0.0  # on the test set at the end: at least, after the fix
-    broken_accuracy: float | None = None  # likewise: at most, before it and after a wrong fix; None: 0.3 x accuracy
-    wrong_fixes: Annotated[list[list[Text]], Field(max_length=LARGEST_PROMISE)] = []  # each leaves it broken
+    accuracy: float = 0.0  # accuracy on the test set at the end: at least this, after the fix
+    # likewise: at most this, before the fix and after a wrong one; None: 0.3 x accuracy
+    broken_accuracy: float | None = None
+    wrong_fixes: Annotated[list[list[Text]], Field(max_length=LARGEST_PROMISE)] = []  # each leaves the run broken
 
     @property
     def of_health(self) -> bool:
@@ -75,7 +76,7 @@ class Promise(_Part):
 
 
 class MapProposal(_Part):
-    """The map to draw of a preset first: its axes and panels as the options of `gradstudio map` have them."""
+    """The map to draw of a preset first: its axes and panels in the form of the options of `gradstudio map`."""
 
     x: Text
     y: Text
@@ -85,12 +86,12 @@ class MapProposal(_Part):
 
     @property
     def free(self) -> set[str]:
-        """Knobs in which a map may differ from the preset and still is the one that it proposes."""
+        """Knobs in which a map may differ from the preset and still count as the proposed one."""
         return {text.partition("=")[0].strip() for text in (self.x, self.y, self.by)} | {"run.steps", "run.device"}
 
 
 class FileHead(_Part):
-    """The part of the file that holds no knobs."""
+    """The part of the file that contains no knobs."""
 
     schema_: Literal[1, 2] = Field(1, alias="schema")
     group: Group = ""
@@ -111,7 +112,7 @@ class Preset(_Part):
     experiment: Experiment
     group: Group = ""
     level: Level = ""
-    after: list[str] = []  # ids of the presets to take first
+    after: list[str] = []  # ids of the prerequisite presets
     summary: str = ""
     lesson: list[LessonStep] = []
     promise: Promise | None = None
@@ -124,19 +125,19 @@ class Preset(_Part):
 
     @property
     def setting(self) -> str:
-        """The first sentence of the summary, which says what is trained and not how that goes."""
+        """The first sentence of the summary, which says what is trained but not how it goes."""
         return _SENTENCE.split(self.summary, maxsplit=1)[0]
 
 
 def available() -> Iterator[Path]:
-    """Yield the files of all presets: the bundled ones first, then the user's, as far as they can be seen."""
+    """Yield the files of all presets: the bundled ones first, then the user's, as far as they are accessible."""
     for folder in (files.PRESETS, files.user_presets(), *_added_folders()):
         with contextlib.suppress(OSError):
             yield from sorted(folder / name for name in os.listdir(folder) if name.endswith(".toml"))
 
 
 def _added_folders() -> list[Path]:
-    """Return the folders with the presets of plug-ins, each a path or a function that returns one."""
+    """Return the folders with the presets of plug-ins; each entry is a path or a function that returns one."""
     found: list[Path] = []
     for name in plugins.names("presets"):
 
@@ -152,7 +153,7 @@ def _added_folders() -> list[Path]:
 
 
 def read_ahead() -> None:
-    """Read every preset, so that what lists them finds them read."""
+    """Read every preset into the cache, so that listing them is fast."""
     for path in available():
         with contextlib.suppress(PresetError):
             read(path)
@@ -187,13 +188,13 @@ def load(source: str | Path) -> Preset:
 
 
 def _nearest(wanted: str, known: Iterable[str]) -> str:
-    """Return a question after the id that was perhaps meant, or ""."""
+    """Return a question that suggests the id probably meant, or ""."""
     near = difflib.get_close_matches(wanted[:LONGEST_TITLE], known, 1)
     return f": is {near[0]} meant?" if near else ""
 
 
 def read(path: Path) -> Preset:
-    """Return the preset in a file, or the studio file in one that ends in .py; PresetError names the file, the line or
+    """Return the preset in a file, or the studio file if its name ends in .py; PresetError names the file, the line or
     knob, the value and what is allowed."""
     if studio_file.is_named(path):
         return of_studio_file(path)
@@ -205,7 +206,7 @@ def read(path: Path) -> Preset:
 
 
 def of_studio_file(path: Path) -> Preset:
-    """Return a studio file as a preset, with every knob at its default. None of it is run."""
+    """Return a studio file as a preset, with every knob at its default. None of its code is run."""
     try:
         file = studio_file.load(path)
     except KnobError as fault:
@@ -214,7 +215,7 @@ def of_studio_file(path: Path) -> Preset:
 
 
 def parse(text: str, path: Path) -> Preset:
-    """Return the preset that is written as `text`; `path` gives its id and stands in errors."""
+    """Return the preset written as `text`; `path` provides its id and is named in errors."""
     try:
         table = strict_toml.parse(text)
     except TomlError as fault:
@@ -241,7 +242,7 @@ def parse(text: str, path: Path) -> Preset:
     )  # fmt: skip
 
 
-_known = lru_cache(maxsize=128)(parse)  # a menu reads every preset each time that it is opened
+_known = lru_cache(maxsize=128)(parse)  # a menu reads every preset each time it is opened
 
 
 def _check_assignments(about: FileHead, experiment: Experiment) -> None:
@@ -264,7 +265,7 @@ def _check_assignments(about: FileHead, experiment: Experiment) -> None:
 
 
 def to_toml(preset: Preset) -> str:
-    """Return the file of a preset: only the knobs that differ from their default."""
+    """Return the text of a preset file: only the knobs that differ from their default."""
     table: dict = {"schema": SCHEMA, "title": preset.title}
     for name in ("group", "level", "after", "summary"):
         if value := getattr(preset, name):

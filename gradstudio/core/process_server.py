@@ -1,4 +1,4 @@
-"""The process from which worker processes are forked, so that each of them is there in a tenth of a second: it has
+"""The process from which worker processes are forked, so that each starts in a tenth of a second: it has already
 imported what they need."""
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ else:
     from multiprocessing.context import ForkServerContext as _Beginning
     from multiprocessing.context import ForkServerProcess as _Begun
 
-_LONGEST = 85  # characters of a folder in which a socket can have its name
+_LONGEST = 85  # characters of a folder's path that leave room for the name of a socket
 
 
 class Process(_Begun):  # pyright: ignore[reportGeneralTypeIssues]  # of one platform or the other
-    """A process that finds nothing in the current folder."""
+    """A process that imports nothing from the current folder."""
 
     def start(self) -> None:
         with python_process.current_folder_kept_out():
@@ -35,7 +35,7 @@ class _Context(_Beginning):  # pyright: ignore[reportGeneralTypeIssues]
 
 
 def context(imports: Sequence[str]) -> BaseContext:
-    """Return what begins processes, and set what their server imports once, if it does not run yet."""
+    """Return the multiprocessing context, and set the imports of its server if the server is not running yet."""
     found = _Context()
     if sys.platform != "win32":
         _use_own_folder()
@@ -44,10 +44,11 @@ def context(imports: Sequence[str]) -> BaseContext:
 
 
 def _use_own_folder() -> None:
-    """Let multiprocessing have its socket in a folder that a later program deletes where this one is killed."""
+    """Make multiprocessing put its socket into a folder that a later program deletes if this one is killed."""
     from multiprocessing import process, util
 
-    settings = getattr(process.current_process(), "_config", None)  # private: without it the folder is its own
+    # private: without it multiprocessing uses its own folder
+    settings = getattr(process.current_process(), "_config", None)
     if settings is None or settings.get("tempdir") is not None:
         return
     folder = files.temporary_folder(Path(tempfile.gettempdir()))
@@ -59,7 +60,7 @@ def _use_own_folder() -> None:
 
 
 def start() -> None:
-    """Start the server, where it does not run yet, so that Ctrl+C does not end it while it imports."""
+    """Start the server, if it is not running yet, so that Ctrl+C does not end it while it imports."""
     if sys.platform != "win32":
         from multiprocessing import forkserver, resource_tracker
 

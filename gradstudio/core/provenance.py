@@ -19,20 +19,20 @@ PHASES: dict[Phase, str] = {
 }
 
 
-OF_A_MASK = "Inf of a mask"  # in a cause: where the Inf was put in, and no operation made it
+OF_A_MASK = "Inf of a mask"  # in a cause, for an Inf that was put in rather than produced by an operation
 
 
 class ProvenanceUnknown(Exception):
-    """The origin cannot be found. The text says why, as a sentence."""
+    """The origin cannot be determined. The text says why, as a sentence."""
 
 
 def is_node(name: str) -> bool:
-    """Return whether a name is that of a node of autograd's graph, as all that is known of loss code is."""
+    """Return whether a name is that of a node of autograd's graph, which is all that is known about loss code."""
     return re.search(r"Backward\d*$", name) is not None
 
 
 def operation_of(name: str) -> str:
-    """Return the name of an operation: linalg_vector_norm of aten.linalg_vector_norm.default, and of the node
+    """Return the name of an operation: linalg_vector_norm for aten.linalg_vector_norm.default, and for the node
     LinalgVectorNormBackward0."""
     if not is_node(name):
         return re.sub(r"^aten\.(\w+)\b.*", r"\1", name)
@@ -43,13 +43,13 @@ def operation_of(name: str) -> str:
 
 @dataclass(frozen=True)
 class Operation:
-    """One operation through which a non-finite value passed. `taken` are its inputs, `given` its outputs; `largest` is
+    """One operation that a non-finite value passed through. `taken` are its inputs, `given` its outputs; `largest` is
     the largest absolute finite value, NaN if none is finite."""
 
     phase: Phase
     module: str  # its name in the model; empty outside of it
     name: str  # as torch calls it, such as aten.log.default
-    of: str  # in the backward pass: the operation whose derivative it is, as autograd calls it
+    of: str  # in the backward pass: the operation whose derivative it is, by autograd's name
     dtype: str
     taken_largest: float
     taken_nan: int
@@ -61,15 +61,15 @@ class Operation:
 
     @property
     def is_birth(self) -> bool:
-        """True if the value was born here, from finite inputs; else the operation passed it on, or may have."""
+        """True if the value was born here, from finite inputs; otherwise the operation passed it on, or may have."""
         return self.taken_known and not (self.taken_nan or self.taken_inf)
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """The birth and the spread of a value that is not finite. `chain` begins with the operation where it was born and
-    ends where it reached the loss, the gradient or the weights. `growth` is the largest absolute value, or the norm,
-    along the layers or time steps on the way there."""
+    """The birth and the spread of a non-finite value. `chain` begins with the operation in which it was born and ends
+    where it reached the loss, the gradient or the weights. `growth` is the largest absolute value, or the norm, along
+    the layers or time steps on the way there."""
 
     step: int
     phase: Phase
@@ -79,38 +79,39 @@ class Provenance:
     micro_batch: int
     micro_batches: int
     time_step: int | None  # of a recurrent model
-    layers: tuple[str, ...]  # the layers that are concerned
+    layers: tuple[str, ...]  # the layers involved
     chain: tuple[Operation, ...]
     growth_along: str = ""
     growth: tuple[tuple[str, float], ...] = ()
     led_up: str = ""  # what happened in the steps before: norms, updates, knob changes
     source: str = ""  # of a watched script: the line of code, with its file and number
-    taken: str = ""  # of a watched script: the values that went into the operation
-    rank: int | None = None  # of several ranks: the one whose step was made again
-    ranks: tuple[int, ...] = ()  # all that had a loss or a gradient of their own that was not finite in that step
+    taken: str = ""  # of a watched script: the input values of the operation
+    rank: int | None = None  # of several ranks: the one whose step was replayed
+    ranks: tuple[int, ...] = ()  # all ranks with a non-finite loss or gradient of their own in that step
 
     @property
     def came_with_data(self) -> bool:
-        """True if the model was given the value, rather than made it."""
+        """True if the value was in the model's input, rather than produced by the model."""
         return self.phase == "data" and not self.chain[0].is_birth
 
     @property
     def was_given(self) -> bool:
-        """True if the model or the loss was given the value: it came with the data, or a script made it before."""
+        """True if the value was in the input of the model or the loss: it came with the data, or a script produced it
+        before."""
         given = bool(self.chain) and self.chain[0].taken_known and not self.chain[0].is_birth
         return given and OF_A_MASK not in self.cause and (self.phase in ("data", "loss") or self.operation == "input")
 
     @property
     def is_of_update(self) -> bool:
-        """True if the update itself made the value, and not one that was found in the weights later."""
+        """True if the update itself produced the value, as opposed to one that was later found in the weights."""
         return self.phase == "update" and bool(self.chain) and self.chain[0].is_birth
 
     @property
     def is_birth(self) -> bool:
-        """False if the value was first seen here: what went in is not known, so it may have been born before."""
+        """False if the value was first seen here and its inputs are unknown, so that it may have been born before."""
         return all(operation.taken_known for operation in self.chain[:1])
 
     @property
     def short_name(self) -> str:
-        """The operation without torch's namespace and overload: log of aten.log.default."""
+        """The operation without torch's namespace and overload: log for aten.log.default."""
         return self.operation.split(".")[1] if self.operation.count(".") else self.operation

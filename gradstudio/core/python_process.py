@@ -1,6 +1,6 @@
-"""The one place that says how a process is started for the program, how it is ended, and how its end is told. A child
-imports nothing from the folder that the program was started in: Python by itself looks there first, and a stranger's
-folder may have a torch.py."""
+"""The one place that starts and ends child processes of the program and describes their end. A child imports nothing
+from the folder in which the program was started: by default Python looks there first, and an untrusted folder may
+contain a torch.py."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from pathlib import Path
 
 from gradstudio.core.text import signal_name
 
-LOOK = 0.1  # seconds between two looks whether a process is to be stopped
+LOOK = 0.1  # seconds between two checks whether a process is to be stopped
 _SAFE = "PYTHONSAFEPATH"
 _starting = threading.RLock()
 
-# The package of this very program, but nothing else of its folder before what the system has.
+# The package of this program, but nothing else from its folder ahead of the system's paths.
 _BEGIN = """import sys
 sys.path.insert(0, sys.argv.pop(1))
 import gradstudio
@@ -36,12 +36,12 @@ def command(code: str, *arguments: str) -> list[str]:
 
 
 def start(command: Sequence[str], *, stdin: int, stdout: int, stderr: int) -> subprocess.Popen[bytes]:
-    """Start a child that leads a session of its own."""
+    """Start a child as the leader of its own session."""
     return subprocess.Popen(command, stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=True)
 
 
 def kill(child: subprocess.Popen[bytes]) -> None:
-    """Kill a child that leads a session of its own, with all that it has started."""
+    """Kill a child that leads its own session, with everything that it has started."""
     with suppress(OSError):
         if hasattr(os, "killpg"):
             os.killpg(child.pid, signal.SIGKILL)
@@ -58,8 +58,8 @@ def end(child: subprocess.Popen[bytes]) -> None:
 def output(
     child: subprocess.Popen[bytes], stopped: Callable[[], bool], limit: float = math.inf
 ) -> tuple[bytes, bytes] | None:
-    """Return what a child says on stdout and stderr until it ends. None where it is stopped, or takes longer than
-    `limit` seconds; it is ended then."""
+    """Return the stdout and stderr of a child once it ends. None if it is stopped or takes longer than `limit` seconds;
+    it is killed then."""
     end_at = time.monotonic() + limit
     with child:
         try:
@@ -82,8 +82,8 @@ def how_it_ended(code: int) -> str:
 
 @contextmanager
 def current_folder_kept_out() -> Iterator[None]:
-    """Let no Python that multiprocessing starts meanwhile look into the current folder: neither a process nor its
-    servers and trackers, whose command line is its own."""
+    """Keep the current folder out of the import path of any Python that multiprocessing starts meanwhile: processes,
+    servers and trackers, whose command line it builds itself."""
     with _starting:
         before = os.environ.get(_SAFE)
         os.environ[_SAFE] = "1"

@@ -1,4 +1,4 @@
-"""What each rank measures of a step by itself, beside what all of them share."""
+"""What each rank measures of a step by itself, besides what all of them share."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from gradstudio.core.row_blocks import BLOCK, places, stretches
 
 
 class RankFigures(NamedTuple):
-    """`norm`: L2 norm of the rank's own gradient, before it is averaged. `seconds`: in communication, which includes
-    waiting for the others. `reductions`: calls of all-reduce, of `reduced` bytes. `drift`: distance of the weights
-    from those of rank 0, relative to their norm, UNKNOWN if it was not measured. `computing`: seconds of the step
-    beside communication. `weight`: of one of its examples in the mean gradient; 1 if all count the same. `left`:
-    steps after this one that it will come to."""
+    """`norm`: L2 norm of the rank's own gradient, before averaging. `seconds`: time in communication, including waiting
+    for the others. `reductions`: calls of all-reduce, with `reduced` bytes. `drift`: distance of the weights from those
+    of rank 0, relative to their norm, UNKNOWN if not measured. `computing`: seconds of the step outside communication.
+    `weight`: weight of one of its examples in the mean gradient; 1 if all count the same. `left`: number of steps that
+    the rank will still take part in."""
 
     norm: float
     seconds: float
@@ -35,7 +35,7 @@ RANK_COLUMNS = ("norm", "seconds", "computing", "drift", "weight", "left")  # of
 
 
 class RankRows:
-    """RANK_COLUMNS of each rank at each step; `drift` is the one last measured. One writer, many readers, as
+    """RANK_COLUMNS of each rank at each step; `drift` is the last measured one. One writer, many readers, like
     History."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Where several ranks train: each on a GPU of its own, or all on the CPU. Nothing here looks at the machine."""
+"""Where several ranks train: each on its own GPU, or all on the CPU. Nothing here inspects the machine."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from gradstudio.core.text import plural
 
 
 class Placement(NamedTuple):
-    """The device of each rank. `backend` is that of a second group, for tensors on those devices; "" if one group,
-    gloo's, does all. `notice`: why `auto` means the CPU beside GPUs, "" if there is nothing to tell."""
+    """The device of each rank. `backend` is that of a second process group, for tensors on those devices; "" if gloo's
+    group does everything. `notice`: why `auto` chose the CPU although there are GPUs, "" if there is nothing to report.
+    """
 
     devices: tuple[str, ...]
     backend: str = ""
@@ -19,7 +20,7 @@ class Placement(NamedTuple):
 
 def place(choice: str, ranks: int, gpus: int, *, nccl: bool) -> Placement:
     """Return where the ranks train with run.device = `choice`. `gpus` is the number of CUDA devices, `nccl` whether
-    torch has NCCL. KnobError if a GPU is asked for and not every rank can have one."""
+    torch has NCCL. KnobError if a GPU is requested and not every rank can have one."""
     cpu = Placement(("cpu",) * ranks)
     if choice == "cpu":
         return cpu
@@ -45,7 +46,7 @@ def _problem(ranks: int, gpus: int, first: int, *, nccl: bool) -> str:
 
 
 def _fewer(gpus: int, *, nccl: bool) -> str:
-    """Return the numbers of ranks that a GPU for each is there for, to begin a list with; "" if there are none."""
+    """Return the numbers of ranks for which there is a GPU each, as the start of a list; "" if there are none."""
     if gpus < 1:
         return ""
     return f"distributed.ranks = {f'1 to {gpus}' if gpus > 1 and nccl else 1}, "

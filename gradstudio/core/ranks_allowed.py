@@ -1,5 +1,5 @@
-"""Training on several ranks: which values go together with distributed.ranks, and what cannot be done with more than
-one. Nothing here knows the Experiment that holds the values."""
+"""Training on several ranks: which values are compatible with distributed.ranks, and what is impossible with more than
+one. Nothing here depends on Experiment."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _CLIP_ELSEWHERE = ("mistakes.clip_before_backward", "mistakes.clip_before_unscal
 
 
 class RankFailure(RuntimeError):
-    """Ranks that cannot go on: one ended, hangs or has failed. One line for the user."""
+    """Ranks that cannot continue: one exited, hangs or has failed. One line for the user."""
 
 
 def several(knobs: Values) -> bool:
@@ -48,7 +48,7 @@ def several(knobs: Values) -> bool:
 
 
 def check_alone(knobs: Values, what: str) -> None:
-    """Raise KnobError if `what`, a sentence's subject and verb, is asked of several ranks."""
+    """Raise KnobError if `what`, a sentence's subject and verb, is requested for several ranks."""
     if several(knobs):
         raise KnobError(
             f"{what} with distributed.ranks = {knobs['distributed.ranks']}: model and optimizer are in the processes "
@@ -57,7 +57,7 @@ def check_alone(knobs: Values, what: str) -> None:
 
 
 def check(knobs: Values, *, with_file: bool) -> None:
-    """Raise KnobError for the first value that does not go together with several ranks. `with_file`: beside a studio
+    """Raise KnobError for the first value that is incompatible with several ranks. `with_file`: beside a studio
     file."""
     ranks = int(knobs["distributed.ranks"])
     if ranks == 1:
@@ -95,7 +95,7 @@ def check(knobs: Values, *, with_file: bool) -> None:
 
 
 def _check_uneven(knobs: Values, rest: int, others: int) -> None:
-    """Raise KnobError if uneven shares are too small, or need what is made for even ones."""
+    """Raise KnobError if uneven shares are too small, or require something that exists only for even ones."""
     least = 2 if knobs["model.norm"] == "batch" else 1
     if rest < least * others:
         _refuse("problem.batch_size", knobs, f"with uneven_every at least {4 * least * others} examples are needed")
@@ -105,8 +105,7 @@ def _check_uneven(knobs: Values, rest: int, others: int) -> None:
 
 
 def _check_running_out(knobs: Values) -> None:
-    """Raise KnobError for what torch's Join does not stand in for, or where no rank waits for the one without
-    batches."""
+    """Raise KnobError for what torch's Join does not support, or if no rank waits for the one without batches."""
     others = ("never_synced", "clip_before_all_reduce", "clip_shards", "sync_batch_norm", "unused_parameter")
     for name in (*(f"distributed.{name}" for name in others), "distributed.uneven_every"):
         if knobs[name]:
@@ -115,7 +114,7 @@ def _check_running_out(knobs: Values) -> None:
 
 
 def share_of_rank(rank: int, world: int, size: int, *, uneven: bool) -> slice:
-    """Return which of `size` examples a rank takes. Where the shares are uneven, rank 0 takes all but a quarter."""
+    """Return which of `size` examples a rank takes. With uneven shares, rank 0 takes all but a quarter."""
     if not uneven:
         return slice(rank, None, world)
     first = size - size // 4
@@ -123,7 +122,7 @@ def share_of_rank(rank: int, world: int, size: int, *, uneven: bool) -> slice:
 
 
 def _check_shards(knobs: Values) -> None:
-    """Raise KnobError for what is not the same where each rank holds its shard alone."""
+    """Raise KnobError for anything that differs if each rank holds only its shard."""
     others: dict[str, Value] = {
         **dict.fromkeys((f"distributed.{name}" for name in _OF_REPLICAS), True),
         **dict.fromkeys(_CLIP_ELSEWHERE, True),
@@ -142,7 +141,7 @@ def _check_shards(knobs: Values) -> None:
 
 
 def _check_clipping(knobs: Values) -> None:
-    """Raise KnobError for what else changes or moves the clipping."""
+    """Raise KnobError for other values that change or move the clipping."""
     others = {"distributed.never_synced": True, "precision.dtype": "fp16", **dict.fromkeys(_CLIP_ELSEWHERE, True)}
     for name, value in others.items():
         if knobs[name] == value:

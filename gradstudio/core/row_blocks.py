@@ -8,7 +8,7 @@ BLOCK = 4096  # rows
 
 
 def stretches(start: int, stop: int | None, count: int) -> list[tuple[int, int, int]]:
-    """Return the blocks in which rows start to stop of `count` lie: block, first row in it, and the row after the
+    """Return the blocks that contain rows start to stop of `count`: block, first row in it, and the row after the
     last."""
     stop = count if stop is None else min(stop, count)
     start = min(max(start, 0), stop)
@@ -19,8 +19,8 @@ def stretches(start: int, stop: int | None, count: int) -> list[tuple[int, int, 
 
 
 def places(count: int, new: int) -> Iterator[tuple[slice, slice]]:
-    """Yield where `new` rows go behind `count` rows, block by block: their lines in the latest block, which is a new
-    one where they begin at line 0, and which of the new rows these are."""
+    """Yield where `new` rows go after `count` rows, block by block: their rows in the latest block, which is a new one
+    if they begin at row 0, and which of the new rows these are."""
     taken = 0
     while taken < new:
         line = (count + taken) % BLOCK

@@ -1,8 +1,7 @@
-"""The thresholds of the rules. The user's rules.toml replaces defaults, with one section for each rule:
+"""The thresholds of the rules. The user's rules.toml overrides defaults, with one section for each rule:
 
 [exploding_gradient]
-norm = 300.0
-"""
+norm = 300.0"""
 
 from __future__ import annotations
 
@@ -25,8 +24,8 @@ Thresholds = Mapping[str, float | int]
 
 
 def read(path: Path | None = None) -> Mapping[str, Thresholds]:
-    """Return the thresholds in the file, by rule; empty if there is no file, or its folder is somebody else's and
-    cannot be searched. KnobError names what is not allowed."""
+    """Return the thresholds in the file, by rule; empty if there is no file, or its folder is another user's and cannot
+    be searched. KnobError names what is not allowed."""
     path = path or files.user_rules()
     try:
         stamp = os.stat(path)
@@ -82,15 +81,15 @@ def thresholds(rule: str) -> Thresholds:
 
 
 def make(values: Mapping[str, Thresholds]) -> list[Rule]:
-    """Return every rule anew, with these thresholds."""
+    """Create every rule with these thresholds."""
     return [*(maker(**values.get(name, {})) for name, maker in makers().items()), *added_rules.make(values)]
 
 
 def all_rules() -> list[Rule]:
-    """Return every rule anew, with the thresholds that the user has set."""
+    """Create every rule with the user's thresholds."""
     return make(read())
 
 
 def rules_of_a_script() -> list[Rule]:
-    """Return the same without those that read what is known of no script that is watched."""
+    """Create the rules for a watched script, without those whose inputs are unknown there."""
     return [rule for rule in all_rules() if rule.rule not in OF_THE_STUDIO]

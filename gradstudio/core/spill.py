@@ -1,8 +1,8 @@
-"""Arrays that nobody writes to any more, kept on disk in place of memory: one writer, many readers.
+"""Read-only arrays on disk instead of in memory: one writer, many readers.
 
-The file has no name (on Windows: it goes with its last handle), so it is gone when it is closed and when the process
-ends, however it ends. It lies in the user's cache folder, for on many systems the one for temporary files is memory
-too."""
+The file has no name (on Windows: it is deleted with its last handle), so it is gone when it is closed and when the
+process ends, however it ends. It is in the user's cache folder, because on many systems the temporary folder is in
+memory."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ SPARE = 1_000_000_000  # bytes that stay free on the disk
 
 
 class SpillFile:
-    """A file that arrays are moved to. It is made with the first array; after a failure it is not tried again."""
+    """A file that arrays are moved to. It is created with the first array; after a failure it is not tried again."""
 
     def __init__(self) -> None:
-        self.problem = ""  # why it takes no more arrays
+        self.problem = ""  # why it accepts no more arrays
         self._end = 0
         self._lock = threading.Lock()  # around seeking, which only a system without pread needs
 
     def spill(self, array: np.ndarray) -> np.ndarray | SpilledArray:
-        """Write an array to disk and return what reads it; return the array itself where the disk does not take it.
-        Only the one writer may call this."""
+        """Write an array to disk and return its reader; return the array itself if the disk refuses it. Only the single
+        writer may call this."""
         if self.problem:
             return array
         try:

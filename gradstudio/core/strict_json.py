@@ -1,4 +1,4 @@
-"""Strict JSON has no NaN and no Inf: a writer says how it codes them."""
+"""Strict JSON has no NaN and no Inf: the writer decides how to encode them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ _PLAIN = (str, int, bool, type(None))
 
 
 def encode_floats(value: Any, code: Callable[[float], Any]) -> Any:
-    """Return the same lists, tables and values, with what `code` makes of every float that is NaN or Inf."""
-    if type(value) in _PLAIN:  # most of them; to ask an abstract class takes ten times as long
+    """Return the same lists, tables and values with every float that is NaN or Inf replaced by the result of `code`."""
+    if type(value) in _PLAIN:  # most of them; checking against an abstract class takes ten times as long
         return value
     if isinstance(value, float) and not math.isfinite(value):
         return code(value)

@@ -1,4 +1,5 @@
-"""TOML that may be anybody's: what is too large, or what tomllib would take too long for, is refused in one line.
+"""TOML from untrusted sources: input that is too large, or that tomllib would take too long for, is rejected in one
+line.
 
 The text of a TomlError follows the name of the file: ", line 3: not valid TOML: ...", or ": permission denied"."""
 
@@ -14,7 +15,7 @@ from gradstudio.core import files
 
 LARGEST_FILE = 1_000_000  # bytes
 LARGEST_TEXT = 4 * LARGEST_FILE  # characters; what was read from a file is written a little longer
-MOST_DOTS = 200  # in a line: tomllib's time grows as the square of a dotted key's length
+MOST_DOTS = 200  # per line: tomllib's time grows with the square of a dotted key's length
 
 
 class TomlError(ValueError):
@@ -22,7 +23,7 @@ class TomlError(ValueError):
 
 
 def read(path: Path) -> str:
-    """Return the text of a file; TomlError if it cannot be read, is too large or is no UTF-8."""
+    """Return the text of a file; TomlError if it cannot be read, is too large or is not UTF-8."""
     try:
         data = files.read_bounded(path, LARGEST_FILE).removeprefix(codecs.BOM_UTF8)
     except (OSError, ValueError) as fault:  # ValueError: a name that no file can have
@@ -37,7 +38,7 @@ def read(path: Path) -> str:
 
 
 def parse(text: str) -> dict[str, Any]:
-    """Return the table that is written as `text`; TomlError if it is none."""
+    """Return the parsed table; TomlError if `text` is not valid."""
     if len(text) > LARGEST_TEXT:
         raise TomlError(f": {len(text):,} characters, which is more than is read")
     for number, line in enumerate(text.split("\n"), 1):
@@ -55,8 +56,8 @@ def parse(text: str) -> dict[str, Any]:
 
 
 def line_of(text: str, fault: str) -> str:
-    """Return ', line N' for the section.field, the section or the entry (lesson.0) that a fault names first; empty
-    where the text does not have it."""
+    """Return ', line N' for the section.field, the section or the entry (lesson.0) that an error names first; empty if
+    the text does not contain it."""
     entry = re.match(r"(\w+)\.(\d+)\b", fault)
     named = re.search(r"([A-Za-z_]\w*)\.([A-Za-z_]\w*)", fault)
     key = re.search(r"(?:unknown knob )?([A-Za-z_]\w*)", fault)

@@ -1,11 +1,12 @@
-"""A studio file: a Python file with one's own model, data and loss, as three functions and without an import of ours.
+"""A studio file: a Python file with the user's own model, data and loss, as three functions and without an import of
+ours.
 
     def build_model(): ...                      # an nn.Module whose parameters are float32
     def get_batch(batch_size, generator): ...   # tensors, also in tuples, lists or dicts, drawn from `generator` alone
     def compute_loss(model, batch): ...         # a tensor with one number
 
-It is read here without running any of it: its functions, the knobs that their keyword defaults make, and its title.
-Running it is up to the engine, after a person has agreed to that (trust.py)."""
+It is parsed here without running any of it: its functions, the knobs given by their keyword defaults, and its title.
+Running it is up to the engine, after the user has agreed to that (trust.py)."""
 
 from __future__ import annotations
 
@@ -27,11 +28,11 @@ from gradstudio.core.text import clean, one_line, shorten
 
 SUFFIX = ".py"
 LARGEST = 200_000  # bytes
-MOST_DOTS = 200  # in a line, as strict_toml.py reads no more: a run keeps the file in its TOML
+MOST_DOTS = 200  # per line, which is the limit of strict_toml.py: a run stores the file in its TOML
 MOST_KNOBS = 50
 LONGEST_NAME = 60
 SECTION = "model_file"  # of the knobs
-MODULE = "studio_file"  # name that the file has while it runs, so that its part for `python FILE` does not
+MODULE = "studio_file"  # module name of the file while it runs, so that its part for `python FILE` does not
 FUNCTIONS: Mapping[str, tuple[str, ...]] = {
     "build_model": (),
     "get_batch": ("batch_size", "generator"),
@@ -44,12 +45,12 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class StudioFileError(KnobError):
-    """A studio file that cannot be trained. One line for the user: the file, the line and what is wanted."""
+    """A studio file that cannot be trained. One line for the user: the file, the line and what is required."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What a text says without being run: its title, its knobs by dotted name, and those of each function."""
+    """What a text declares without being run: its title, its knobs by dotted name, and those of each function."""
 
     title: str
     knobs: Mapping[str, Knob]
@@ -63,19 +64,19 @@ class StudioFile(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     name: str  # of the file, without its folder
-    sha256: str  # of the text, by which a person agrees to running it
+    sha256: str  # of the text that the user agrees to running
     text: str
 
     @classmethod
     def of(cls, name: str, text: str) -> StudioFile:
-        """Return a text as a studio file; StudioFileError if it is none."""
+        """Return a text as a studio file; StudioFileError if it is not one."""
         read(name, text)
         return cls(name=name, sha256=digest(text), text=text)
 
     @field_validator("text", mode="before")
     @classmethod
     def _of_lines(cls, text: object) -> object:
-        """Take lines too: so they stand in a TOML file, where a text with line ends may lose some of them."""
+        """Accept lines too: TOML files store them, as a single text with line ends may lose some of them."""
         if isinstance(text, list) and all(isinstance(line, str) for line in text):
             return "\n".join(text)
         return text
@@ -104,12 +105,12 @@ class StudioFile(BaseModel):
 
     @property
     def lines(self) -> list[str]:
-        """The text as a TOML file has it."""
+        """The text in the form stored in a TOML file."""
         return self.text.split("\n")
 
     def values(self, given: Mapping[str, Any]) -> dict[str, Value]:
         """Return the values of the file's knobs that differ from their defaults; KnobError for an unknown name or a
-        value of another kind."""
+        value of another type."""
         found: dict[str, Value] = {}
         for field, value in given.items():
             knob = self.knob(f"{SECTION}.{field}")
@@ -122,13 +123,13 @@ class StudioFile(BaseModel):
         return found
 
     def hashes(self, values: Mapping[str, Value]) -> list[str]:
-        """Return the hashes of the texts among values of the file's knobs. A person agrees to each of them beside the
-        file, as a text may be the path of a file that it loads."""
+        """Return the hashes of the text values of the file's knobs. The user agrees to each of them besides the file,
+        as a text may be the path of a file that it loads."""
         texts = ((field, value) for field, value in values.items() if isinstance(value, str))
         return [digest(f"{self.sha256}\n{field}\n{value}") for field, value in texts]
 
     def knob(self, name: str) -> Knob:
-        """Return the knob of this dotted name; KnobError if the file has none."""
+        """Return the knob with this dotted name; KnobError if the file has none."""
         if name not in self.knobs:
             line = self.reading.no_knobs.get(name.removeprefix(f"{SECTION}."))
             if line is not None:
@@ -141,13 +142,13 @@ class StudioFile(BaseModel):
 
 
 def is_named(path: Path) -> bool:
-    """Return whether a file has the name of a studio file; some systems write the suffix in capitals."""
+    """Return whether a path has the suffix of a studio file; some systems write it in capitals."""
     return path.suffix.lower() == SUFFIX
 
 
 def load(path: Path) -> StudioFile:
-    """Return the studio file at a path, without running it; StudioFileError if it cannot be read or is none."""
-    name = clean(one_line(path.name))  # it stands in lines that are told
+    """Return the studio file at a path, without running it; StudioFileError if it cannot be read or is not one."""
+    name = clean(one_line(path.name))  # it appears in messages
     try:
         data = files.read_bounded(path, LARGEST)
     except (OSError, ValueError) as fault:  # ValueError: a name that no file can have
@@ -169,7 +170,7 @@ def digest(text: str) -> str:
 
 @lru_cache(maxsize=32)
 def read(name: str, text: str) -> Reading:
-    """Return what a text says; StudioFileError, with its line, where it is no studio file."""
+    """Return what a text declares; StudioFileError, with its line, if it is not a studio file."""
     tree = _parse(name, text)
     functions: dict[str, _Function] = {
         node.name: node
@@ -206,8 +207,8 @@ def read(name: str, text: str) -> Reading:
 
 
 def _line_of_missing(wanted: str, tree: ast.Module, text: str) -> int:
-    """Return the line of the function that may be meant by a missing one: of its name, but not at the top level, or of
-    a similar name; else the last line."""
+    """Return the line of the function that was probably meant by a missing one: one with its name but not at the top
+    level, or with a similar name; otherwise the last line."""
     lines = {node.name: node.lineno for node in ast.walk(tree) if isinstance(node, _Function)}
     meant = difflib.get_close_matches(wanted, lines.keys() - (FUNCTIONS.keys() - {wanted}), 1)
     return lines[meant[0]] if meant else max(len(text.splitlines()), 1)
@@ -221,9 +222,9 @@ def _parse(name: str, text: str) -> ast.Module:
         raise _error(name, line, "a byte 0, which no Python text has; wanted: a text file")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of escapes, which are no fault of who opens the file
+            warnings.simplefilter("ignore")  # of escapes, which are not the fault of whoever opens the file
             tree = ast.parse(text)
-            compile(tree, name, "exec", dont_inherit=True)  # finds what the grammar alone does not, such as `return`
+            compile(tree, name, "exec", dont_inherit=True)  # detects what the grammar alone does not, such as `return`
     except SyntaxError as fault:
         raise _error(name, fault.lineno or 1, f"not valid Python: {fault.msg}") from None
     except (ValueError, RecursionError, MemoryError) as fault:
@@ -235,8 +236,8 @@ def _parse(name: str, text: str) -> ast.Module:
 
 
 def _knobs_of(name: str, function: _Function) -> dict[str, tuple[int, Knob]]:
-    """Return the keyword defaults of a function as knobs, each with its line; StudioFileError if the function does
-    not take what it is given."""
+    """Return the keyword defaults of a function as knobs, each with its line; StudioFileError if the function does not
+    accept the arguments it is called with."""
     wanted, given = FUNCTIONS[function.name], function.args
     signature = f"def {function.name}({', '.join(wanted)})"
     if isinstance(function, ast.AsyncFunctionDef):
@@ -269,7 +270,7 @@ def _defaults(given: ast.arguments) -> list[tuple[ast.arg, ast.expr]]:
 
 
 def _literal(default: ast.expr) -> Value | None:
-    """Return the default where it is a plain number, switch or short text."""
+    """Return the default if it is a plain number, switch or short text."""
     try:
         value = ast.literal_eval(default)
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
@@ -278,7 +279,7 @@ def _literal(default: ast.expr) -> Value | None:
 
 
 def _is_allowed(value: Value) -> bool:
-    """Return whether a TOML file and the library can hold a value."""
+    """Return whether a TOML file and the library can store a value."""
     if isinstance(value, str):
         return len(value) <= 200 and value == clean(value) and one_line(value) == value
     return isinstance(value, bool) or abs(value) < (2**63 if isinstance(value, int) else float("inf"))

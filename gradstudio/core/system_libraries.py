@@ -1,4 +1,4 @@
-"""The system libraries that Qt opens a window with, the Debian packages that hold them, and what pip installs."""
+"""The system libraries that Qt needs to open a window, the Debian packages that contain them, and what pip installs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PACKAGES = {
 
 
 def missing(message: str) -> tuple[str, str] | None:
-    """Return the library that a loader's message calls missing, and what to do; None for another message."""
+    """Return the library that a loader's message reports as missing, and what to do; None for another message."""
     match = re.search(r"(\S+\.so[.\d]*): cannot open shared object", message)
     if match is None:
         return None

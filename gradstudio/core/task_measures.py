@@ -1,4 +1,4 @@
-"""The meaning of "accuracy" in each task, and the tasks whose loss does not tell how a run does."""
+"""The meaning of "accuracy" in each task, and the tasks whose loss does not show how a run does."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _MEASURES = {"adding": _CLOSE, "pole": _UP, "ring": _HIT}
 
 
 def has_test_set(knobs: Experiment) -> bool:
-    """Return whether there is an accuracy: a studio file tells a loss alone."""
+    """Return whether there is an accuracy: a studio file reports only a loss."""
     return knobs.studio_file is None
 
 
@@ -55,7 +55,7 @@ def measure(knobs: Experiment) -> Measure:
     return _NEIGHBOUR if knobs.loss.kind == "naive_sqrt" else _MEASURES.get(knobs.problem.task, _RIGHT)
 
 
-# Why the loss of these tasks does not tell how the run does.
+# Why the loss of these tasks does not show how the run does.
 _NEED_NOT_FALL = {
     "pole": "It need not fall: it grows with the time that the pole stays up. Watch that time.",
     "ring": "It need not fall: what one network gains, the other loses. Watch how many clusters are hit.",
@@ -67,15 +67,15 @@ def why_it_need_not_fall(knobs: Experiment) -> str:
     return _NEED_NOT_FALL.get(knobs.problem.task, "")
 
 
-# Share of the test set that is right without a look at the input: where a class is drawn by lot, or where the answer
-# is always the class that is most frequent in training, whichever is more. That is one of ten digits, a space (16.2 %),
-# one of eight symbols, the middle of the sums, one of two arms, a point in one of eight clusters.
-# tests/engine/test_tasks.py computes them from the data.
+# Test accuracy without looking at the input: from drawing a class at random, or always answering the most frequent
+# class of the training data, whichever is higher. That is one of ten digits, a space (16.2 %), one of eight symbols,
+# the middle of the sums, one of two arms, a point in one of eight clusters. tests/engine/test_tasks.py computes them
+# from the data.
 _GUESSING = {
     "digits": 0.1, "sequential_digits": 0.1, "adding": 0.0784, "copy": 0.125, "characters": 0.162, "spirals": 0.5,
     "ring": 0.125,
 }  # fmt: skip
-_FALL = 9.36  # time steps that the pole stays up where it is always pushed to the same side
+_FALL = 9.36  # time steps that the pole stays up if it is always pushed to the same side
 
 
 def guessing(knobs: Experiment) -> float:
@@ -86,7 +86,7 @@ def guessing(knobs: Experiment) -> float:
     return min(_FALL / knobs.problem.seq_len, 1.0) if task == "pole" else _GUESSING[task]
 
 
-# Share of the test set that a sound run of the task gets at least, as in the benchmark (docs/diagnosis.md).
+# Test accuracy that a sound run of the task reaches at least, as in the benchmark (docs/diagnosis.md).
 _PROMISED = {
     "digits": 0.75, "sequential_digits": 0.4, "adding": 0.4, "copy": 0.4, "characters": 0.2, "spirals": 0.75,
     "ring": 0.6, "pole": 0.2,
@@ -94,7 +94,7 @@ _PROMISED = {
 
 
 def promised_accuracy(knobs: Experiment) -> float:
-    """Return the accuracy below which a run has missed what its task is for; NaN if there is none."""
+    """Return the accuracy below which a run has failed at its task; NaN if there is none."""
     return _PROMISED[knobs.problem.task] if has_test_set(knobs) else math.nan
 
 
@@ -102,8 +102,8 @@ _CLASSES = {"digits": 10, "sequential_digits": 10, "copy": 8, "characters": 41, 
 
 
 def loss_of_guessing(knobs: Experiment) -> float:
-    """Return the loss of an answer that gives every class the same odds, or the mean of all sums; NaN if the task or
-    its loss has no such answer."""
+    """Return the loss of an answer that gives every class the same probability, or the mean of all sums; NaN if the
+    task or its loss has no such answer."""
     if not has_test_set(knobs):
         return math.nan
     task, kind = knobs.problem.task, knobs.loss.kind

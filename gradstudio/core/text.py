@@ -7,12 +7,12 @@ import re
 import signal
 from collections.abc import Iterable
 
-LONGEST_TITLE = 200  # characters of a run's title, wherever one is made
+LONGEST_TITLE = 200  # characters of a run's title, wherever it is created
 LONGEST_LINE = 300  # characters of an error, on a terminal or in the message bar
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """Return a number with so many significant digits: 0.82, 39, 3.9e4, 6e-8, NaN, Inf; a dash for None."""
+    """Return a number with `digits` significant digits: 0.82, 39, 3.9e4, 6e-8, NaN, Inf; a dash for None."""
     if value is None:
         return "–"
     if math.isnan(value):
@@ -44,16 +44,15 @@ def one_line(text: str) -> str:
 
 
 def first_line(fault: BaseException, longest: int) -> str:
-    """Return the first line of what an exception says, "" if it says nothing: somebody's own class may fail even at
-    that."""
+    """Return the first line of an exception's message, "" if it is empty: a user's own class may fail even at that."""
     try:
         return shorten(one_line(str(fault).strip().partition("\n")[0]), longest)
     except BaseException:
         return ""
 
 
-# What counts as printable and is drawn as nothing: what Unicode calls Default_Ignorable_Code_Point and is no control
-# character, such as variation selectors, each of which can carry a byte of hidden code; then letters that are blank.
+# Characters that count as printable but are drawn as nothing: Unicode's Default_Ignorable_Code_Point except controls,
+# such as variation selectors, each of which can carry a byte of hidden code; and letters that are blank.
 _BLANK = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef"
     "\u2800\U00016fe4\U0001d159]"
@@ -65,16 +64,15 @@ def _is_seen(letter: str) -> bool:
 
 
 def reveal(text: str) -> str:
-    """Return a text as Python reads it, to be looked at: what cannot be seen, or changes the order of what is seen, is
-    written as its code, such as \\u202e. Lines end where they end for Python."""
+    """Return a text as Python reads it, for inspection: characters that are invisible, or that change the visible
+    order, are written as their code, such as \\u202e. Lines end where they end for Python."""
     text = text.replace("\r\n", "\n").replace("\r", "\\r\n")
     seen = (letter if _is_seen(letter) or letter in "\n\t" else letter.encode("unicode_escape") for letter in text)
     return "".join(part if isinstance(part, str) else part.decode() for part in seen)
 
 
 def about_unseen(text: str) -> str:
-    """Return in one sentence what of a text cannot be seen, or changes the order of what is seen; "" if nothing
-    does."""
+    """Return, in one sentence, which characters of a text are invisible or change the visible order; "" if none are."""
     lines = text.replace("\r\n", "\n").split("\n")
     unseen = [
         (number, letter)
@@ -92,12 +90,12 @@ def about_unseen(text: str) -> str:
 
 
 def storable(text: str) -> str:
-    """Return a text that a file can hold: half of a surrogate pair, which is no letter, becomes a question mark."""
+    """Return a text that a file can store: an unpaired surrogate, which is no letter, becomes a question mark."""
     return text.encode("utf-8", "replace").decode()
 
 
 def shorten(text: str, longest: int) -> str:
-    """Return a text in at most `longest` characters: what is left out is in its middle, as both ends tell more."""
+    """Return a text in at most `longest` characters, shortened in the middle, as both ends are more informative."""
     return text if len(text) <= longest else f"{text[: longest // 2 - 1]}…{text[-(longest - longest // 2) :]}"
 
 
@@ -139,8 +137,8 @@ def duration(seconds: float) -> str:
 
 def short_name(name: str, longest: int) -> str:
     """Return a layer's dotted name in at most `longest` letters. Parts of a long name are cut to their initials from
-    the left ('b.1.a.query.weight' for blocks.1.attention.query.weight); if that is not enough, the middle is left
-    out."""
+    the left ('b.1.a.query.weight' for blocks.1.attention.query.weight); if that is not enough, the middle is left out.
+    """
     parts = name.split(".")
     for whole in range(len(parts) - 1, 0, -1):  # parts at the end that stay whole
         shorter = ".".join([*(part if part.isdigit() else part[:1] for part in parts[:-whole]), *parts[-whole:]])
@@ -150,7 +148,7 @@ def short_name(name: str, longest: int) -> str:
 
 
 def clean(text: str) -> str:
-    """Return the text as UTF-8 can have it: what was a file name in another encoding is written out."""
+    """Return the text in valid UTF-8: file names in another encoding are escaped."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 

@@ -1,5 +1,5 @@
-"""The number of CPU threads that torch computes with. Another number adds up in another order, so it rounds
-otherwise."""
+"""The number of CPU threads that torch computes with. Another number sums in another order, so it rounds
+differently."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ MOST = 1024
 
 
 def chosen() -> str:
-    """Return the number in GRADSTUDIO_THREADS, or in OMP_NUM_THREADS where that is not set; 1 without either, which is
-    fastest for small models beside a window. KnobError if GRADSTUDIO_THREADS is not a whole number from 1 on."""
+    """Return the number in GRADSTUDIO_THREADS, or in OMP_NUM_THREADS if that is not set; 1 without either, which is
+    fastest for small models beside a window. KnobError if GRADSTUDIO_THREADS is not a positive whole number."""
     asked = os.environ.get("GRADSTUDIO_THREADS", "")
     if asked and not _is_count(asked):
         raise KnobError(
@@ -24,7 +24,7 @@ def chosen() -> str:
 
 
 def of(environment: Mapping[str, object]) -> str:
-    """Return the number that a run was made with; empty if its environment holds no such number."""
+    """Return the number that a run was made with; empty if its environment does not record it."""
     found = environment.get("threads")
     return found if isinstance(found, str) and _is_count(found) else ""
 

@@ -9,8 +9,8 @@ from gradstudio.core.history import Layer
 
 @dataclass(frozen=True, slots=True)
 class TimeSteps:
-    """`norms` are the L2 norms of the derivative of the loss by the state after each time step, in the last layer of
-    the recurrent `module`, over the whole batch and in float32."""
+    """`norms` are the L2 norms of the derivative of the loss with respect to the state after each time step, in the
+    last layer of the recurrent `module`, over the whole batch and in float32."""
 
     step: int
     module: str

@@ -1,5 +1,5 @@
-"""The studio files that a person has agreed to run, by the SHA-256 of their text, and the texts that are set for their
-knobs, by a hash of each (studio_file.py). What was changed is something else, and is asked for again."""
+"""The studio files that the user has agreed to run, by the SHA-256 of their text, and the texts set for their knobs, by
+a hash of each (studio_file.py). Any change requires a new agreement."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ import platformdirs
 from gradstudio.core import files
 
 _LARGEST = 10_000_000  # bytes of the list
-_agreed_here = set[str]()  # where the list cannot be written: until the program ends
+_agreed_here = set[str]()  # used if the list is not writable: until the program ends
 
 
 def agreements() -> Path:
-    """Return the list of what was agreed to. It lies in the user's own folder and never beside a library that somebody
-    named: that may be anybody's."""
+    """Return the list of agreements. It is in the user's own folder and never beside a library given by path, which may
+    be untrusted."""
     return Path(platformdirs.user_data_dir("gradstudio", appauthor=False)) / "agreed_files.txt"
 
 
 def is_trusted(*hashes: str) -> bool:
-    """Return whether somebody has agreed to everything with these hashes."""
+    """Return whether the user has agreed to everything with these hashes."""
     return _agreed_here.issuperset(hashes) or _agreed_here.union(_trusted_hashes()).issuperset(hashes)
 
 
 def agree(*hashes: str) -> None:
-    """Remember that somebody has agreed to everything with these hashes."""
+    """Remember that the user has agreed to everything with these hashes."""
     listed = _trusted_hashes()
     new = [each for each in hashes if each not in listed]
     try:

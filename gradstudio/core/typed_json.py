@@ -1,7 +1,7 @@
-"""Records as JSON, and back by their declared types: what another process says is taken for nothing else.
+"""Records as JSON, and back by their declared types: data from another process is never interpreted as anything else.
 
-A float that JSON does not know is written with its bits, so that a number which nobody measured (core/unknown.py) stays
-one. Arrays lie behind the JSON, as they are in memory."""
+A float that JSON cannot represent is written with its bits, so that an unmeasured number (core/unknown.py) stays one.
+Arrays follow the JSON, as they are in memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _KINDS = frozenset("biuf")  # of numbers in an array
 
 
 class NotConforming(ValueError):
-    """What was read is not of the declared type."""
+    """The input is not of the declared type."""
 
 
 def dumped(plain: Any) -> bytes:
@@ -29,7 +29,7 @@ def dumped(plain: Any) -> bytes:
 
 
 def loaded(text: bytes) -> Any:
-    """Return what strict JSON says; NotConforming where it is none."""
+    """Parse strict JSON; NotConforming if the text is not."""
     try:
         return json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError) as fault:
@@ -41,7 +41,7 @@ def _refuse(constant: str) -> None:
 
 
 def plain(value: Any, arrays: list[np.ndarray] | None = None) -> Any:
-    """Return a value, a record or a collection of such as JSON has them. Its arrays are added to `arrays`."""
+    """Return a value, a record or a collection of them in JSON form. Its arrays are appended to `arrays`."""
     if value is None or type(value) in (str, int, bool):
         return value
     if isinstance(value, float):
@@ -62,8 +62,8 @@ def plain(value: Any, arrays: list[np.ndarray] | None = None) -> Any:
 
 
 def typed(declared: Any, given: Any, raw: memoryview | None = None) -> Any:
-    """Return the value of a declared type that `plain` wrote; `raw` holds its arrays, one after the other.
-    NotConforming where it is of another type."""
+    """Return the value of a declared type that `plain` wrote; `raw` contains its arrays, one after the other.
+    NotConforming if it is of another type."""
     reader = _Reader(raw if raw is not None else memoryview(b""))
     found = reader.read(declared, given)
     reader.check_end()

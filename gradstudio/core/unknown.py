@@ -1,5 +1,5 @@
-"""A number that nobody measured, which is not one that was measured as NaN. In a column of floats it is a NaN with bits
-of its own, as R's NA is, and copies keep them. A reader who does not care sees a gap."""
+"""A number that was not measured, as opposed to one that was measured as NaN. In a column of floats it is a NaN with a
+payload of its own, like R's NA, and copies preserve it. Other readers see a gap."""
 
 from __future__ import annotations
 
@@ -18,5 +18,5 @@ def is_known(value: float) -> bool:
 
 
 def known_mask(values: np.ndarray) -> np.ndarray:
-    """Return for each of some values whether it was measured."""
+    """Return for each value whether it was measured."""
     return np.ascontiguousarray(values, np.float64).view(np.uint64) != BITS

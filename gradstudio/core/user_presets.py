@@ -1,4 +1,4 @@
-"""Presets that a person saves, and the knobs of one put into another."""
+"""Presets that the user saves, and applying the knobs of one to another."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gradstudio.core.knobs import KnobError, Value, quote
 
 
 def save_user_preset(preset: presets.Preset) -> Path:
-    """Write a preset into the user's folder, with a file name made of its title. PresetError if it cannot be
+    """Write a preset into the user's folder, with a file name derived from its title. PresetError if it cannot be
     written, or another preset has that name."""
     name = re.sub(r"[\W_]+", "-", preset.title.lower()).strip("-")
     if not name or len(preset.title) > presets.LONGEST_TITLE:
@@ -36,19 +36,19 @@ def save_user_preset(preset: presets.Preset) -> Path:
 
 
 def save_as(old: presets.Preset, title: str, experiment: Experiment) -> Path:
-    """Write an experiment as a preset of the user's, likewise. The lesson and the promise of the old one are about
-    other knobs."""
+    """Write an experiment as a preset of the user's, likewise. The lesson and the promise of the old one do not apply
+    to the new knobs."""
     return save_user_preset(
         presets.Preset(id=old.id, title=title, experiment=experiment, timeline=old.timeline, path=old.path)
     )
 
 
 def with_knobs(preset: presets.Preset, values: Mapping[str, Value]) -> tuple[presets.Preset, list[str]]:
-    """Return a preset with other knobs, and the names of those that it does not take."""
+    """Return a preset with other knobs, and the names of those that it does not accept."""
     experiment, lost = preset.experiment, list[str]()
     for name, value in values.items():
         try:
             experiment = experiment.with_value(name, value)
-        except KnobError:  # a keyword default that a studio file has no more, or one of another kind
+        except KnobError:  # a keyword default that a studio file no longer has, or one of another type
             lost.append(name)
     return preset.model_copy(update={"experiment": experiment}), lost

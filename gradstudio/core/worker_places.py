@@ -1,5 +1,5 @@
-"""Places where a worker can be started: each is a name and a command that a person has typed. They are kept in one
-file, and nothing here runs a command."""
+"""Places where a worker can be started: each is a name and a command entered by the user. They are stored in one file,
+and nothing here runs a command."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NOT_THERE = re.compile(r"No module named |gradstudio.*(not found|No such file)|
 
 
 class PlaceError(ValueError):
-    """A place cannot be used. The text is one line, fit for a person."""
+    """A place that cannot be used. The text is one line for the user."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Place:
     command: str
 
     def words(self, *arguments: str) -> list[str]:
-        """Return the command line that runs this program there. No shell of this machine reads it."""
+        """Return the command line that runs this program there. It does not pass through a local shell."""
         found = _split(self.command)
         if found[-1] == "worker":
             found.pop()
@@ -46,14 +46,14 @@ class Place:
         return [os.path.expanduser(found[0]), *found[1:], *program, *arguments]
 
     def end_in_words(self, code: int, lines: list[str]) -> str:
-        """Return how its command ended, in words that follow 'The worker'. `lines` are what it wrote on stderr."""
+        """Return how its command ended, in words that follow 'The worker'. `lines` are its stderr."""
         why = what_is_missing(code, lines) or next((line.strip() for line in reversed(lines) if line.strip()), "")
         how = "its command was ended" if code < 0 else f"its command ended with exit code {code}"
         return f"on {self.name} is gone, as {how}{': ' if why else ''}{brief(one_line(why).rstrip('.'), 200)}"
 
 
 def what_is_missing(code: int, lines: list[str]) -> str:
-    """Return what to install where a command ended so; "" where that is not the reason."""
+    """Return what to install if a command ended like this; "" if that is not the reason."""
     text = "\n".join(lines)
     if "nknown option -P" in text:
         return "GradStudio needs Python 3.11 or newer there"
@@ -66,7 +66,7 @@ def places_file() -> Path:
 
 
 def read() -> dict[str, Place]:
-    """Return the places by their names. PlaceError where the file cannot be read."""
+    """Return the places by name. PlaceError if the file cannot be read."""
     path = places_file()
     try:
         data = files.read_bounded(path, _MOST)
@@ -81,7 +81,7 @@ def read() -> dict[str, Place]:
 
 
 def find(name: str) -> Place:
-    """Return the place of this name. PlaceError where there is none."""
+    """Return the place with this name. PlaceError if there is none."""
     known = read()
     if name not in known:
         raise PlaceError(f"there is no place {quote(name)}; there are: {', '.join(known) or 'none yet'}")
@@ -89,7 +89,7 @@ def find(name: str) -> Place:
 
 
 def find_address(address: str) -> Place:
-    """Return the place of this name, or that behind ssh://HOST, which need not be kept. PlaceError where there is
+    """Return the place with this name, or the one for ssh://HOST, which need not be stored. PlaceError if there is
     none."""
     match = re.fullmatch(r"ssh://((?:\w[\w.-]*@)?(\w[\w.-]*))(?::(\d{1,5}))?/?", address)
     if match is None:
@@ -99,14 +99,14 @@ def find_address(address: str) -> Place:
 
 
 def add(name: str, command: str) -> Place:
-    """Keep a place, instead of another one of this name. PlaceError for what can be none."""
+    """Store a place, replacing one with the same name. PlaceError if it is invalid."""
     place = _checked(name, command)
     _write(read() | {name: place})
     return place
 
 
 def remove(name: str) -> None:
-    """Forget a place. PlaceError where there is none of this name."""
+    """Forget a place. PlaceError if there is none with this name."""
     find(name)
     _write({each: place for each, place in read().items() if each != name})
 

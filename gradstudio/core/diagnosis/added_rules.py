@@ -1,4 +1,4 @@
-"""Rules of plug-ins: made and asked like our own, but a fault of one ends nothing, and is a finding."""
+"""Rules of plug-ins: created and called like the built-in ones, but a failing one only produces a finding."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import History
 from gradstudio.core.knobs import KnobError
 
-SWITCHED_OFF = "plugin_off"  # rule of the finding that names the plug-ins which failed
+SWITCHED_OFF = "plugin_off"  # rule of the finding that names the failed plug-ins
 
 
 def makers() -> dict[str, Callable[..., Any]]:
-    """Return what makes the rules of plug-ins, by name."""
+    """Return the makers of the rules of plug-ins, by name."""
     found: dict[str, Callable[..., Any]] = {}
     for name in plugins.names("rules"):
         maker = plugins.get("rules", name)
@@ -31,8 +31,8 @@ def makers() -> dict[str, Callable[..., Any]]:
 
 
 def make(values: Any) -> list[Rule]:
-    """Return the rules of plug-ins anew, with thresholds by rule, and the one that names those which failed; none
-    without plug-ins."""
+    """Create the rules of plug-ins, with thresholds by rule, and the rule that reports failed plug-ins; none without
+    plug-ins."""
     rules: list[Any] = []
     for name, maker in makers().items():
         rule = plugins.attempt("rules", name, lambda maker=maker, name=name: maker(**values.get(name, {})))
@@ -42,12 +42,12 @@ def make(values: Any) -> list[Rule]:
 
 
 def is_added(rule: str) -> bool:
-    """Return whether a finding is that of a plug-in."""
+    """Return whether a finding comes from a plug-in."""
     return rule == SWITCHED_OFF or plugins.is_on("rules", rule)
 
 
 def knobs_of(finding: Finding) -> Finding:
-    """Return the finding with those remedies alone that are changes of knobs; the others are lines for a script."""
+    """Return the finding with only those remedies that are knob changes; the others are lines for a script."""
     return dataclasses.replace(finding, remedies=tuple(filter(_is_assignment, finding.remedies)))
 
 
@@ -85,7 +85,7 @@ class AddedRule:
 
 
 class SwitchedOff:
-    """Names the plug-ins that have failed."""
+    """Reports the plug-ins that have failed."""
 
     rule: ClassVar[str] = SWITCHED_OFF
     every_row: ClassVar[bool] = False

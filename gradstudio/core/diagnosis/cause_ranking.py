@@ -1,7 +1,8 @@
 """The ranking of findings into causes and effects: one cause in place of the many findings of one fault.
 
-A fault shows in several ways at once: bad initial weights lead to vanishing gradients, tiny updates and a loss that
-stands still. The cause is told by what can lead to what, and where two can lead to each other, by which came first."""
+A fault shows in several ways at once: bad initial weights lead to vanishing gradients, tiny updates and a stagnant
+loss. The cause is identified by which finding can lead to which and, if two can lead to each other, by which came
+first."""
 
 from __future__ import annotations
 
@@ -14,9 +15,9 @@ from gradstudio.core.diagnosis.finding import RANK, Finding, Severity
 from gradstudio.core.history import LOOK_EVERY
 from gradstudio.core.provenance import Provenance
 
-# From causes to effects: how the loop is written, what the number format can hold, how the weights were drawn, what
-# became of the units, how large a step is, and only then what the loss does. A loss or gradient that is not finite is
-# the end of most of these; where it is born in the loss itself, none of the others has fired.
+# From causes to effects: how the loop is written, what the number format can represent, how the weights were
+# initialized, what happened to the units, how large a step is, and only then how the loss behaves. A non-finite loss or
+# gradient is the end of most of these; if it is born in the loss itself, none of the others has fired.
 ORDER = (
     "activation_twice", "probabilities_for_logs", "shapes_broadcast", "targets_beyond", "evaluation_mode",
     "harmless_loss", "nothing_moves", "schedule_off_beat", "statistics_of_validation", "large_inputs",
@@ -48,26 +49,26 @@ _EXACT = (
 _UNDEFINED = (
     "log", "div", "sqrt", "pow", "reciprocal", "norm", "cdist", "acos", "asin", "atanh", "erfinv", "slogdet",
 )  # fmt: skip
-# Names that have one of these in them, of operations that are defined wherever they do not overflow.
+# Substrings of the names of operations that are defined for every input that does not overflow.
 NOT_UNDEFINED = re.compile("(layer|batch|group|instance|rms)_?norm|log_?softmax|with_?logits")
-# Those among them that are infinite only for what is too large, where they divide by no 0.
+# Those among them that are infinite only for inputs that are too large, unless they divide by 0.
 _OF_LARGE = ("pow", "norm", "cdist")
-OF_NEGATIVE = "a fractional power of a negative number is NaN"  # how a cause says so
-ROOT_OF_NEGATIVE = "the root of a negative number"  # how a cause says so
-MEAN_OF_NONE = "the mean of no numbers at all is 0 / 0"  # how a cause says so
-BEYOND = "a result beyond"  # how a cause says that a value grew too large for its number format
+OF_NEGATIVE = "a fractional power of a negative number is NaN"  # phrase in a cause for this
+ROOT_OF_NEGATIVE = "the root of a negative number"  # phrase in a cause for this
+MEAN_OF_NONE = "the mean of no numbers at all is 0 / 0"  # phrase in a cause for this
+BEYOND = "a result beyond"  # phrase in a cause: a value grew too large for its number format
 _OVERFLOWS = 1e15  # values whose powers and quotients may lie beyond 3.4e38, the largest float32
-FIRST_UPDATE = "First update larger than the weights"  # title of update_ratio_high where that was so
-OF_A_SPIKE = "Updates too large, of gradients that spiked"  # the same where the gradient made them so
-APART = "Right in training, useless on the test set"  # title of nothing_learned where that is so
-_UNITS = ("saturated_activation", "dead_units", "attention_collapse")  # what large updates and gradients make of units
+FIRST_UPDATE = "First update larger than the weights"  # title of update_ratio_high in that case
+OF_A_SPIKE = "Updates too large, of gradients that spiked"  # the same if the gradient caused it
+APART = "Right in training, useless on the test set"  # title of nothing_learned in that case
+_UNITS = ("saturated_activation", "dead_units", "attention_collapse")  # effects of large updates and gradients on units
 _OF_THE_LOOP = ("accumulation_mismatch", "clip_on_scaled_gradients", "clip_without_effect", "loop_order")
-# The work of ranks is wasted, their gradient a little off, or one leaves the others: nothing brings it, and it brings
-# nothing else that is found.
+# Ranks do redundant work, have a slightly wrong gradient, or one of them leaves: nothing else causes this, and it
+# causes no other finding.
 _ALONE = ("ranks_alike", "reduced_too_often", "uneven_shares", "rank_ran_out", "harmless_loss", "spoiled_buffer",
     "spoiled_state", "statistics_of_validation",
 )  # fmt: skip
-# What a watch hears of the loss and the loop explains that a run learns little, and no NaN.
+# Facts about the loss and the loop that a watch observes: they explain slow learning, but no NaN.
 _OF_THE_SCRIPT = (
     "activation_twice", "probabilities_for_logs", "shapes_broadcast", "targets_beyond", "evaluation_mode",
     "nothing_moves", "schedule_off_beat", "large_inputs", "rounded_updates",
@@ -77,7 +78,7 @@ _LEARNS_LITTLE = (
     "loss_at_rest", "loss_not_decreasing", "unused_layers",
 )  # fmt: skip
 _TOO_LARGE = ("exploding_gradient", "update_ratio_high", "loss_oscillating", "loss_spike")
-# Notes that are the cause where what they lead to has come.
+# Notes that become the cause once their effect has occurred.
 _CAUSES_WHERE_GRAVE = {
     **dict.fromkeys(("undivided_sum", "large_inputs"), _TOO_LARGE),
     "large_targets": (*_TOO_LARGE, "loss_not_decreasing"),
@@ -89,11 +90,11 @@ _EXPLAINED_BY_THE_SCRIPT = {
         ("targets_beyond", "large_inputs", "large_targets", "undivided_sum"), (*_LEARNS_LITTLE, *_TOO_LARGE)
     ),
 }
-# How the model is written, and not what happened to it.
+# How the model is written, rather than what happened to it.
 _EXPLAINED_BY_NOTHING = ("unused_layers",)
-# They tell no mechanism, so they stand behind an explosion.
+# They state no mechanism, so they rank behind an explosion.
 _OF_THE_LOSS = ("loss_spike", "loss_oscillating", "loss_not_decreasing")
-# They say only that a run does badly, and are the cause of nothing.
+# They only say that a run does badly, and cause nothing.
 _OF_THE_RUN = (
     "loss_at_rest", "loss_not_decreasing", "test_gap", "accuracy_lost", "nothing_learned", "test_loss_rises",
     "reward_lost",
@@ -105,7 +106,7 @@ _NEVER = math.inf
 def rank_causes(findings: Iterable[Finding], provenance: Provenance | None = None) -> list[Finding]:
     """Return causes first, the most likely at the head, each with the worst severity among the findings that it
     explains and with their names; then the explained findings, and notes last. `provenance` is where the first NaN or
-    Inf was born, if that is known."""
+    Inf was born, if known."""
     by_rule = {finding.rule: finding for finding in findings if not _is_refuted(finding, provenance)}
     for note, effects in _CAUSES_WHERE_GRAVE.items():
         if note in by_rule and any(rule in by_rule and by_rule[rule].severity != "info" for rule in effects):
@@ -153,12 +154,12 @@ def rank_causes(findings: Iterable[Finding], provenance: Provenance | None = Non
 
 
 def _is_refuted(finding: Finding, provenance: Provenance | None) -> bool:
-    """Return whether a finding says that a value was too large for its number format, where the first NaN or Inf was
-    given to the model or the loss, or made of values for which an operation is not defined."""
+    """Return whether provenance contradicts a finding that says a value was too large for its number format: the first
+    NaN or Inf was given to the model or the loss, or came from an operation undefined for its inputs."""
     if finding.rule != "fp16_overflow" or provenance is None:
         return False
     if provenance.phase == "update" and provenance.step <= finding.first_step:
-        return True  # the weights held it before the pass
+        return True  # the weights contained it before the pass
     if provenance.step != finding.first_step:
         return False
     return _came_with_data(provenance) or provenance.was_given or undefined_for(provenance)
@@ -169,19 +170,20 @@ def _came_with_data(provenance: Provenance) -> bool:
 
 
 def _was_over(other: Finding, finding: Finding) -> bool:
-    """Return whether something had ended before a finding that is not its cause then. The first step of most rules is
-    known to within one look; a loss that was large before it was NaN is the same event."""
+    """Return whether an event had ended before a finding began, so that it cannot be its cause. The first step of most
+    rules is known only to within one look; a loss that was large before it was NaN is the same event."""
     exact = finding.rule in _NOT_FINITE and other.rule not in _OF_THE_LOSS
     return other.last_step + (0 if exact else LOOK_EVERY) < finding.first_step
 
 
 def _in_evaluation(finding: Finding) -> bool:
-    """Return whether a finding is about a model that does well in training: nothing that happens there explains it."""
+    """Return whether a finding concerns evaluation only, in a model that does well in training: nothing that happens in
+    training explains it."""
     return finding.rule == "test_gap" or finding.title == APART
 
 
 def causes_only(findings: Iterable[Finding], provenance: Provenance | None = None) -> list[Finding]:
-    """Return the same without the explained findings, which their causes name."""
+    """Return the ranked findings without the explained ones, which their causes name."""
     by_rule = rank_causes(findings, provenance)
     titles = {finding.rule: f"{finding.title} ({finding.when})" for finding in by_rule}
     symptoms = {rule for finding in by_rule for rule in finding.explains}
@@ -195,8 +197,8 @@ def _naming(cause: Finding, titles: dict[str, str]) -> Finding:
 
 
 def _places(findings: dict[str, Finding], provenance: Provenance | None) -> dict[str, int]:
-    """Return the place of each finding among causes and effects: that of its rule in ORDER, as far as the first steps
-    do not say otherwise. Rules of another version come last."""
+    """Return the position of each finding among causes and effects: that of its rule in ORDER, unless the first steps
+    contradict it. Rules of another version come last."""
     first = _first_steps([finding for finding in findings.values() if finding.severity != "info"])
     order: list[str] = list(ORDER)
     _place_the_size_of_a_step(order, first, findings)
@@ -205,7 +207,7 @@ def _places(findings: dict[str, Finding], provenance: Provenance | None) -> dict
     if _is_critical(findings.get("nonfinite_loss")):  # the same, before it lasted
         _move(order, ["harmless_loss"], before="spoiled_buffer")
     if provenance is not None and provenance.is_of_update and first.get("nonfinite_weights") == 0:
-        _move(order, ["nonfinite_weights"], before="poor_initialization")  # no drawn weights mend that
+        _move(order, ["nonfinite_weights"], before="poor_initialization")  # no initial weights fix that
     if provenance is not None and (born_in_loss(provenance) or _came_with_data(provenance)):
         made = [rule for rule in _NOT_FINITE if _is_critical(findings.get(rule))]
         _move(order, made, before=order[0])
@@ -219,18 +221,18 @@ def _places(findings: dict[str, Finding], provenance: Provenance | None) -> dict
 
 def _first_steps(findings: Sequence[Finding]) -> dict[str, int]:
     """Return the first step of each finding. Updates that are large because the gradient spiked are the first sign of
-    an explosion, whichever threshold was passed first."""
+    an explosion, whichever threshold was crossed first."""
     first = {finding.rule: finding.first_step for finding in findings}
     if "exploding_gradient" in first and any(finding.title == OF_A_SPIKE for finding in findings):
         first["exploding_gradient"] = min(first["exploding_gradient"], first["update_ratio_high"])
-    if "harmless_loss" in first and "nonfinite_loss" in first:  # it was so before it lasted
+    if "harmless_loss" in first and "nonfinite_loss" in first:  # it was already so before it lasted
         first["nonfinite_loss"] = min(first["nonfinite_loss"], first["harmless_loss"])
     return first
 
 
 def _died_of_depth(first: dict[str, int], findings: dict[str, Finding]) -> bool:
-    """Return whether the gradient vanished before units were dead; or at the same step, while the units of the first
-    layer lived: a signal that has forgotten its input leaves each later unit on or off for all examples alike."""
+    """Return whether the gradient vanished before units died; or at the same step, while the units of the first layer
+    lived: a signal that no longer depends on the input leaves each later unit on or off for all examples alike."""
     vanished, died = (first.get(rule, _NEVER) for rule in ("vanishing_gradient", "dead_units"))
     if vanished == died < _NEVER:
         return findings["vanishing_gradient"].layers[0] not in findings["dead_units"].layers
@@ -238,8 +240,8 @@ def _died_of_depth(first: dict[str, int], findings: dict[str, Finding]) -> bool:
 
 
 def _place_the_size_of_a_step(order: list[str], first: dict[str, int], findings: dict[str, Finding]) -> None:
-    """Move large updates and an explosion to before the units that they broke, and updates to before a gradient that
-    vanished long after them. Weights that the first update made large are what weight decay takes away later."""
+    """Move large updates and an explosion before the units that they killed, and updates before a gradient that
+    vanished long after them. Weights that the first update made large are what weight decay removes later."""
     units = min((first[rule] for rule in _UNITS if rule in first), default=_NEVER)
     vanishing = first.get("vanishing_gradient", _NEVER)
     updates, explosion = (first.get(rule, _NEVER) for rule in ("update_ratio_high", "exploding_gradient"))
@@ -250,15 +252,15 @@ def _place_the_size_of_a_step(order: list[str], first: dict[str, int], findings:
         _move(order, ["update_ratio_high"], before="clipping_never")  # right behind the explosion
     elif updates < units < _NEVER:
         _move(order, ["update_ratio_high"], before=_UNITS[0])
-    elif updates + LOOK_EVERY < vanishing < _NEVER:  # they cut the first layers off
+    elif updates + LOOK_EVERY < vanishing < _NEVER:  # they cut off the first layers
         _move(order, ["update_ratio_high"], before="vanishing_gradient")
     broken = min(units, vanishing, first.get("signal_lost", _NEVER))
-    if explosion < broken < _NEVER:  # none of these can have made what was there before it
+    if explosion < broken < _NEVER:  # none of these can have caused something that was there before it
         _move(order, ["exploding_gradient"], before=_UNITS[0])
 
 
 def _there_before(event: str, order: list[str], first: dict[str, int]) -> list[str]:
-    """Return what ORDER calls an effect of an event, though it was there before."""
+    """Return the rules that ORDER lists as effects of an event although they began before it."""
     effects = order[order.index(event) + 1 :]
     return [
         rule
@@ -275,7 +277,7 @@ def _was_before(rule: str, event: str, first: dict[str, int]) -> bool:
 
 
 def _move(order: list[str], rules: list[str], *, before: str) -> None:
-    """Move rules, in the order in which they are given, to the place right before another."""
+    """Move rules, in the given order, to the position right before another."""
     for rule in rules:
         order.remove(rule)
         order.insert(order.index(before), rule)
@@ -286,14 +288,13 @@ def _is_critical(finding: Finding | None) -> bool:
 
 
 def born_in_loss(provenance: Provenance) -> bool:
-    """Return whether the loss made the first NaN or Inf of finite values for which it is not defined: 0 / 0, the log of
-    0 or less, a root at 0 or its derivative. A value that only grew too large is no such case."""
+    """Return whether the loss produced the first NaN or Inf from finite values for which it is undefined: 0 / 0, the
+    log of 0 or less, a root at 0 or its derivative. A value that merely grew too large does not count."""
     return not provenance.module and provenance.phase in ("loss", "backward") and undefined_for(provenance)
 
 
 def undefined_for(provenance: Provenance) -> bool:
-    """Return whether an operation made the first NaN or Inf of finite values for which it is not defined, wherever it
-    stands."""
+    """Return whether any operation produced the first NaN or Inf from finite values for which it is undefined."""
     operation = provenance.chain[0] if provenance.chain else None
     if operation is None or not operation.is_birth:
         return False
@@ -303,7 +304,7 @@ def undefined_for(provenance: Provenance) -> bool:
         return False
     if BEYOND in provenance.cause and any(part in operation.name.lower() for part in _OF_LARGE):
         return False
-    # where it may have been one of several, each of them has to be such
+    # if it may be one of several, all of them must be undefined
     of = "" if operation.of == operation.name else operation.of
     names = [NOT_UNDEFINED.sub("", f"{name} {of}".lower()) for name in operation.name.split(" or ")]
     return all(any(part in name for part in _UNDEFINED) for name in names)

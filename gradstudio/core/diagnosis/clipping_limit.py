@@ -1,4 +1,4 @@
-"""The largest gradient that clipping lets through, by the settings in force."""
+"""The largest gradient that clipping lets through, given the settings in force."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gradstudio.core.history import History, Settings
 
 
 def largest(settings: Settings, history: History) -> float:
-    """Return the largest L2 norm that this clipping leaves of any gradient; inf where it depends on the weights."""
+    """Return the largest L2 norm of any gradient after this clipping; inf if it depends on the weights."""
     match settings.clipping:
         case "norm":
             return settings.limit
@@ -23,7 +23,7 @@ def largest(settings: Settings, history: History) -> float:
 
 @cache
 def knob_of(kind: str) -> str:
-    """Return the name of the knob that holds the limit of this kind of clipping."""
+    """Return the name of the knob that sets the limit of this kind of clipping."""
     return next(
         name
         for name, knob in KNOBS.items()

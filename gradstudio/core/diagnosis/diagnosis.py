@@ -1,5 +1,5 @@
-"""The diagnosis of one run: its rules, and the progress that they share. It is asked row by row, and can be copied to
-go on from there."""
+"""The diagnosis of one run: its rules, and the progress that they share. It is updated row by row, and can be copied to
+continue separately."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gradstudio.core.history import LOOK_EVERY, History
 
 
 class Diagnosis:
-    """The rules of one run, and what they know of its rows. One thread at a time may ask it."""
+    """The rules of one run and their state. Not thread-safe: one thread at a time."""
 
     def __init__(self, rules: list[Rule], progress: Progress | None = None) -> None:
         self.rules = rules
@@ -21,11 +21,12 @@ class Diagnosis:
         self._every_row = [rule for rule in rules if rule.every_row]
 
     def copy(self) -> Diagnosis:
-        """Return the diagnosis as it stands, to go on with by itself."""
+        """Return an independent copy of the diagnosis in its current state."""
         return Diagnosis(list(map(copy.copy, self.rules)), copy.copy(self.progress))
 
     def conclude(self, history: History, accuracy: float) -> Iterator[Finding]:
-        """Yield what the rules find at the end of the run, with the accuracy on the test set, UNKNOWN of a script."""
+        """Yield the findings of the rules at the end of the run, given the accuracy on the test set (UNKNOWN for a
+        script)."""
         for rule in self.rules:
             if isinstance(rule, Concluding):
                 finding = rule.conclude(history, self.progress, accuracy)
@@ -33,21 +34,21 @@ class Diagnosis:
                     yield finding
 
     def look_at_the_rest(self, history: History) -> Iterator[Finding]:
-        """Yield what rules that look now and then find in the rows since their last look, as no others follow.
-        Copies of them are asked: what they know is what they saw when a look was due."""
+        """Yield the findings of the periodic rules for the rows since their last look, as no more rows follow. Works on
+        copies: the state of the rules stays that of the last scheduled look."""
         rest = history.before(len(history))
         if rest.broken:
             return
         rest.due = True
         aside = self.copy()
         for rule in aside.rules:
-            is_due = len(rest) % LOOK_EVERY or rule.rule in OF_FIGURES  # which may be told behind the last row
+            is_due = len(rest) % LOOK_EVERY or rule.rule in OF_FIGURES  # which may be reported after the last row
             if is_due and not rule.every_row and (finding := rule.update(rest, aside.progress)) is not None:
                 yield finding
 
     def look(self, history: History) -> Iterator[Finding]:
-        """Yield what the rules find in the history as it is after its latest row. Most rules look every LOOK_EVERY rows
-        and at a row that is not finite, and are not asked in between."""
+        """Yield the findings of the rules for the history up to its latest row. Most rules look every LOOK_EVERY rows
+        and at a non-finite row, and are not called in between."""
         for rule in self.rules if history.due or history.broken else self._every_row:
             finding = rule.update(history, self.progress)
             if finding is not None:

@@ -1,4 +1,4 @@
-"""An episode: a stretch of steps at which something is too large, and where it was largest."""
+"""An episode: a stretch of steps at which a value is too large, and its peak."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Episode(NamedTuple):
-    """The steps so far, and the peak; no episode before the first of them. A rule replaces it and never changes it."""
+    """The steps so far, and the peak; there is no episode before the first of them. Immutable: a rule replaces it."""
 
     first: int = -1
     last: int = -1
@@ -18,7 +18,7 @@ class Episode(NamedTuple):
         return self.first >= 0
 
     def at(self, step: int, value: float) -> Episode:
-        """Return the episode with one more step, or the same one where the step is known."""
+        """Return the episode extended by one step, or the same one if the step is already in it."""
         first = self.first if self.began else step
         top = (value, step) if value > self.peak else (self.peak, self.peak_step)
         return Episode(first, max(step, self.last), *top)

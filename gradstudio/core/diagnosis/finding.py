@@ -1,5 +1,4 @@
-"""A finding: what a rule found, since when and where, its evidence, and what may heal it. And the names of the
-rules."""
+"""A finding: what a rule found, when and where, its evidence, and what may fix it. Also the names of the rules."""
 
 from __future__ import annotations
 
@@ -13,8 +12,8 @@ RANK: dict[Severity, int] = {"info": 0, "warning": 1, "critical": 2}
 
 @dataclass(frozen=True)
 class Finding:
-    """A finding of a rule: `evidence` says what was measured, `meaning` what it means, `remedies` which knob changes
-    may heal it."""
+    """A finding of a rule: `evidence` is what was measured, `meaning` what it means, `remedies` the knob changes that
+    may fix it."""
 
     rule: str
     severity: Severity
@@ -26,10 +25,10 @@ class Finding:
     meaning: str
     remedies: tuple[str, ...]
     explains: tuple[str, ...] = ()  # rules whose findings it explains: see cause_ranking.py
-    own_steps: tuple[int, ...] = ()  # the script's own numbers of the two steps, where those are others
+    own_steps: tuple[int, ...] = ()  # the script's own numbering of the two steps, if it differs
 
     def until(self, step: int) -> Finding:
-        """Return the same finding, still there at `step`. Rules call this at every step, and `dataclasses.replace`
+        """Return the same finding, extended until `step`. Rules call this at every step, and `dataclasses.replace`
         takes three times as long."""
         return Finding(
             self.rule, self.severity, self.title, self.first_step, step, self.layers, self.evidence, self.meaning,
@@ -44,7 +43,7 @@ class Finding:
 
 
 class Findings(tuple[Finding, ...]):
-    """Findings that show themselves in a notebook."""
+    """Findings that render themselves in a notebook."""
 
     __slots__ = ()
 
@@ -75,9 +74,9 @@ NAMES = (
     "test_loss_rises", "reward_lost", "reduced_too_often", "ranks_apart", "nan_on_a_rank", "clip_before_reduction",
     "ranks_alike", "uneven_shares", "rank_ran_out", "unused_layers", "gradient_of_zero",
 )  # fmt: skip
-OF_FIGURES = ("test_loss_rises", "reward_lost")  # rules that read what a script tells by itself
-# Those that read ranks, samples of activations, gradients of micro-batches or the task, which only runs of
-# the studio have.
+OF_FIGURES = ("test_loss_rises", "reward_lost")  # rules that read the values that a script logs
+# Those that read ranks, samples of activations, gradients of micro-batches or the task, which only runs of the studio
+# have.
 OF_THE_STUDIO = (
     "saturated_activation", "attention_collapse", "batch_norm_of_two", "accumulation_mismatch", "reduced_too_often",
     "ranks_apart", "nan_on_a_rank", "clip_before_reduction", "ranks_alike", "perturbation_large", "uneven_shares",

@@ -1,5 +1,6 @@
-"""What clipping and the optimizer make of one gradient, in sentences. The kinds differ: clipping by norm keeps the
-direction and the others do not; an update of SGD is as long as the gradient, and Adam bounds and remembers it."""
+"""How clipping and the optimizer transform one gradient, in sentences. The kinds differ: clipping by norm preserves the
+direction and the others do not; an update of SGD is proportional to the gradient, while Adam bounds and remembers it.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +15,8 @@ from gradstudio.core.text import number
 
 _AFTER, _BEFORE = 5, 20  # updates around a step whose directions are compared
 _LATEST = 50  # updates, or steps since a change
-_TURNED = 0.5  # share of the cosine before, below which the updates have left their gradients
-_REMEMBERED = 200  # steps: a batch norm keeps 0.9 of its running variance at each, so 1e-9 of it is left after them
+_TURNED = 0.5  # share of the previous cosine below which the updates no longer follow their gradients
+_REMEMBERED = 200  # steps: a batch norm keeps 0.9 of its running variance at each, so 1e-9 of it remains after them
 _SAME_DIRECTION = 0.999  # cosine
 _SHORTENED = {
     "value": "Clipping by value cut each large entry",
@@ -25,7 +26,7 @@ _SHORTENED = {
 
 
 def in_force(history: History, step: int) -> Settings | None:
-    """Return how the optimizer and clipping were set at a step; None if that was not recorded."""
+    """Return the settings of the optimizer and clipping at a step; None if they were not recorded."""
     return next((settings for since, settings in reversed(history.settings) if since <= step), None)
 
 
@@ -37,18 +38,18 @@ def clipping(history: History, step: int) -> str:
     if history.value("clipped_norm", step) == 0:
         return "Clipping left nothing of this gradient."
     if kind == "norm":
-        if cosine < _SAME_DIRECTION:  # as where each micro-batch or each shard is clipped by itself
+        if cosine < _SAME_DIRECTION:  # for example if each micro-batch or each shard is clipped by itself
             return f"Clipping shortened this gradient; its cosine with the true gradient is {number(cosine)}."
         return "Clipping shortened this gradient and kept its direction."
-    if kind not in _SHORTENED:  # a script did it by itself, and nobody saw how
+    if kind not in _SHORTENED:  # a script clipped by itself, in a way that was not observed
         return "This gradient was shortened before the optimizer got it."
     turned = f": its cosine with the true gradient is {number(cosine)}" if math.isfinite(cosine) else ""
     return f"{_SHORTENED[kind]}, which changes the direction of the whole gradient{turned}."
 
 
 def unclipping(history: History, step: int) -> str:
-    """Return that clipping was switched off shortly before a step, as a sentence with a space before it; "" if it
-    was not."""
+    """Return, as a sentence with a leading space, that clipping was switched off shortly before a step; "" if it was
+    not."""
     for (_, before), (since, settings) in pairwise(history.settings):
         if before.clipping != "none" and settings.clipping == "none" and 0 <= step - since <= _LATEST:
             return f" Nothing has been clipped since step {since:,}; the limit was {number(before.limit)} before."
@@ -56,7 +57,7 @@ def unclipping(history: History, step: int) -> str:
 
 
 def update(history: History, step: int) -> str:
-    """Return what the optimizer makes of a large gradient at a step, as a sentence."""
+    """Return, as a sentence, how the optimizer treats a large gradient at a step."""
     ratio = history.value("update_ratio", step)
     moved = f" The update of step {step:,} was {number(ratio)} times as large as the weights." * math.isfinite(ratio)
     settings = in_force(history, step)
@@ -86,14 +87,14 @@ def update(history: History, step: int) -> str:
 
 
 def memory(settings: Settings) -> str:
-    """Return how long the running mean of squared gradients keeps a gradient, with a space before it; "" if that is
-    not known."""
+    """Return how long the running mean of squared gradients remembers a gradient, with a leading space; "" if
+    unknown."""
     return f" for about {number(1 / (1 - settings.beta2))} steps" if 0 < settings.beta2 < 1 else ""
 
 
 def turn(history: History, step: int) -> str:
-    """Return how far the updates after a step follow their own gradients, as a sentence with a space before it; ""
-    if they do so as before, or it is not known yet. SGD without momentum always follows its gradient."""
+    """Return how closely the updates after a step follow their own gradients, as a sentence with a leading space; "" if
+    they do so as before, or if it is not known yet. SGD without momentum always follows its gradient."""
     cosines = history.column("update_cosine", max(step - _BEFORE, 0), step + 1 + _AFTER)
     split = min(step, _BEFORE)
     before, after = (part[np.isfinite(part)] for part in (cosines[:split], cosines[split + 1 :]))
@@ -106,8 +107,8 @@ def turn(history: History, step: int) -> str:
 
 
 def momentum(history: History) -> str:
-    """Return how little the latest updates follow their own gradients, as a sentence with a space before it; "" if
-    they mostly do. Momentum and the running mean of Adam carry them on."""
+    """Return how little the latest updates follow their own gradients, as a sentence with a leading space; "" if they
+    mostly do. Momentum and Adam's running mean carry them on."""
     cosines = history.column("update_cosine", len(history) - _LATEST)
     cosines = cosines[np.isfinite(cosines)]
     settings = in_force(history, len(history) - 1)
@@ -125,7 +126,7 @@ def momentum(history: History) -> str:
 
 
 def apart(history: History, batch_normed: bool) -> str:
-    """Return why a model that is right on its training batches may be wrong on others, as sentences."""
+    """Return, as sentences, why a model that is right on its training batches may be wrong on others."""
     if not batch_normed:
         return (
             "The model fits its training examples better than others: it knows them by heart, or the test set "

@@ -1,4 +1,4 @@
-"""A fast median of few numbers, which rules take often, and how one is told."""
+"""A fast median of few numbers, which rules compute often, and its text form."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from gradstudio.core.unknown import known_mask
 
 
 def median(values: np.ndarray) -> float:
-    """Return np.median of float64, (values,), in a tenth of its time. NaN if a value is NaN; there must be
-    values."""
+    """Return np.median of float64, (values,), in a tenth of its time. NaN if any value is NaN; `values` must not be
+    empty."""
     ordered = values.copy()
     ordered.sort()  # NaN last
     middle = (ordered.item((ordered.size - 1) // 2) + ordered.item(ordered.size // 2)) / 2
@@ -21,8 +21,8 @@ def median(values: np.ndarray) -> float:
 
 
 def told_median(values: np.ndarray, told: Callable[[float], str] = number) -> str:
-    """Return the median of the values that are finite as text, which says how many are not; what they are, where none
-    is finite. Values that nobody measured do not count."""
+    """Return the median of the finite values as text, with the number of non-finite ones; or what they are, if none is
+    finite. Values that were not measured do not count."""
     values = values[known_mask(values)]
     if not len(values):
         return "not known"

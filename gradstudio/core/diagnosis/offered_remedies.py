@@ -1,6 +1,6 @@
-"""The remedies of a finding that are offered, and their order. A rule (core/rules/) lists its remedies, best first.
-This file changes the list where the knobs in force ask for it: a remedy that is in force already, or that cannot act,
-is left out. cause_ranking.py orders the findings."""
+"""The remedies offered for a finding, and their order. A rule (core/rules/) lists its remedies, best first. This file
+adapts the list to the knobs in force: a remedy that is already in force, or that has no effect, is left out.
+cause_ranking.py orders the findings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gradstudio.core.diagnosis.suggested_rate import CLEARLY
 from gradstudio.core.experiment import Experiment, parse_assignment
 from gradstudio.core.provenance import Provenance
 
-# Remedies for a NaN that is born in a loss written by hand, before there is a gradient to clip.
+# Remedies for a NaN born in a hand-written loss, before there is a gradient to clip.
 _OF_THE_LOSS: dict[str, tuple[str, ...]] = {
     "naive_log": ("loss.eps=1e-7", "loss.kind=auto"),
     "naive_division": ("loss.kind=auto", "loss.eps=0.5"),
@@ -29,16 +29,16 @@ _OF_THE_LOSS: dict[str, tuple[str, ...]] = {
 }
 
 
-# Remedies for a NaN that came with a batch: no gradient is wrong before it.
+# Remedies for a NaN that came with a batch: every gradient before it is sound.
 _OF_THE_DATA = ("problem.nan_every=0",)
-# Remedies for a policy or a game that ends at nothing.
+# Remedies for a policy or a game that ends without having learned anything.
 _AGAINST_GUESSING: dict[str, tuple[str, ...]] = {
     "pole": ("clipping.kind=norm", "optimizer.kind=adam optimizer.lr=0.01"),
     "ring": ("clipping.kind=norm",),
 }
-# Remedies for a policy that large steps made sure of itself. A lower rate only delays that.
+# Remedies for a policy that large steps made overconfident. A lower rate only delays that.
 _OF_A_POLICY = ("clipping.kind=norm", "clipping.kind=per_tensor", "optimizer.kind=adam optimizer.lr=0.01")
-# Remedies for twenty convolutions in a row; residuals or another initialization alone were not seen to heal them.
+# Remedies for twenty convolutions in a row; residuals or another initialization alone did not fix them in our tests.
 _OF_DEEP_CONVOLUTIONS = (
     "model.norm=batch model.residual=true model.norm_position=post", "model.norm=batch model.norm_position=post",
     "model.norm=batch",
@@ -51,10 +51,11 @@ _OF_ITS_STEPS = (
 )  # fmt: skip
 
 
-_SEEN = 0.01  # loss weight x loss scale above which fp16 holds most of a gradient
-_LARGE_EPS = 1e-4  # of Adam and its like: above the usual size of a gradient's entry it sets the size of the update
+_SEEN = 0.01  # loss weight x loss scale above which fp16 represents most of a gradient
+# of Adam and similar optimizers: above the usual size of a gradient entry it determines the size of the update
+_LARGE_EPS = 1e-4
 _SMALL_INPUTS = 0.1  # factor on the inputs below which they may be what is lost
-# The learning rate that is offered where nothing was measured: as is usual for small networks.
+# The learning rate offered when nothing was measured: the usual one for small networks.
 _USUAL_RATE = {
     "sgd": 0.1,
     "adam": 0.001,
@@ -67,9 +68,9 @@ _USUAL_RATE = {
 
 
 def fitting(finding: Finding, knobs: Experiment, provenance: Provenance | None = None) -> Finding:
-    """Return the finding with the remedies that fit. Where the loss itself made the first NaN of finite values, or it
-    came with the data, no other knob than those of the loss or of the data keeps it from doing so; a mistake in the
-    loop is one by itself."""
+    """Return the finding with the remedies that apply. If the loss itself produced the first NaN from finite values, or
+    the NaN came with the data, only the knobs of the loss or the data can prevent it, and other findings keep only
+    their remedies for mistakes in the loop."""
     offered = _remedies_for(finding, knobs)
     mended = tuple(remedy for remedy in offered if remedy.startswith("mistakes."))
     not_finite = finding.rule in ("nonfinite_loss", "nonfinite_gradient", "nan_on_a_rank")
@@ -84,19 +85,19 @@ def fitting(finding: Finding, knobs: Experiment, provenance: Provenance | None =
 
 
 def _never_grew(provenance: Provenance) -> bool:
-    """Return whether smaller steps before would not have kept a model of somebody's own from its first NaN or Inf: it
-    was given, or an operation is not defined for what it got."""
+    """Return whether smaller steps could not have protected a user's own model from its first NaN or Inf: it was in the
+    input, or an operation is undefined for its inputs."""
     given = GIVEN_NUMBER in provenance.cause or not all(operation.is_birth for operation in provenance.chain[:1])
     return given or undefined_for(provenance)
 
 
 def _remedies_for(finding: Finding, knobs: Experiment) -> tuple[str, ...]:
-    """Return the remedies of a finding, in the order in which they are offered with these values."""
+    """Return the remedies of a finding, in the order in which they are offered for these knobs."""
     remedies, grave = finding.remedies, finding.severity != "info"
     game = knobs.model.kind == "gan" and knobs.applies("optimizer.momentum") and knobs.optimizer.momentum > 0
     if game and grave and finding.rule in _OF_ITS_STEPS:
         return _OF_THE_GAME
-    if game and grave and finding.rule == "clipping_always":  # either change alone was not seen to heal it
+    if game and grave and finding.rule == "clipping_always":  # neither change alone fixed it in our tests
         return tuple(f"{remedy} clipping.kind=none" for remedy in _OF_THE_GAME)
     match finding.rule:
         case "nonfinite_loss" | "nonfinite_gradient" if knobs.loss.kind in _OF_THE_LOSS:
@@ -135,35 +136,36 @@ def _remedies_for(finding: Finding, knobs: Experiment) -> tuple[str, ...]:
             first = (f"optimizer.lr={usual:g}",) if usual < knobs.optimizer.lr / CLEARLY else ()
             return (*first, *_beginning_with("optimizer.lr", remedies))
         case "exploding_gradient" | "dead_units" if knobs.optimizer.kind != "sgd" and grave:
-            return _beginning_with("optimizer.lr", remedies)  # Adam and its like undo most of what clipping does
+            # Adam and similar optimizers undo most of the effect of clipping
+            return _beginning_with("optimizer.lr", remedies)
         case "nothing_learned":
             return (*_AGAINST_GUESSING.get(knobs.problem.task, ()), *remedies)
     return remedies
 
 
 def _beginning_with(prefix: str, remedies: Iterable[str]) -> tuple[str, ...]:
-    """Return the remedies with those first that begin so."""
+    """Return the remedies, those with this prefix first."""
     return tuple(sorted(remedies, key=lambda remedy: not remedy.startswith(prefix)))
 
 
 def _larger_updates(remedies: tuple[str, ...], knobs: Experiment) -> tuple[str, ...]:
-    """Return what makes updates larger that are too small."""
+    """Return remedies that enlarge updates that are too small."""
     if "schedule.kind=constant" in remedies and knobs.schedule.kind != "constant":
-        return remedies[:1]  # the schedule takes a higher rate down too
+        return remedies[:1]  # the schedule lowers a higher rate too
     rate = _USUAL_RATE[knobs.optimizer.kind]
     if knobs.optimizer.kind == "sgd":
         rate *= 1 - min(knobs.optimizer.momentum, 0.9)
     first = ("optimizer.eps=1e-8",) if knobs.optimizer.eps > _LARGE_EPS else ()  # _fits drops it for SGD
-    if knobs.precision.weights == "bf16":  # which loses small updates, and no other knob brings them back
+    if knobs.precision.weights == "bf16":  # which loses small updates, and no other knob recovers them
         first = ("precision.weights=bf16_stochastic", *first)
     return (*first, *remedies, *((f"optimizer.lr={rate:.2g}",) if knobs.optimizer.lr < rate / CLEARLY else ()))
 
 
 def _with_weight(remedies: tuple[str, ...], knobs: Experiment) -> tuple[str, ...]:
-    """Return the remedies of an underflow with those that also take a small weight from the loss."""
+    """Return the remedies of an underflow, and those that also remove a small weight from the loss."""
     scaled, rest = remedies[:1], remedies[1:]
     weighed = tuple(f"{remedy} loss.weight=1" for remedy in scaled)
-    # a weight that is too small for the first loss scale takes the scaler thousands of steps to make up for
+    # with a weight too small for the first loss scale, the scaler takes thousands of steps to compensate
     enough = knobs.loss.weight * knobs.precision.init_scale > _SEEN
     return (*scaled, *weighed, *rest) if enough else (*weighed, *scaled, *rest)
 
@@ -174,13 +176,13 @@ def _is_scaled_up(knobs: Experiment) -> bool:
 
 
 def _sums_unnormed(knobs: Experiment) -> bool:
-    """Return whether residual sums grow from layer to layer, though each layer by itself is drawn to size."""
+    """Return whether residual sums grow from layer to layer although each layer is initialized to scale."""
     return knobs.model.residual and knobs.applies("model.residual") and knobs.model.norm == "none"
 
 
 def _shrinking(knobs: Experiment) -> tuple[str, ...]:
-    """Return what makes values usual that were too large before the first update: all of it at once, as each alone may
-    be too much."""
+    """Return the combined remedies for values that were too large before the first update: each alone may not be
+    enough."""
     large = (
         ("problem.input_scale=1", knobs.problem.input_scale > 1),
         ("model.init=he model.init_gain=1", knobs.model.init_gain > 1),
@@ -193,12 +195,12 @@ def _shrinking(knobs: Experiment) -> tuple[str, ...]:
 
 
 def _is_drawn_to_size(knobs: Experiment) -> bool:
-    """Return whether the weights are drawn by a scheme that knows the size of a layer, as it asks for."""
+    """Return whether the initialization scheme scales the weights to the size of each layer."""
     return knobs.model.init_gain == 1 and knobs.model.init not in ("zeros", "normal")
 
 
 def _different(remedies: Iterable[str]) -> tuple[str, ...]:
-    """Return the remedies without learning rates that are near one before: 0.001 after 0.0011 tells nothing new."""
+    """Return the remedies without learning rates close to an earlier one: 0.001 after 0.0011 adds nothing."""
     kept: list[str] = []
     rates: list[float] = []
     for remedy in remedies:
@@ -213,11 +215,11 @@ def _different(remedies: Iterable[str]) -> tuple[str, ...]:
 
 
 def _fits(remedy: str, knobs: Experiment) -> bool:
-    """Return whether a remedy, one or several `knob=value`, changes anything and all of it can act."""
+    """Return whether a remedy, one or several `knob=value`, changes anything and all of it has an effect."""
     assignments = dict(parse_assignment(part) for part in remedy.split())
     if all(knobs[name] == value for name, value in assignments.items()):
         return False
     of_passes = any(name.startswith("precision.") and name != "precision.weights" for name in assignments)
     if of_passes and knobs.precision.dtype != "fp16":
-        return False  # other formats have no underflow or overflow to heal
+        return False  # other formats have no underflow or overflow to fix
     return all(knobs.applies(name, assignments) for name in assignments)

@@ -1,5 +1,5 @@
-"""Remedies for a finite value from which one operation made Inf within a pass: what heals that operation. No smaller
-step or shorter gradient changes what it makes of such a value."""
+"""Remedies for an Inf that one operation produced from finite values within a pass: a fix for that operation. No
+smaller step or shorter gradient changes its result."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BY_NAME: dict[str, tuple[str, ...]] = {
     "sinh": (_CLAMPED.format("sinh"),),
     "cosh": (_CLAMPED.format("cosh"),),
 }
-# Where an operation of the model gave more than float16 can hold.
+# If an operation of the model produced more than float16 can represent.
 OF_HALF = (
     "`torch.bfloat16` in place of `torch.float16`: it holds numbers as large as float32",
     "`.float()` on what goes into this operation, and `torch.autocast(device, enabled=False)` around it: float16 holds "
@@ -34,7 +34,7 @@ _OF_SCORES = (
 
 
 def of_overflow(operation: Operation) -> tuple[str, ...]:
-    """Return what heals the operation; () where nothing is known to."""
+    """Return the fixes for the operation; () if none is known."""
     name = operation_of(operation.name).strip("_")
     if operation.dtype == "float16":
         return _OF_SCORES if re.fullmatch("baddbmm|bmm", name) else OF_HALF

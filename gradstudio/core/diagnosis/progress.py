@@ -1,7 +1,7 @@
-"""The progress of a run: it learns, is stuck or has lost what it learned. Rules ask for it, as small gradients or
-large updates alone are no fault.
+"""The progress of a run: whether it learns, is stuck or has lost what it learned. Rules consult it, since small
+gradients or large updates alone are no fault.
 
-It is computed once for all rules, from the rows alone, every LOOK_EVERY rows and at the first that is not finite."""
+It is computed once for all rules, from the rows alone, every LOOK_EVERY rows and at the first non-finite one."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ WINDOW = 50  # steps
 START = 10  # steps
 FALLEN = 0.7  # share of the first loss below which the run has learned
 HARDLY = 0.95  # share of the first loss above which it has learned almost nothing
-COME_UP = 1.2  # times the best median loss, with which it has risen again
-RESTING = 0.98  # share of the loss of the steps before, above which it stands still
+COME_UP = 1.2  # times the best median loss, above which it has risen again
+RESTING = 0.98  # share of the loss of the steps before, above which it stagnates
 WELL = 0.4  # share of the first loss, or 1 - WELL more accuracy, or an accuracy of twice WELL: no fault to look for
-RISEN = 0.15  # rise of the accuracy (0 to 1) with which it has learned, whatever the loss means
-MOVED = 0.03  # change of the accuracy that counts as one
-THROWN = 2.0  # times the first loss: where all that follow lie above it, a large first update threw the loss up
-FAR = 10.0  # times the first loss: where a run of few steps stays above it, the loss has not come back
+RISEN = 0.15  # rise of the accuracy (0 to 1) that counts as learning, whatever the loss means
+MOVED = 0.03  # smallest change of the accuracy that counts
+THROWN = 2.0  # times the first loss: if all later losses are above it, a large first update threw the loss up
+FAR = 10.0  # times the first loss: if a run of few steps stays above it, the loss has not come back
 SOME = 0.01  # update / weights: it may have thrown the loss up
-LARGE = 1.0  # update / weights: what the weights were at first is gone
-SEEN = 3  # losses after the first, from which on it can be told
+LARGE = 1.0  # update / weights: the initial weights are gone
+SEEN = 3  # losses after the first that are needed to decide this
 
 
 @dataclass
@@ -41,14 +41,15 @@ class Progress:
 
     guess: float = math.nan  # accuracy that is reached without looking at the input
     guess_loss: float = math.nan  # and its loss
-    by_accuracy: bool = False  # whether the accuracy tells how the task goes, where there is one, and the loss does not
-    promised: float = math.nan  # accuracy on the test set that a sound run of the task gets at least
-    normed_over: int = 0  # examples over which a batch norm of a fully connected network takes its mean; 0: none
+    # whether progress on the task shows in the accuracy, if there is one, rather than in the loss
+    by_accuracy: bool = False
+    promised: float = math.nan  # test accuracy that a sound run of the task reaches at least
+    normed_over: int = 0  # number of examples that a batch norm of a fully connected network averages over; 0: none
     batch_normed: bool = False  # whether the model computes something else in evaluation than in training
 
     count: int = 0
     start: float = math.nan  # loss of the first steps
-    start_steps: int = START  # whose median `start` is
+    start_steps: int = START  # number of losses whose median is `start`
     threw_up: bool = False  # whether the first update threw the loss up; then `start` is that of step 0
     start_accuracy: float = math.nan
     recent: float = math.nan
@@ -81,14 +82,14 @@ class Progress:
         )
 
     def above_guessing(self, accuracy: float, start: float) -> float:
-        """Return by how much an accuracy on the test set exceeds that of guessing, or that before the first update
-        where the model began with about as much."""
+        """Return by how much a test accuracy exceeds that of guessing, or the one before the first update if the model
+        began with about as much."""
         if self.guess != self.guess or self.guess < start <= self.guess + RISEN:
             return accuracy - start
         return accuracy - self.guess
 
     def course(self) -> str:
-        """Return where the loss began and where it is, as a sentence."""
+        """Return the initial and the current loss, as a sentence."""
         latest = f"{number(self.recent)} in the {min(WINDOW, self.count)} up to step {self.count - 1:,}"
         if self.threw_up:
             return f"The loss was {number(self.start)} at step 0, and its median is {latest}."
@@ -97,13 +98,13 @@ class Progress:
 
     @property
     def thrown(self) -> bool:
-        """True if the first update threw the loss up, and it has not come back. Some healthy runs begin so; of a run
-        of few steps it is said only where the loss is far up."""
+        """True if the first update threw the loss up and it has not come back. Some healthy runs begin like this; for a
+        run of few steps it requires a loss that is far up."""
         return self.threw_up and self.recent > (THROWN if self.is_known else FAR) * self.start
 
     @property
     def spread(self) -> float:
-        """The width of the middle half of the recent losses."""
+        """The interquartile range of the recent losses."""
         return self.quarters[1] - self.quarters[0]
 
     @property
@@ -112,8 +113,8 @@ class Progress:
 
     @property
     def has_learned(self) -> bool:
-        """True if the accuracy has risen; or the loss has fallen below that of guessing and the accuracy, where
-        there is one, has moved with it: a loss that came down from 1e9 to 1e6 has taught nothing."""
+        """True if the accuracy has risen; or if the loss has fallen below that of guessing and the accuracy, if there
+        is one, has moved with it: a loss that came down from 1e9 to 1e6 has taught nothing."""
         if self.accuracy > self.start_accuracy + RISEN:
             return True
         fallen = not self.by_accuracy and self.recent < FALLEN * self.reference
@@ -121,12 +122,12 @@ class Progress:
 
     @property
     def reference(self) -> float:
-        """The loss that counts as having learned nothing: the first, or that of guessing where that is lower."""
+        """The loss that counts as having learned nothing: the first, or that of guessing if it is lower."""
         return self.guess_loss if self.guess_loss < self.start else self.start
 
     @property
     def has_lost(self) -> bool:
-        """True if the run has lost what it had learned, or its loss has risen for good."""
+        """True if the run has lost what it had learned, or its loss has risen permanently."""
         if self.best_accuracy - self.accuracy > max(RISEN, 0.4 * self.best_accuracy):
             return True
         if self.by_accuracy or (self.accuracy == self.accuracy and self.has_learned):
@@ -135,7 +136,7 @@ class Progress:
 
     @property
     def worse(self) -> bool:
-        """True if the run knew clearly more before, though it may still know much: twice as many examples of a
+        """True if the run was clearly better before, although it may still be good: twice as many examples of a
         training batch are wrong as at best, RISEN more of them, and more than chance explains."""
         fallen = self.best_accuracy - self.accuracy
         doubled = 1 - self.accuracy > 2 * (1 - self.best_accuracy)
@@ -143,8 +144,8 @@ class Progress:
 
     @property
     def stuck(self) -> bool:
-        """True if the run has learned almost nothing and no longer improves. A rate that rises excuses a loss that has
-        not fallen yet, and none that has come up again."""
+        """True if the run has learned almost nothing and no longer improves. A rising rate excuses a loss that has not
+        fallen yet, but not one that has risen again."""
         if not self.is_known or self.has_learned or (self.warming and not self.recent > COME_UP * self.best):
             return False
         if self.by_accuracy:
@@ -157,12 +158,12 @@ class Progress:
 
     @property
     def has_stalled(self) -> bool:
-        """True if the loss no longer falls, and fewer of the training batches are right than the task promises."""
+        """True if the loss no longer falls and the accuracy on the training batches is below what the task promises."""
         return self._resting and self.accuracy < self.promised
 
     @property
     def is_unfinished(self) -> bool:
-        """True if the loss no longer falls, and the accuracy is less than half way from that promise to 1."""
+        """True if the loss no longer falls and the accuracy is less than halfway from that promise to 1."""
         return self._resting and self.accuracy < (1 + self.promised) / 2
 
     @property
@@ -171,8 +172,7 @@ class Progress:
 
     @property
     def struggling(self) -> bool:
-        """True if the run does badly, or still not well after 2 WINDOW steps: enough for a fault that is
-        measured."""
+        """True if the run does badly, or still not well after 2 WINDOW steps: enough to report a measured fault."""
         if self.failing or self.warming or self.count < 2 * WINDOW:
             return self.failing
         rise = self.accuracy - self.start_accuracy
@@ -189,7 +189,7 @@ class Progress:
         return self.broken or self.stuck or self.has_lost
 
     def at(self, history: History) -> Progress:
-        """Return this, brought up to the latest row: the same whether it is asked often or once."""
+        """Return the progress brought up to the latest row: the same whether it is called often or once."""
         count = len(history)
         if not self.count:
             self.broken = _has_broken(history)
@@ -208,7 +208,7 @@ class Progress:
         return self
 
     def loss_at_start(self, history: History) -> float:
-        """Return `start`, for rules that look at every row: once the first losses are there, it stays what it is."""
+        """Return `start`, for rules that look at every row: constant once the first losses are there."""
         return self.start if self.count >= START and self.start == self.start else self.at(history).start
 
     def _take(self, history: History, count: int) -> None:
@@ -237,8 +237,8 @@ class Progress:
 
 
 def _start(losses: np.ndarray) -> tuple[float, int]:
-    """Return what the loss was at first, and in how many steps: the lower median of all or of 3, as some explode at
-    once."""
+    """Return the initial loss and the number of steps it covers: the lower median of all or of 3, as some runs explode
+    at once."""
     finite = losses[np.isfinite(losses)]
     if not len(finite):
         return math.nan, START
@@ -246,8 +246,8 @@ def _start(losses: np.ndarray) -> tuple[float, int]:
 
 
 def _threw_up(losses: np.ndarray, ratio: float) -> bool:
-    """Return whether the first update, so many times as large as the weights, threw the loss up, so that the loss
-    before it tells how the run began. One low loss alone may be an easy batch, unless it is far below the others."""
+    """Return whether the first update, `ratio` times as large as the weights, threw the loss up, so that the loss
+    before it is the initial one. A single low loss may be an easy batch, unless it is far below the others."""
     first, later = float(losses[0]), losses[1:][np.isfinite(losses[1:])]
     if len(later) < SEEN or not 0 < THROWN * first < float(later.min()):
         return False
@@ -255,13 +255,12 @@ def _threw_up(losses: np.ndarray, ratio: float) -> bool:
 
 
 def _mean(values: np.ndarray) -> float:
-    """Return the mean; NaN if one of them is: at once where the latest is, as of a script, whose accuracy nobody
-    knows."""
+    """Return the mean; NaN if any value is: at once if the latest is, as in a script, whose accuracy is unknown."""
     return float(values.sum()) / len(values) if values.item(-1) == values.item(-1) else math.nan
 
 
 def _has_broken(history: History) -> bool:
-    """Return whether any row so far is not finite."""
+    """Return whether any row so far is non-finite."""
     losses, nonfinite, skipped = (history.column(name) for name in ("loss", "nonfinite", "skipped"))
     sound = (np.isfinite(losses) | ~known_mask(losses)) & (~(nonfinite > 0) | (skipped == 1))
     return any(step not in history.harmless for step in np.flatnonzero(~sound).tolist())

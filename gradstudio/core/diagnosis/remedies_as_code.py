@@ -1,4 +1,5 @@
-"""Remedies for somebody's own script, as lines of code to change in it: a knob of the studio is a line there."""
+"""Remedies for a user's own script, as lines of code to change in it: each knob of the studio corresponds to a line
+there."""
 
 from __future__ import annotations
 
@@ -10,9 +11,9 @@ from gradstudio.core.knobs import Value, format_value
 
 _OPTIMIZERS = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW", "rmsprop": "RMSprop"}
 _BEFORE_STEP = " before `optimizer.step()`"
-# A clip without the first line would take the loss scale for a part of the norm.
+# A clip without the first line would count the loss scale as part of the norm.
 _BEFORE_SCALED_STEP = " after `scaler.unscale_(optimizer)` and before `scaler.step(optimizer)`"
-# A line for each knob that a script has too; `{}` is the value. The other knobs are of the studio's own models.
+# A line for each knob that a script has too; `{}` is the value. The other knobs concern the studio's own models.
 _LINES: dict[str, str] = {
     "optimizer.lr": "`lr={}` in `torch.optim.{optimizer}(...)`",
     "optimizer.momentum": "`momentum={}` in `torch.optim.{optimizer}(...)`",
@@ -55,7 +56,7 @@ _CHOICES: dict[tuple[str, Value], str] = {
     **{("optimizer.kind", kind): f"`torch.optim.{name}(...)`" for kind, name in _OPTIMIZERS.items()},
 }
 
-# By the title or rule of a finding that no knob heals.
+# By the title or rule of a finding that no knob fixes.
 OF_GRADIENTS: dict[str, tuple[str, ...]] = {
     "All gradients are exactly 0": (
         "no activation such as `relu` behind the last layer of a model whose output has no bounds",
@@ -70,8 +71,8 @@ OF_GRADIENTS: dict[str, tuple[str, ...]] = {
 def as_code(
     remedies: tuple[str, ...], optimizer: str, *, scaled: bool = False, variables: Mapping[str, str] | None = None
 ) -> tuple[str, ...]:
-    """Return the remedies of a finding as code, without those that only the studio has. `optimizer` is the kind in
-    force; `scaled`: the script has a GradScaler. `variables`: what the script calls its model and its optimizer."""
+    """Return the remedies of a finding as code, without those that only apply to the studio. `optimizer` is the kind in
+    force; `scaled`: the script has a GradScaler. `variables`: the script's names for its model and its optimizer."""
     found = (_line(remedy, _OPTIMIZERS.get(optimizer, "...")) for remedy in remedies)
     if scaled:
         found = (line.replace(_BEFORE_STEP, _BEFORE_SCALED_STEP) for line in found)
@@ -79,7 +80,7 @@ def as_code(
 
 
 def _with_names_of_script(line: str, variables: Mapping[str, str]) -> str:
-    """Return a line with the variables of the script."""
+    """Return a line with the script's own variable names."""
     if "optimizer" in variables:
         line = re.sub(r"\boptimizer\b", variables["optimizer"], line)
     if "model" in variables:
@@ -88,15 +89,15 @@ def _with_names_of_script(line: str, variables: Mapping[str, str]) -> str:
 
 
 def _line(remedy: str, optimizer: str) -> str:
-    """Return one remedy, which may have several assignments; "" if one of them is of the studio alone."""
+    """Return one remedy, which may consist of several assignments; "" if one of them only applies to the studio."""
     given = dict(parse_assignment(part) for part in remedy.split())
     limited = {"clipping.max_norm", "clipping.clip_value"} & given.keys()
     optimizer = _OPTIMIZERS.get(str(given.get("optimizer.kind")), optimizer)
     lines = [
         _CHOICES.get((name, value)) or _LINES.get(name, "").replace("{}", format_value(value))
         for name, value in given.items()
-        if not (name == "clipping.kind" and limited)  # the call with the limit says both
-        and (name, value) != ("model.init_gain", 1)  # as torch has it
+        if not (name == "clipping.kind" and limited)  # the call with the limit states both
+        and (name, value) != ("model.init_gain", 1)  # in torch's own notation
     ]
     if {"optimizer.beta1", "optimizer.beta2"} <= given.keys():
         both = f"`betas=({format_value(given['optimizer.beta1'])}, {format_value(given['optimizer.beta2'])})`"

@@ -13,10 +13,10 @@ from gradstudio.core.unknown import is_known
 
 
 class Rule(Protocol):
-    """Reads the rows since its last call and returns its finding as it now stands, or None. It may be asked at every
-    step. It must be asked at every step where `every_row` is set, and otherwise where the history says that a look is
-    due or that its latest row is not finite. What it knows is in values that are replaced and never changed, so that a
-    shallow copy goes on by itself. It never reads the whole of a long history again at every look."""
+    """Reads the rows since its last call and returns its current finding, or None. It may be called at every step. It
+    must be called at every step if `every_row` is set, and otherwise whenever the history says that a look is due or
+    that its latest row is non-finite. Its state consists of values that are replaced and never mutated, so that a
+    shallow copy continues independently. It never rereads the whole of a long history at every look."""
 
     rule: ClassVar[str]
     every_row: ClassVar[bool]
@@ -26,7 +26,7 @@ class Rule(Protocol):
 
 @runtime_checkable
 class Concluding(Protocol):
-    """A rule that also looks at the end of a run, and at the accuracy on the test set there, UNKNOWN of a script."""
+    """A rule that also looks at the end of a run, including the accuracy on the test set (UNKNOWN for a script)."""
 
     def conclude(self, history: History, progress: Progress, accuracy: float) -> Finding | None: ...
 
@@ -40,7 +40,7 @@ class Looking:
     every_row: ClassVar[bool] = False
 
     _finding: Finding | None = None
-    _told: Finding | None = None  # as it was told last
+    _told: Finding | None = None  # as it was last reported
     _severity: Severity = "info"  # while the run does badly
 
     def update(self, history: History, progress: Progress) -> Finding | None:
@@ -56,7 +56,7 @@ class Looking:
         remedies: tuple[str, ...] = (), layers: tuple[str, ...] = (), *, first: int | None = None,
         last: int | None = None,
     ) -> None:  # fmt: skip
-        """Set the finding, or bring it up to date; without `last` it lasts until the latest row."""
+        """Set the finding, or update it; without `last` it extends to the latest row."""
         last = len(history) - 1 if last is None else last
         if self._finding is not None:
             first = self._finding.first_step
@@ -66,7 +66,8 @@ class Looking:
         )
 
     def soften(self, badly: bool) -> None:
-        """Make the finding a note in the past while the run does well, and what it was while it does badly."""
+        """Turn the finding into a note in the past tense while the run does well, and restore it while the run does
+        badly."""
         if self._told is None or self._severity == "info":
             return
         if badly or self._finding is None:
@@ -81,8 +82,8 @@ class Looking:
 
 @dataclass
 class OnTestSet(Looking):
-    """The base of the rules that judge the accuracy on the test set: each one that was measured, and the one at the end
-    of the run."""
+    """The base of the rules that judge the accuracy on the test set: each measurement, including the one at the end of
+    the run."""
 
     _seen: int = 0  # rows
 
@@ -103,8 +104,8 @@ class OnTestSet(Looking):
 
     @staticmethod
     def in_training(history: History, state: Progress) -> float:
-        """Return the share of the training batches that is right: of the last 50, or of the last 5 where that is less,
-        so that a model that has just broken does not seem to know its training batches."""
+        """Return the accuracy on the training batches: on the last 50, or on the last 5 if that is less, so that a
+        model that has just diverged does not seem to do well on its training batches."""
         return min(state.accuracy, float(history.column("accuracy", len(history) - 5).mean()))
 
     @staticmethod

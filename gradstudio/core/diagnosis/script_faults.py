@@ -1,4 +1,4 @@
-"""Findings of a watch that no row tells of: it reads them off the loop, the modules and autograd's graph. Their
+"""Findings of a watch that do not come from rows: it reads them off the loop, the modules and autograd's graph. Their
 remedies are lines of code."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ class _Fault(NamedTuple):
     remedies: tuple[str, ...] = ()
 
 
-# By rule. `{}` in a remedy is what the watch knows: the name of the optimizer, of a module, or a number.
+# By rule. `{}` in a remedy is what the watch knows: the name of the optimizer or of a module, or a number.
 _FAULTS: dict[str, _Fault] = {
     "activation_twice": _Fault(
         "warning", "The loss has an activation of its own",
@@ -131,13 +131,13 @@ _FAULTS: dict[str, _Fault] = {
         ("`{}.state.clear()` once the gradients are finite, and no step with a gradient that is not",),
     ),
 }  # fmt: skip
-GRADIENT_ENDS = "gradient_of_zero"  # a rule of rows too, which steps aside where all gradients are 0
+GRADIENT_ENDS = "gradient_of_zero"  # also a rule of rows, which defers if all gradients are 0
 HEARD = frozenset(_FAULTS) - {GRADIENT_ENDS}
 _HEARD_TITLES = frozenset(fault.title for fault in _FAULTS.values())
 
 
 def is_heard(finding: Finding) -> bool:
-    """Return whether a watch found it by itself, with lines of code for remedies."""
+    """Return whether a watch found it by itself, with lines of code as remedies."""
     return finding.title in _HEARD_TITLES
 
 
@@ -145,7 +145,7 @@ def script_fault(
     rule: str, evidence: str, first: int, last: int, *, known: str = "", layers: tuple[str, ...] = (),
     severity: Severity | None = None,
 ) -> Finding:  # fmt: skip
-    """Return the finding of a rule. `known` fills its remedies; `severity`: another than is usual for it."""
+    """Return the finding of a rule. `known` fills its remedies; `severity` overrides the usual one."""
     fault = _FAULTS[rule]
     remedies = tuple(line.replace("{}", known or "...") for line in fault.remedies if known or line != "{}")
     return Finding(

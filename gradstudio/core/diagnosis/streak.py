@@ -12,18 +12,18 @@ from gradstudio.core.history import LOOK_EVERY, History
 
 
 class Streak(NamedTuple):
-    """The latest steps in a row at which something holds of some layers. A row is looked at once, so that a look takes
-    no longer the longer the run is."""
+    """The latest consecutive steps at which a condition holds for some layers. Each row is read once, so that the cost
+    of a look does not grow with the run."""
 
     layers: tuple[int, ...] = ()
-    first: int = 0  # the number of steps where it does not hold at the latest
+    first: int = 0  # number of rows up to the latest one in which it does not hold
     seen: int = 0  # rows
 
     def at(
         self, history: History, metric: str, layers: tuple[int, ...], holds: Callable[[np.ndarray], NDArray[np.bool_]]
     ) -> Streak:
-        """Return the streak as it is after the latest row, where `holds` tells of a metric of these layers, (rows,
-        layers), in which rows it does."""
+        """Return the streak after the latest row. `holds` maps a metric of these layers, (rows, layers), to the rows in
+        which the condition is true."""
         seen = self.seen if layers == self.layers and self.seen <= len(history) else 0
         stop = len(history)
         while stop > seen:

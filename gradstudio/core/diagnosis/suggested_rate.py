@@ -1,4 +1,4 @@
-"""A learning rate that fits the gradients of a run, from the size of its first update."""
+"""A learning rate that suits the gradients of a run, from the size of its first update."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from gradstudio.core.history import History
 # Adam with the most.
 USUAL = 1e-2
 CLEARLY = 2.0  # factor by which a rate has to differ from another to be offered beside it
-_LEAST, _MOST = 1e-6, 10.0  # rates beyond these tell of a gradient that is not usual, and are no advice
+_LEAST, _MOST = 1e-6, 10.0  # rates beyond these indicate an unusual gradient and are no advice
 
 
 def fitting_rate(history: History) -> float | None:
-    """Return the rate at which the first update would have been USUAL; None if there was none, or it was lost in
-    rounding, or no such rate is usual."""
+    """Return the rate at which the first update would have been USUAL; None if there was no update, it was lost in
+    rounding, or that rate is out of the usual range."""
     for step in range(min(len(history), 10)):
         ratio, lr = history.value("update_ratio", step), history.value("lr", step)
         if math.isfinite(ratio) and ratio > 1e-6 and lr > 0:
@@ -25,12 +25,12 @@ def fitting_rate(history: History) -> float | None:
 
 
 def is_another(rate: float, *others: float) -> bool:
-    """Return whether a rate is clearly another one than each of these, and lies between no two of them."""
+    """Return whether a rate differs clearly from each of these and lies between no two of them."""
     return rate < min(others) / CLEARLY or rate > CLEARLY * max(others)
 
 
 def lower(history: History, lr: float) -> tuple[str, ...]:
-    """Return lower learning rates as remedies, the one that fits first."""
+    """Return lower learning rates as remedies, the best-fitting first."""
     fit = fitting_rate(history)
     rates = [rate for rate in (fit, lr / 10, lr / 100) if rate is not None and 0 < rate < min(lr / CLEARLY, _MOST)]
     return tuple(dict.fromkeys(f"optimizer.lr={rate:.2g}" for rate in rates))

@@ -1,5 +1,5 @@
-"""Which layers the loss does not depend on. Their gradient is 0 because there is none: it neither vanished, nor died,
-nor underflowed."""
+"""The layers that the loss does not depend on. Their gradient is 0 because there is none: it neither vanished, nor
+died, nor underflowed."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from gradstudio.core.history import LOOK_EVERY, History
 
 
 def unused_layers(history: History) -> frozenset[int]:
-    """Return the places of the layers that got no gradient at the latest step that told of it, and whose gradient was
-    exactly 0 at each of the last LOOK_EVERY steps. Empty where nobody told of it."""
+    """Return the indices of the layers that received no gradient at the latest step that recorded it, and whose
+    gradient was exactly 0 at each of the last LOOK_EVERY steps. Empty if that was never recorded."""
     names = history.unused[-1][1] if history.unused else ()
     if not names:
         return frozenset()

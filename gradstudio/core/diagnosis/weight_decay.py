@@ -1,5 +1,5 @@
-"""Weight decay beside the gradient: which of the two moved the weights, by the rows and the settings in force. Rows of
-older versions do not know their decay, so nothing is said about it there."""
+"""Weight decay compared with the gradient: which of the two moved the weights, by the rows and the settings in force.
+Rows of older versions do not include their decay, so nothing is reported for them."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from gradstudio.core.diagnosis.median import median
 from gradstudio.core.history import History, Settings
 from gradstudio.core.text import number
 
-DECOUPLED = ("adamw", "lion", "muon", "stable_adamw")  # optimizers that take lr x weight_decay of the weights away
-# Share of the weights that a usual decay takes at each step: 0.1 at AdamW's usual rate of 0.001.
+DECOUPLED = ("adamw", "lion", "muon", "stable_adamw")  # optimizers that subtract lr x weight_decay of the weights
+# Share of the weights that a usual decay removes at each step: 0.1 at AdamW's usual rate of 0.001.
 USUAL = 1e-4
 LEFT = 0.5  # share of the weights' norm below which they have shrunk
-WINDOW = 200  # steps in which they have. A usual decay takes 700 steps or more for that
+WINDOW = 200  # number of steps for that. A usual decay takes 700 steps or more
 DROWNED = 10.0  # times the gradient
 LONG = 50  # steps
 _USUAL_L2 = 1e-4  # factor that is added to the gradient of Adam and RMSprop, which divide by its size
 
 
 def outweighs(history: History, start: int, stop: int) -> bool:
-    """Return whether weight decay was larger than the gradient in at least half of the rows start to stop."""
+    """Return whether weight decay exceeded the gradient in at least half of the rows from start to stop."""
     balance = balances(history, start, stop)
     return len(balance) > 0 and median(balance) > 1
 
 
 def fall(history: History, stop: int, left: float = LEFT, window: int = WINDOW) -> int | None:
-    """Return the step, at most `window` before `stop`, at which weight decay began to outweigh the gradient, where the
-    norm of the weights then fell below `left` of what it was and the decay outweighed the gradient at half of these
-    steps or more; where a step took more than all of the weights; or where an optimizer that divides by the size of
-    the gradient got little else than the decay for long. Else None."""
+    """Return the step, at most `window` before `stop`, at which weight decay began to outweigh the gradient, if after
+    it the norm of the weights fell below `left` of its value and decay outweighed the gradient at half of these steps
+    or more; if a step removed more than all of the weights; or if an optimizer that divides by the size of the gradient
+    received little but the decay for long. Otherwise None."""
     start = max(stop - window, 0)
     balance = balances(history, start, stop)
     above = np.flatnonzero(balance > 1)
@@ -50,14 +50,14 @@ def fall(history: History, stop: int, left: float = LEFT, window: int = WINDOW) 
 
 
 def _drowns(history: History, balance: np.ndarray) -> bool:
-    """Return whether decay was so much larger than the gradient that Adam or RMSprop follow nothing else."""
+    """Return whether decay was so much larger than the gradient that Adam or RMSprop follow only the decay."""
     divides = history.settings[-1][1].optimizer in ("adam", "rmsprop")
     return divides and len(balance) >= LONG and median(balance[-LONG:]) > DROWNED
 
 
 def shrunk(history: History, step: int) -> str:
-    """Return that weight decay made the weights small before a step, as a sentence with a space before it; "" if it
-    did not."""
+    """Return that weight decay shrank the weights before a step, as a sentence with a leading space; "" if it did
+    not."""
     first = fall(history, step + 1)
     if first is None:
         return ""
@@ -69,7 +69,7 @@ def shrunk(history: History, step: int) -> str:
 
 
 def overshoots(history: History, step: int) -> bool:
-    """Return whether the decay of a step takes more than all of the weights."""
+    """Return whether the decay of a step removes more than all of the weights."""
     settings = in_force(history, step)
     if settings is None or not settings.weight_decay or settings.optimizer not in ("sgd", *DECOUPLED):
         return False
@@ -77,8 +77,8 @@ def overshoots(history: History, step: int) -> bool:
 
 
 def balances(history: History, start: int, stop: int) -> np.ndarray:
-    """Return how many times as large as the gradient what weight decay adds to it is, (rows,); 0 without decay, or
-    where a number is not finite. The decoupled ones add it to the update: there 1 stands for half of the update."""
+    """Return the ratio of the decay term to the gradient, (rows,); 0 without decay, or if a number is non-finite.
+    Decoupled optimizers add the decay to the update: there 1 means half of the update."""
     found = np.zeros(max(min(stop, len(history)) - start, 0))
     until = start + len(found)
     for since, settings in reversed(history.settings):
@@ -95,13 +95,12 @@ def _balances(history: History, settings: Settings, decay: float, start: int, st
     else:
         pull, whole = decay * history.column("weight_norm", start, stop), history.column("clipped_norm", start, stop)
     sound = np.isfinite(pull) & np.isfinite(whole) & (pull > 0)
-    with np.errstate(over="ignore"):  # Inf where the gradient has all but vanished
+    with np.errstate(over="ignore"):  # Inf if the gradient has all but vanished
         return np.where(sound, pull / np.where(sound, np.maximum(whole, 1e-300), 1.0), 0.0)
 
 
 def decayed_share(history: History, step: int) -> float | None:
-    """Return the share of the weights that the decay of a step takes away; None if the optimizer makes something
-    else of it."""
+    """Return the share of the weights that the decay of a step removes; None if the optimizer transforms it."""
     settings = in_force(history, step)
     if settings is None or not settings.weight_decay:
         return None
@@ -110,7 +109,7 @@ def decayed_share(history: History, step: int) -> float | None:
 
 
 def describe_decay(history: History, step: int) -> str:
-    """Return what weight decay did at a step, as sentences. There must be one."""
+    """Return what weight decay did at a step, as sentences. The run must have weight decay."""
     share = decayed_share(history, step)
     if share is None:
         settings = in_force(history, step)
@@ -127,7 +126,7 @@ def describe_decay(history: History, step: int) -> str:
 
 
 def lower(history: History, step: int) -> tuple[str, ...]:
-    """Return lower decays as remedies, a usual one first."""
+    """Return lower decays as remedies, the usual one first."""
     settings = in_force(history, step)
     if settings is None or not settings.weight_decay:
         return ()

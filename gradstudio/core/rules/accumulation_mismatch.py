@@ -1,4 +1,4 @@
-"""Micro-batches whose gradients do not add up to their mean: measured, not read off a switch."""
+"""Micro-batches whose gradients do not add up to their mean, by measurement rather than by reading a switch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gradstudio.core.text import number
 
 @dataclass
 class AccumulationMismatch(Looking):
-    """Fires where the latest comparison differed by more than `tolerances` times what rounding can do
+    """Fires if the latest comparison differed by more than `tolerances` times what rounding can cause
     (history.ALIKE)."""
 
     rule = "accumulation_mismatch"

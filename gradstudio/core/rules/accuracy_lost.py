@@ -1,4 +1,4 @@
-"""A run that knew more than it knows now: on the test set, and on the batches that it trains on."""
+"""A run that was better than it is now: on the test set, and on its training batches."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from gradstudio.core.text import percent
 
 @dataclass
 class AccuracyLost(OnTestSet):
-    """Fires where the training batches are right clearly less often than at best (Progress.worse), and the test set is
-    too, by more than `drop`. It is critical where the test accuracy is below what the task promises. The accuracy at
-    the end of the run counts as one more measurement."""
+    """Fires if the accuracy on the training batches is clearly lower than at best (Progress.worse), and so is that on
+    the test set, by more than `drop`. It is critical if the test accuracy is below what the task promises. The accuracy
+    at the end of the run counts as one more measurement."""
 
     rule = "accuracy_lost"
     drop: float = RISEN

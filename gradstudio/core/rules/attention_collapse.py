@@ -1,4 +1,4 @@
-"""Attention that looks at one time step alone, with logits so large that hardly any gradient passes its softmax."""
+"""Attention that looks at a single time step, with logits so large that hardly any gradient passes its softmax."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from gradstudio.core.text import number, percent
 
 @dataclass
 class AttentionCollapse(Looking):
-    """Fires in a run that fails, or struggles and knows hardly more than guessing, where the largest logit of an
-    attention is above `logit` and the mean entropy of its sharpest below `entropy` of what it can be, at `looks` looks
-    in a row. Zhai 2023 calls it entropy collapse; Kimi K2 (2025) clips at 100. A sharp attention alone is no fault: one
+    """Fires in a run that fails, or that struggles and is hardly better than guessing, if the largest logit of an
+    attention is above `logit` and the mean entropy of its sharpest below `entropy` of its maximum, at `looks` looks in
+    a row. Zhai 2023 calls it entropy collapse; Kimi K2 (2025) clips at 100. A sharp attention alone is no fault: one
     that copies looks at one time step too."""
 
     rule = "attention_collapse"
     logit: float = 100.0
     entropy: float = 0.1
     looks: int = 2
-    above: float = 0.1  # accuracy beyond guessing with which a run knows something
+    above: float = 0.1  # accuracy beyond guessing above which a run has learned something
 
     _seen: int = 0  # rows
     _first: int = -1  # of the looks in a row

@@ -1,4 +1,4 @@
-"""Batch norm over two examples, which leaves only the sign of their difference."""
+"""Batch norm over two examples, which preserves only the sign of their difference."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from gradstudio.core.text import number, percent
 
 @dataclass
 class BatchNormOfTwo(Looking):
-    """Fires in a run that does badly, or not yet well, where a batch norm takes its mean and its deviation over
-    `examples` examples or fewer. Over two it gives +1 to one and -1 to the other, whatever they are (Wu 2018)."""
+    """Fires in a run that does badly, or not yet well, if a batch norm takes its mean and its deviation over `examples`
+    examples or fewer. Over two it gives +1 to one and -1 to the other, whatever they are (Wu 2018)."""
 
     rule = "batch_norm_of_two"
     examples: int = 2

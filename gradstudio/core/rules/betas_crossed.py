@@ -1,4 +1,4 @@
-"""A mean of squared gradients that forgets sooner than the mean of gradients that Adam divides by its root."""
+"""A mean of squared gradients that decays sooner than the mean of gradients that Adam divides by its root."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from gradstudio.core.text import number
 
 @dataclass
 class BetasCrossed(Looking):
-    """Fires where beta1 squared has been beta2 or more for `after` steps. After k steps m still has beta1^k of a
-    gradient and the root of v only beta2^(k/2), so nothing bounds the update (Reddi 2018 asks for beta1 < sqrt(beta2)).
-    Critical in a run that does badly; a warning in one that does not do well, or whose weights have grown `grown`
-    times; else a note."""
+    """Fires if beta1 squared has been beta2 or more for `after` steps. After k steps m still has beta1^k of a gradient
+    and the root of v only beta2^(k/2), so nothing bounds the update (Reddi 2018 asks for beta1 < sqrt(beta2)). Critical
+    in a run that does badly; a warning in one that does not do well, or whose weights have grown `grown` times;
+    otherwise a note."""
 
     rule = "betas_crossed"
     after: int = 50

@@ -1,4 +1,4 @@
-"""Ranks that clip their own gradients, and take the mean after that."""
+"""Ranks that clip their own gradients and average them afterwards."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from gradstudio.core.text import number
 
 @dataclass
 class ClipBeforeReduction(Looking):
-    """Fires where clipping by norm leaves less than `share` of both the limit and the mean gradient, in most of the
-    latest LOOK_EVERY steps of several ranks. Clipping the mean leaves the smaller one of the two."""
+    """Fires if clipping by norm leaves less than `share` of both the limit and the mean gradient, in most of the latest
+    LOOK_EVERY steps of several ranks. Clipping the mean leaves the smaller of the two."""
 
     rule = "clip_before_reduction"
     share: float = 0.98

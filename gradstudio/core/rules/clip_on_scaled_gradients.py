@@ -1,4 +1,4 @@
-"""Gradients that are clipped while they still carry the loss scale, so that almost nothing of them is left."""
+"""Gradients that are clipped while they still carry the loss scale, so that almost nothing of them remains."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gradstudio.core.text import number
 
 @dataclass
 class ClipOnScaledGradients(Looking):
-    """Fires where in `steps` steps the norm that reached the optimizer was at most the limit divided by the loss scale,
+    """Fires if in `steps` steps the norm that reached the optimizer was at most the limit divided by the loss scale,
     and less than `left` of what clipping should have let through."""
 
     rule = "clip_on_scaled_gradients"

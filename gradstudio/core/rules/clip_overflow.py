@@ -1,4 +1,4 @@
-"""Clipping by a norm that is beyond the number format: the limit divided by Inf is 0, so no gradient is left."""
+"""Clipping by a norm beyond the number format: the limit divided by Inf is 0, so no gradient remains."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from gradstudio.core.diagnosis.rule import Looking
 from gradstudio.core.history import History, up_to
 from gradstudio.core.text import number, plural
 
-_LARGEST_HALF = 65504.0  # no number format has a smaller largest number
+_LARGEST_HALF = 65504.0  # the smallest of the largest numbers of all formats
 
 
 @dataclass
 class ClipOverflow(Looking):
-    """Fires where clipping by norm left exactly nothing of a gradient that was there: `clip_grad_norm_` takes the norm
-    in the gradient's own format, in float32 Inf from 1.8e19 on, and multiplies with limit / Inf. A smaller norm was
-    thrown away by something else. Critical while it goes on. Exact."""
+    """Fires if clipping by norm left exactly nothing of a nonzero gradient: `clip_grad_norm_` computes the norm in the
+    gradient's own format, in float32 Inf from 1.8e19 on, and multiplies by limit / Inf. A smaller norm was discarded by
+    something else. Critical while it goes on. Exact."""
 
     rule = "clip_overflow"
-    first_steps: int = 20  # whose median norm is usual
+    first_steps: int = 20  # whose median norm is the usual one
 
     _seen: int = 0
     _count: int = 0

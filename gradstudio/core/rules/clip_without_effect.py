@@ -1,4 +1,4 @@
-"""Clipping that is switched on, while gradients above its limit reach the optimizer."""
+"""Clipping that is switched on while gradients above its limit reach the optimizer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gradstudio.core.text import number, plural
 
 @dataclass
 class ClipWithoutEffect(Looking):
-    """Fires where the norm that reached the optimizer was more than `times` the largest that clipping leaves of any
+    """Fires if the norm that reached the optimizer was more than `times` the largest that clipping leaves of any
     gradient; `times` leaves room for rounding."""
 
     rule = "clip_without_effect"
@@ -62,7 +62,7 @@ class ClipWithoutEffect(Looking):
         )  # fmt: skip
 
     def _tell_of_shards(self, history: History, limit: float, ranks: int, first: int) -> None:
-        """Tell of norms that are no larger than those of shards that each have the limit."""
+        """Report norms that are no larger than those of shards that are each within the limit."""
         self.tell(
             history, "warning", "Clipping leaves too large a norm",
             f"Clipping should leave a norm of at most {number(limit)}, but a norm of {number(self._peak)} reached the "

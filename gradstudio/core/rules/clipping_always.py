@@ -17,9 +17,9 @@ from gradstudio.core.text import number
 
 @dataclass
 class ClippingAlways(Looking):
-    """Fires where more than `share` of the last `window` steps were clipped. It is a warning where clipping left less
-    than `left` of the norm and the run learns almost nothing, or nothing more. (A public watcher already warns at 5 %
-    of 300 steps; many healthy runs clip more.)"""
+    """Fires if more than `share` of the last `window` steps were clipped. It is a warning if clipping left less than
+    `left` of the norm and the run learns almost nothing, or nothing more. (A public watcher already warns at 5 % of 300
+    steps; many healthy runs clip more.)"""
 
     rule = "clipping_always"
     share: float = 0.95
@@ -43,7 +43,7 @@ class ClippingAlways(Looking):
             return
         coef, limit = median(coefs), history.settings[-1][1].limit
         if coef == 0 and limit > 0:
-            return  # not by clipping, or the norm overflowed: clip_overflow.py tells of that
+            return  # not by clipping, or the norm overflowed: clip_overflow.py reports that
         norm = median(history.column("grad_norm", len(history) - self.after))
         knob = knob_of(history.settings[-1][1].clipping)
         higher = (f"{knob}={min(limit / max(coef, 1e-6), 1e3):.3g}",) if limit > 0 else ()
@@ -52,7 +52,7 @@ class ClippingAlways(Looking):
         if tight:
             first += self._since(coefs)
             if self._finding is not None and self._finding.severity == "info":
-                self._finding = None  # what was told clipped less
+                self._finding = None  # the reported steps clipped less
         self.tell(
             history,
             "warning" if tight else "info",
@@ -65,14 +65,15 @@ class ClippingAlways(Looking):
         )
 
     def _since(self, coefs: np.ndarray) -> int:
-        """Return the first of the latest steps, `after` or more, of which clipping left so little nearly always."""
+        """Return the start of the latest stretch, of `after` steps or more, in which clipping nearly always left so
+        little."""
         little = np.cumsum((coefs < self.left)[::-1]) >= self.share * np.arange(1, len(coefs) + 1)
         enough = np.flatnonzero(little[self.after - 1 :])
         start = len(coefs) - self.after - int(enough[-1]) if len(enough) else 0
         return start + int(np.argmax(coefs[start:] < self.left))
 
     def _end(self, history: History) -> None:
-        """Tell in the past of clipping that was switched off."""
+        """Report, in the past tense, clipping that was switched off."""
         if self._finding is not None and self._finding.severity != "info":
             last = self._finding.last_step
             self._finding = replace(

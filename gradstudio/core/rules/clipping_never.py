@@ -12,13 +12,13 @@ from gradstudio.core.diagnosis.rule import Looking
 from gradstudio.core.history import History
 from gradstudio.core.text import number
 
-# What the limit is for, where that is not the whole gradient.
+# What the limit applies to, if not to the whole gradient.
 _LIMITED = {"value": "entry of a gradient", "per_tensor": "gradient of a tensor", "agc": "gradient of a unit"}
 
 
 @dataclass
 class ClippingNever(Looking):
-    """Fires where clipping is on and none of the last `after` steps was clipped. It is a warning where the norm grew to
+    """Fires if clipping is on and none of the last `after` steps was clipped. It is a warning if the norm grew to
     `times` its smallest value and the run failed: the limit is too high."""
 
     rule = "clipping_never"
@@ -39,7 +39,7 @@ class ClippingNever(Looking):
             return
         largest = float(finite.max())
         if largest > 1.001 * clipping_limit.largest(settings, history):
-            return  # it is called where it cannot act: see clip_without_effect
+            return  # it is called at a point where it cannot act: see clip_without_effect
         useless = state.failing and largest > self.times * float(finite.min()) and largest > 1
         knob = clipping_limit.knob_of(settings.clipping)
         steps = (

@@ -27,12 +27,12 @@ _NO_SLOPE = (
 
 @dataclass
 class DeadUnits(Looking):
-    """Fires where more than `share` of a layer's units are dead in a sample of activations; or, between two samples,
-    where more than `zeros` of the entries of a layer's gradient have been exactly 0 for LOOK_EVERY steps, while the
-    bias of the output layer still has a gradient.
+    """Fires if more than `share` of a layer's units are dead in a sample of activations; or, between two samples, if
+    more than `zeros` of the entries of a layer's gradient have been exactly 0 for LOOK_EVERY steps, while the bias of
+    the output layer still has a gradient.
 
     DeepDiagnosis takes 70 % of outputs, AutoTrainer 70 % of gradient entries. But the gradient is also 0 for an input
-    that is always 0, for the rows of an embedding that no batch asks for, and for half the units of a deep healthy relu
+    that is always 0, for the rows of an embedding that no batch uses, and for half the units of a deep healthy relu
     network: embeddings are left out, and it is a fault only in a run that does badly."""
 
     rule = "dead_units"
@@ -83,7 +83,7 @@ class DeadUnits(Looking):
         )
 
     def _come_back(self, history: History) -> None:
-        """Tell in the past of units that a sample, or their gradient, shows to live again."""
+        """Report, in the past tense, units that a sample, or their gradient, shows to be alive again."""
         finding = self._finding
         if finding is None or finding.severity == "info":
             return
@@ -96,7 +96,8 @@ class DeadUnits(Looking):
             )  # fmt: skip
 
     def _zero_shares(self, history: History) -> tuple[str, list[tuple[str, float]]]:
-        """Return what is 0, with {} for the layer, and the share of it in each layer that has too much of it."""
+        """Return a text that says what is 0, with {} for the layer, and the share of zeros in each layer that has too
+        many."""
         found: list[tuple[str, float]] = []
         what = "units of {} are 0 for every example of a batch"
         if history.activations and (history.activations[-1].step > len(history) - LOOK_EVERY or self._finding is None):
@@ -117,8 +118,8 @@ class DeadUnits(Looking):
         )
 
     def _since(self, history: History, found: list[tuple[str, float]]) -> int:
-        """Return the first step from which the gradient entries of a layer that was found have all been 0; the step of
-        the sample where no gradient shows it."""
+        """Return the first step from which the gradient entries of one of these layers have all been 0; the step of the
+        sample if no gradient shows it."""
         names = {name for name, _ in found}
         which = tuple(index for index, layer in enumerate(history.layers) if layer.name in names)
         share = np.float32(self.zeros)
@@ -145,7 +146,7 @@ class DeadUnits(Looking):
         zeros = history.layer_metric("zero_share", len(history) - LOOK_EVERY).min(0).tolist()
         if not zeros[biases[0]] < 1:
             return []
-        without = unused_layers(history)  # no unit of theirs is in the loss
+        without = unused_layers(history)  # none of their units is used by the loss
         return [
             (history.layers[index].name, zeros[index])
             for index in weights

@@ -1,4 +1,4 @@
-"""Gradients whose norm grows without bound. They are no fault where clipping contains them, or the loss stays calm."""
+"""Gradients whose norm grows without bound. They are no fault if clipping contains them, or the loss stays calm."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from gradstudio.core.history import History, up_to
 from gradstudio.core.text import number, plural
 from gradstudio.core.unknown import is_known
 
-_AFTER = 10  # steps whose median loss tells how the run goes on
+_AFTER = 10  # steps whose median loss shows how the run goes on
 _HARMLESS = "Large gradients in a run that learns"
-_WHOLE = 0.999  # share of a norm from which on nothing was taken away
-_LOW = 3.0  # times the least norm: from the last such step on it has risen
+_WHOLE = 0.999  # share of a norm from which on nothing was removed
+_LOW = 3.0  # times the smallest norm: from the last such step on it has risen
 
 
 @dataclass
 class ExplodingGradient:
     """Fires at a norm above `norm`, or at one above `times` the running median that has grown over `growing` steps.
 
-    It is critical once the next loss after a norm that reached the optimizer is not finite, or the next `patience`
-    losses all exceed `loss_times` the median loss before; where only the accuracy tells how the task goes, once it
-    stays as many times below its median. The loss of the step itself says nothing: it was there before the update. It
-    is critical too in a run that does badly after updates that add up to more than `thrown` times the weights, from
-    the first large norm to the last. It becomes a note again where the run does not do badly and the loss is back."""
+    It is critical once the next loss after a norm that reached the optimizer is non-finite, or the next `patience`
+    losses all exceed `loss_times` the median loss before; if only the accuracy shows how the task goes, once it stays
+    as many times below its median. The loss of the step itself does not matter: it predates the update. It is also
+    critical in a run that does badly after updates that add up to more than `thrown` times the weights, from the first
+    large norm to the last. It becomes a note again if the run does not do badly and the loss is back."""
 
     rule = "exploding_gradient"
     every_row = True
@@ -52,16 +52,16 @@ class ExplodingGradient:
     _line: float = 0.0  # a norm up to this is not large
     _median_loss: float = math.inf
     _median_accuracy: float = math.nan
-    _usual_loss: float = math.nan  # these when the explosion began
+    _usual_loss: float = math.nan  # their values when the explosion began
     _usual_accuracy: float = math.nan
     _usual_norm: float = math.inf
-    _before: str = ""  # the loss before the explosion, as it is told
+    _before: str = ""  # the loss before the explosion, as reported
     _episode: Episode = NO_EPISODE  # large norms
     _loose: int = -1  # the latest step whose large norm reached the optimizer
     _since: int = -1  # and the first such step of this explosion
-    _forgiven: bool = False  # whether it was told in the past
-    _earlier: Episode = NO_EPISODE  # the explosion before with the largest norm
-    _bad: int = 0  # steps in a row since then at which the run did worse than before
+    _forgiven: bool = False  # whether it was reported in the past tense
+    _earlier: Episode = NO_EPISODE  # the previous explosion with the largest norm
+    _bad: int = 0  # consecutive steps since then at which the run did worse than before
 
     def update(self, history: History, progress: Progress) -> Finding | None:
         step = len(history) - 1
@@ -75,7 +75,7 @@ class ExplodingGradient:
             and self._large(history, step, norm)
             and history.value("skipped", step) != 1
             and math.isfinite(history.value("loss", step))
-        ):  # a skipped one is the scaler's doing, and a gradient of NaN is not large
+        ):  # a skipped step is the scaler's doing, and a gradient of NaN is not large
             self._begin(history, step, progress)
             clipped = history.value("clipped_norm", step)
             if clipped > min(self.norm, self.times * self._median) or math.isnan(clipped):
@@ -86,16 +86,16 @@ class ExplodingGradient:
         return self._finding
 
     def _begin(self, history: History, step: int, progress: Progress) -> None:
-        """Begin another explosion, unless the one before has not come to rest."""
+        """Begin a new explosion, unless the previous one has not settled."""
         finding = self._finding
         if finding is not None and (
             step <= finding.last_step + self.rested or finding.severity == "critical" or progress.at(history).failing
         ):
-            return  # a run that has not recovered is in the explosion of before
+            return  # a run that has not recovered is still in the previous explosion
         if self._since >= 0:
             self._earlier = max(self._earlier, self._episode, key=lambda each: each.peak)
         early = step < 10
-        # The loss of the step itself was there before its gradient did anything, and one batch alone may be easy.
+        # The loss of the step itself predates the effect of its gradient, and one batch alone may be easy.
         self._usual_loss = median(history.column("loss", 0, step + 1)) if early else self._median_loss
         self._before = f"about {number(self._usual_loss)} before"
         self._usual_loss = max(self._usual_loss, self.loss_height / self.loss_times * progress.loss_at_start(history))
@@ -104,7 +104,7 @@ class ExplodingGradient:
         self._finding, self._episode, self._since, self._bad, self._forgiven = None, NO_EPISODE, -1, 0, False
 
     def _judge(self, history: History, step: int, state: Progress) -> None:
-        """Look at how the run does after a large norm."""
+        """Judge how the run does after a large norm."""
         loss, accuracy = history.value("loss", step), history.value("accuracy", step)
         if state.by_accuracy and self._usual_accuracy == self._usual_accuracy and math.isfinite(loss):
             worse = accuracy < self._usual_accuracy / self.loss_times
@@ -115,7 +115,7 @@ class ExplodingGradient:
             self._keep(history, self._finding.last_step, "critical")
 
     def _look_back(self, history: History, state: Progress) -> None:
-        """Judge an explosion that is over by what became of the run."""
+        """Judge a finished explosion by the outcome of the run."""
         assert self._finding
         over = len(history) > self._finding.last_step + self.patience
         since, loss = self._since, median(history.column("loss", len(history) - _AFTER))
@@ -124,7 +124,7 @@ class ExplodingGradient:
             if over or state.well:
                 self._forgive(history, state, loss, over)
             return
-        if self._forgiven and state.worse:  # it was told too early
+        if self._forgiven and state.worse:  # it was reported too early
             self._finding, self._forgiven = self._describe(history, "info"), False
         if self._finding.title == _HARMLESS and state.failing:
             self._finding = self._describe(history, "info")
@@ -135,7 +135,7 @@ class ExplodingGradient:
             self._keep(history, self._finding.last_step, "critical")
 
     def _forgive(self, history: History, state: Progress, loss: float, over: bool) -> None:
-        """Make it a note: the run goes on well."""
+        """Turn the finding into a note: the run goes on well."""
         if self._finding and (self._finding.severity == "critical" or not self._forgiven):
             self._forgiven = over
             text = self._recovery(history, loss, state)
@@ -177,7 +177,7 @@ class ExplodingGradient:
         return bool((norms[1:] > norms[:-1]).all())
 
     def _keep(self, history: History, step: int, severity: Severity) -> None:
-        """Keep the finding up to date: the largest norm so far, with the worst severity so far."""
+        """Update the finding: the largest norm so far, with the worst severity so far."""
         finding, before = self._finding, self._episode
         self._episode = before.at(step, history.value("grad_norm", step))
         rose = self._episode.peak > before.peak
@@ -228,7 +228,7 @@ class ExplodingGradient:
         )  # fmt: skip
 
     def _clipping(self, history: History, step: int) -> tuple[str, ...]:
-        """Return how to clip: below a limit in force that held nothing, at what was usual before the explosion."""
+        """Return how to clip: below a limit in force that was ineffective, at the usual norm before the explosion."""
         settings = mechanism.in_force(history, step)
         if settings is None or settings.clipping != "norm":
             return "clipping.kind=norm", "clipping.kind=per_tensor"
@@ -236,7 +236,7 @@ class ExplodingGradient:
 
 
 def _run_up(history: History, step: int) -> tuple[np.ndarray, int]:
-    """Return the norms of the steps up to this one, and the place among them from which on they have risen."""
+    """Return the norms of the steps up to this one, and the index among them from which they have risen."""
     norms = history.column("grad_norm", max(step - 20, 0), step + 1)
     return norms, int(np.flatnonzero(norms <= _LOW * np.fmin.reduce(norms))[-1])  # NaN aside
 
@@ -246,5 +246,5 @@ def _has_risen(norms: np.ndarray, low: int) -> bool:
 
 
 def _norm_in_words(norms: np.ndarray, low: int) -> str:
-    """Return what a norm is called that is no explosion: one that stands out from nothing is no spike."""
+    """Return the name for a norm that is no explosion: one that rises from almost nothing is no spike."""
     return "Gradient spike" if _has_risen(norms, low) else "Large gradient"

@@ -18,9 +18,9 @@ _WIDER = ("precision.dtype=bf16", "precision.dtype=fp32")
 
 @dataclass
 class Fp16Overflow(Looking):
-    """Fires in fp16 where a gradient with Inf or NaN reached the weights under a loss scale, where the loss is Inf or
-    NaN within the first steps in fp16, or where `skips` updates in a row were skipped. A scaler needs some skips to
-    find its scale: 8 from 2^24, 16 from 2^32."""
+    """Fires in fp16 if a gradient with Inf or NaN reached the weights under a loss scale, if the loss is Inf or NaN
+    within the first steps in fp16, or if `skips` updates in a row were skipped. A scaler needs some skips to find its
+    scale: 8 from 2^24, 16 from 2^32."""
 
     rule = "fp16_overflow"
     skips: int = 25
@@ -34,7 +34,7 @@ class Fp16Overflow(Looking):
         if (
             not history.settings
             or history.settings[-1][1].dtype != "fp16"
-            or (self._finding is not None and self._skipped < self.skips)  # it is told, and no streak goes on
+            or (self._finding is not None and self._skipped < self.skips)  # it is reported, and no streak continues
         ):
             return
         for skipped in history.scaler_skips(self._seen).tolist():
@@ -61,8 +61,8 @@ class Fp16Overflow(Looking):
             )  # fmt: skip
 
     def _text(self, history: History, state: Progress, since: int, *, at_once: bool) -> str:
-        """Return what was measured, "" if nothing was too large. The run is in fp16 since that step, and
-        `at_once` says that its loss is not finite within the first steps there."""
+        """Return what was measured, "" if nothing was too large. `since` is the first step in fp16, and `at_once` says
+        that the loss is non-finite within the first steps there."""
         step, row = len(history) - 1, history.row(len(history) - 1)
         if self._skipped >= self.skips:
             return (

@@ -12,13 +12,13 @@ from gradstudio.core.diagnosis.unreached_layers import unused_layers
 from gradstudio.core.history import LOOK_EVERY, History
 from gradstudio.core.text import number, percent
 
-NORMAL = 2.0**-14  # the smallest number of fp16 with all its digits
-_LARGE = 1e-2  # beside it only a factor below 6e-6 makes a gradient that is rounded to 0
+NORMAL = 2.0**-14  # the smallest number of fp16 with full precision
+_LARGE = 1e-2  # with it only a factor below 6e-6 makes a gradient that is rounded to 0
 SMALLEST = 2.0**-24  # the smallest positive number of fp16
 
 
 def is_another_factor(history: History) -> bool:
-    """Return whether some tensors have had gradients far above what fp16 can hold, so that those which are exactly 0
+    """Return whether some tensors have had gradients far above the range of fp16, so that those that are exactly 0
     beside them were not rounded to it."""
     start = max(len(history) - LOOK_EVERY, 0)
     largest = history.layer_metric("largest_grad", start).max(1) * history.column("scale", start)
@@ -27,10 +27,10 @@ def is_another_factor(history: History) -> bool:
 
 @dataclass
 class Fp16Underflow(Looking):
-    """Fires in fp16, in a run that does badly, where for LOOK_EVERY steps the largest gradient entry of every weight,
+    """Fires in fp16, in a run that does badly, if for LOOK_EVERY steps the largest gradient entry of every weight,
     times the loss scale, has stayed below `quanta` times the smallest positive number of fp16: smaller entries are then
-    lost. It is a warning where the run has learned something and has kept it, but its loss rests or it does not do well
-    yet; and a note once it does."""
+    lost. It is a warning if the run has learned something and has kept it, but its loss stagnates or it does not do
+    well yet; and a note once it does."""
 
     rule = "fp16_underflow"
     quanta: float = 64.0
@@ -80,7 +80,7 @@ class Fp16Underflow(Looking):
         )  # fmt: skip
 
     def _tell_of_some(self, history: History, scaled: np.ndarray, zeros: np.ndarray) -> None:
-        """Note weights of whose gradient more than half is 0 without a loss scale, while the rest has lost digits."""
+        """Note weights whose gradient is more than half zeros without a loss scale, while the rest has lost digits."""
         if self._finding is not None or history.value("scale", len(history) - 1) != 1:
             return
         lost = (scaled < NORMAL).all(0) & (zeros > 0.5).all(0) & (scaled > 0).all(0)
@@ -96,7 +96,7 @@ class Fp16Underflow(Looking):
             )  # fmt: skip
 
     def _since(self, history: History) -> int:
-        """Return the first of the latest steps in a row at which all of them were so small."""
+        """Return the first of the latest consecutive steps at which all of them were so small."""
         stop, least = len(history), history.settings[-1][0]
         while stop > least:
             start = max(stop - LOOK_EVERY, least)

@@ -1,4 +1,4 @@
-"""Noise that is added to the gradient and is far longer than it."""
+"""Noise added to the gradient that is far larger than it."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from gradstudio.core.text import number
 
 @dataclass
 class GradientNoise(Looking):
-    """Fires where for LOOK_EVERY steps something more than `times` as long as the gradient was added to it before
-    clipping, in a run that does badly or not yet well. What was added follows from three measured numbers: the norm of
-    the true gradient, the norm that reached the optimizer, and what clipping left of the norm."""
+    """Fires if for LOOK_EVERY steps something more than `times` as long as the gradient was added to it before
+    clipping, in a run that does badly or not yet well. The size of the addition follows from three measured numbers:
+    the norm of the true gradient, the norm that reached the optimizer, and the share of the norm left by clipping."""
 
     rule = "gradient_noise"
     times: float = 10.0
@@ -46,13 +46,13 @@ class GradientNoise(Looking):
         )  # fmt: skip
 
     def _since(self, history: History) -> int:
-        """Return the first of the latest steps in a row that were covered."""
+        """Return the first of the latest consecutive steps whose gradient was drowned in noise."""
         clear = np.flatnonzero(~self._is_noise(history, 0, len(history)))
         return int(clear[-1]) + 1 if len(clear) else 0
 
     def _is_noise(self, history: History, start: int, stop: int) -> NDArray[np.bool_]:
-        """Return where the gradient that came to clipping was so much longer than the true one, (rows,). A true one
-        that reached the optimizer as it was had nothing added, wherever it was clipped."""
+        """Return the rows in which the gradient before clipping was so much longer than the true one, (rows,). A true
+        gradient that reached the optimizer unchanged had nothing added, wherever it was clipped."""
         norm, reached = (history.column(name, start, stop) for name in ("grad_norm", "clipped_norm"))
         with np.errstate(invalid="ignore"):
             other = np.abs(reached - norm) > 0.01 * norm
@@ -62,7 +62,7 @@ class GradientNoise(Looking):
 
     @staticmethod
     def _passed_on(history: History, start: int, stop: int) -> NDArray[np.float64]:
-        """Return the norm before clipping of what reached the optimizer, (rows,); 0 if it is not known."""
+        """Return the norm before clipping of the gradient that reached the optimizer, (rows,); 0 if unknown."""
         reached, mask = (history.column(name, start, stop) for name in ("clipped_norm", "clip_coef"))
         sound = np.isfinite(reached) & np.isfinite(mask) & (mask > 0)
         return np.where(sound, reached / np.where(sound, mask, 1.0), 0.0)

@@ -1,4 +1,4 @@
-"""Tensors that a backward pass reaches, and whose gradient is exactly 0 at every step: nothing trains them."""
+"""Tensors that a backward pass reaches but whose gradient is exactly 0 at every step: nothing trains them."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ _IN_HALF = (
 
 @dataclass
 class GradientOfZero(Looking):
-    """Fires where the gradient of a tensor has been exactly 0 at each of the first `after` steps or more, though a
+    """Fires if the gradient of a tensor has been exactly 0 at each of the first `after` steps or more, although a
     backward pass reaches it, in a script. In float16 that may be underflow, unless other gradients are large. Exact:
-    rounding leaves no gradient at 0 for so long."""
+    rounding does not leave a gradient at 0 for so long."""
 
     rule = "gradient_of_zero"
     after: int = 100
 
     _seen: int = 0  # rows
-    _had: tuple[bool, ...] = ()  # which layers have had another gradient, or none at all
+    _had: tuple[bool, ...] = ()  # layers that have had a nonzero gradient, or none at all
 
     @staticmethod
     def _of_zeros(history: History, names: tuple[str, ...]) -> str:
-        """Return which of these tensors are 0 themselves, as a sentence with a space before it: a product of two such
-        has no gradient in either."""
+        """Return which of these tensors are 0 themselves, as a sentence with a leading space: a product of two such
+        tensors has no gradient in either."""
         sizes = history.layer_metric("weight_norm", len(history) - 1)[0]
         zero = [layer.name for layer, size in zip(history.layers, sizes, strict=True) if layer.is_weight and not size]
         zero = [name for name in zero if name in names]
@@ -50,7 +50,7 @@ class GradientOfZero(Looking):
 
     def look(self, history: History, state: Progress) -> None:
         if is_known(history.value("accuracy", len(history) - 1)) or state.broken:
-            return  # of the studio's own models other rules know more
+            return  # other rules know more about the studio's own models
         in_half = bool(history.settings) and history.settings[-1][1].dtype == "fp16"
         if not history.settings or (in_half and not is_another_factor(history)):
             return
@@ -61,12 +61,13 @@ class GradientOfZero(Looking):
         self._seen = len(history)
         names = tuple(layer.name for layer, once in zip(history.layers, self._had, strict=True) if not once)
         if not names or len(history) < self.after or len(names) == len(history.layers):
-            self._finding = None  # they have come to be trained; where it is all of them, another rule tells of it
+            self._finding = None  # they are trained by now; if it is all of them, another rule reports it
             return
         text = join_with_and([*names[:_NAMED], *([f"{len(names) - _NAMED:,} more"] if len(names) > _NAMED else [])])
         self._finding = None
         roles = {layer.name: layer.role for layer in history.layers}
-        grave = any(roles[name] != "bias" for name in names)  # one that cancels out, as before a softmax, has none
+        # one that cancels out, for example before a softmax, has none
+        grave = any(roles[name] != "bias" for name in names)
         self.tell(
             history, "warning" if grave and (state.stuck or state.has_lost) else "info",
             "Gradients that are exactly 0 at every step",

@@ -10,15 +10,15 @@ from gradstudio.core.loop_calls import Fault, Loop, faults, in_words, right
 
 
 class LoopOrder:
-    """Fires where the calls of a step are not in the order of core/loop_calls.py, one is left out, or made too often.
-    Looks once at each stretch of steps with the same calls. The finding stays after the loop was put right."""
+    """Fires if the calls of a step are not in the order of core/loop_calls.py, or one is missing or made too often.
+    Looks once at each stretch of steps with the same calls. The finding stays after the loop was corrected."""
 
     rule = "loop_order"
     every_row = True
 
     def __init__(self) -> None:
         self._seen = 0  # stretches
-        self._broken = False  # whether the latest stretch is
+        self._broken = False  # whether the latest stretch is faulty
         self._finding: Finding | None = None
 
     def update(self, history: History, progress: Progress) -> Finding | None:

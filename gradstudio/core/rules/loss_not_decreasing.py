@@ -14,7 +14,7 @@ from gradstudio.core.history import LOOK_EVERY, History
 
 @dataclass
 class LossNotDecreasing(Looking):
-    """Fires where the loss has fallen by less than `fall` of its first value in `after` steps, and the accuracy has not
+    """Fires if the loss has fallen by less than `fall` of its first value in `after` steps, and the accuracy has not
     risen either. TheDeepChecker asks for 5 % in a period, SageMaker for any fall in ten looks."""
 
     rule = "loss_not_decreasing"
@@ -42,8 +42,8 @@ class LossNotDecreasing(Looking):
         )  # fmt: skip
 
     def _since(self, history: History, state: Progress) -> int:
-        """Return the first of the latest steps whose losses, LOOK_EVERY at a time, were in the median never `fall`
-        below the first loss."""
+        """Return the start of the latest stretch in which the median loss of every LOOK_EVERY steps stayed less than
+        `fall` below the first loss."""
         stop = len(history)
         while stop:
             start = max(stop - LOOK_EVERY, 0)
@@ -53,8 +53,8 @@ class LossNotDecreasing(Looking):
         return min(stop, len(history) - 1)
 
     def _remedies(self, history: History, state: Progress) -> tuple[str, ...]:
-        """Return a rate that fits the first update; none that a schedule has been through or that is near the one in
-        force, and no higher one where the loss has risen."""
+        """Return a rate that suits the first update; not one that a schedule has been through or that is close to the
+        one in force, and no higher one if the loss has risen."""
         fit, lr = fitting_rate(history), history.value("lr", len(history) - 1)
         if state.all_zero or fit is None or (fit > lr and state.recent > state.start):
             return ()

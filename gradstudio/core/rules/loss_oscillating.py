@@ -15,9 +15,9 @@ from gradstudio.core.text import number
 
 @dataclass
 class LossOscillating(Looking):
-    """Fires where the middle half of the last losses spans more than `swing` of the first loss, and more than `noise`
-    times its span in the first steps, while the run does badly. (AutoTrainer counts swings of 0.03 in accuracy; the
-    choice of batches alone makes those.)"""
+    """Fires if the interquartile range of the last losses exceeds `swing` of the first loss, and `noise` times the
+    range in the first steps, while the run does badly. (AutoTrainer counts swings of 0.03 in accuracy; the choice of
+    batches alone causes those.)"""
 
     rule = "loss_oscillating"
     swing: float = 0.5
@@ -26,7 +26,7 @@ class LossOscillating(Looking):
     _noise: float = math.nan  # quantiles 0.75 - 0.25 of the first losses
 
     def look(self, history: History, state: Progress) -> None:
-        if state.by_accuracy:  # the loss of a game swings, and that of a policy
+        if state.by_accuracy:  # the loss of a game swings, and so does that of a policy
             return
         if self._noise != self._noise and len(history) <= LOOK_EVERY:
             self._noise = state.spread

@@ -21,7 +21,7 @@ from gradstudio.core.text import number
 class LossSpike(Looking):
     """Fires at a loss that is `deviations` robust standard deviations above the median of the `window` steps before
     (one is 1.4826 times the median distance from it), above `times` that median, and above `height` of the first loss.
-    It is a warning where the run does not recover: the next `least` losses stay above that median.
+    It is a warning if the run does not recover: the next `least` losses stay above that median.
 
     OLMo 2 counts points 7 deviations from a rolling mean of 1000 steps; public watchers take 8 of the log of 100."""
 
@@ -30,16 +30,16 @@ class LossSpike(Looking):
     times: float = 2.0
     height: float = 0.5
     window: int = 100
-    least: int = 20  # steps before a spike can be told from the start of training
-    enough: int = 5  # losses after a peak that tell whether it has passed
-    every: int = 40  # steps between two looks at what is usual
+    least: int = 20  # steps before a spike can be told apart from the start of training
+    enough: int = 5  # losses after a peak that show whether it has passed
+    every: int = 40  # steps between two updates of the usual level
 
     _seen: int = 0
     _line: float = math.inf
     _median: float = math.nan
-    _episode: Episode = NO_EPISODE  # losses above the line
-    _told_at: int = -1  # the peak whose five next losses were told
-    _before: float = math.nan  # what was usual then
+    _episode: Episode = NO_EPISODE  # losses above the threshold
+    _told_at: int = -1  # the peak whose next five losses were reported
+    _before: float = math.nan  # the usual level then
     _calm: float = math.inf  # and before the first spike
 
     def look(self, history: History, state: Progress) -> None:
@@ -71,14 +71,14 @@ class LossSpike(Looking):
                 )
 
     def _ended(self, history: History) -> bool:
-        """Return whether the loss came back after its peak to what it was before the first spike: what became of the
-        run later has another cause."""
+        """Return whether the loss returned after its peak to its level before the first spike: a later failure of the
+        run has another cause."""
         after = history.column("loss", self._episode.peak_step + 1, self._episode.peak_step + 1 + self.least)
         return len(after) >= self.enough and median(after) <= self._calm
 
     def _say(self, history: History, severity: Severity) -> None:
-        """Tell of the highest loss, and of what followed it: the loss of a step is that of the weights before its
-        update, so a batch that is bad by itself leaves the next loss as it was."""
+        """Report the highest loss and what followed it: the loss of a step is that of the weights before its update, so
+        a single bad batch leaves the next loss unchanged."""
         since, latest, peak, step = self._episode
         if self._finding is not None and severity == self._finding.severity and self._told_at == step:
             return
@@ -101,7 +101,7 @@ class LossSpike(Looking):
             meaning = "An update at that step, or shortly before it, moved the weights to a higher loss."
         finding = self._finding
         if severity != "info" and finding is not None and finding.severity == "info" and since > finding.first_step:
-            self._finding = None  # what was told before has passed
+            self._finding = None  # the reported spike has passed
         self.tell(
             history, severity, "Loss spike" if severity != "info" else "Loss spike that passed",
             f"The loss was about {number(self._before)}, and {number(peak)} at step {step:,}." + follows,

@@ -1,4 +1,4 @@
-"""A momentum of 1, or so near to it that no update is forgotten, in a run that does badly."""
+"""A momentum of 1, or so close to it that no update is forgotten, in a run that does badly."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from gradstudio.core.text import number
 @dataclass
 class MomentumHigh(Looking):
     """Fires at a momentum above `most` that has been in force for `after` steps, in a run that does badly or not yet
-    well. Own: 0.9 to 0.99 is usual (Sutskever 2013 goes up to 0.995), and keeps an update for 10 to 200 steps."""
+    well. Own threshold: 0.9 to 0.99 is usual (Sutskever 2013 goes up to 0.995), and remembers an update for 10 to 200
+    steps."""
 
     rule = "momentum_high"
     most: float = 0.998

@@ -1,4 +1,4 @@
-"""The rank that brought the first NaN or Inf, which the mean then takes to all."""
+"""The rank that produced the first NaN or Inf, which averaging then spreads to all."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from gradstudio.core.text import join_with_and, number
 
 @dataclass
 class NanOnARank(Looking):
-    """Fires where, at the first step that is not finite, some ranks' own gradients are not finite and others are."""
+    """Fires if, at the first non-finite step, the own gradients of some ranks are non-finite and those of others are
+    finite."""
 
     rule = "nan_on_a_rank"
 
@@ -43,8 +44,8 @@ class NanOnARank(Looking):
 
 
 def of_losses(step: int, broken: Sequence[int], losses: Mapping[int, float]) -> Finding:
-    """Return the finding of a watched script in which these ranks brought the value. `losses` are those of the first of
-    them and of one that was sound; none where the losses of all ranks were finite."""
+    """Return the finding for a watched script in which these ranks produced the value. `losses` are those of the first
+    of them and of a sound one; empty if the losses of all ranks were finite."""
     ranks, one = _ranks_in_words(broken), broken[0]
     texts = [f"that of rank {rank} was {number(loss)}" for rank, loss in losses.items() if rank != one]
     evidence = (

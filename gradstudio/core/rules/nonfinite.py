@@ -1,5 +1,5 @@
 """NaN or Inf in the loss, in a gradient that reached the weights while the loss was still finite, or in weights that
-were made of a finite gradient."""
+were updated by a finite gradient."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gradstudio.core.unknown import is_known, known_mask
 
 
 class _FirstNonfinite:
-    """Fires at the first row that is not finite in the way that the rule looks for."""
+    """Fires at the first row that is non-finite in the rule's own sense."""
 
     rule: ClassVar[str]
     every_row: ClassVar[bool] = False
@@ -45,7 +45,7 @@ class _FirstNonfinite:
         return self.remedies if step else tuple(remedy for remedy in self.remedies if remedy != "clipping.kind=norm")
 
     def is_broken(self, history: History, step: int) -> np.ndarray:
-        """Return which layers are not finite, (layers,)."""
+        """Return which layers are non-finite, (layers,)."""
         return history.layer_metric("nonfinite_share", step, step + 1)[0] > 0
 
     def _describe(self, history: History, step: int) -> Finding:
@@ -122,7 +122,7 @@ class NonfiniteGradient(_FirstNonfinite):
         row = history.row(step)
         entries = plural(int(row["nonfinite"]), "gradient entry is", "gradient entries are")
         loss = number(row["loss"]) if is_known(row["loss"]) else "not known"
-        if not history.layers:  # of a log, in which nobody has counted
+        if not history.layers:  # of a log, whose entries are not counted
             return f"From step {step} on the gradient norm is {number(row['grad_norm'])} while the loss is {loss}."
         return f"At step {step} {entries} NaN or Inf while the loss is {loss}."
 
@@ -131,8 +131,8 @@ class NonfiniteGradient(_FirstNonfinite):
 
 
 class NonfiniteWeights(_FirstNonfinite):
-    """Fires at the first row with an update that made finite weights NaN or Inf though loss and gradient were finite,
-    as with an eps of 0. The loss of the next step need not show it: an embedding's row may be used by no batch."""
+    """Fires at the first row whose update turned finite weights into NaN or Inf although loss and gradient were finite,
+    for example with an eps of 0. The loss of the next step need not show it: no batch may use an embedding's row."""
 
     rule = "nonfinite_weights"
     title = "The weights are not finite"
@@ -179,10 +179,10 @@ class NonfiniteWeights(_FirstNonfinite):
 
     def fires(self, history: History, step: int) -> bool:
         norm = history.value("weight_norm", step)
-        if not math.isfinite(norm):  # of a run with a row for every few steps
+        if not math.isfinite(norm):  # of a run that records a row only every few steps
             is_new = is_known(norm) and step > 0 and math.isfinite(history.value("weight_norm", step - 1))
             return is_new and not history.went_nonfinite_at(step)
-        made_nan = math.isnan(history.value("update_ratio", step))  # where the weights were 0, a sound update is Inf
+        made_nan = math.isnan(history.value("update_ratio", step))  # if the weights were 0, a sound update is Inf
         return (norm > 0 or made_nan) and not history.went_nonfinite_at(step)
 
     def evidence(self, history: History, step: int) -> str:
@@ -201,7 +201,7 @@ class NonfiniteWeights(_FirstNonfinite):
 
 
 def _step_before(history: History, step: int) -> str:
-    """Return a sentence on what is known of the step before this one; "" if that is nothing."""
+    """Return a sentence on what is known about the step before this one; "" if nothing is."""
     before = history.row(step - 1)
     told = (
         ("loss", f"the loss was {number(before['loss'])}"),

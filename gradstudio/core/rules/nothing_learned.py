@@ -1,4 +1,4 @@
-"""A run that is no better than guessing at what its task is for, whatever its loss says."""
+"""A run that is no better than guessing at its task, whatever its loss."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from gradstudio.core.unknown import is_known
 
 @dataclass
 class NothingLearned(OnTestSet):
-    """Fires after `after` steps where the test accuracy is that of guessing, or of the model before its first update,
-    though the training batches are right far more often; or where the run stands still besides. The accuracy at the end
-    of the run counts as one more measurement; there it is a warning where the loss still falls."""
+    """Fires after `after` steps if the test accuracy is that of guessing, or of the model before its first update,
+    although the accuracy on the training batches is far higher; or if the run also stagnates. The accuracy at the end
+    of the run counts as one more measurement; there it is a warning if the loss still falls."""
 
     rule = "nothing_learned"
     after: int = 100
@@ -28,10 +28,10 @@ class NothingLearned(OnTestSet):
         start = history.value("test_accuracy", 0)
         above = state.above_guessing(accuracy, start)
         told = self._finding is not None and self._finding.severity == "critical"
-        line = RISEN if told else MOVED  # what was told is not taken back for a few examples more
+        line = RISEN if told else MOVED  # a finding is not withdrawn for a few more examples
         apart = above <= line and self.in_training(history, state) > accuracy + 2 * RISEN
         standing = above <= RISEN and (state.stuck or state.has_lost)
-        standing = standing or (above <= MOVED and self._finding is not None)  # it has not risen since it was told
+        standing = standing or (above <= MOVED and self._finding is not None)  # it has not risen since it was reported
         if state.broken or step < self.after or not (apart or standing):
             self._forgive(history, step, accuracy)
             return
@@ -77,7 +77,7 @@ class NothingLearned(OnTestSet):
         return f" Guessing gets about {percent(state.guess)}." if math.isfinite(state.guess) else ""
 
     def _forgive(self, history: History, step: int, accuracy: float) -> None:
-        """Tell in the past of an accuracy that has risen since."""
+        """Report, in the past tense, an accuracy that has risen since."""
         if self._finding is not None and self._finding.severity != "info":
             self.tell(
                 history, "info", "No better than guessing for a while",

@@ -13,8 +13,8 @@ from gradstudio.core.text import number
 
 @dataclass
 class PerturbationLarge(Looking):
-    """Fires where rho is more than `share` of the norm of the weights in the median of `after` steps, in a run that
-    does badly or not yet well: an update of that share counts as too large. Foret 2021 takes a rho of 0.05."""
+    """Fires if rho is more than `share` of the norm of the weights in the median of `after` steps, in a run that does
+    badly or not yet well: an update of that size counts as too large. Foret 2021 uses a rho of 0.05."""
 
     rule = "perturbation_large"
     share: float = 0.1

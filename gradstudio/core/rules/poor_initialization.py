@@ -1,4 +1,4 @@
-"""Weights drawn so that the signal dies out or grows from layer to layer, before the first step."""
+"""Weights initialized so that the signal dies out or grows from layer to layer, before the first step."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from gradstudio.core.text import number
 
 @dataclass
 class PoorInitialization(Looking):
-    """Fires in a run that does badly where, at the first step, the standard deviations of the layers' outputs differ by
-    more than a factor of `spread`, or all weights are 0. SageMaker Debugger takes a ratio of 10 of the variances of
-    weights, which deep networks that learn reach too."""
+    """Fires in a run that does badly if, at the first step, the standard deviations of the layers' outputs differ by
+    more than a factor of `spread`, or all weights are 0. SageMaker Debugger uses a ratio of 10 of the variances of
+    weights, which deep networks that learn also reach."""
 
     rule = "poor_initialization"
     spread: float = 30.0
@@ -25,7 +25,7 @@ class PoorInitialization(Looking):
     _why: str | None = None  # what is wrong, "" for nothing; None before the first look
     _meaning: str = ""
     _layers: tuple[str, ...] = ()
-    _equal: bool = False  # whether all weights are 0, which no norm heals
+    _equal: bool = False  # whether all weights are 0, which no norm fixes
 
     def look(self, history: History, state: Progress) -> None:
         if self._why is None:
@@ -58,7 +58,7 @@ class PoorInitialization(Looking):
             return
         sample = history.activations[0].layers
         known = {layer.name for layer in history.layers}
-        sample = [layer for layer in sample if not layer.dead > self.dead]  # dead_units tells of those
+        sample = [layer for layer in sample if not layer.dead > self.dead]  # dead_units reports those
         stds = [layer.std for layer in sample]
         finite = [std for std in stds if math.isfinite(std)]
         overflows = finite == stds[: len(finite)] and len(finite) < len(stds)  # the signal grew beyond any number

@@ -15,7 +15,7 @@ from gradstudio.core.text import join_with_and, plural
 
 @dataclass
 class RankRanOut(Looking):
-    """Fires at the last step that all ranks come to, where some of them go on."""
+    """Fires at the last step in which all ranks take part, if some of them continue."""
 
     rule = "rank_ran_out"
     every_row = True

@@ -1,4 +1,4 @@
-"""Ranks that have the same data, so that all but one add nothing."""
+"""Ranks that have the same data, so that all but one contribute nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gradstudio.core.text import number
 
 @dataclass
 class RanksAlike(Looking):
-    """Fires where the ranks' own gradients had the same norm, within `rounding` of it, at each of the latest LOOK_EVERY
+    """Fires if the ranks' own gradients had the same norm, within `rounding` of it, at each of the latest LOOK_EVERY
     steps. Norms of different examples differ sooner or later."""
 
     rule = "ranks_alike"

@@ -1,4 +1,4 @@
-"""Ranks whose weights are not the same any more."""
+"""Ranks whose weights have diverged from each other."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from gradstudio.core.text import number
 
 @dataclass
 class RanksApart(Looking):
-    """Fires where the latest measured distance between the weights of two ranks is above `share` of their norm. Equal
+    """Fires if the latest measured distance between the weights of two ranks exceeds `share` of their norm. Equal
     updates of equal weights leave none."""
 
     rule = "ranks_apart"
     share: float = 1e-4
 
     _seen: int = 0
-    _until: int = 0  # the row after those that were asked for reductions
+    _until: int = 0  # the row after those that requested reductions
     _reduced: bool = False
 
     def look(self, history: History, state: Progress) -> None:

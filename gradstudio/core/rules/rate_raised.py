@@ -1,4 +1,4 @@
-"""A learning rate that was raised in mid-run, and a loss that has been higher since."""
+"""A learning rate that was raised during the run, and a loss that has been higher since."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from gradstudio.core.text import number, percent
 
 @dataclass
 class RateRaised(Looking):
-    """Fires where the learning rate rose more than `times` in one step, the losses of the next `window` steps were in
-    the median above `higher` of those before, and they still are, in a run that does badly or not yet well, or at
-    `much` of them. Where only the accuracy tells how the task goes, it has fallen by as much.
+    """Fires if the learning rate rose more than `times` in one step and the median loss of the next `window` steps was
+    above `higher` of that before, and still is, in a run that does badly or not yet well, or whose loss is still at
+    `much` of it. If only the accuracy shows how the task goes, it must have fallen by as much.
 
-    Own. A warmup from 0 doubles the rate at most, and people who turn the rate of a sound run do so too."""
+    Own thresholds. A warmup from 0 at most doubles the rate, and so do users who adjust the rate of a sound run."""
 
     rule = "rate_raised"
     times: float = 3.0
@@ -74,7 +74,7 @@ class RateRaised(Looking):
         )  # fmt: skip
 
     def _height(self, history: History, state: Progress, start: int, stop: int) -> float:
-        """Return how many times as bad as before the raise these steps are."""
+        """Return by what factor these steps are worse than those before the raise."""
         before = self._typical(history, state, self._since - self.window, self._since)
         then = self._typical(history, state, start, stop)
         worse, better = (before, then) if state.by_accuracy else (then, before)

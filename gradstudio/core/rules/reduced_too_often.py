@@ -1,4 +1,5 @@
-"""Ranks that reduce their gradients after every micro-batch: no_sync() is missing, or stands where it has no effect."""
+"""Ranks that reduce their gradients after every micro-batch: no_sync() is missing, or is called where it has no
+effect."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from gradstudio.core.history import LOOK_EVERY, History
 
 @dataclass
 class ReducedTooOften(Looking):
-    """Fires where each of the latest LOOK_EVERY steps had more than `most` all-reduces."""
+    """Fires if each of the latest LOOK_EVERY steps had more than `most` all-reduces."""
 
     rule = "reduced_too_often"
     most: int = 1

@@ -15,8 +15,8 @@ from gradstudio.core.text import number
 
 @dataclass
 class RewardLost(Looking):
-    """Fires where the mean of the latest `window` rewards that a script tells lies below the best such mean by more
-    than `share` of what was gained since the first, and by more than `scatter` standard errors. Own."""
+    """Fires if the mean of the latest `window` rewards that a script logs is below the best such mean by more than
+    `share` of the gain since the first, and by more than `scatter` standard errors. Own thresholds."""
 
     rule = "reward_lost"
     window: int = 10

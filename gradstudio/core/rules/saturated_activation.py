@@ -12,14 +12,15 @@ from gradstudio.core.text import number
 
 @dataclass
 class SaturatedActivation(Looking):
-    """Fires in a run that does badly where more than `share` of the outputs of a tanh or sigmoid are in its flat range.
-    SageMaker Debugger and DeepDiagnosis take half of them, for inputs beyond +-5 (engine/gauges/activations.py)."""
+    """Fires in a run that does badly if more than `share` of the outputs of a tanh or sigmoid are in its flat range.
+    SageMaker Debugger and DeepDiagnosis use half of them, for inputs beyond +-5 (engine/gauges/activations.py)."""
 
     rule = "saturated_activation"
     share: float = 0.5
-    always: float = 0.75  # share in every sample, at which a run that learns is told too: it would learn faster
+    # share in every sample at which it is reported even in a run that learns: it would learn faster
+    always: float = 0.75
 
-    _seen: int = 0  # samples that were looked at
+    _seen: int = 0  # number of samples read
     _always: bool = True
     _first: int = -1
 

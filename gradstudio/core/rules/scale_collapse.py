@@ -12,7 +12,8 @@ from gradstudio.core.text import number
 
 @dataclass
 class ScaleCollapse(Looking):
-    """Fires at a dynamic loss scale below `floor`, where the source of torch's GradScaler expects a fault too."""
+    """Fires at a dynamic loss scale below `floor`, which the source of torch's GradScaler also treats as a sign of a
+    fault."""
 
     rule = "scale_collapse"
     floor: float = 1.0
@@ -26,7 +27,7 @@ class ScaleCollapse(Looking):
         self._skipped += float(history.scaler_skips(self._seen).sum())
         self._highest, self._seen = max(self._highest, float(history.column("scale", self._seen).max())), len(history)
         scale = history.value("scale", step)
-        is_dynamic = not history.loops or history.loops[-1][1].scaling == "dynamic"  # nobody knows the calls of a log
+        is_dynamic = not history.loops or history.loops[-1][1].scaling == "dynamic"  # the calls in a log are unknown
         if not scale < self.floor or not is_dynamic:
             self.soften(not state.well)
             return

@@ -1,5 +1,5 @@
-"""A signal that forgets its input: the output layer sees nearly the same for every example, though the gradient is
-there."""
+"""A signal that no longer depends on its input: the output layer sees nearly the same for every example, although there
+is a gradient."""
 
 from __future__ import annotations
 
@@ -18,22 +18,23 @@ _LEAST = 1e-6  # share below which rounding is as large
 
 @dataclass
 class SignalLost(Looking):
-    """Fires in a run that is stuck, where the latest mean cosine between the test examples, as the output layer sees
-    them, was above `cosine`.
+    """Fires in a run that is stuck if the latest mean cosine between the test examples, as the output layer sees them,
+    was above `cosine`.
 
-    If every input of the output layer is a common part and a part of its own, the mean cosine c is the share of the
-    common part in the squared length. A step of gradient descent then moves the answer to all examples c / (1 - c)
-    times as far as the difference between two of them: 100 times at 0.99."""
+    If every input of the output layer is the sum of a common part and an individual one, the mean cosine c is the share
+    of the common part in the squared length. A step of gradient descent then moves the answer to all examples c / (1 -
+    c) times as far as the difference between two of them: 100 times at 0.99."""
 
     rule = "signal_lost"
     cosine: float = 0.99
-    moved: float = 0.01  # of their norm: until all updates could have moved the weights so far, nothing was tried
+    # share of their norm: until all updates together could have moved the weights so far, nothing was tried
+    moved: float = 0.01
 
     _seen: int = 0  # rows whose cosine was looked at
     _latest: tuple[int, float] = (-1, 0.0)  # step and cosine of the latest sample
     _above: int = -1  # step of the first of the latest samples in a row above `cosine`
-    _added: int = 0  # rows whose updates are in the sum
-    _sum: float = math.nan  # of all updates, in norms of the weights; NaN where none is known
+    _added: int = 0  # number of rows whose updates are in the sum
+    _sum: float = math.nan  # of all updates, in norms of the weights; NaN if none is known
 
     def look(self, history: History, state: Progress) -> None:
         if state.all_zero or not state.stuck or self._updates_too_small(history):
@@ -63,7 +64,7 @@ class SignalLost(Looking):
         )  # fmt: skip
 
     def _updates_too_small(self, history: History) -> bool:
-        """Return whether all updates together were too small to tell what the weights could learn."""
+        """Return whether all updates together were too small to show what the weights could learn."""
         if not self._sum >= self.moved:
             ratios = history.column("update_ratio", self._added)
             ratios = ratios[np.isfinite(ratios)]
@@ -73,7 +74,7 @@ class SignalLost(Looking):
         return self._sum < self.moved
 
     def _take(self, history: History) -> None:
-        """Look at the samples since the last time."""
+        """Read the new samples."""
         steps, cosines = history.measurements("head_cosine", self._seen)
         for step, cosine in zip(steps.tolist(), cosines.tolist(), strict=True):
             self._latest = step, cosine

@@ -13,10 +13,11 @@ from gradstudio.core.text import percent
 
 @dataclass
 class TestGap(OnTestSet):
-    """Fires after `after` steps where `gap` more of the training batches than of the test set are right, or half as
-    many more and the test accuracy is below what the task promises. It is critical where both are so. One of guessing
-    is told by nothing_learned. The accuracy at the end of the run counts as one more measurement. (SageMaker Debugger
-    calls a tenth more overfitting, which small sets of digits reach in sound runs too.)"""
+    """Fires after `after` steps if the accuracy on the training batches exceeds that on the test set by `gap`, or by
+    half of that while the test accuracy is below what the task promises. It is critical if the full gap and the low
+    accuracy come together. nothing_learned reports an accuracy of guessing. The accuracy at the end of the run counts
+    as one more measurement. (SageMaker Debugger calls a tenth more overfitting, which small sets of digits reach in
+    sound runs too.)"""
 
     rule = "test_gap"
     gap: float = 2 * RISEN

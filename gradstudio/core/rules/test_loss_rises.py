@@ -13,9 +13,9 @@ from gradstudio.core.text import number
 
 @dataclass
 class TestLossRises(Looking):
-    """Fires where the `times` latest validation losses that a script tells are each above `higher` of the lowest one.
-    It is a note while the loss in training rises as well, as then the run does badly in both. (Keras' EarlyStopping has
-    no such limit; public watchers take 3 to 5 validations.)"""
+    """Fires if the `times` latest validation losses that a script logs are each above `higher` of the lowest one. It is
+    a note while the training loss rises as well, as then the run does badly in both. (Keras' EarlyStopping has no such
+    limit; public watchers take 3 to 5 validations.)"""
 
     rule = "test_loss_rises"
     times: int = 3

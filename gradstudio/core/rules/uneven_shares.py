@@ -1,4 +1,4 @@
-"""Ranks with shares of different sizes, whose gradients count the same."""
+"""Ranks with shares of different sizes whose gradients count the same."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gradstudio.core.text import number, percent
 
 @dataclass
 class UnevenShares(Looking):
-    """Fires where in `share` of the latest LOOK_EVERY steps an example of one rank weighed more than `times` as much as
+    """Fires if in `share` of the latest LOOK_EVERY steps an example of one rank weighed more than `times` as much as
     one of another."""
 
     rule = "uneven_shares"

@@ -1,4 +1,4 @@
-"""Layers that no backward pass brings a gradient to: they were built, and nothing trains them."""
+"""Layers that receive no gradient from any backward pass: they exist, and nothing trains them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NAMED = 4  # layers in the sentence; the finding lists all of them
 
 @dataclass
 class UnusedLayers(Looking):
-    """Fires where a backward pass brought no gradient to a parameter. That may be meant, so it is a note; it is a
+    """Fires if a backward pass brought no gradient to a parameter. That may be intended, so it is a note; it is a
     warning in a run that does badly, as a layer may have been forgotten."""
 
     rule = "unused_layers"
@@ -28,12 +28,12 @@ class UnusedLayers(Looking):
     def look(self, history: History, state: Progress) -> None:
         found = tuple(sorted(unused_layers(history)))
         if not found:
-            if self._finding is not None:  # they have come to be used
+            if self._finding is not None:  # they are used by now
                 self._finding = replace(self._finding, severity="info")
             return
         names = tuple(history.layers[index].name for index in found)
         if self._finding is not None and self._finding.layers != names:
-            self._finding = None  # others than before
+            self._finding = None  # a different set than before
         self._streak = self._streak.at(history, "grad_norm", found, lambda norms: ~np.any(norms, axis=1))
         first = self._streak.first
         text, more = " and ".join(names[:_NAMED]), len(names) - _NAMED

@@ -22,40 +22,40 @@ _NONE = np.empty(0, np.int64)
 
 @dataclass
 class UpdateRatioHigh(Looking):
-    """Fires where |update| / |weights| was above `ratio` in `steps` of `window` steps, or above `once` in one; or, in a
-    run that does badly, where those above `ratio` add up to more than `in_all`, or one was above `alone` and the
-    accuracy of a policy or a game fell by half after it. Critical while the run does badly.
+    """Fires if |update| / |weights| was above `ratio` in `steps` of `window` steps, or above `once` in one; or, in a
+    run that does badly, if those above `ratio` add up to more than `in_all`, or one was above `alone` and the accuracy
+    of a policy or a game fell by half after it. Critical while the run does badly.
 
-    0.1 is the upper end of DeepDiagnosis (ICSE 2022) and of TheDeepChecker (log10 > -1); a healthy Adam begins there
+    0.1 is the upper end of DeepDiagnosis (ICSE 2022) and of TheDeepChecker (log10 > -1); a healthy Adam starts there
     for some steps. A run that diverged is blamed on large updates only if there was one in its `recent` last steps."""
 
     rule = "update_ratio_high"
     ratio: float = 0.1
     steps: int = 10
     once: float = 1.0
-    alone: float = 0.5  # after which the accuracy fell by half, where the loss tells nothing
+    alone: float = 0.5  # after which the accuracy fell by half, if the loss shows nothing
     in_all: float = 1.5
     gap: int = 5  # steps
     recent: int = 20
     window: int = 50
     spiked: float = 10.0  # times the usual gradient, as for an explosion
-    usual: int = 20  # steps before that tell what is usual
+    usual: int = 20  # number of steps before that define the usual level
 
     _seen: int = 0
-    _high: tuple[tuple[int, float], ...] = ()  # the latest steps above the ratio, and theirs
+    _high: tuple[tuple[int, float], ...] = ()  # the latest steps above the ratio, and their ratios
     _count: int = 0
     _first: int = -1  # the first of those that were too many
-    _spikes: int = 0  # of them, those whose gradient had spiked
+    _spikes: int = 0  # among them, those whose gradient had spiked
     _at_once: bool = False  # the very first update was longer than the weights
     _episode: Episode = NO_EPISODE  # large updates
     _broke: int = -1  # the step at which the run did
-    # As they were told last: the severity, whether the run did well, and whether it was long enough to tell.
+    # As last reported: the severity, whether the run did well, and whether it was long enough to tell.
     _known: tuple[Severity, bool, bool] = ("info", False, False)
     _failed: bool = False  # whether it did badly at the latest look
 
     def look(self, history: History, state: Progress) -> None:
         if state.all_zero:
-            return  # any update is large beside them
+            return  # any update is large relative to them
         new = self._take(history)
         far = sum(ratio for _, ratio in self._high) > self.in_all
         threw = state.thrown and bool(self._high) and not self._high[0][0]
@@ -65,7 +65,7 @@ class UpdateRatioHigh(Looking):
         if self._first < 0:
             return
         if state.broken and self._broke < 0:
-            self._broke = len(history) - 1  # a watched script may go on for long after it
+            self._broke = len(history) - 1  # a watched script may continue for long after it
         fell = self._fell(history, state)
         moved = state.struggling and (self._episode.peak > self.once or far)
         blamed = (state.failing or moved) and not (state.broken and self._episode.last < self._broke - self.recent)
@@ -88,7 +88,7 @@ class UpdateRatioHigh(Looking):
         )  # fmt: skip
 
     def _take(self, history: History) -> bool:
-        """Take in the new rows, and return whether an update in them was too large."""
+        """Read the new rows, and return whether an update in them was too large."""
         ratios = history.column("update_ratio", self._seen)
         high = _NONE if ratios.max() <= self.ratio else self._sound(history, ratios)
         for at in high.tolist():
@@ -120,7 +120,7 @@ class UpdateRatioHigh(Looking):
 
     def _fell(self, history: History, state: Progress) -> str:
         """Return that the accuracy fell by half or more in the steps after the largest of the latest large updates, as
-        a sentence with a space before it; "" if it did not, or where the loss tells how the task goes."""
+        a sentence with a leading space; "" if it did not, or if the loss shows how the task goes."""
         if not state.by_accuracy or not self._high:
             return ""
         step, ratio = max(self._high, key=lambda each: each[1])
@@ -133,7 +133,7 @@ class UpdateRatioHigh(Looking):
         )
 
     def _blame(self, first: int) -> None:
-        """Tell of the large updates from a step on."""
+        """Report the large updates from a step on."""
         self._first, self._count = first, sum(step >= first for step, _ in self._high)
 
     def _run_up(self) -> int:
@@ -144,12 +144,12 @@ class UpdateRatioHigh(Looking):
         return steps[-1]
 
     def _begin_again(self) -> None:
-        """Forget the large updates so far: the run did well after them, so what comes now has another beginning."""
+        """Forget the large updates so far: the run did well after them, so later ones form a new episode."""
         self._high, self._count, self._first, self._at_once, self._spikes = (), 0, -1, False, 0
         self._episode, self._finding = NO_EPISODE, None
 
     def _too_high(self, history: History, state: Progress) -> str:
-        """Return why the learning rate is too high: SGD's update is as long as the gradient, Adam's is not."""
+        """Return why the learning rate is too high: SGD's update is proportional to the gradient, Adam's is not."""
         began = (
             f" {state.course()} Where these weights were trained before, the optimizer has lost its state: load that "
             "too (`load_state_dict`), or begin with a low rate."
@@ -174,7 +174,7 @@ class UpdateRatioHigh(Looking):
         return float((norms * shares).sum()) > self.spiked * median(norms[:-1])
 
     def _of_a_spike(self, history: History) -> str:
-        """Return that the gradient made these updates large, as sentences; "" if it did not, or not most of them."""
+        """Return, as sentences, that the gradient caused these large updates; "" if it did not, or not most of them."""
         step = self._episode.peak_step
         if not (2 * self._spikes > self._count and self._had_spiked(history, step)):
             return ""
@@ -186,7 +186,7 @@ class UpdateRatioHigh(Looking):
         )
 
     def _describe_decay(self, history: History) -> str:
-        """Return what weight decay has to do with these updates, as sentences; "" for nothing."""
+        """Return how weight decay contributed to these updates, as sentences; "" if it did not."""
         if weight_decay.outweighs(history, self._first, self._first + LOOK_EVERY):
             return f"{weight_decay.describe_decay(history, self._first)} The decay is larger than the gradient."
         if shrunk := weight_decay.shrunk(history, self._first):
@@ -200,6 +200,6 @@ class UpdateRatioHigh(Looking):
         return (*decays, *rates[:before], "clipping.kind=norm", *rates[before:])
 
     def _sound(self, history: History, ratios: np.ndarray) -> np.ndarray:
-        """Return where the new ratios are too large, without updates of a gradient that is partly NaN or Inf."""
+        """Return which of the new ratios are too large, without updates by a gradient that is partly NaN or Inf."""
         sound = (history.column("nonfinite", self._seen) == 0) & np.isfinite(history.column("loss", self._seen))
         return np.flatnonzero((ratios > self.ratio) & np.isfinite(ratios) & sound)

@@ -20,19 +20,19 @@ from gradstudio.core.text import number
 @dataclass
 class UpdateRatioLow(Looking):
     """Fires at a median |update| / |weights| below `ratio` over the last steps, while the learning rate does not rise
-    and the loss stands still: in a run that has learned almost nothing, or less than the task promises. At the end of a
-    run it fires too where the rate still rises. A gradient of exactly 0 is no matter of the rate.
+    and the loss stagnates: in a run that has learned almost nothing, or less than the task promises. At the end of a
+    run it fires even if the rate still rises. A gradient of exactly 0 does not depend on the rate.
 
     1e-4 is TheDeepChecker's lower end (log10 < -4). Small updates are no fault while the loss falls."""
 
     rule = "update_ratio_low"
     ratio: float = 1e-4
     after: int = 80  # steps
-    usual: float = 1e-2  # an update of that size before shows that the rate is not to blame
+    usual: float = 1e-2  # an earlier update of that size shows that the rate is not to blame
     window: int = 50
 
     _seen: int = 0  # rows
-    _since: int = 0  # the first of the latest updates in a row that were below the ratio
+    _since: int = 0  # the first of the latest consecutive updates that were below the ratio
     _usual_step: int = -1  # the first one above the usual size
     _highest: float = -math.inf  # learning rate
 
@@ -62,7 +62,7 @@ class UpdateRatioLow(Looking):
         if median(norms) == 0 and lr > 0:
             return
         if weight_decay.outweighs(history, len(history) - len(latest), len(history)):
-            return  # what is left of the update is not the rate's
+            return  # the rest of the update does not come from the rate
         fit = fitting_rate(history)
         higher = fit if fit is not None and fit > CLEARLY * max(lr, self._highest) and not state.warming else None
         remedies = (
@@ -80,7 +80,7 @@ class UpdateRatioLow(Looking):
         )  # fmt: skip
 
     def _take(self, history: History) -> None:
-        """Look at the rows since the last time."""
+        """Read the new rows."""
         ratios, start = history.column("update_ratio", self._seen), self._seen
         large, usual = np.flatnonzero(~(ratios < self.ratio)), np.flatnonzero(ratios > self.usual)
         self._since = start + int(large[-1]) + 1 if len(large) else self._since

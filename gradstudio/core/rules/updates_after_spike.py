@@ -14,18 +14,19 @@ from gradstudio.core.diagnosis.rule import Looking
 from gradstudio.core.history import History
 from gradstudio.core.text import number, percent
 
-_FORGOTTEN = 10.0  # times the length of the mean after which it keeps no more than 5e-5 of a gradient
+_FORGOTTEN = 10.0  # times the length of the mean after which no more than 5e-5 of a gradient remains
 _DIVIDE = ("adam", "adamw", "rmsprop")
 
 
 @dataclass
 class UpdatesAfterSpike(Looking):
-    """Fires where a gradient more than `times` the median of the `window` steps before reached an optimizer that
-    divides by a running mean of squares, of which it still is more than `share`, and the updates of the steps after it
-    were in the median less than `left` of those before, at about the same learning rate, in a run that does badly or
-    not yet well.
+    """Fires if a gradient more than `times` the median of the `window` steps before reached an optimizer that divides
+    by a running mean of squares and still makes up more than `share` of that mean, and if the median of the updates
+    after it was less than `left` of that before, at about the same learning rate, in a run that does badly or not yet
+    well.
 
-    Own: Adam's mean of squares loses 0.001 of the spike at a step, so updates are small for hundreds of steps."""
+    Own thresholds: Adam's mean of squares loses 0.001 of the spike at a step, so updates are small for hundreds of
+    steps."""
 
     rule = "updates_after_spike"
     times: float = 30.0
@@ -58,8 +59,8 @@ class UpdatesAfterSpike(Looking):
             self._say(history, before, after)
 
     def _spike_share(self, history: History) -> float:
-        """Return the share of the spike, and of such ones after it, in the running mean of squares, summed over all
-        entries; 0 if that is not known."""
+        """Return the share of the spike, and of similar ones after it, in the running mean of squares, summed over all
+        entries; 0 if unknown."""
         settings = mechanism.in_force(history, self._spike)
         if settings is None or not 0 < settings.beta2 < 1:
             return 0.0
@@ -92,7 +93,7 @@ class UpdatesAfterSpike(Looking):
         return median(sizes) if len(sizes) else math.nan
 
     def _search(self, history: History) -> None:
-        """Find a spike among the new rows, or keep the one that was found."""
+        """Find a spike among the new rows, or keep the one already found."""
         start = max(self._seen, self.least)
         norms = history.column("clipped_norm", start)
         before = history.column("clipped_norm", max(start - self.window, 0), start)
@@ -100,7 +101,7 @@ class UpdatesAfterSpike(Looking):
         if len(before) < self.least or not len(norms):
             return
         usual = median(before)
-        if not usual > 0:  # beside a gradient of 0, as in an underflow, any is large
+        if not usual > 0:  # next to a gradient of 0, as in an underflow, any is large
             return
         high = np.flatnonzero(np.isfinite(norms) & (norms > self.times * usual))
         if len(high):

@@ -1,4 +1,4 @@
-"""Gradients that shrink on their way back to the first layers, while the loss stands still."""
+"""Gradients that shrink on their way back to the first layers, while the loss stagnates."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _DEEP = (
     "model.norm=batch", "model.residual=true",
 )  # fmt: skip
 _WARMUP = 100  # steps at least; 2 / (1 - beta2) is the warmup of Adam that needs no search (Ma and Yarats 2021)
-_TINY = float(np.finfo(np.float32).tiny)  # below it a float32 has lost digits, and a quotient of two tells nothing
+_TINY = float(np.finfo(np.float32).tiny)  # below it a float32 has lost digits, and a quotient of two means nothing
 
 
 @dataclass
 class VanishingGradient(Looking):
-    """Fires where the gradient norm of the last weight is more than `ratio` times that of the first, and that of the
-    first bias, which does not depend on the inputs, is as small, while the loss is stuck. 1000 is AutoTrainer's (ICSE
-    2021). The bias of the last layer still learns then, so the loss falls a little at the start."""
+    """Fires if the gradient norm of the last weight is more than `ratio` times that of the first, and that of the first
+    bias, which does not depend on the inputs, is as small, while the loss is stuck. 1000 is AutoTrainer's (ICSE 2021).
+    The bias of the last layer still learns then, so the loss falls a little at the start."""
 
     rule = "vanishing_gradient"
     ratio: float = 1000.0
@@ -94,8 +94,8 @@ class VanishingGradient(Looking):
 
     @staticmethod
     def _are_all_zero(history: History) -> bool:
-        """Return whether all gradients of a script, of whose units nothing is known, have been 0 beside a loss that is
-        not. In float16 that is underflow."""
+        """Return whether all gradients of a script, whose units are unknown, have been 0 with a nonzero loss. In
+        float16 that is underflow."""
         in_half = bool(history.settings) and history.settings[-1][1].dtype == "fp16"
         if len(history) < LOOK_EVERY or in_half or is_known(history.value("accuracy", len(history) - 1)):
             return False
@@ -104,7 +104,7 @@ class VanishingGradient(Looking):
 
     @staticmethod
     def _against_updates(history: History, since: int) -> tuple[str, ...]:
-        """Return what makes the first updates smaller, where the gradient reached the first layers before them."""
+        """Return remedies that shrink the first updates, if the gradient reached the first layers before them."""
         if since == 0:
             return ()
         settings = history.settings[-1][1] if history.settings else None
@@ -113,14 +113,14 @@ class VanishingGradient(Looking):
         return f"optimizer.lr={history.value('lr', since) / 10:.2g}", f"schedule.warmup_steps={warmup}"
 
     def _since(self, history: History) -> int:
-        """Return the first step of the streak; where single rows do not hold, the latest row that was compared."""
+        """Return the first step of the streak; if it has gaps, the latest row that was compared."""
         ends = self._weights[0], self._weights[-1]
         found = NO_STREAK.at(history, "grad_norm", ends, lambda norms: norms[:, 1] > self.ratio * norms[:, 0])
         return min(found.first, max(len(history) - self.rows, 0))
 
 
 def _bias_of(history: History, weight: int) -> int | None:
-    """Return the place of the bias beside a weight; None if it has none."""
+    """Return the index of the bias that belongs to a weight; None if it has none."""
     module = history.layers[weight].name.rpartition(".")[0]
     names = [layer.name for layer in history.layers]
     return names.index(f"{module}.bias") if f"{module}.bias" in names else None

@@ -14,16 +14,16 @@ from gradstudio.core.text import number
 
 @dataclass
 class WeightDecayHigh(Looking):
-    """Fires where the norm of the weights fell below `left` of what it was within `window` steps, or the decay of a
-    step takes more than all of the weights, while the decay was larger than the gradient in most of these steps.
+    """Fires if the norm of the weights fell below `left` of its value within `window` steps, or the decay of a step
+    removes more than all of the weights, while the decay was larger than the gradient in most of these steps.
 
-    Usual decays take 1e-6 to 1e-3 of the weights at a step, and so half of them in 700 steps or more: one epoch or
+    Usual decays remove 1e-6 to 1e-3 of the weights at a step, and so half of them in 700 steps or more: one epoch or
     longer (Wang and Aitchison 2024)."""
 
     rule = "weight_decay_high"
     left: float = weight_decay.LEFT
     window: int = weight_decay.WINDOW
-    large: float = 0.05  # share of the weights at a step of which a note is made
+    large: float = 0.05  # share of the weights per step above which a note is made
     after: int = 50  # steps before that
 
     _first: int | None = None  # the first step at which the decay was larger
@@ -51,7 +51,7 @@ class WeightDecayHigh(Looking):
         )  # fmt: skip
 
     def _tell_of_share(self, history: History, state: Progress) -> None:
-        """Tell of a decay that takes a large share of the weights at each step, whatever the gradient makes up for."""
+        """Report a decay that removes a large share of the weights at each step, whatever the gradient adds back."""
         last = len(history) - 1
         share = weight_decay.decayed_share(history, last) or 0.0
         if share < self.large or len(history) < self.after:
