@@ -1,5 +1,4 @@
-"""Runs without a window: what trains, what is recorded, what is written and told. No Qt in it.
-Rooms, each using those before it: record, library, machine, own_model.py, footprint, running, words, course, script,
+"""Runs without a window: training, recording, writing files and describing results. No Qt.
+Parts, each using those before it: record, library, machine, own_model.py, footprint, running, words, course, script,
 files, map, simulator.py.
-May use core, worker, program and engine (inside functions, so that nothing imports torch before a run starts).
-"""
+May use core, worker, program and engine (inside functions, so that nothing imports torch before a run starts)."""

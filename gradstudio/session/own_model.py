@@ -1,5 +1,5 @@
-"""Before a studio file is trained: whether somebody has agreed to run it, and the check of it in a process of its own,
-with a limit of time and memory, so that a file which hangs or ends its process does no more than that."""
+"""Before a studio file is trained: whether the user has agreed to run it, and the check of it in a separate process,
+with a limit of time and memory, so that a file which hangs or ends its process does no further harm."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from gradstudio.core.knobs import Value
 from gradstudio.core.presets import Preset
 from gradstudio.core.studio_file import SECTION, StudioFile, StudioFileError, digest
 
-START = 180.0  # seconds in which torch has to be imported
-LIMIT = 60.0  # seconds of the file's own
-WRITING = 0.5  # seconds that the process may take beyond that, to write where the file is
-LOOK = 0.05  # seconds between two looks at the process
+START = 180.0  # seconds allowed for importing torch
+LIMIT = 60.0  # seconds for the file itself
+WRITING = 0.5  # extra seconds in which the process may write where the file is
+LOOK = 0.05  # seconds between two checks of the process
 _CHILD = """from pathlib import Path
 _, folder, limit = sys.argv
 del sys.argv[1:]
@@ -34,7 +34,7 @@ check.main(Path(folder), float(limit))"""
 
 
 class Agreement(NamedTuple):
-    """What a person agrees to: a studio file, and the texts that are set for its knobs, by dotted name."""
+    """What the user agrees to: a studio file, and the texts that are set for its knobs, by dotted name."""
 
     file: StudioFile
     texts: tuple[tuple[str, str], ...]
@@ -42,7 +42,7 @@ class Agreement(NamedTuple):
 
 
 def to_agree(experiment: Experiment, *others: Experiment) -> Agreement | None:
-    """Return what a person has to agree to before an experiment is run, and others of the same studio file; None if
+    """Return what the user has to agree to before an experiment is run, and others with the same studio file; None if
     nothing is left to agree to."""
     file = experiment.studio_file
     if file is None:
@@ -56,7 +56,7 @@ def to_agree(experiment: Experiment, *others: Experiment) -> Agreement | None:
 
 
 def hashes(*experiments: Experiment) -> tuple[str, ...]:
-    """Return the hashes of what experiments of one studio file would run; none without a studio file."""
+    """Return the hashes of everything that experiments with one studio file would run; none without a studio file."""
     file = experiments[0].studio_file
     if file is None:
         return ()
@@ -65,13 +65,13 @@ def hashes(*experiments: Experiment) -> tuple[str, ...]:
 
 
 def needs_agreement(experiment: Experiment) -> bool:
-    """Return whether an experiment would run a studio file, or with a text for a knob of it, that nobody has agreed
-    to."""
+    """Return whether an experiment would run a studio file, or use a text for one of its knobs, without the user's
+    agreement."""
     return to_agree(experiment) is not None
 
 
 def agree_to_own(experiment: Experiment, values: Mapping[str, Value]) -> None:
-    """Remember until this program ends that these values, by dotted name, were set by the person."""
+    """Remember until this program ends that these values, by dotted name, were set by the user."""
     if experiment.studio_file is not None:
         before = f"{SECTION}."
         own = {name.removeprefix(before): value for name, value in values.items() if name.startswith(before)}
@@ -79,20 +79,20 @@ def agree_to_own(experiment: Experiment, values: Mapping[str, Value]) -> None:
 
 
 def keep_agreement(experiment: Experiment) -> None:
-    """Remember for good that everything of an experiment was agreed to: it is run."""
+    """Remember permanently that everything in an experiment was agreed to: it is being run."""
     if experiment.studio_file is not None:
         trust.agree(experiment.studio_file.sha256, *experiment.studio_file.hashes(experiment.model_file))
 
 
 def check(experiment: Experiment, stopped: Callable[[], bool] = lambda: False, *, limit: float | None = None) -> None:
-    """Raise StudioFileError if the studio file of an experiment cannot be trained. It takes a few seconds, once for
-    each text and each value that the file is given. Where it is `stopped`, nothing is known."""
+    """Raise StudioFileError if the studio file of an experiment cannot be trained. Takes a few seconds, once for each
+    text and each value that the file is given. If it is `stopped`, the check is inconclusive."""
     if experiment.studio_file is None:
         return
     text = _check_input(experiment)
     known = digest(text)
     if needs_agreement(experiment) or trust.is_trusted(known):
-        return  # the engine runs nothing that was not agreed to
+        return  # the engine runs nothing that the user has not agreed to
     fault = _fault(experiment.studio_file.name, text, stopped, LIMIT if limit is None else limit)
     if fault:
         raise StudioFileError(fault)
@@ -101,7 +101,7 @@ def check(experiment: Experiment, stopped: Callable[[], bool] = lambda: False, *
 
 
 def place_of(fault: BaseException, experiment: Experiment) -> str:
-    """Return 'my_model.py, line 12: ' for an exception of training that came through the studio file, else ""."""
+    """Return 'my_model.py, line 12: ' for a training exception that came through the studio file, otherwise ""."""
     from gradstudio.engine.own_model import line_at_work
 
     file = experiment.studio_file
@@ -110,7 +110,7 @@ def place_of(fault: BaseException, experiment: Experiment) -> str:
 
 
 def line_now(experiment: Experiment, thread: str) -> str:
-    """Return ' my_model.py is at line 12.' where a thread of this name is in the studio file, else ""."""
+    """Return ' my_model.py is at line 12.' if the thread with this name is in the studio file, otherwise ""."""
     from gradstudio.engine.own_model import line_at_work
 
     file = experiment.studio_file
@@ -122,14 +122,14 @@ def line_now(experiment: Experiment, thread: str) -> str:
 
 
 def _check_input(experiment: Experiment) -> str:
-    """Return what the check depends on, as the TOML that the child reads."""
+    """Return the input of the check, as the TOML that the child reads."""
     names = ["problem.batch_size", *(name for name in experiment.changed_knobs() if name.startswith(f"{SECTION}."))]
     plain = Experiment(studio_file=experiment.studio_file).with_values({name: experiment[name] for name in names})
     return presets.to_toml(Preset(id="checked", title="", experiment=plain))
 
 
 def _fault(name: str, text: str, stopped: Callable[[], bool], limit: float) -> str:
-    """Return what is wrong with the file, "" if nothing is or it is stopped."""
+    """Return what is wrong with the file; "" if nothing is, or the check is stopped."""
     secret = secrets.token_hex(8)
     try:
         with files.temporary_folder(Path(tempfile.gettempdir())) as made:
@@ -172,7 +172,8 @@ def _checked_apart(name: str, folder: Path, note: CheckNote, stopped: Callable[[
 
 
 def _wait(child: subprocess.Popen[bytes], enough: Callable[[], bool], seconds: float) -> int | None:
-    """Wait until the child has ended, and return its exit code; None if it is `enough` before, or takes longer."""
+    """Wait until the child has ended, and return its exit code; None if `enough` becomes true first, or it takes
+    longer."""
     end = time.monotonic() + seconds
     while not enough() and time.monotonic() < end:
         with suppress(subprocess.TimeoutExpired):
@@ -181,8 +182,8 @@ def _wait(child: subprocess.Popen[bytes], enough: Callable[[], bool], seconds: f
 
 
 def _line_in(traces: Path, name: str) -> int:
-    """Return the innermost line of the file in the tracebacks that Python wrote as the process crashed or took too
-    long: in the thread that crashed, else in the first one of the program, which is the last. 0 if there is none."""
+    """Return the innermost line of the file in the tracebacks that Python wrote when the process crashed or took too
+    long: in the thread that crashed, otherwise in the main thread, which is printed last. 0 if there is none."""
     escaped = re.escape(name.encode("ascii", "backslashreplace").decode())
     found = 0
     with suppress(OSError):

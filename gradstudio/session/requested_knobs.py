@@ -1,4 +1,4 @@
-"""The knobs that a person requests: a live one goes to the worker, any other waits for a restart."""
+"""The knobs that the user requests: a live one is sent to the worker, any other waits for a restart."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from gradstudio.session.running.backend import AnyWorker
 from gradstudio.session.running.worker import SetKnob
 from gradstudio.session.undo import Change, Changes
 
-MOST_TRIED = 200  # values that `nearest` tries
+MOST_TRIED = 200  # number of values that `nearest` tries
 
 
 class RequestedKnobs:
-    """The part of a simulator that has the requested knobs, and what the run that is shown makes of them."""
+    """The part of a simulator that has the requested knobs and compares them with the run that is shown."""
 
     preset: Preset
     requested: Experiment
@@ -34,11 +34,11 @@ class RequestedKnobs:
 
     @property
     def has_begun(self) -> bool:
-        """True once the run has begun, here or at another time."""
+        """True once the run has begun, now or earlier."""
         raise NotImplementedError
 
     def _begin_anew(self) -> None:
-        """Show a run of the requested knobs that is ready to begin."""
+        """Show a new run of the requested knobs that is ready to begin."""
         raise NotImplementedError
 
     def set(self, name: str, value: Value) -> dict[str, Value]:
@@ -63,11 +63,11 @@ class RequestedKnobs:
 
     def undo(self) -> dict[str, Value]:
         """Undo the latest request. A change that has not taken effect yet leaves no trace in the timeline. Return the
-        values that are requested again, none where nothing is left to undo."""
+        values that are requested again; none if there is nothing left to undo."""
         return self._take_back(redo=False)
 
     def redo(self) -> dict[str, Value]:
-        """Request again what was undone last. Return those values, none where nothing was undone since the latest
+        """Request again what was undone last. Return those values; none if nothing was undone since the latest
         change."""
         return self._take_back(redo=True)
 
@@ -85,12 +85,12 @@ class RequestedKnobs:
 
     @property
     def undone(self) -> list[Change]:
-        """The changes that can be redone, the one that was undone last first."""
+        """The changes that can be redone, the last undone first."""
         return self._changes.undone(self.requested)
 
     def nearest(self, name: str, value: Value, *, onwards: bool) -> Value:
-        """Return the whole number nearest to `value` that goes with the other knobs. `onwards`: look only further in
-        the direction from the present value to `value`."""
+        """Return the whole number nearest to `value` that goes with the other knobs. `onwards`: search only in the
+        direction from the current value to `value`."""
         now = self.requested[name]
         if not (isinstance(value, int) and isinstance(now, int)) or isinstance(value, bool):
             return value
@@ -114,8 +114,8 @@ class RequestedKnobs:
         return [event.text for event in events]
 
     def notices(self) -> list[str]:
-        """Return what a person should know and has not been told yet: what the engine has told through the run, such as
-        a part of torch that is missing and what that costs, and which branch had to go."""
+        """Return the news for the user since the last call: what the engine has reported through the run, such as a
+        missing part of torch and its cost, and which branch was dropped."""
         new = self.run.events[self._events_read :]
         self._events_read += len(new)
         own, self._news = self._news, []
@@ -158,8 +158,8 @@ class RequestedKnobs:
         return any(not self.requested.find_knob(name).live for name in self.waiting())
 
     def _request(self, experiment: Experiment, *named: str) -> None:
-        """Request these values, and send the live ones that are new to the worker. A `named` knob is sent too where its
-        value in force differs, as after a planned change."""
+        """Request these values, and send the new live ones to the worker. A `named` knob is sent too if its value in
+        force differs, for example after a planned change."""
         new = differing(self.requested, experiment)
         new |= {name: experiment[name] for name in named if experiment[name] != self.run.in_force[name]}
         self.requested = experiment

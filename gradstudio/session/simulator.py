@@ -1,4 +1,4 @@
-"""The simulator that a person uses: a preset, the requested knobs, one run at a time and its worker. No Qt in it."""
+"""The simulator behind the window: a preset, the requested knobs, one run at a time and its worker. No Qt in it."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ from gradstudio.session.running.worker import (
     WatchGauges,
 )
 
-LAST_WRITING = 0.5  # seconds that the library has for its last writing, even if training took all the time
-MORE_STEPS = 300  # that a finished run goes on for
+LAST_WRITING = 0.5  # seconds allowed for the library's last write, even if training took all the time
+MORE_STEPS = 300  # number of steps by which a finished run continues
 
 
 class Simulator(RequestedKnobs):
     """The state behind the window. Every method returns at once; only the GUI thread (or a test) calls them."""
 
     def __init__(self, preset: Preset, library: Path | None = None, backend: Backend | None = None) -> None:
-        """Write every run into the `library`, if one is given. Runs are trained by the `backend`, or else in this
+        """Write every run into the `library`, if given. Runs are trained by the `backend`, by default in this
         process."""
         super().__init__()
         self._backend = PlacesBackend(backend or LocalBackend())
@@ -54,14 +54,16 @@ class Simulator(RequestedKnobs):
         self._library_writer = LibraryWriter(library) if library else None
         self._stored = partial(stored_snapshots.read, library) if library else None
         self.trained_by: RunFamily = self._backend.family()
-        self._before: AnyWorker | None = None  # the family's latest that is over: it may have a trainer to go on with
-        self._leaving = WeakSet[AnyWorker]()  # told to stop, perhaps still within a step; a thread that ended is freed
-        self._watched: frozenset[str] = frozenset()  # gauges that somebody looks at
-        self._followed: Run | None = None  # the latest that another program trained when it was opened
+        # the family's latest finished one: it may have a trainer to continue with
+        self._before: AnyWorker | None = None
+        # told to stop, perhaps still within a step; a thread that ended is released
+        self._leaving = WeakSet[AnyWorker]()
+        self._watched: frozenset[str] = frozenset()  # visible gauges
+        self._followed: Run | None = None  # the latest run that another program was training when it was opened
         self.load(preset)
 
     def load(self, preset: Preset) -> None:
-        """Take a preset: request its knobs and make a run ready. The present run is stopped."""
+        """Load a preset: request its knobs and prepare a run. The current run is stopped."""
         self._leave()
         self.preset = preset
         self.requested = preset.experiment
@@ -70,8 +72,8 @@ class Simulator(RequestedKnobs):
 
     def open(self, run: Run, relatives: Iterable[Run] = ()) -> None:
         """Show a run of the library, and request its knobs. A restart repeats it with the changes that were made to it.
-        `relatives` are other runs of its family. One that is not over is trained by another program; whoever opened it
-        brings it up to date."""
+        `relatives` are other runs of its family. One that is not over is trained by another program; the caller keeps
+        it up to date."""
         self._leave()
         self.preset = as_preset(run)
         self.requested = run.experiment
@@ -80,13 +82,13 @@ class Simulator(RequestedKnobs):
         self._found_family(run, relatives)
 
     def rename(self, preset: Preset) -> None:
-        """Take a preset that holds the requested knobs. A run that trains goes on."""
+        """Adopt a preset that contains the requested knobs. A run that trains continues."""
         self.preset = preset
         if not self.has_begun:
             self._found_family(self._new_run())
 
     def set_speed(self, steps_per_second: float) -> None:
-        """Make no more than so many steps a second."""
+        """Make no more than this many steps a second."""
         self.speed = steps_per_second
         self.trained_by.set_speed(steps_per_second)
         if self._worker:
@@ -94,11 +96,11 @@ class Simulator(RequestedKnobs):
 
     @property
     def next_place(self) -> Place | None:
-        """Where the next family of runs is trained; None: here."""
+        """The place that trains the next family of runs; None: here."""
         return self._backend.place
 
     def train_at(self, place: Place | None) -> None:
-        """Train at a place from the next restart on. What has begun goes on where it is."""
+        """Train at a place from the next restart on. Existing runs continue where they are."""
         self._backend.place = place
         if not self.has_begun:
             self._begin_anew()
@@ -108,7 +110,7 @@ class Simulator(RequestedKnobs):
         return LibraryThere(place, self._backend.at(place))
 
     def play(self) -> None:
-        """Train, or go on where the run was paused or stopped."""
+        """Train, or continue where the run was paused or stopped."""
         if not self.has_begun:
             self._start(paused=False)
         elif self.can_resume:
@@ -118,8 +120,8 @@ class Simulator(RequestedKnobs):
 
     @property
     def steps_to_go(self) -> int:
-        """Number of steps that `go_on` adds to a run that is over: those that are left of its plan, or else MORE_STEPS,
-        and no more than the preset has. 0 if it cannot go on, as a run that diverged or failed."""
+        """Number of steps that `go_on` adds to a run that is over: the rest of its plan, or else MORE_STEPS, and no
+        more than the preset has. 0 if it cannot continue, as after it diverged or failed."""
         run = self.run
         if not self.rewinds or run.status not in ("stopped", "interrupted", "finished"):
             return 0
@@ -127,16 +129,16 @@ class Simulator(RequestedKnobs):
         return left if left > 0 else min(MORE_STEPS, self.preset.experiment.run.steps)
 
     def go_on(self) -> None:
-        """Go on behind the last step of a run that is over. What was stopped here goes on itself; of any other run a
-        branch does, which is what the run would have been with more steps in its plan."""
+        """Continue after the last step of a run that is over. A run that was stopped here continues itself; any other
+        run gets a branch, which is what the run would have been with more steps in its plan."""
         if more := self.steps_to_go:
             self._stand_at_the_end(len(self.run.history) + more)
             if self._worker:
                 self._worker.send(Resume())
 
     def _stand_at_the_end(self, steps: int | None = None) -> None:
-        """Stand behind the last step of a run that is over, with the values that were requested since. The run that
-        goes on has so many `steps`."""
+        """Move behind the last step of a run that is over, with the values that were requested since. The continued run
+        has `steps` in all."""
         restart = {
             name: value
             for name, value in differing(self.run.in_force, self.requested).items()
@@ -147,7 +149,7 @@ class Simulator(RequestedKnobs):
         self._request(self.requested.with_values(wanted))
 
     def pause(self) -> None:
-        """Pause the run after its present step."""
+        """Pause the run after its current step."""
         if self._worker:
             self._worker.send(Pause())
 
@@ -167,7 +169,7 @@ class Simulator(RequestedKnobs):
             self._worker.send(Compare())
 
     def watch_gauges(self, names: Iterable[str]) -> None:
-        """Measure these gauges on demand from now on, in this run and later ones, and no others."""
+        """Measure these on-demand gauges from now on, in this run and later ones, and no others."""
         self._watched = frozenset(names)
         if self._worker:
             self._worker.send(WatchGauges(self._watched))
@@ -181,20 +183,20 @@ class Simulator(RequestedKnobs):
     # ---- rewinding, branches and twins
 
     def rewind(self, step: int, *, steps: int | None = None) -> None:
-        """Rewind to the start of a step that the run, or the one that it branched from, has made. All is then as it was
-        there, and going on makes a branch, of so many `steps` in all. At the end of a run that was left, that run goes
-        on itself. KnobError for a step that was never made."""
+        """Rewind to the start of a step that the run, or an ancestor, has made. Everything is then as it was there, and
+        continuing makes a branch, with `steps` in all. At the end of a run that was stopped, that run itself continues.
+        KnobError for a step that was never made."""
         ranks_allowed.check_alone(self.run.experiment, "a run is not rewound")
         base = self.family.owner(self.run, step)
         if step > len(base.history) and not base.own and (parent := self.family.parent(base)):
             base = parent
         stands_there = base is self.run and step == len(base.history) and not base.over
-        if stands_there and base.status != "running":  # one that runs would be elsewhere by then
+        if stands_there and base.status != "running":  # a running one would be elsewhere by then
             self.pause()
             return
         longer = steps if steps is not None and steps > base.experiment.run.steps else None
         if base.over and step == len(base.history) >= (longer or base.experiment.run.steps):
-            self.show(base)  # there is nothing to go on with
+            self.show(base)  # there is nothing to continue with
             return
         run = base if self._can_resume(base, step) and longer is None else branches.fork(base, step, steps=longer)
         self._step_aside()
@@ -213,30 +215,30 @@ class Simulator(RequestedKnobs):
         self._start(paused=False)
 
     def leaves(self, run: str) -> bool:
-        """Return whether a run of this id was told to stop, and is still in a step or not yet written to its end."""
+        """Return whether a run with this id was told to stop, and is still in a step or not yet completely written."""
         going = any(worker.is_alive() and worker.record.id == run and not worker.abandoned for worker in self._leaving)
         return going or (self._library_writer is not None and self._library_writer.follows(run))
 
     def catch_up(self, later: Run) -> None:
-        """Take over what a later reading of the run that another program trains has."""
+        """Copy what a later reading of a run trained by another program has."""
         if self.led_elsewhere and later.id == self.run.id:
             RunWriter(self.run).catch_up(later)
 
     def rename_run(self, run: Run, name: str) -> None:
-        """Give a run of the family a name; "" takes the name away. The run's worker writes it, or this method where no
-        worker has the run."""
+        """Name a run of the family; "" removes the name. The run's worker writes it, or this method if no worker has
+        the run."""
         workers = [worker for worker in (self._worker, *self._leaving) if worker is not None]
         if not any(worker.rename(run, name) for worker in workers):
             RunWriter(run).rename(name)
 
     def show(self, run: Run) -> None:
-        """Show another run of the family. The present run is stopped."""
+        """Show another run of the family. The current run is stopped."""
         if run is not self.run:
             self._step_aside()
             self._show(run)
 
     def remove(self, run: Run) -> list[Run]:
-        """Remove a branch and all that branched from it from the family, and return them. The root stays."""
+        """Remove a branch and all its descendants from the family, and return them. The root stays."""
         runs = self.family.offspring(run)
         if not run.parent or run.parent not in self.family.members:
             return []
@@ -254,8 +256,7 @@ class Simulator(RequestedKnobs):
 
     @property
     def only_shown(self) -> str:
-        """Why the run that is shown can be looked at and no more, as a sentence; "" if the simulator can train
-        it."""
+        """Why the run that is shown can only be viewed, as a sentence; "" if the simulator can train it."""
         if (watched := self.run.watched) is not None:
             if watched.log:
                 return f"This run was read from the log {watched.script}: what is not in it is unknown."
@@ -264,29 +265,29 @@ class Simulator(RequestedKnobs):
 
     @property
     def can_resume(self) -> bool:
-        """True if the run that is shown was stopped here and can go on."""
+        """True if the run that is shown was stopped here and can continue."""
         return (
             self._can_resume(self.run, len(self.run.history)) and len(self.run.history) < self.run.experiment.run.steps
         )
 
     @property
     def trained_here(self) -> bool:
-        """Whether the run that is shown was trained just now, and not opened or shown again."""
+        """Whether the run that is shown was trained just now, rather than opened or shown again."""
         return self._worker is not None
 
     @property
     def rewinds(self) -> bool:
-        """Whether the run that is shown can be set back."""
+        """Whether the run that is shown can be rewound."""
         return not self.only_shown and not ranks_allowed.several(self.run.experiment)
 
     def _can_resume(self, run: Run, step: int) -> bool:
-        """Return whether this very run can go on: it was stopped here, and the step is its end."""
+        """Return whether this run itself can continue: it was stopped here, and the step is its end."""
         if ranks_allowed.several(run.experiment):
             return False
         return run.status == "stopped" and bool(run.environment) and step == len(run.history) and run.id in self._left
 
     def _step_aside(self) -> None:
-        """Stop the present run, for another one of the family. A rewound run that never went on is forgotten."""
+        """Stop the current run, for another one of the family. A rewound run that never continued is forgotten."""
         if self._worker:
             self._worker.send(Stop(leaving=True))
             self._leaving.add(self._worker)
@@ -305,19 +306,20 @@ class Simulator(RequestedKnobs):
         self._sent, self._later = {}, {}
 
     def stop(self) -> None:
-        """End the run after its present step."""
+        """End the run after its current step."""
         if self._worker:
             self._left.add(self.run.id)
             self._worker.send(Stop())
 
     def leave_stuck(self) -> None:
-        """Leave a training thread behind that was told to stop and is in a step that does not end."""
+        """Abandon a training thread that was told to stop and is in a step that does not end."""
         for worker in (*self._leaving, *([self._worker] if self._worker else [])):
             if worker.is_alive():
                 worker.leave_if_stuck()
 
     def close(self, seconds: float) -> bool:
-        """Stop, and wait so many seconds at most. Return whether the training threads have ended and all is written."""
+        """Stop, and wait at most this many seconds. Return whether the training threads have ended and everything is
+        written."""
         self._leave()
         end = time.monotonic() + seconds
         for worker in self._leaving:
@@ -331,7 +333,7 @@ class Simulator(RequestedKnobs):
         return ended and written
 
     def train_beside(self, run: Run, stopped: Callable[[], bool]) -> None:
-        """Train another run to its end, or as far as it is when it is stopped; call this in a thread that may wait."""
+        """Train another run to its end, or until it is stopped; call this in a thread that may wait."""
         self._backend.here.family().train_whole(run, stopped)
 
     @property
@@ -341,7 +343,7 @@ class Simulator(RequestedKnobs):
 
     @property
     def busy(self) -> bool:
-        """True while a training thread lives, even one that was told to stop."""
+        """True while a training thread is alive, even one that was told to stop."""
         workers = [*self._leaving, *([self._worker] if self._worker else [])]
         return any(worker.is_alive() for worker in workers)
 
@@ -352,24 +354,23 @@ class Simulator(RequestedKnobs):
 
     @property
     def library_notice(self) -> str:
-        """What became of a damaged or replaced library, or of snapshots that cannot be kept; "" for nothing."""
+        """What happened to a damaged or replaced library, or to snapshots that cannot be stored; "" for nothing."""
         return self._library_writer.notice if self._library_writer else ""
 
     @property
     def has_begun(self) -> bool:
-        """True once the run has begun, here or at another time."""
+        """True once the run has begun, now or earlier."""
         return self._worker is not None or self.run.over or self.led_elsewhere  # over: opened, or shown again
 
     def as_of(self, view: Run) -> Simulator:
-        """Return the simulator with a view of its run in place of the run, and the knobs of that view: for reading
-        only."""
+        """Return a read-only simulator with a view of its run in place of the run, and the knobs of that view."""
         past = copy.copy(self)
         past.run, past.requested = view, view.in_force
         return past
 
     @property
     def going(self) -> Run:
-        """The run that Run, Pause and Step act on: the one that is shown, or its twin where that goes on alone."""
+        """The run that Run, Pause and Step act on: the one that is shown, or its twin if only that continues."""
         twin = self.twins.other if self.twins is not None and self.run is self.twins.one and self.run.over else None
         return self.run if twin is None or twin.over else twin
 
@@ -379,7 +380,7 @@ class Simulator(RequestedKnobs):
         return self._worker.failure if self._worker else ""
 
     def _make_room(self) -> None:
-        """Let go of branches where the family has too many, as long as the library has them."""
+        """Drop branches if the family has too many, provided that the library has them."""
         family = self.family
         while self._library_writer and not self.library_problem and len(family.members) > branches.MOST:
             run = family.missed_least(self.run)
@@ -402,8 +403,8 @@ class Simulator(RequestedKnobs):
         self.trained_by = self._backend.family(self.snapshots.budget, self._stored)
         self.present_place = self._backend.place  # of this family; None: here
         self._refusals_told, self._events_read = len(run.refusals), len(run.events)
-        self._left: set[str] = set()  # ids of runs that were stopped here and may go on
-        self._made_room = False  # whether a branch of the family had to go
+        self._left: set[str] = set()  # ids of runs that were stopped here and may continue
+        self._made_room = False  # whether a branch of the family had to be dropped
         self._later = {}
 
     def _begin_anew(self) -> None:
@@ -431,7 +432,7 @@ class Simulator(RequestedKnobs):
             self._library_writer.follow(self.run, self.snapshots, self._worker.on_request, self._worker.show_waiting)
 
     def _leave(self) -> None:
-        """Stop the present run and let go of its models, for another family."""
+        """Stop the current run and release its models, for another family."""
         if self._before:
             self._before.let_go()
             self._before = None

@@ -1,4 +1,4 @@
-"""Undoing and redoing what was requested, as lists of the values that each request replaced."""
+"""Undoing and redoing requests, as lists of the values that each request replaced."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 from gradstudio.core.experiment import Experiment, differing
 from gradstudio.core.knobs import Value
 
-MOST = 1000  # requests that can be undone
+MOST = 1000  # number of requests that can be undone
 
 
 class Change(NamedTuple):
@@ -20,7 +20,7 @@ class Change(NamedTuple):
 
 
 class Changes:
-    """What can be undone and redone of the requests of a simulator."""
+    """The undo and redo history of a simulator's requests."""
 
     def __init__(self) -> None:
         self._undo = deque[dict[str, Value]](maxlen=MOST)  # the values that each request replaced
@@ -31,18 +31,18 @@ class Changes:
         self._redo.clear()
 
     def remember(self, before: Experiment, now: Experiment) -> None:
-        """Let the latest request be undone; what was undone until now cannot be redone any more."""
+        """Make the latest request undoable; what was undone until now can no longer be redone."""
         if values := differing(now, before):
             self._undo.append(values)
             self._redo.clear()
 
     def latest(self, *, redo: bool) -> dict[str, Value]:
-        """Return the values that undoing, or redoing, requests; none where nothing is left."""
+        """Return the values that undoing, or redoing, requests; none if there is nothing left."""
         values = self._redo if redo else self._undo
         return values[-1] if values else {}
 
     def took_back(self, before: Experiment, now: Experiment, *, redo: bool) -> None:
-        """Note that the latest change was undone or redone."""
+        """Record that the latest change was undone or redone."""
         source, other = (self._redo, self._undo) if redo else (self._undo, self._redo)
         source.pop()
         other.append(differing(now, before))
@@ -52,8 +52,7 @@ class Changes:
         return _changes(now, self._undo, ahead=False)
 
     def undone(self, now: Experiment) -> list[Change]:
-        """Return the changes that can be redone, the one that was undone last first. `before` and `after` are as when
-        it is redone."""
+        """Return the changes that can be redone, the last undone first. `before` and `after` are those of redoing."""
         return _changes(now, self._redo, ahead=True)
 
 

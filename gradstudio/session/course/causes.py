@@ -1,5 +1,5 @@
-"""The causes that an exam asks for, in plain words, and those that must not stand beside each other, as both could be
-called right."""
+"""The causes that an exam asks for, in plain words, and the pairs that must not be offered together, as both could be
+considered right."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ CAUSES: Mapping[str, str] = {
     "no warmup": "The first updates are too long for post-norm without a warmup.",
 }
 
-# Of two in one of these groups, a run may show both.
+# A run may show any two in one of these groups.
 _ALIKE = (
     {"explodes", "rate too high", "momentum", "no warmup", "noise"},
     {"explodes", "drawn too large", "late clip"},
@@ -55,7 +55,7 @@ _ALIKE = (
     {"clipped", "scaled clip"},
 )
 
-# What each kind of the drawn faults is called.
+# The name of each kind of drawn fault.
 _OF_KIND: Mapping[str, str] = {
     "rate too high": "rate too high",
     "rate too high, RMSprop": "rate too high",
@@ -91,7 +91,7 @@ _OF_KIND: Mapping[str, str] = {
     "momentum to 1": "momentum",
 }
 
-# What a finding's rule says of the cause, for an exam that is made of anybody's experiment.
+# The cause behind a rule's finding, for an exam made from a user's own experiment.
 OF_RULE: Mapping[str, str] = {
     "nonfinite_loss": "loss",
     "exploding_gradient": "explodes",
@@ -114,7 +114,7 @@ OF_RULE: Mapping[str, str] = {
     "loss_spike": "outliers",
 }
 
-# What a mistake in the training loop is called, where a rule has seen it. The others have no name among CAUSES.
+# The name of a mistake in the training loop, if a rule has detected it. The others have no name among CAUSES.
 OF_MISTAKE: Mapping[str, str] = {
     "mistakes.clip_after_step": "late clip",
     "mistakes.clip_before_unscale": "scaled clip",
@@ -124,8 +124,8 @@ OF_MISTAKE: Mapping[str, str] = {
     "mistakes.never_zero_grad": "not cleared",
     "mistakes.scheduler_each_micro_batch": "schedule",
 }
-# What has to be set, at the start or by a live change, for the words of a cause to be true of a run. A finding alone
-# may come of something else: NaN in the data makes the loss NaN too, and too high a rate kills units.
+# Values that must be set, at the start or by a live change, for the words of a cause to be true of a run. A finding
+# alone may have another cause: NaN in the data makes the loss NaN too, and too high a rate kills units.
 _TRUE_WHERE: Mapping[str, tuple[str, Callable[[Value], bool]]] = {
     "loss": ("loss.kind", lambda kind: kind != "auto"),
     "dead": ("model.initial_bias", lambda bias: float(bias) < 0),
@@ -136,7 +136,7 @@ _TRUE_WHERE: Mapping[str, tuple[str, Callable[[Value], bool]]] = {
     "late clip": ("mistakes.clip_after_step", bool),
     "scaled clip": ("mistakes.clip_before_unscale", bool),
 }
-OF_THE_LOOP = ("loop_order", "accumulation_mismatch")  # rules that see a mistake in the loop
+OF_THE_LOOP = ("loop_order", "accumulation_mismatch")  # rules that detect a mistake in the loop
 
 
 def kinds() -> Iterable[str]:
@@ -151,8 +151,8 @@ def of_kind(kind: str) -> str:
 def of_findings(
     rules: Sequence[str], experiment: Experiment, changes: Iterable[Change], fix: Mapping[str, Value]
 ) -> str:
-    """Return the cause that the rules which warn tell, the most important first, for a run with these live changes that
-    a fix heals; "" if none of those that are known by name is true of it."""
+    """Return the cause indicated by the rules that warn, the most important first, for a run with these live changes
+    that `fix` heals; "" if no named cause is true of it."""
     live: dict[str, list[Value]] = {}
     for change in changes:
         live.setdefault(change.knob, []).append(change.value)
@@ -175,8 +175,8 @@ def of_findings(
 
 
 def choices(right: str, random: np.random.Generator, count: int = 6) -> tuple[list[str], int]:
-    """Return so many causes to choose from, in words and in a random order, and the place of the right one: a name of
-    CAUSES, or a text of a teacher."""
+    """Return `count` causes to choose from, in words and in random order, and the index of the right one: a name in
+    CAUSES, or a teacher's own text."""
     right = next((name for name, words in CAUSES.items() if _alike(words, right)), right)
     alike = {right}.union(*(group for group in _ALIKE if right in group))
     others = [name for name in CAUSES if name not in alike]
@@ -186,6 +186,6 @@ def choices(right: str, random: np.random.Generator, count: int = 6) -> tuple[li
 
 
 def _alike(one: str, other: str) -> bool:
-    """Return whether two texts say the same, whatever their spaces, capitals and full stop."""
+    """Return whether two texts are equal apart from spaces, capitals and a full stop."""
     first, second = (" ".join(text.split()).rstrip(".").casefold() for text in (one, other))
     return first == second

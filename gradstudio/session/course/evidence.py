@@ -1,4 +1,4 @@
-"""What a sheet says of a run, so that somebody else can train it again, and whether it then repeats."""
+"""The record of a run on a sheet, so that it can be trained again, and whether it then repeats."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from gradstudio.core.text import clean
 from gradstudio.session.record.run import Run
 
 MOST_CHANGES = 200  # of a run
-BEGINNING = 20  # first losses that another processor must repeat, before rounding has grown
-# What the digest is of: what a step gave, and not how long it took.
+BEGINNING = 20  # first losses that another processor must reproduce, before rounding has grown
+# The digest covers the results of a step, and not how long it took.
 DIGESTED = ("loss", "grad_norm", "clipped_norm", "update_ratio", "weight_norm", "scale", "skipped")
 # On another processor, or with another torch, a run differs in its last bits, and these differences grow. Its first
 # losses and its end must still be alike.
@@ -28,7 +28,7 @@ MACHINE = ("torch", "processor", "threads")
 CLAIMS = ("outcome", "steps", "nonfinite_step", "final_loss", "accuracy", "beginning", "knobs")
 
 Number = float | Literal["nan", "inf", "-inf"] | None
-Whole = Annotated[int, Field(ge=-(2**63), lt=2**63)]  # Python writes no integer of thousands of digits
+Whole = Annotated[int, Field(ge=-(2**63), lt=2**63)]  # Python refuses to format an integer of thousands of digits
 
 
 class ChangeMade(Part):
@@ -38,8 +38,8 @@ class ChangeMade(Part):
 
 
 class Evidence(Part):
-    """What a run was. `digest`: SHA-256 of DIGESTED over all steps, as little-endian float64; `beginning`: its first
-    losses."""
+    """The record of a run. `digest`: SHA-256 of DIGESTED over all steps, as little-endian float64; `beginning`: its
+    first losses."""
 
     name: Name
     run: Annotated[str, Field(max_length=200)]
@@ -67,7 +67,7 @@ class Verdict(NamedTuple):
 
 
 def evidence(run: Run, name: str, knobs: Mapping[str, Value], made: Sequence[ChangeMade] = ()) -> Evidence:
-    """Return what is kept of a run that has ended, with the knobs that are told of it."""
+    """Return the record of a finished run, with the knobs to list for it."""
     history, facts = run.history, run.environment
     return Evidence(
         name=name, run=run.id, knobs=dict(knobs), changes=list(made),
@@ -81,7 +81,8 @@ def evidence(run: Run, name: str, knobs: Mapping[str, Value], made: Sequence[Cha
 
 
 def digest(run: Run) -> str:
-    """Return the SHA-256 of what the steps gave: the columns DIGESTED, one after the other, every NaN as the same."""
+    """Return the SHA-256 of the results of the steps: the columns DIGESTED, one after the other, with all NaNs
+    normalized."""
     found = hashlib.sha256()
     for name in DIGESTED:
         values = np.array(run.history.column(name), "<f8")
@@ -91,14 +92,14 @@ def digest(run: Run) -> str:
 
 
 def number(value: float) -> Number:
-    """Return a number as a sheet has it: NaN and Inf as words."""
+    """Return a number in the form used on a sheet: NaN and Inf as words."""
     if math.isfinite(value):
         return float(value)
     return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
 
 
 def verdict(evidence: Evidence, here: Evidence, run: Run) -> Verdict:
-    """Return whether a run that was trained again is what a sheet tells of it. `here`: what it is."""
+    """Return whether a run that was trained again matches the record on a sheet. `here`: its new record."""
     return Verdict(evidence.name, evidence.digest == here.digest, _why_not_repeated(evidence, here), run)
 
 

@@ -1,5 +1,5 @@
-"""Making an exam: of a drawn fault, or of anybody's experiment. Each is tried before it is written: with three seeds
-the run is broken as it stands, and a fix holds."""
+"""Making an exam from a drawn fault or from a user's experiment. Each is tried before it is written: with three seeds
+the run is broken as it is, and a fix holds."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ KINDS: tuple[Kind, ...] = tuple(
 
 
 def draw_exam(seed: int, train: Training, tell: Telling, *, tries: int = 6) -> Exam:
-    """Return the exam of a seed: a fault of a random kind, drawn until one harms the run with three seeds."""
+    """Return the exam for a seed: a fault of a random kind, redrawn until one harms the run with three seeds."""
     random = np.random.default_rng([zlib.crc32(b"exam"), seed])
     for place in range(DRAWS):
         kind = KINDS[int(random.integers(len(KINDS)))]
@@ -71,8 +71,8 @@ def of(
     locked: Sequence[str] = (),
     shown: Sequence[str] = (),
 ) -> Exam:
-    """Return the exam of an experiment. Without `cause` it is that of the first finding, and without `fix` the fix is
-    the preset's promise, or else the first remedy that holds. AssignmentError if there is none."""
+    """Return an exam made from an experiment. `cause` defaults to that of the first finding, and `fix` to the preset's
+    promise, or else to the first remedy that holds. AssignmentError if there is none."""
     experiment = preset.experiment
     if experiment.studio_file is not None:
         raise AssignmentError("an exam cannot have a studio file, whose text would tell what is wrong")
@@ -112,7 +112,7 @@ def of(
 
 
 def _check_asked(experiment: Experiment, title: str, cause: str, fix: Sequence[str], held: Sequence[str]) -> None:
-    """Raise AssignmentError for what no exam can have, before anything is trained. `held`: the knobs and sections that
+    """Raise AssignmentError for an impossible request, before anything is trained. `held`: the knobs and sections that
     are locked or shown."""
     for name, text, most in (("title", title, LONGEST_TITLE), ("cause", cause, LONGEST_CHOICE)):
         if len(text) > most:
@@ -135,7 +135,7 @@ def _changed_by(fix: Sequence[str], names: Sequence[str]) -> list[str]:
 
 
 def of_seed(exam: Exam, changed: Mapping[str, Value], seed: int | None = None) -> Run:
-    """Return a run of an exam, not yet trained, that bears no name of what is hidden."""
+    """Return a run of an exam, not yet trained, with no name that reveals what is hidden."""
     experiment, timeline = exam.experiment(changed)
     if seed is not None:
         experiment = experiment.with_value("run.seed", seed)
@@ -143,7 +143,7 @@ def of_seed(exam: Exam, changed: Mapping[str, Value], seed: int | None = None) -
 
 
 def _as_exam(fault: DrawnFault, seed: int) -> tuple[Experiment, tuple[tuple[int, str, Value], ...], dict[str, Value]]:
-    """Return a drawn fault as a run, its live changes, and the values of the healthy run for the knobs in it."""
+    """Return a drawn fault as a run, its live changes, and the values of the healthy run for the knobs involved."""
     part = fault.parts[0]
     healthy = Experiment().with_texts(["run.device=cpu", "run.steps=200", f"run.seed={seed}", *fault.base])
     broken = healthy.with_texts(list(part.change))
@@ -162,8 +162,8 @@ def _aims(
     train: Training,
     least: float = 0.0,
 ) -> dict[str, float] | None:
-    """Return what the fix reaches with each seed; None if it does not hold with one, or the run is not broken.
-    `least`: an accuracy that a run which has learned the task is above."""
+    """Return the accuracy of the fix by seed; None if the fix fails with any seed, or the run is not broken. `least`:
+    an accuracy below that of any run that has learned the task."""
     aims: dict[str, float] = {}
     for seed in range(experiment.run.seed, experiment.run.seed + SEEDS):
         healed = _train(experiment, timeline, fix, seed, train)
@@ -187,8 +187,8 @@ def _train(
 
 
 def _cause_of(findings: Sequence[Finding], preset: Preset, fix: Mapping[str, Value]) -> str:
-    """Return the cause that the findings and the preset's promise tell, by its name; AssignmentError if they do
-    not."""
+    """Return the name of the cause indicated by the findings and the preset's promise; AssignmentError if there is
+    none."""
     rules = [each.rule for each in findings]
     if preset.promise is not None and preset.promise.rule:
         rules.insert(0, preset.promise.rule)
@@ -227,7 +227,8 @@ def _exam(
 
 
 def _without(fix: Mapping[str, Value], names: Sequence[str]) -> list[str]:
-    """Return these knobs and sections but for the knobs of the fix: of a section that has one, the others."""
+    """Return these knobs and sections without the knobs of the fix: a section that contains one is replaced by its
+    other knobs."""
     found: list[str] = []
     for name in names:
         within = [knob for knob in KNOBS if knob.partition(".")[0] == name]

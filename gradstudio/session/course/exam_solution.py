@@ -1,5 +1,5 @@
-"""What an exam hid, in words, once it is over: what was set, the fix that is known, and what came of an attempt as one
-line to pass on."""
+"""The solution of an exam, in words, once it is over: what was set, the known fix, and the result of an attempt as one
+line to share."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gradstudio.session.record.run_outcome import HEALED
 
 
 class Solution(NamedTuple):
-    """`broke`: what was set of each knob of the known fix; `best`: what the best attempt would have needed."""
+    """`broke`: the faulty value of each knob in the known fix; `best`: what the best attempt would have needed."""
 
     cause: str
     broke: list[str]
@@ -24,7 +24,7 @@ class Solution(NamedTuple):
 
 
 def solution(exam: Exam) -> Solution:
-    """Return what an exam hides."""
+    """Return the solution of an exam."""
     hidden = exam.hidden
     experiment, timeline = exam.experiment()
     broke = []
@@ -43,13 +43,13 @@ def solution(exam: Exam) -> Solution:
 
 
 def healthy_accuracy(exam: Exam) -> float:
-    """Return the least accuracy at which a fix holds, with the seed of the run."""
+    """Return the lowest accuracy at which a fix holds, with the seed of the run."""
     experiment, _ = exam.experiment()
     return HEALED * exam.hidden.aims[str(experiment.run.seed)]
 
 
 def in_one_line(number: int, sheet: AnswerSheet, exam: Exam, grade: Grade | None) -> str:
-    """Return what came of a random exam, to pass on; it tells nothing of what the exam hides. Without a grade it was
+    """Return the result of a random exam, to share; it reveals nothing that the exam hides. Without a grade it was
     given up."""
     tries = plural(max(len(sheet.tries) - 1, 0), "try", "tries")
     if grade is None or not grade.answers:

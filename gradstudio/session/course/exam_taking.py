@@ -1,4 +1,4 @@
-"""Taking an exam. An answer sheet is a TOML file with a person's tries, diagnosis and fix."""
+"""Taking an exam. An answer sheet is a TOML file with the student's tries, diagnosis and fix."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gradstudio.session.record.run import Run
 
 
 class AnswerSheet(Sheet):
-    """The answers to an exam. `tries`: the runs that were made, the first without a change; `fix`: the place of the one
+    """The answers to an exam. `tries`: the runs that were made, the first without a change; `fix`: the index of the one
     that is handed in, -1 for none."""
 
     key: ClassVar[str] = "exam"
@@ -35,12 +35,12 @@ class AnswerSheet(Sheet):
         return self.model_copy(update={"seal": self.digest()})
 
     def knobs(self, place: int) -> list[str]:
-        """Return what a try changed, such as optimizer.lr=0.1."""
+        """Return the changes of a try, such as optimizer.lr=0.1."""
         return [f"{name}={format_value(value)}" for name, value in self.tries[place].knobs.items()]
 
 
 class Attempt:
-    """An exam that a person takes: it holds them to its budgets, and keeps the sheet."""
+    """An exam in progress: it enforces the budgets and keeps the sheet."""
 
     def __init__(self, exam: Exam, name: str, sheet: AnswerSheet | None = None) -> None:
         self.exam = exam
@@ -52,7 +52,7 @@ class Attempt:
 
     @property
     def tries_left(self) -> int:
-        """The tries that are left, besides the first run."""
+        """The number of tries left, not counting the first run."""
         return self.exam.tries - max(len(self.sheet.tries) - 1, 0)
 
     def run(self, texts: Sequence[str]) -> Run:
@@ -67,16 +67,17 @@ class Attempt:
         return exam_making.of_seed(self.exam, changed)
 
     def again(self, place: int) -> Run:
-        """Return the run of a try of an earlier day, not yet trained."""
+        """Return the run of an earlier try, not yet trained."""
         return exam_making.of_seed(self.exam, self.exam.parse_changes(self.sheet.knobs(place)))
 
     def add_try(self, run: Run, texts: Sequence[str]) -> None:
-        """Keep a try that has ended."""
+        """Record a finished try."""
         kept = evidence(run, f"try-{len(self.sheet.tries)}", self.exam.parse_changes(list(texts)))
         self._keep(tries=[*self.sheet.tries, kept.model_copy(update={"run": ""})])
 
     def diagnose(self, letter: str) -> None:
-        """Keep the diagnosis: the first one counts. AssignmentError if there is one, or it is no choice."""
+        """Record the diagnosis: only the first one counts. AssignmentError if there already is one, or if it is not a
+        choice."""
         letter, letters = letter.strip().upper(), LETTERS[: len(self.exam.choices)]
         if letter not in letters or len(letter) != 1:
             raise AssignmentError(f"{letter[:20]!r} is no choice; allowed: {', '.join(letters)}")
@@ -85,7 +86,7 @@ class Attempt:
         self._keep(diagnosis=letter)
 
     def hand_in(self, place: int) -> None:
-        """Keep which try is the fix. AssignmentError if it cannot be handed in."""
+        """Record which try is the fix. AssignmentError if it cannot be handed in."""
         if not self.sheet.diagnosis:
             raise AssignmentError("there is no diagnosis yet: choose one first")
         if not 1 <= place < len(self.sheet.tries):
@@ -99,5 +100,5 @@ class Attempt:
 
 
 def read(path: Path) -> AnswerSheet:
-    """Return the answer sheet in a file; AssignmentError if it is none."""
+    """Return the answer sheet in a file; AssignmentError if it is not one."""
     return assignment.read(path, AnswerSheet, most=LARGEST)

@@ -1,5 +1,5 @@
-"""Formulas of a lesson as outlines, so that the window can draw them in any colour and size. matplotlib sets them, in
-its subset of TeX (mathtext). Importing it takes long: not on the GUI thread."""
+"""Formulas of a lesson as outlines, so that the window can draw them in any colour and size. matplotlib typesets them,
+in its subset of TeX (mathtext). Importing it takes long: not on the GUI thread."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Outline(NamedTuple):
 
 @fonts_closed()
 def outline(formula: str) -> Outline:
-    """Return the outline of a formula; ValueError in one line where mathtext cannot read it."""
+    """Return the outline of a formula; ValueError in one line if mathtext cannot parse it."""
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import TextToPath
 

@@ -1,6 +1,6 @@
-"""Grading a sheet without trusting it: its runs are trained again, as the exercise or the exam asks for them, and its
-answers are judged by what comes of that. Nothing of the sheet is run; a worksheet gives a seed and the steps of live
-changes, and an answer sheet the knobs of its fix, which is trained with the other seeds of the exam too."""
+"""Grading a sheet without trusting it: its runs are trained again as the exercise or the exam specifies, and its
+answers are judged by the results. Nothing from the sheet is executed; a worksheet supplies a seed and the steps of live
+changes, and an answer sheet the knobs of its fix, which is also trained with the other seeds of the exam."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from gradstudio.session.course.worksheet import LARGEST, Worksheet, evidence_of
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_outcome import HEALED, has_learned
 
-RIGHT = 4  # digits of what would have been right
-# Points of the diagnosis, of a fix that holds with every seed, and of changing no more knobs than the known fix, less
-# so many for each one more.
+RIGHT = 4  # significant digits of the right answer
+# Points for the diagnosis, for a fix that holds with every seed, and for changing no more knobs than the known fix;
+# the last is deducted for each extra knob.
 DIAGNOSIS, FIX, FEW, LESS = 40, 40, 20, 10
 
 
 class GradedAnswer(NamedTuple):
-    """An answer. `points` of `most`; None if a teacher must read it. `right`: what would have been right, or what a
-    full answer says."""
+    """A graded answer. `points` of `most`; None if a teacher must read it. `right`: the right answer, or the content of
+    a full one."""
 
     question: Question
     answer: str
@@ -39,7 +39,7 @@ class GradedAnswer(NamedTuple):
 
 
 class Grade(NamedTuple):
-    """The grade of a sheet. `reason`: why it is not verified, or in which way it is."""
+    """The grade of a sheet. `reason`: why it is not verified, or in which sense it is."""
 
     verified: bool
     reason: str
@@ -48,7 +48,7 @@ class Grade(NamedTuple):
 
     @property
     def score(self) -> int:
-        """The points of the questions that the program judges; none where a run does not repeat."""
+        """The points of the questions that the program grades; none if a run does not repeat."""
         return sum(each.points or 0 for each in self.answers) if self.verified else 0
 
     @property
@@ -61,7 +61,7 @@ class Grade(NamedTuple):
 
 
 def read(path: Path) -> Worksheet | AnswerSheet:
-    """Return the sheet in a file; AssignmentError if it is none."""
+    """Return the sheet in a file; AssignmentError if it is not one."""
     return assignment.read(path, AnswerSheet, Worksheet, most=LARGEST)
 
 
@@ -70,14 +70,14 @@ def is_handed_in(sheet: Worksheet | AnswerSheet) -> bool:
 
 
 class Grader:
-    """Grades the sheets of a class. A run that several of them have is trained once."""
+    """Grades the sheets of a class. A run that several sheets share is trained once."""
 
     def __init__(self, train: Training) -> None:
         self._train = train
         self._trained: dict[tuple[object, ...], Run] = {}
 
     def grade(self, sheet: Worksheet | AnswerSheet, asked: Assignment) -> Grade:
-        """Return what came of a sheet of this exercise or exam."""
+        """Return the grade of a sheet of this exercise or exam."""
         try:
             if isinstance(sheet, AnswerSheet) and isinstance(asked, Exam):
                 verdicts, answers = self._exam(sheet, asked)
@@ -87,7 +87,7 @@ class Grader:
                 raise AssignmentError("it is a sheet of something else")
         except (AssignmentError, KnobError) as fault:
             return Grade(False, str(fault), [], [])
-        faults: dict[str, list[str]] = {}  # each once, with the names of the runs that have it
+        faults: dict[str, list[str]] = {}  # each once, with the names of the runs that use it
         for each in verdicts:
             if each.fault:
                 faults.setdefault(each.fault, []).append(each.name)
@@ -171,7 +171,7 @@ def _grade_answer(question: Question, answer: str, runs: dict[str, Run]) -> Grad
 
 
 def _answers(sheet: AnswerSheet, exam: Exam, held: int, changed: int) -> list[GradedAnswer]:
-    """Return the answers to an exam whose fix, of so many changed knobs, `held` with so many seeds."""
+    """Return the graded answers to an exam whose fix changed `changed` knobs and held with `held` seeds."""
     hidden, choices = (
         exam.hidden,
         {letter: f"{letter}. {text}" for letter, text in zip(LETTERS, exam.choices, strict=False)},

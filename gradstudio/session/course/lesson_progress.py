@@ -1,5 +1,5 @@
-"""How far a person has come in a lesson: which steps are done and by what, and how the questions were answered. It
-lasts over all runs of the preset."""
+"""A student's progress in a lesson: which steps are done and by what, and how the questions were answered. It persists
+over all runs of the preset."""
 
 from __future__ import annotations
 
@@ -35,38 +35,39 @@ class StepResult:
 
 
 class Progress:
-    """The course of one person through one lesson."""
+    """The progress of one student through one lesson."""
 
     def __init__(self, preset: Preset) -> None:
         self.preset = preset
         self.steps = [StepResult() for _ in preset.lesson]
-        self._seen: set[int] = set()  # places of the questions about a run that was seen since the latest restart
+        self._seen: set[int] = set()  # indices of the questions about a run that was seen since the latest restart
 
     @property
     def next(self) -> int:
-        """Place of the first step that is not done; the number of steps where all are."""
+        """Index of the first step that is not done; the number of steps if all are."""
         return next((place for place, step in enumerate(self.steps) if not step.over), len(self.steps))
 
     @property
     def has_begun(self) -> bool:
-        """Whether a person has answered a question."""
+        """Whether a question has been answered."""
         return any(step.mark in ("answered", "right", "wrong") for step in self.steps)
 
     @property
     def whole(self) -> bool:
-        """Whether every step is done, and every prediction was held against a run."""
+        """Whether every step is done, and every prediction was checked against a run."""
         return bool(self.steps) and all(step.over and step.mark != "answered" for step in self.steps)
 
     @property
     def hides_title(self) -> bool:
-        """Whether the title of the preset may answer its first prediction, of which nothing was seen yet."""
+        """Whether the title of the preset may give away the answer to its first prediction, while nothing relevant was
+        seen yet."""
         place = next((place for place, step in enumerate(self.preset.lesson) if step.predict), None)
         mark = "done" if place is None else self.steps[place].mark
         return mark == "answered" or (mark == "open" and place not in self._seen)
 
     def look(self, run: Run, requested: Experiment, of_map: Callable[[Run], Collection[str]] = no_map) -> bool:
-        """Take in the run as it stands, and return whether anything has changed. Steps are done in order. `of_map`: as
-        `is_done` takes it."""
+        """Update from the current run, and return whether anything has changed. Steps are done in order. `of_map`: as
+        in `is_done`."""
         before = [(step.mark, step.note) for step in self.steps]
         self._note_what_is_seen(run)
         for step, passed in zip(self.preset.lesson, self.steps, strict=True):
@@ -81,13 +82,13 @@ class Progress:
         return before != [(step.mark, step.note) for step in self.steps]
 
     def too_late(self, place: int, run: Run) -> bool:
-        """Return whether a run that a question asks to predict was seen already. Only a restart opens the question
-        again: a branch begins with steps that were seen."""
+        """Return whether the run that a question asks to predict was already seen. Only a restart reopens the question:
+        a branch begins with steps that were seen."""
         self._note_what_is_seen(run)
         return place in self._seen
 
     def waits_for(self, place: int, run: Run) -> str:
-        """Return what is to be done until a prediction is judged by a run."""
+        """Return what must happen before a run can judge a prediction."""
         if not len(run.history) and not run.over:
             return "Now press Run, and see."
         if run.over or not questions.is_about(self.preset.lesson[place], run, self.preset):
@@ -95,8 +96,7 @@ class Progress:
         return "Let this run come to its end, and see."
 
     def still_asks(self, run: Run) -> bool:
-        """Return whether a question is open that names knobs which this run does not have: trials of fixes might answer
-        it."""
+        """Return whether an open question names knobs that this run does not have: trials of fixes might answer it."""
         return any(
             step.is_question
             and bool(step.knobs)
@@ -106,7 +106,7 @@ class Progress:
         )
 
     def predict(self, place: int, choice: int) -> None:
-        """Note what a person expects; the next run that the question is about judges it."""
+        """Record a prediction; the next run that the question is about judges it."""
         self.steps[place] = StepResult("answered", choice=choice)
 
     def can_explain(self, place: int, run: Run) -> bool:
@@ -120,7 +120,7 @@ class Progress:
         )
 
     def explain(self, place: int, answer: str, run: Run) -> str:
-        """Judge an answer to a question about a number. Return what is wrong with it, "" if it is right."""
+        """Grade an answer to a question about a number. Return what is wrong with it, "" if it is right."""
         asked, passed = self.preset.lesson[place].explain, self.steps[place]
         assert asked is not None
         given = questions.as_number(answer)
@@ -138,7 +138,7 @@ class Progress:
         return ""
 
     def skip(self, place: int, run: Run) -> None:
-        """Leave a question out. Where the run knows its answer already, it is told."""
+        """Skip a question. If the run already has its answer, it is shown."""
         step, note = self.preset.lesson[place], ""
         if step.explain and self.can_explain(place, run):
             right = questions.measured_value(step.explain, run)
@@ -149,8 +149,8 @@ class Progress:
     # ---- inside
 
     def _note_what_is_seen(self, run: Run) -> None:
-        """Remember the questions that this run answers to who watches it. A question that names no knobs is about every
-        run of the preset."""
+        """Remember the questions that this run answers for anyone who watches it. A question that names no knobs is
+        about every run of the preset."""
         if not len(run.history) and not run.over:
             if not run.parent:
                 self._seen.clear()
@@ -178,8 +178,8 @@ class Progress:
             )
 
     def _look_for_another_way(self, run: Run) -> None:
-        """Give the steps that set the fix their check marks where the run is healed by any other change than those
-        that the lesson has asked for so far, and say by which."""
+        """Mark the steps that set the fix as done if another change than the lesson's own has healed the run, and name
+        that change."""
         promise, place = self.preset.promise, self.next
         wanted = [at for at in range(place, len(self.steps)) if _heals(self.preset.lesson[at], promise)]
         if not wanted or wanted[0] != place or promise is None or run.status != "finished":
@@ -201,7 +201,7 @@ class Progress:
 
 
 def _heals(step: LessonStep, promise: Promise | None) -> bool:
-    """Return whether a step is part of the way to the fix: it sets a knob of it, or rewinds."""
+    """Return whether a step is part of the way to the fix: it sets one of its knobs, or rewinds."""
     return promise is not None and not step.is_question and (step.branch or bool(set(promise.fix) & set(step.knobs)))
 
 

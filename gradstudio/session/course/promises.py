@@ -1,5 +1,5 @@
-"""Keeping the promise of a preset: it is trained with a seed as it stands, with its fix and with each wrong fix, and
-its lesson is walked through."""
+"""Checking the promise of a preset: it is trained with a seed as it is, with its fix and with each wrong fix, and its
+lesson is walked through."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_outcome import fires, has_learned, learned_little, warnings
 from gradstudio.session.words.lesson_check_marks import is_done
 
-FIRST_SEED = 1001  # nobody looks for a preset among these seeds
+FIRST_SEED = 1001  # no preset was tuned on these seeds
 
 Kind = Literal["breaks", "heals", "healthy", "wrong fix", "lesson"]
 Training = Callable[[Run], None]  # trains a run to its end
@@ -29,20 +29,20 @@ class Check(NamedTuple):
     """One part of a promise, with one seed. `fault`: why it does not hold, "" if it does."""
 
     kind: Kind
-    what: str  # the knobs that were changed; the kind where there are none
+    what: str  # the knobs that were changed; or the kind if there are none
     fault: str
     seconds: float  # of CPU
 
 
 def seeds(preset: Preset, count: int, first: int = FIRST_SEED) -> list[int]:
-    """Return so many seeds from `first` on, none of which is the preset's own."""
+    """Return `count` seeds from `first` on, none of which is the preset's own."""
     own = preset.experiment.run.seed
     return [seed for seed in range(first, first + count + 1) if seed != own][:count]
 
 
 def check(preset: Preset, seed: int, train: Training, runs: Runs | None = None) -> Iterator[Check]:
-    """Yield each part of the promise with this seed as soon as it is known; nothing if none is made. `runs`: those
-    that are trained already."""
+    """Yield each part of the promise with this seed as soon as it is checked; nothing if the preset makes none. `runs`:
+    those already trained."""
     promise, experiment, runs = (
         preset.promise,
         preset.experiment.with_value("run.seed", seed),
@@ -66,7 +66,7 @@ def check(preset: Preset, seed: int, train: Training, runs: Runs | None = None) 
 
 
 def why_not_broken(run: Run, promise: Promise) -> str:
-    """Return in which way a run is not broken as promised, "" if it is."""
+    """Return in what way a run is not broken as promised; "" if it is."""
     if run.status != promise.outcome:
         return f"the run {_end_in_words(run)}, and not {promise.outcome}"
     if promise.rule is not None and not fires(run, promise.rule):
@@ -77,7 +77,8 @@ def why_not_broken(run: Run, promise: Promise) -> str:
 
 
 def why_not_healthy(run: Run, promise: Promise) -> str:
-    """Return in which way a run is not healthy: it finished with the accuracy, and no rule warns. "" if it is."""
+    """Return in what way a run is not healthy: it must finish with the accuracy, without a warning. "" if it is
+    healthy."""
     if run.status != "finished":
         return f"the run {_end_in_words(run)}"
     if not has_learned(run, promise.accuracy):
@@ -88,7 +89,7 @@ def why_not_healthy(run: Run, promise: Promise) -> str:
 
 
 def why_healed(run: Run, promise: Promise) -> str:
-    """Return in which way a wrong fix helped, "" if the run is still broken."""
+    """Return in what way a wrong fix helped; "" if the run is still broken."""
     if run.status != "finished" or (promise.rule is not None and fires(run, promise.rule)):
         return ""
     if promise.accuracy and learned_little(run, promise.most_when_broken):
@@ -97,9 +98,8 @@ def why_healed(run: Run, promise: Promise) -> str:
 
 
 def walk_through(preset: Preset, experiment: Experiment, runs: Runs) -> tuple[Experiment, str]:
-    """Do what the lesson says: change its knobs, rewind where it says so, and otherwise restart where it looks at a
-    run. No map is made. Return the experiment that was asked for in the end, and which step gets no check mark, or
-    ""."""
+    """Follow the lesson: change its knobs, rewind if it says so, and otherwise restart when it looks at a run. No map
+    is made. Return the final requested experiment, and the step that gets no check mark, or ""."""
     if fault := why_not_by_hand(preset):
         return experiment, fault
     broken, back = runs.of(experiment), False
@@ -130,9 +130,9 @@ def walk_through(preset: Preset, experiment: Experiment, runs: Runs) -> tuple[Ex
 
 
 def why_not_by_hand(preset: Preset) -> str:
-    """Return which step of a lesson a person cannot do in the window, "" if there is none: a knob that has no effect
-    there, and so is greyed, a map of other knobs than the one that the preset proposes, or a number of the preset's own
-    run when another one is in the window. Nothing is trained."""
+    """Return which step of a lesson cannot be done in the window, "" if there is none: a knob that has no effect there
+    and so is greyed, a map of other knobs than the preset proposes, or a number of the preset's own run while another
+    one is in the window. Nothing is trained."""
     experiment, proposed = preset.experiment, preset.map
     for at, step in enumerate(preset.lesson, 1):
         for name, value in map(parse_assignment, step.knobs):
@@ -153,7 +153,7 @@ def _changed_knobs(preset: Experiment, asked: Experiment) -> list[str]:
 
 
 def why_no_answer(step: LessonStep, run: Run) -> str:
-    """Return why a question of a lesson has no right answer in a run, "" if it has exactly one."""
+    """Return why a question of a lesson has no right answer in a run; "" if it has exactly one."""
     if step.explain and questions.measured_value(step.explain, run) is None:
         return f"asks for {step.explain.measure}, which the run does not have: it {_end_in_words(run)}"
     came_true = questions.right_choices(step, run)
@@ -185,8 +185,8 @@ class Runs:
         return run
 
     def branch_of(self, broken: Run, experiment: Experiment) -> Run | None:
-        """Return the run that broke, gone on with from its last healthy step with the knobs as asked for; None if
-        it was never healthy."""
+        """Return the broken run continued from its last healthy step with the requested knobs; None if it was never
+        healthy."""
         for parent, knobs, branch in self._branches:
             if parent is broken and knobs == experiment:
                 return branch

@@ -1,4 +1,4 @@
-"""The questions of a lesson, judged by the run: which choice came true, and which number is right."""
+"""The questions of a lesson, graded by the run: which choice came true, and which number is right."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gradstudio.core.unknown import is_known, known_mask
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_outcome import fires, warnings
 
-ENDED = ("finished", "nonfinite", "failed")  # what a run is judged by is there
+ENDED = ("finished", "nonfinite", "failed")  # the data for judging a run is there
 
 _SIGNS = {"<": operator.lt, "<=": operator.le, "=": operator.eq, ">=": operator.ge, ">": operator.gt}
 _REDUCTIONS = {"max": np.max, "min": np.min, "mean": np.mean, "median": np.median, "sum": np.sum}
@@ -26,8 +26,8 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
 
 
 def is_about(step: LessonStep, run: Run, preset: Preset) -> bool:
-    """Return whether a question is about this run: it has the knobs of the question in force, or, where the question
-    names none, those of the preset of the lesson."""
+    """Return whether a question is about this run: it has the question's knobs in force, or, if the question names
+    none, those of the lesson's preset."""
     if step.knobs:
         return all(run.in_force[name] == value for name, value in map(parse_assignment, step.knobs))
     planned = {(change.knob, change.value) for change in preset.timeline}
@@ -37,12 +37,12 @@ def is_about(step: LessonStep, run: Run, preset: Preset) -> bool:
 
 
 def right_choices(step: LessonStep, run: Run) -> list[int]:
-    """Return the places of the choices that came true in a run that has ended: one, if the question is a good one."""
+    """Return the indices of the choices that came true in a finished run: one, if the question is a good one."""
     return [place for place, choice in enumerate(step.predict) if holds(choice, run)] if run.status in ENDED else []
 
 
 def holds(choice: Choice, run: Run) -> bool:
-    """Return whether everything that a choice names holds for a run."""
+    """Return whether all conditions of a choice hold for a run."""
     return (
         (choice.outcome is None or run.status == choice.outcome)
         and (choice.rule is None or _warns(run, choice.rule))
@@ -51,18 +51,18 @@ def holds(choice: Choice, run: Run) -> bool:
 
 
 def measured_value(explain: Explain, run: Run) -> float | None:
-    """Return the number that a question asks for; None if the run does not have it, or it is not finite."""
+    """Return the number that a question asks for; None if the run does not have it, or it is non-finite."""
     return value(measure.measure(explain.measure), run)
 
 
 def is_right(explain: Explain, answer: float, run: Run) -> bool:
-    """Return whether an answer is near enough to the run's own number."""
+    """Return whether an answer is close enough to the run's own number."""
     right = measured_value(explain, run)
     return right is not None and abs(answer - right) <= explain.tolerance * abs(right) * (1 + 1e-9)
 
 
 def as_number(text: str) -> float | None:
-    """Return a number as a person types it: 1,500 or 1.5e3 or 10 %; None for anything else."""
+    """Return a number as users type it: 1,500 or 1.5e3 or 10 %; None for anything else."""
     text = text.replace(",", "").replace("\N{MINUS SIGN}", "-").strip()
     share = text.endswith("%")
     text = text.removesuffix("%").strip()
@@ -73,7 +73,7 @@ def as_number(text: str) -> float | None:
 
 
 def value(asked: Measure, run: Run) -> float | None:
-    """Return a measure of a run; None if a part of it is unknown, or it is not finite."""
+    """Return the value of a measure for a run; None if a part of it is unknown, or it is non-finite."""
     found = 1.0
     for part, divides in zip(asked.parts, asked.divides, strict=True):
         factor = _part(part, run)

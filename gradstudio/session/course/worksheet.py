@@ -1,5 +1,5 @@
-"""A worksheet: a student's answers to an exercise, with the runs that they were read off. It is a TOML file; handing it
-in adds what the runs were, which are looked for in the student's library."""
+"""A worksheet: a student's answers to an exercise, with the runs that they were read from. It is a TOML file; handing
+it in adds the records of the runs, which are looked up in the student's library."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 LARGEST = 200_000  # bytes of a sheet
 LONGEST_ANSWER, LONGEST_NAME = 4_000, 80
-SEEDS = 9000  # seeds that are given out, from 1000 on
-MOST_LOOKED_AT = 300  # latest runs of a preset among which those of a worksheet are looked for
+SEEDS = 9000  # number of seeds, from 1000 on
+MOST_LOOKED_AT = 300  # latest runs of a preset that are searched for those of a worksheet
 
 Answer = Annotated[str, Field(max_length=LONGEST_ANSWER)]
 
@@ -50,18 +50,18 @@ class Worksheet(Sheet):
     handed_in: HandedIn | None = None
 
     def with_seal(self, runs: Sequence[Evidence]) -> Worksheet:
-        """Return the worksheet with what its runs were."""
+        """Return the worksheet with the records of its runs."""
         found = self.model_copy(update={"handed_in": HandedIn(seal="0" * 64, run=list(runs))})
         return found.model_copy(update={"handed_in": HandedIn(seal=found.digest(), run=list(runs))})
 
 
 def seed_of(name: str) -> int:
-    """Return the seed of somebody's runs, so that two people's differ."""
+    """Return the seed of a student's runs, which differs from student to student."""
     return 1000 + int.from_bytes(hashlib.sha256(clean(name).encode()).digest()[:4], "big") % SEEDS
 
 
 def blank(exercise: Exercise, name: str) -> str:
-    """Return an empty worksheet for somebody, as text."""
+    """Return an empty worksheet for a student, as text."""
     seed, at = seed_of(name), " --at STEP" if any(run.then for run in exercise.run) else ""
     lines = [
         f"# {exercise.title}. {exercise.text}".strip(), "schema = 1", f"exercise = {_quote(exercise.id)}",
@@ -84,12 +84,12 @@ def _quote(text: str) -> str:
 
 
 def read(path: Path) -> Worksheet:
-    """Return the worksheet in a file; AssignmentError if it is none."""
+    """Return the worksheet in a file; AssignmentError if it is not one."""
     return assignment.read(path, Worksheet, most=LARGEST)
 
 
 def why_not(run: Run, asked_run: ExerciseRun, seed: int) -> str:
-    """Return why a run is not the one that an exercise asks for, as half a sentence; "" if it is."""
+    """Return why a run does not match the exercise, as half a sentence; "" if it does."""
     if run.watched is not None:
         return "was watched, and not trained by the studio"
     if run.status not in ENDED:
@@ -110,19 +110,19 @@ def why_not(run: Run, asked_run: ExerciseRun, seed: int) -> str:
 
 
 def evidence_of(run: Run, asked_run: ExerciseRun) -> Evidence:
-    """Return what is kept of a run of an exercise."""
+    """Return the record of a run of an exercise."""
     made = [ChangeMade(step=each.step, knob=each.knob, value=each.value) for each in _own_changes(run, asked_run)]
     return evidence(run, asked_run.name, run.experiment.changed_knobs(), made)
 
 
 def _own_changes(run: Run, asked_run: ExerciseRun) -> list[Change]:
-    """Return the changes that a person made while it trained."""
+    """Return the changes that the student made while it trained."""
     planned = {(change.step, change.knob, change.value) for change in asked_run.beginning().timeline}
     return [change for change in run.timeline if (change.step, change.knob, change.value) not in planned]
 
 
 def hand_in(library: Library, sheet: Worksheet, exercise: Exercise) -> tuple[Worksheet, dict[str, Run]]:
-    """Return the worksheet with what its runs were, and the runs by name; AssignmentError if one is missing."""
+    """Return the worksheet with the records of its runs, and the runs by name; AssignmentError if one is missing."""
     for table, names, allowed in (
         ("answers", sheet.answers, [f"q{place}" for place in range(1, len(exercise.question) + 1)]),
         ("runs", sheet.runs, [run.name for run in exercise.run]),
@@ -144,8 +144,8 @@ def unanswered(sheet: Worksheet, exercise: Exercise) -> str:
 
 
 def run_for(library: Library, asked_run: ExerciseRun, sheet: Worksheet) -> Run:
-    """Return the run of a worksheet: the one that it names, or else the latest that fits; AssignmentError says why
-    there is none."""
+    """Return the run of a worksheet: the one that it names, or else the latest match; AssignmentError says why there is
+    none."""
     if id := sheet.runs.get(asked_run.name, "").strip():
         run = library.load(library.find(id))
         if why := why_not(run, asked_run, sheet.seed):
@@ -165,8 +165,8 @@ def run_for(library: Library, asked_run: ExerciseRun, sheet: Worksheet) -> Run:
 
 
 def peaks(exercise: Exercise, seed: int) -> dict[str, str]:
-    """Return what a step of each run takes of memory, if the exercise asks for it; a run without it where that is not
-    known."""
+    """Return the memory use of a step of each run, if the exercise asks for it; runs for which it is unknown are left
+    out."""
     from gradstudio.core.footprint import Footprint
     from gradstudio.session.footprint import texts
     from gradstudio.session.footprint.process import FootprintProcess, FootprintUnknown

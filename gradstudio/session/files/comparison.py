@@ -1,5 +1,5 @@
 """The comparison of several runs as plain data: the knobs and the environment that differ, the figures side by side,
-and the step from which on the losses differ. Command line, window and report all read it."""
+and the step from which the losses differ. Command line, window and report all use it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gradstudio.session.record.run import Run, Status
 from gradstudio.session.record.run_figures import Figures, figures
 from gradstudio.session.words.outcome_words import OUTCOMES
 
-FEWEST, MOST = 2, 8  # runs that can be compared
+FEWEST, MOST = 2, 8  # number of runs that can be compared
 CURVES = ("loss", "grad_norm")  # columns of the history that are written side by side
 
 # The figures that are compared, and their names.
@@ -60,7 +60,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Member:
-    """One of the runs: its name, and what came of it."""
+    """One of the runs: its name and its results."""
 
     run: str
     title: str
@@ -71,8 +71,8 @@ class Member:
     headlines: tuple[str, ...]  # titles of the findings
     differs_at: (
         int | None
-    )  # the first step at which its loss has other bits than that of the first run; None where none has
-    shared_steps: int  # steps that it and the first run both made
+    )  # the first step at which its loss has other bits than that of the first run; None if there is none
+    shared_steps: int  # steps that both it and the first run made
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Comparison:
 
 
 def compare(runs: Sequence[Run]) -> Comparison:
-    """Compare runs; ComparisonError if they are too few, too many, or one of them is there twice."""
+    """Compare runs; ComparisonError if there are too few or too many, or one of them appears twice."""
     check([run.id for run in runs])
     members = []
     for run in runs:
@@ -106,7 +106,7 @@ def compare(runs: Sequence[Run]) -> Comparison:
 
 
 def check(ids: Sequence[str]) -> None:
-    """Raise ComparisonError if these runs are too few or too many, or one of them is there twice."""
+    """Raise ComparisonError if there are too few or too many runs, or one of them appears twice."""
     if not FEWEST <= len(ids) <= MOST:
         raise ComparisonError(f"{plural(len(ids), 'run', 'runs')} cannot be compared; allowed: {FEWEST} to {MOST}")
     if len(set(ids)) < len(ids):
@@ -151,8 +151,7 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
 
 
 def curves_csv(runs: Sequence[Run], file: BinaryIO) -> None:
-    """Write a row for each step and a column for each curve of each run; a cell is empty if a run has no such
-    step."""
+    """Write a row for each step and a column for each curve of each run; a cell is empty if a run has no such step."""
     lengths = [len(run.history) for run in runs]
     head = ["step", *(f"{name} {run.id}" for run in runs for name in CURVES)]
 
@@ -182,7 +181,7 @@ def _settings(runs: Sequence[Run]) -> list[Setting]:
         {} if run.watched else {knob.name: value for knob, value in run.experiment.items()} for run in runs
     ]  # the knobs of a script are its facts
     telling = {name for known in values_of for name in known}
-    if not all(values_of):  # beside a script, a default that it lacks says nothing
+    if not all(values_of):  # next to a script, a default that it lacks means nothing
         telling = {name for run in runs if not run.watched for name in run.experiment.changed_knobs()}
         telling |= {change.knob for course in courses for change in course}
     for name in dict.fromkeys(name for known in values_of for name in known):

@@ -1,5 +1,5 @@
-"""What is found out from a crash file by making its steps again, as `gradstudio crash` says it in JSON; and asking that
-of a process of its own, so that nothing of a file can harm the one who asks."""
+"""The result of replaying the steps in a crash file, in the JSON form of `gradstudio crash`; and running that in a
+separate process, so that nothing in a file can harm the caller."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from gradstudio.session.files.crash_file import (
 )
 
 _MAIN = "from gradstudio.cli import main; main()"
-LONGEST = 240  # letters of what the process says at last
+LONGEST = 240  # characters of the process's last message
 
 
 class Entries(StrictPart):
     """The entries of a tensor. `counts` are those of bins of equal width from `least` to `greatest`, the ends of its
-    finite entries, "nan" without any; `bad` is the place of its first entry that is not finite."""
+    finite entries, "nan" without any; `bad` is the position of its first non-finite entry."""
 
     shape: list[int]
     dtype: Name
@@ -46,12 +46,12 @@ class Entries(StrictPart):
 
     @property
     def share(self) -> float:
-        """The share of its entries that is not finite."""
+        """The share of non-finite entries."""
         return (self.nan + self.inf) / max(self.size, 1)
 
     @property
     def words(self) -> str:
-        """How many entries are not finite, and where the first is; "" where all are."""
+        """How many entries are non-finite, and where the first is; "" if all are finite."""
         found = [f"{count:,} {name}" for count, name in ((self.nan, "NaN"), (self.inf, "Inf")) if count]
         if not found:
             return ""
@@ -60,7 +60,8 @@ class Entries(StrictPart):
 
 
 class StepOperation(StrictPart):
-    """A call of the step, or what it was given: then `call` is -1. `gradient` is of the loss by its result."""
+    """A call of the step, or one of its inputs: then `call` is -1. `gradient` is that of the loss with respect to its
+    result."""
 
     call: int
     do: Name
@@ -71,7 +72,7 @@ class StepOperation(StrictPart):
 
 
 class Replayed(StrictPart):
-    """The fatal step made again. `same`: it was born in the same call as when it was recorded."""
+    """The replayed fatal step. `same`: the value was born in the same call as in the recording."""
 
     same: bool
     born: RecordedBirth
@@ -80,7 +81,7 @@ class Replayed(StrictPart):
 
 
 class TriedFix(StrictPart):
-    """What came of one fix: `lines` are its code."""
+    """The result of one fix: `lines` are its code."""
 
     fix: Name
     held: bool
@@ -101,8 +102,8 @@ FIXES: TypeAdapter[list[TriedFix]] = TypeAdapter(list[TriedFix])
 def ask(
     path: Path, kind: TypeAdapter[Answer], *command: str, stopped: Callable[[], bool] = lambda: False
 ) -> Answer | None:
-    """Return what `gradstudio crash` says of a file; None where it is stopped. CrashFileError with its one line where
-    it says nothing."""
+    """Return the output of `gradstudio crash` for a file; None if it is stopped. CrashFileError with its one-line error
+    if it has no output."""
     child = python_process.start(
         python_process.command(_MAIN, "crash", *command, "--json", "--", str(path)), stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -121,7 +122,7 @@ def ask(
 
 
 def contents(crash: CrashFile) -> list[tuple[str, str]]:
-    """Return what a crash file holds, as names and texts."""
+    """Return the contents of a crash file, as names and texts."""
     found = crash.structure
     weights = [crash.tensors[name] for name in found.weights.values()]
     batch = {name for step in found.steps for each in step.passes for name in each.tensors.values()}

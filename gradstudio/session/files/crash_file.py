@@ -1,6 +1,6 @@
-"""Crash files: the state of a watched training before its fatal step, and the steps from there, in one file. It is a
-file of safetensors: tensors as they are, and the structure as JSON in its header. It needs no torch to be looked at,
-and nothing in it is run by reading it."""
+"""Crash files: the state of a watched training before its fatal step, and the steps from there, in one file. The format
+is safetensors: tensors as they are, and the structure as JSON in its header. It can be inspected without torch, and
+reading it executes nothing in it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gradstudio.core import files
 
 VERSION = 1
 LARGEST_HEADER = 64 << 20  # bytes
-_KEY = "gradstudio_crash"  # of the structure among the texts of the header
+_KEY = "gradstudio_crash"  # of the structure in the metadata of the header
 _BYTES = {
     "BOOL": 1, "U8": 1, "I8": 1, "I16": 2, "I32": 4, "I64": 8, "F16": 2, "BF16": 2, "F32": 4, "F64": 8,
     "F8_E4M3": 1, "F8_E5M2": 1, "C64": 8,
@@ -27,11 +27,11 @@ _BYTES = {
 
 Name = Annotated[str, Field(max_length=300)]
 Text = Annotated[str, Field(max_length=1000)]
-Number = float | Literal["nan", "inf", "-inf"]  # JSON has no others
+Number = float | Literal["nan", "inf", "-inf"]  # JSON has no other types
 
 
 class CrashFileError(ValueError):
-    """A file that is no crash file, or a damaged one. One line for the user."""
+    """A file that is not a crash file, or a damaged one. One line for the user."""
 
 
 class StrictPart(BaseModel):
@@ -39,10 +39,10 @@ class StrictPart(BaseModel):
 
 
 class RecordedCall(StrictPart):
-    """One call of a function of torch. Of arguments, {"t": 3} is the tensor that a call before gave, {"t": "w:fc.bias"}
-    a weight and {"t": "i:0"} a tensor of the batch. `gives` are the numbers of the tensors in its result, -1 for one
-    that was there before; None for a call that raised. `module` is the part of the model at work, `line` the line of
-    code, `autocast` what autocast is set to, `random` the tensor of the batch with the state of the random numbers."""
+    """One call of a torch function. In arguments, {"t": 3} is the tensor from an earlier call, {"t": "w:fc.bias"} a
+    weight and {"t": "i:0"} a tensor of the batch. `gives` are the numbers of the tensors in its result, -1 for one that
+    existed before; None for a call that raised. `module` is the active part of the model, `line` the line of code,
+    `autocast` the autocast setting, `random` the tensor of the batch with the random state."""
 
     do: Annotated[str, Field(max_length=120, pattern=r"^torch\.[A-Za-z0-9_.]+$")]
     given: list[Any]
@@ -61,8 +61,9 @@ class RecordedCall(StrictPart):
 
 
 class RecordedPass(StrictPart):
-    """One backward pass with what was computed for it. `tensors` are the names in the file of the tensors of its batch;
-    `root` is what the backward pass began from, -1 where it came to none, and `scale` the loss scale on it."""
+    """One backward pass and the computation before it. `tensors` are the names in the file of the tensors of its batch;
+    `root` is the tensor that the backward pass began from, -1 if there was no backward pass, and `scale` the loss scale
+    on it."""
 
     program: Annotated[int, Field(ge=0)]
     tensors: dict[Name, Name]
@@ -71,7 +72,7 @@ class RecordedPass(StrictPart):
 
 
 class RecordedStep(StrictPart):
-    """One step of the optimizers: its passes, the values of each group of parameters, and what was heard of it."""
+    """One step of the optimizers: its passes, the values of each parameter group, and what was observed of it."""
 
     number: Annotated[int, Field(ge=0)]
     passes: list[RecordedPass]
@@ -83,7 +84,8 @@ class RecordedStep(StrictPart):
 
 
 class RecordedOptimizer(StrictPart):
-    """An optimizer: its class, the weights of each group, and what it keeps of each weight; text is a tensor's name."""
+    """An optimizer: its class, the weights of each group, and its state for each weight; a text is the name of a
+    tensor."""
 
     kind: Name
     groups: list[list[Name]]
@@ -91,7 +93,7 @@ class RecordedOptimizer(StrictPart):
 
 
 class RecordedBirth(StrictPart):
-    """Where the step made again was first not finite. `call` is its place in the program, -1 where it is no call."""
+    """The first non-finite value in the replayed step. `call` is its index in the program, -1 if it is not a call."""
 
     step: int
     phase: Literal["forward", "backward", "update", "given", "raised", "none"]
@@ -116,9 +118,9 @@ class RecordedBirth(StrictPart):
 
 
 class Structure(StrictPart):
-    """All of a crash file but its tensors. `weights` are the names in the file of weights and buffers, `trained` which
-    of them take a gradient. Without a program, `unknown` says why. `born` is what the step gave when it was made again
-    right then."""
+    """Everything in a crash file except its tensors. `weights` are the names in the file of weights and buffers,
+    `trained` those that require a gradient. Without a program, `unknown` says why. `born` is the result of replaying
+    the step at the time."""
 
     version: Literal[1] = 1
     reason: Text
@@ -139,7 +141,7 @@ class Structure(StrictPart):
 
 
 class StoredTensor(NamedTuple):
-    """Where a tensor lies in the file. `begin` counts from the first byte of the file."""
+    """The location of a tensor in the file. `begin` is an offset from the first byte of the file."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -148,7 +150,7 @@ class StoredTensor(NamedTuple):
 
 
 class TensorToWrite(NamedTuple):
-    """A tensor to be written: `write` puts its bytes into a file."""
+    """A tensor to be written: `write` writes its bytes into a file."""
 
     name: str
     dtype: str
@@ -161,7 +163,7 @@ class TensorToWrite(NamedTuple):
 
 
 class CrashFile(NamedTuple):
-    """A crash file that has been checked. Its tensors stay in the file until they are read."""
+    """A validated crash file. Its tensors stay in the file until they are read."""
 
     path: Path
     structure: Structure
@@ -183,7 +185,7 @@ class CrashFile(NamedTuple):
 
 
 def path_of(library: Path, run: str, step: int) -> Path:
-    """Return where the crash file of a step of a watched run is written: beside the library."""
+    """Return the path for the crash file of a step of a watched run: beside the library."""
     return library.parent / "crashes" / f"{run}-{step}.crash"
 
 
@@ -195,7 +197,7 @@ def latest_of(library: Path, run: str) -> Path | None:
 
 
 def write(path: Path, structure: Structure, tensors: Iterable[TensorToWrite]) -> None:
-    """Write a crash file, whole or not at all."""
+    """Write a crash file atomically."""
     tensors = list(tensors)
     header: dict[str, Any] = {"__metadata__": {_KEY: json.dumps(structure.model_dump(), allow_nan=False)}}
     at = 0
@@ -214,7 +216,7 @@ def write(path: Path, structure: Structure, tensors: Iterable[TensorToWrite]) ->
 
 
 def read(path: Path) -> CrashFile:
-    """Return a crash file. CrashFileError for what is none, is damaged, or is of another version."""
+    """Return a crash file. CrashFileError if the file is not one, is damaged, or is of another version."""
     try:
         files.check_kind(path)
         with path.open("rb") as file:
@@ -245,7 +247,7 @@ def _checked(path: Path, header: Any, begin: int, size: int) -> CrashFile:
         first = fault.errors()[0]
         where = ".".join(map(str, first["loc"]))
         raise CrashFileError(f"{path.name} is damaged: {_brief(where)}: {_brief(first['msg'])}") from None
-    except Exception as fault:  # of what another program wrote
+    except Exception as fault:  # written by another program
         raise CrashFileError(f"{path.name} is no crash file: {_brief(fault) or type(fault).__name__}") from None
     tensors: dict[str, StoredTensor] = {}
     at = 0
@@ -264,7 +266,7 @@ def _checked(path: Path, header: Any, begin: int, size: int) -> CrashFile:
 
 
 def _stored(entry: Any, begin: int) -> StoredTensor | None:
-    """Return where a tensor lies; None for an entry that is none."""
+    """Return the location of a tensor; None for an invalid entry."""
     if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
         return None
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
@@ -280,7 +282,7 @@ def _are_counts(value: Any) -> bool:
 
 
 def _tensor_names(structure: Structure) -> Iterable[str]:
-    """Yield the names of the tensors that the structure speaks of."""
+    """Yield the names of the tensors that the structure refers to."""
     yield from structure.weights.values()
     for optimizer in structure.optimizers:
         yield from (value for kept in optimizer.state.values() for value in kept.values() if isinstance(value, str))
@@ -290,7 +292,7 @@ def _tensor_names(structure: Structure) -> Iterable[str]:
 
 
 def _parsed(text: str) -> Any:
-    """Return strict JSON; ValueError for any other, and for a name that comes twice."""
+    """Parse strict JSON; ValueError if it is invalid or a key occurs twice."""
 
     def refuse(constant: str) -> NoReturn:
         raise ValueError(f"{constant} is no JSON")
@@ -304,14 +306,14 @@ def _parsed(text: str) -> Any:
 
 
 def number(value: float) -> Number:
-    """Return a number as JSON has it."""
+    """Return a number in JSON form."""
     if math.isfinite(value):
         return float(value)
     return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
 
 
 def format_number(value: Number) -> str:
-    """Return a number as a person reads it."""
+    """Return a number for display."""
     return f"{value:.6g}" if isinstance(value, float | int) else value.replace("nan", "NaN").replace("inf", "Inf")
 
 

@@ -1,5 +1,5 @@
-"""CSV as every file of the program has it: floats read back bit for bit, NaN and Inf are spelled nan, inf and -inf, a
-number that nobody measured is an empty cell, and no text is one that a spreadsheet would run."""
+"""CSV as in every file of the program: floats are read back bit for bit, NaN and Inf are written nan, inf and -inf, an
+unmeasured number is an empty cell, and no text can be executed by a spreadsheet."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from gradstudio.core.history import BLOCK
 from gradstudio.core.knobs import format_value
 from gradstudio.core.unknown import known_mask
 
-COUNTS = ("step", "skipped", "nonfinite")  # columns of the history that hold whole numbers
+COUNTS = ("step", "skipped", "nonfinite")  # columns of the history that contain whole numbers
 
-# How a formula begins in some spreadsheet; the last four are the wide forms of East Asian keyboards.
+# The first character of a formula in some spreadsheet; the last four are the full-width forms on East Asian keyboards.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 
 
 def write_columns(
     file: BinaryIO, names: Sequence[str], first: int, stop: int, read: Callable[[int, int], Sequence[Sequence[str]]]
 ) -> None:
-    """Write a head and the rows first to stop. `read(start, stop)` returns a part of every column; only one part is
-    held at a time."""
+    """Write a header and the rows first to stop. `read(start, stop)` returns a part of every column; only one part is
+    in memory at a time."""
     file.write(line(names))
     for start in range(first, stop, BLOCK):
         columns = read(start, min(start + BLOCK, stop))
@@ -32,7 +32,7 @@ def write_columns(
 
 
 def line(values: Sequence[object]) -> bytes:
-    """Return a row of any values, quoted where a cell needs it."""
+    """Return a row of any values, quoted if a cell needs it."""
     buffer = io.StringIO()
     csv.writer(buffer, lineterminator="\n").writerow([_cell(value) for value in values])
     return buffer.getvalue().encode(errors="replace")
@@ -57,5 +57,5 @@ def _cell(value: object) -> str:
 
 
 def harmless(text: str) -> str:
-    """Return a text for a cell of a spreadsheet: one that it would take for a formula gets a quote in front."""
+    """Return a text for a cell of a spreadsheet: one that it would take for a formula gets a leading quote."""
     return "'" + text if text.startswith(_FORMULA) else text

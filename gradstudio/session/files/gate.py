@@ -1,5 +1,5 @@
-"""The gate of a CI job: which runs pass it, and what machines read of that: an exit code, a JUnit file, annotations of
-GitHub."""
+"""The gate of a CI job: which runs pass it, and its output for machines: an exit code, a JUnit file, GitHub
+annotations."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from gradstudio.session.record.run import Run
 
 Bar = Literal["diverged", "critical", "warning"]
 BARS: tuple[str, ...] = get_args(Bar)
-UNSEEN, DIVERGED, CRITICAL = 1, 3, 4  # exit codes, as those of `gradstudio run`
+UNSEEN, DIVERGED, CRITICAL = 1, 3, 4  # exit codes, like those of `gradstudio run`
 
 
 def is_over(bar: str, finding: Finding) -> bool:
-    """Return whether a finding alone fails a run; of "diverged" none does."""
+    """Return whether a finding alone fails a run; with "diverged" none does."""
     return bar in RANK and RANK[finding.severity] >= RANK[bar]
 
 
@@ -52,8 +52,8 @@ def junit(runs: Sequence[Run], bar: str) -> str:
 
 
 def for_github(runs: Sequence[Run], bar: str) -> list[str]:
-    """Return a line for each finding that GitHub shows beside the job, and beside the line of code that is to blame;
-    none where no job of GitHub runs."""
+    """Return a line for each finding that GitHub shows beside the job and beside the offending line of code; none
+    outside of a GitHub job."""
     if not os.environ.get("GITHUB_ACTIONS"):
         return []
     lines = []
@@ -72,7 +72,7 @@ _LEVELS = {"critical": "error", "warning": "warning", "info": "notice"}
 
 
 def in_words(finding: Finding) -> str:
-    """Return a finding in lines: what, how it is known, what it means, what to do."""
+    """Return a finding as lines: what, how it is known, what it means, what to do."""
     head = f"{finding.severity}: {finding.title}, {finding.when}"
     lines = [head, finding.evidence, finding.meaning, *(f"try: {remedy}" for remedy in finding.remedies[:3])]
     return "\n".join(map(one_line, lines))

@@ -1,5 +1,5 @@
-"""Writing the files of a run into a folder: what --out, `gradstudio report` and the window's Save do. Each file is
-written whole or not at all."""
+"""Writing the files of a run into a folder: the implementation of --out, `gradstudio report` and the window's Save.
+Each file is written atomically."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from gradstudio.session.files.report.journey_section import Fixes
 
 REPORTS = ("html", "pdf")
-RANKS = "ranks.npz"  # written with layers.npz where there are ranks
-# The formats that a run can be had in at any time, and their files.
+RANKS = "ranks.npz"  # written together with layers.npz if there are ranks
+# The formats in which a run can be exported at any time, and their files.
 EXPORTS = {
     "html": ("report.html",), "pdf": ("report.pdf",), "json": ("run.json",), "csv": ("metrics.csv", "events.csv"),
     "npz": ("layers.npz",), "toml": ("experiment.toml",), "py": ("train.py",),
@@ -37,7 +37,7 @@ class OutputError(OSError):
 
 
 def check_folder(folder: Path) -> None:
-    """Make the folder and check that files can be written into it; OutputError if they cannot."""
+    """Create the folder and check that files can be written into it; OutputError if they cannot."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -47,8 +47,7 @@ def check_folder(folder: Path) -> None:
 
 
 def check_files(run: Run, folder: Path) -> None:
-    """Raise OutputError if something else in the folder has the name of a file that `write` would replace or
-    delete."""
+    """Raise OutputError if something else in the folder has the name of a file that `write` would replace or delete."""
     for name in (*FILES, RANKS, *(f"report.{suffix}" for suffix in REPORTS)):
         try:
             files.check_kind(folder / name)
@@ -61,7 +60,7 @@ def write(
     run: Run, folder: Path, reports: Sequence[str] = (), line: Sequence[Run] = (), fixes: Fixes = MappingProxyType({})
 ) -> list[Path]:
     """Write every file of a run, and its report in these formats; return their paths. OutputError names the first that
-    cannot be written. A report that an earlier run left there is deleted, as its other files are replaced."""
+    cannot be written. A report left by an earlier run is deleted, as its other files are replaced."""
     written = []
     for name, content in FILES.items():
         written.append(_write(folder / name, content(run)))
@@ -87,9 +86,9 @@ def export(
     sections: Sequence[Section] = (),
     line: Sequence[Run] = (),
 ) -> list[Path]:
-    """Write the files of these EXPORTS into the folder, with `more` by their names, all or none; return their paths.
-    The note is shown in a report, and so are further `sections` and the journey of its `line` of runs. OutputError
-    if they cannot be written."""
+    """Write the files of these EXPORTS into the folder, with `more` by their names, all or none; return their paths. A
+    report includes the note, further `sections` and the journey of its `line` of runs. OutputError if they cannot be
+    written."""
     contents: dict[Path, files.Content] = {}
     for name in (name for chosen in formats for name in EXPORTS[chosen]):
         found = (FILES | ON_REQUEST).get(name)
@@ -104,12 +103,12 @@ def export(
 
 
 def write_program(program: str, path: Path) -> None:
-    """Write a program, and beside it the data sets that it reads. OutputError if that cannot be."""
+    """Write a program, and beside it the data sets that it reads. OutputError on failure."""
     write_together({path: program, **_data_beside(path.parent, program)})
 
 
 def write_stream(path: Path, content: files.Content) -> None:
-    """Write into a pipe or a device. OutputError if that cannot be."""
+    """Write to a pipe or a device. OutputError on failure."""
     try:
         files.write_stream(path, content)
     except OSError as fault:
@@ -117,8 +116,7 @@ def write_stream(path: Path, content: files.Content) -> None:
 
 
 def write_together(contents: Mapping[Path, files.Content]) -> list[Path]:
-    """Write several files: afterwards all of them are there, or everything is as before. OutputError names the first
-    that cannot be written."""
+    """Write several files all-or-nothing. OutputError names the first that cannot be written."""
     with ExitStack() as aside:
         ready = []
         for path, content in contents.items():
@@ -138,8 +136,8 @@ def write_together(contents: Mapping[Path, files.Content]) -> list[Path]:
 
 
 def _data_beside(folder: Path, program: str) -> dict[Path, bytes]:
-    """Return the data sets that a program reads, by the paths where it looks for them first. OutputError if another
-    file has that name, as it may be the user's."""
+    """Return the data sets that a program reads, by the paths that it checks first. OutputError if another file has
+    that name, as it may be the user's."""
     found = {folder / path.name: path.read_bytes() for path in data_files(program)}
     for path, data in found.items():
         if os.path.lexists(path) and not _holds(path, data):

@@ -1,4 +1,4 @@
-"""Tables of a run as Parquet, which DuckDB, polars and pandas read: what nobody measured is null, and a NaN stays one.
+"""Tables of a run as Parquet, which DuckDB, polars and pandas read: unmeasured values are null, and a NaN stays one.
 pyarrow comes with the extra `parquet`."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gradstudio.session.record.run import Run
 
 
 def metrics(run: Run, file: BinaryIO) -> None:
-    """Write a row for each step; for a branch, from the step on at which it branched."""
+    """Write a row for each step; for a branch, from its first own step."""
     history = run.history
 
     def part(start: int, stop: int) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def _cells(name: str, values: np.ndarray) -> Any:
 
 
 def _write(file: BinaryIO, run: Run, part: Callable[[int, int], dict[str, Any]]) -> None:
-    """Write the rows that are the run's own, one part after the other."""
+    """Write the run's own rows, one part after the other."""
     from pyarrow import parquet, table  # pyright: ignore[reportMissingImports]
 
     def parts() -> Iterator[Any]:

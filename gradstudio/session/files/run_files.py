@@ -19,15 +19,15 @@ from gradstudio.session.files import csv_table, parquet
 from gradstudio.session.files.summary import summarize, to_json
 from gradstudio.session.record.run import Run
 
-CHANGED = ", changed"  # added to the title of a run whose knobs differ from its preset's
+CHANGED = ", changed"  # appended to the title of a run whose knobs differ from its preset's
 
 
 def as_preset(run: Run) -> Preset:
-    """Return the run as a preset: its first values, and the changes that were made to it."""
+    """Return the run as a preset: its initial values, and the changes that were made to it."""
     preset, timeline = run.preset, run.course
     same = (
         run.experiment.model_copy(update={"run": preset.experiment.run}) == preset.experiment
-    )  # another seed changes no lesson
+    )  # another seed does not change a lesson
     if same and timeline == preset.timeline:
         return Preset(
             id=preset.id, title=preset.title, summary=preset.summary, experiment=run.experiment, timeline=timeline
@@ -49,7 +49,7 @@ def run_json(run: Run) -> str:
 
 
 def metrics_csv(run: Run, file: BinaryIO) -> None:
-    """Write a row for each step; for a branch, from the step on at which it branched."""
+    """Write a row for each step; for a branch, from its first own step."""
     history = run.history
     own = history.logged_names
 
@@ -63,7 +63,7 @@ def metrics_csv(run: Run, file: BinaryIO) -> None:
 
 def layers_npz(run: Run, file: BinaryIO) -> None:
     """Write one array (steps, layers) for each metric, and the steps, the layers' names, roles and sizes; readable
-    without pickle. The file is that of np.savez_compressed, but is never whole in memory."""
+    without pickle. The file is identical to that of np.savez_compressed, but is never completely in memory."""
     history, first, count = run.history, run.parent_step, len(run.history)
     about = {
         "steps": np.arange(first, count),
@@ -88,22 +88,22 @@ def layers_npz(run: Run, file: BinaryIO) -> None:
 
 
 def ranks_npz(run: Run, file: BinaryIO) -> None:
-    """Write six arrays (steps, ranks) and the steps: the norm of each rank's own gradient before it was averaged, its
-    seconds in communication and computing, its drift as last measured, the weight of one of its examples, and the
-    number of steps that it will still come to."""
+    """Write six arrays (steps, ranks) and the steps: the norm of each rank's own gradient before averaging, its seconds
+    in communication and computing, its drift as last measured, the weight of one of its examples, and the number of
+    steps that it will still take part in."""
     ranks, count = run.history.ranks, len(run.history)
-    names = {"norm": "norms", "weight": "weights"}  # as released versions write them
+    names = {"norm": "norms", "weight": "weights"}  # written like the released versions do
     arrays = {names.get(name, name): ranks.column(name, 0, count) for name in RANK_COLUMNS}
     np.savez_compressed(file, allow_pickle=False, steps=np.arange(min(len(ranks), count)), **arrays)
 
 
 def has_ranks(run: Run) -> bool:
-    """Return whether the figures of each rank are known; older versions did not keep them with a run."""
+    """Return whether the figures of each rank are known; older versions did not store them with a run."""
     return len(run.history.ranks) >= len(run.history) > 0
 
 
 def events_csv(run: Run) -> str:
-    """Return the events as CSV, a line each; of a branch those from where it branched on: rules may then still see what
+    """Return the events as CSV, a line each; for a branch, those from its first own step: rules may report there what
     began before. A text that a spreadsheet would take for a formula is marked with an apostrophe."""
     events = list(run.events)
     since = max((place for place, event in enumerate(events) if event.kind == "branched"), default=0)
@@ -130,7 +130,7 @@ FILES: dict[str, Callable[[Run], files.Content]] = {
     "train.py": train_py,
 }
 
-# Those that are written only where they are asked for.
+# Those that are written only on request.
 ON_REQUEST: dict[str, Callable[[Run], files.Content]] = {
     "metrics.parquet": lambda run: partial(parquet.metrics, run),
     "layers.parquet": lambda run: partial(parquet.layers, run),

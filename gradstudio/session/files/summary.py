@@ -1,4 +1,4 @@
-"""The summary of a run as one JSON object: what `gradstudio run --json` prints and run.json holds."""
+"""The summary of a run as one JSON object: the output of `gradstudio run --json` and the content of run.json."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gradstudio.session.running.investigation import as_json
 
 
 def summarize(run: Run) -> dict[str, Any]:
-    """Return the run as one JSON object: NaN and Inf as the strings "nan", "inf", "-inf", what is missing as null."""
+    """Return the run as one JSON object: NaN and Inf as the strings "nan", "inf", "-inf", missing values as null."""
     findings = [
         {
             "rule": finding.rule,
@@ -49,7 +49,7 @@ def summarize(run: Run) -> dict[str, Any]:
 
 
 def _script(run: Run) -> dict[str, Any]:
-    """Return the script that was watched; empty for a run of the studio."""
+    """Return the watched script; empty for a run of the studio."""
     script = run.watched
     if script is None:
         return {}
@@ -62,7 +62,7 @@ def _script(run: Run) -> dict[str, Any]:
 
 
 def _tests(run: Run) -> list[dict[str, Any]]:
-    """Return what was measured on the test set while the run trained; null is what was not."""
+    """Return the test-set measurements during training; null if not measured."""
     history, measured = run.history, []
     for step in map(int, history.measurements("test_accuracy")[0]):
         alike = history.value("head_cosine", step)
@@ -74,7 +74,7 @@ def _tests(run: Run) -> list[dict[str, Any]]:
 
 
 def to_json(value: Any) -> str:
-    """Return strict JSON, indented for people, with NaN and Inf as strings."""
+    """Return strict JSON, indented for readability, with NaN and Inf as strings."""
     return json.dumps(encode_floats(value, _spell), indent=2, ensure_ascii=False, allow_nan=False)
 
 

@@ -1,4 +1,4 @@
-"""Refuses an experiment that takes more memory than its run.memory_budget, before anything is made."""
+"""Rejects an experiment that uses more memory than its run.memory_budget, before anything is allocated."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from gradstudio.core.presets import Preset
 from gradstudio.session.footprint.process import FootprintProcess, FootprintUnknown
 from gradstudio.session.footprint.texts import refuse
 
-# Knobs that change no shape: experiments that differ in these alone take the same memory.
+# Knobs that change no shape: experiments that differ in these alone use the same memory.
 _WITHOUT_SHAPE = (
     "run.seed", "run.steps", "run.stop_on_nonfinite", "optimizer.lr", "schedule.warmup_steps", "schedule.kind",
     "schedule.total_steps", "model.init", "model.init_gain", "model.initial_bias",
 )  # fmt: skip
-_MOST = 64  # answers that are kept
+_MOST = 64  # number of cached answers
 
 FootprintAndCures = tuple[Footprint, tuple[Cure, ...]]
 
 
 class FootprintCache:
-    """Answers that were given before, and the process that gives new ones. Any thread may ask."""
+    """Earlier answers, and the process that computes new ones. Thread-safe."""
 
     def __init__(self) -> None:
         self._process = FootprintProcess()
@@ -33,8 +33,8 @@ class FootprintCache:
         self._one_at_a_time = threading.Lock()
 
     def of(self, experiment: Experiment, stopped: Callable[[], bool] = lambda: False) -> FootprintAndCures | None:
-        """Return what an experiment takes, and the cures where it is over its budget; None if it is `stopped`.
-        FootprintUnknown where that is not to be known."""
+        """Return the memory use of an experiment, and the cures if it is over its budget; None if it is `stopped`.
+        FootprintUnknown if it cannot be determined."""
         key = _key(experiment)
         while not self._one_at_a_time.acquire(timeout=0.1):
             if stopped():
@@ -47,15 +47,15 @@ class FootprintCache:
             self._one_at_a_time.release()
 
     def get(self, experiment: Experiment) -> FootprintAndCures | None:
-        """Return what was found before, None if nothing was."""
+        """Return the earlier result; None if there is none."""
         return self._known.get(_key(experiment))
 
     def learn(self, experiment: Experiment, found: FootprintAndCures) -> None:
-        """Keep what another process has worked out."""
+        """Store a result from another process."""
         self._keep(_key(experiment), found)
 
     def end(self) -> None:
-        """End the process, which otherwise waits some minutes for the next question. Answers stay known."""
+        """End the process, which otherwise waits some minutes for the next request. Answers stay cached."""
         with self._one_at_a_time:
             self._process.close()
 
@@ -80,8 +80,8 @@ ASKED = FootprintCache()
 
 
 def check(experiment: Experiment, planned: Iterable[Change] = (), stopped: Callable[[], bool] = lambda: False) -> str:
-    """Raise KnobError if an experiment, or one that its planned changes make of it, takes more than its budget.
-    Return why that is not known, "" if it is. It takes some seconds, once for each experiment."""
+    """Raise KnobError if an experiment, or one that results from its planned changes, exceeds its budget. Return why
+    that is unknown, or "" if it fits. Takes some seconds, once for each experiment."""
     if experiment.run.memory_budget == 0:
         return ""
     for each in _stages(experiment, planned):
@@ -95,7 +95,7 @@ def check(experiment: Experiment, planned: Iterable[Change] = (), stopped: Calla
 
 
 def cures(experiment: Experiment, planned: Iterable[Change] = ()) -> tuple[Cure, ...]:
-    """Return the changes with which an experiment that was refused would fit, as they were worked out for that."""
+    """Return the changes with which a rejected experiment would fit, as computed for that error."""
     for each in _stages(experiment, planned):
         found = ASKED.get(each)
         if found is not None and found[0].peak > each.run.memory_budget * MB > 0:
@@ -104,25 +104,25 @@ def cures(experiment: Experiment, planned: Iterable[Change] = ()) -> tuple[Cure,
 
 
 def known_stages(experiment: Experiment, planned: Iterable[Change] = ()) -> list[FootprintAndCures | None]:
-    """Return what was worked out for an experiment and those that its planned changes make of it, for another
+    """Return the cached results for an experiment and those that result from its planned changes, for another
     process."""
     return [ASKED.get(each) for each in _stages(experiment, planned)]
 
 
 def learn_stages(experiment: Experiment, planned: Iterable[Change], found: Iterable[FootprintAndCures | None]) -> None:
-    """Keep what another process has worked out for the same experiments."""
+    """Store the results of another process for the same experiments."""
     for each, answer in zip(_stages(experiment, planned), found, strict=False):
         if answer is not None:
             ASKED.learn(each, answer)
 
 
 def cached(experiment: Experiment) -> FootprintAndCures | None:
-    """Return what a step of an experiment takes, and the cures, where it was worked out before."""
+    """Return the memory use of a step of an experiment, and the cures, if cached."""
     return ASKED.get(experiment)
 
 
 def alike(experiment: Experiment) -> Experiment:
-    """Return the experiment that stands for all that take the same memory."""
+    """Return the representative of all experiments with the same memory use."""
     return experiment.with_values({name: Experiment()[name] for name in _WITHOUT_SHAPE})
 
 
@@ -135,5 +135,5 @@ def _stages(experiment: Experiment, planned: Iterable[Change]) -> list[Experimen
 
 
 def _key(experiment: Experiment) -> str:
-    """Return what the memory of an experiment depends on."""
+    """Return the values that determine the memory use of an experiment."""
     return presets.to_toml(Preset(id="asked", title="", experiment=alike(experiment)))

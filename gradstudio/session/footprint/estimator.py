@@ -1,4 +1,4 @@
-"""What is known of the footprint of an experiment while it is worked out."""
+"""The state of a footprint computation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gradstudio.session.footprint.process import FootprintProcess, FootprintUnkn
 
 @dataclass(frozen=True)
 class Estimate:
-    """What is known of an experiment so far. `problem` says why it is not; `complete`: nothing more comes."""
+    """The result so far. `problem` says why there is none; `complete`: nothing more comes."""
 
     experiment: Experiment
     footprint: Footprint | None = None
@@ -23,7 +23,7 @@ class Estimate:
 
 
 def answers(process: FootprintProcess, experiment: Experiment, stopped: Callable[[], bool]) -> Iterator[Estimate]:
-    """Work a footprint out: yield what is known of it each time that it is more, unless it is stopped."""
+    """Compute a footprint: yield each improved result, unless it is stopped."""
     footprint, cures, problem = None, list[Cure](), ""
     try:
         for answer in process.ask(experiment, stopped):

@@ -1,4 +1,4 @@
-"""The process that works out footprints: started when it is first asked, ended with the program, or where it takes too
+"""The process that computes footprints: started on the first request, ended with the program, or if it takes too
 long."""
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from gradstudio.core.footprint import Cure, Footprint, from_plain
 from gradstudio.core.presets import Preset
 from gradstudio.session import own_model
 
-START = 180.0  # seconds in which torch has to be imported
+START = 180.0  # seconds allowed for importing torch
 LIMIT = 60.0  # seconds for one answer
-READY = "ready"  # what it says first
-KEPT = sys.platform == "linux"  # elsewhere a process gives one answer
-ENDING = 2.0  # seconds that the process may take to end
-LOOK = 0.05  # seconds between two looks whether it is stopped
+READY = "ready"  # its first message
+KEPT = sys.platform == "linux"  # elsewhere a process gives a single answer
+ENDING = 2.0  # seconds allowed for the process to end
+LOOK = 0.05  # seconds between two checks whether it is stopped
 _CHILD = "from gradstudio.engine.footprint import child; child.main()"
 
 
 class FootprintUnknown(Exception):
-    """The memory of an experiment cannot be told. One line for the user."""
+    """The memory use of an experiment cannot be determined. One line for the user."""
 
 
 class _ProcessEnded(FootprintUnknown):
@@ -37,7 +37,7 @@ class _ProcessEnded(FootprintUnknown):
 
 
 class FootprintProcess:
-    """Works out footprints. One thread asks at a time; `close` may come from any."""
+    """Computes footprints. One thread sends requests at a time; `close` may be called from any thread."""
 
     def __init__(self) -> None:
         self._child: subprocess.Popen[bytes] | None = None
@@ -48,8 +48,8 @@ class FootprintProcess:
     def ask(
         self, experiment: Experiment, stopped: Callable[[], bool] = lambda: False, *, cures: bool = True
     ) -> Iterator[Footprint | Cure]:
-        """Yield the footprint of an experiment, then each cure, as they come. It ends early where it is `stopped`.
-        FootprintUnknown where it is not to be known."""
+        """Yield the footprint of an experiment, then each cure, as they arrive. Ends early if `stopped`.
+        FootprintUnknown if it cannot be determined."""
         if own_model.needs_agreement(experiment):
             raise FootprintUnknown("the studio file is run for that, and nobody has agreed to it")
         if ranks_allowed.several(experiment):
@@ -63,7 +63,7 @@ class FootprintProcess:
             while not stopped():
                 try:
                     answer = self._next(stopped)
-                except _ProcessEnded:  # perhaps as it had waited for long, just before it was asked
+                except _ProcessEnded:  # perhaps after waiting too long, just before the request
                     if begun:
                         raise
                     self._send(request)
@@ -97,7 +97,7 @@ class FootprintProcess:
             self._listener.join(ENDING)
 
     def _send(self, request: dict[str, Any]) -> None:
-        """Hand a request over; a process that has ended is started again."""
+        """Send a request; a process that has ended is restarted."""
         line = json.dumps(request).encode() + b"\n"
         for _ in range(2):
             if self._child is None or self._child.poll() is not None:
@@ -141,7 +141,7 @@ class FootprintProcess:
         raise FootprintUnknown(f"it takes more than {LIMIT:g} s to work out")
 
     def _line(self, seconds: float, stopped: Callable[[], bool]) -> bytes | None:
-        """Return the next line, b"" at the end; None if none comes in time or it is stopped."""
+        """Return the next line, b"" at the end; None if none arrives in time or it is stopped."""
         end = time.monotonic() + seconds
         while not stopped():
             left = end - time.monotonic()

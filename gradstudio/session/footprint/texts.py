@@ -1,4 +1,4 @@
-"""What the program says about the memory of an experiment."""
+"""The texts about the memory use of an experiment."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ PLAIN_LOOP = "The memory of the plain loop on the CPU; recordings and gauges of 
 
 
 def size(taken: int) -> str:
-    """Return bytes as '158 MB', as run.memory_budget counts them."""
+    """Return bytes as '158 MB', in the units of run.memory_budget."""
     if taken >= 1e9:
         return f"{number(taken / 1e9)} GB" if taken < 1e12 else f"{taken / 1e9:,.0f} GB"
     return f"{number(taken / MB)} MB" if taken >= 1000 else f"{taken} bytes"
 
 
 def place(phase: str, operation: str) -> str:
-    """Return where something happens: 'in the backward pass, operation mm'."""
+    """Return a location in words: 'in the backward pass, operation mm'."""
     return f"{PHASES[phase]}, operation {operation}" if operation else PHASES[phase]
 
 

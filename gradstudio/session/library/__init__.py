@@ -1,5 +1,4 @@
-"""The run library: every run, as it trains, in one SQLite file, so that nothing is lost when the program or the power
-goes. interrupted_runs.py tells what happens after kill -9, salvage.py after damage; checksums.py finds what a disk has
-changed, and conforming.py what somebody has.
-May use core and session/record.
-"""
+"""The run library: every run, as it trains, in one SQLite file, so that nothing is lost in a crash or a power cut.
+interrupted_runs.py handles runs after kill -9, salvage.py damage; checksums.py detects changes by the disk, and
+conforming.py invalid values in an edited file.
+May use core and session/record."""

@@ -1,10 +1,9 @@
-"""Checksums: what is read from the library is what was written, or it is said that it is not.
+"""Checksums: what is read from the library is what was written, or an error says that it is not.
 
-A disk may change a bit that SQLite does not miss. Runs from before version 2 have no checksums, and are read without;
-of any other run, each part has one.
-Each is a CRC-32 of values in one order, in the table `checksums`: "list" and "run" of the two halves of the line in
-the table `runs`, "rows" of each piece of rows, "rank_rows" of what its ranks measured in it, and one for each kind of
-entries, of all of them together."""
+A disk may change a bit without SQLite noticing. Runs from before version 2 have no checksums, and are read without; of
+any other run, each part has one. Each is a CRC-32 of values in one order, in the table `checksums`: "list" and "run"
+for the two halves of the row in the table `runs`, "rows" for each chunk of rows, "rank_rows" for the ranks'
+measurements in it, and one for each kind of entries, over all of them."""
 
 from __future__ import annotations
 
@@ -14,8 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-LIST, RUN, ROWS, RANKS = "list", "run", "rows", "rank_rows"  # parts; any other is a kind of entries
-# The columns of `runs` that are read for the list of runs: not what is large.
+LIST, RUN, ROWS, RANKS = "list", "run", "rows", "rank_rows"  # parts; anything else is a kind of entries
+# The columns of `runs` that are read for the list of runs: none of the large ones.
 LISTED = (
     "id", "title", "preset_id", "status", "process", "started", "steps", "final_loss", "accuracy", "seconds", "note",
     "tags", "deleted", "parent", "parent_step",
@@ -23,11 +22,11 @@ LISTED = (
 
 
 class ChecksumError(ValueError):
-    """Something is not what was written."""
+    """Something differs from what was written."""
 
 
 def of_values(values: Iterable[Any], start: int = 0) -> int:
-    """Return the checksum of values as SQLite holds them; `start` is that of the values before them."""
+    """Return the checksum of values in SQLite's representation; `start` is that of the preceding values."""
     for value in values:
         data = value if isinstance(value, bytes) else repr(value).encode("utf-8", "replace")
         start = zlib.crc32(data + b"\0", start)
@@ -35,14 +34,14 @@ def of_values(values: Iterable[Any], start: int = 0) -> int:
 
 
 def write(connection: sqlite3.Connection, run: str, part: str, number: int, crc: int) -> None:
-    """Write a checksum in place of the one that is there."""
+    """Write a checksum, replacing the existing one."""
     connection.execute("INSERT OR REPLACE INTO checksums VALUES (?, ?, ?, ?)", (run, part, number, crc))
 
 
 @contextmanager
 def updating(connection: sqlite3.Connection, run: str) -> Iterator[None]:
-    """Write the checksums of a run's line after it was made, and anew after a change of it, within a transaction. What
-    was damaged before stays told."""
+    """Write the checksums of a run's row after it was created or changed, within a transaction. Earlier damage stays
+    detectable."""
     before = _of_line(connection, run)
     query = "SELECT part, crc FROM checksums WHERE run = ? AND part IN (?, ?)"
     known = dict(connection.execute(query, (run, LIST, RUN)).fetchall())
@@ -59,9 +58,9 @@ def check_run(
     sums: Iterable[Sequence[Any]],
     of_ranks: Iterable[Sequence[Any]] = (),
 ) -> None:
-    """Raise ChecksumError if a run is not what was written, or a part of it has no checksum though others have.
-    `chunks` are its pieces of rows, `entries` the texts of each kind, `sums` its lines in the table `checksums`,
-    `of_ranks` the pieces of rows of its ranks."""
+    """Raise ChecksumError if a run differs from what was written, or a part of it has no checksum although others have.
+    `chunks` are its chunks of rows, `entries` the texts of each kind, `sums` its rows in the table `checksums`,
+    `of_ranks` the chunks of rows of its ranks."""
     known = {(part, number): crc for part, number, crc in sums}
     found = {(part, 0): of_half(line, part) for part in (LIST, RUN)}
     found |= {(kind, 0): of_values(texts) for kind, texts in entries.items()}
@@ -77,13 +76,13 @@ def check_run(
 
 
 def _of_line(connection: sqlite3.Connection, run: str) -> dict[str, int]:
-    """Return the checksums of the two halves of a run's line; none where it has no line."""
+    """Return the checksums of the two halves of a run's row; none if the row is missing."""
     cursor = connection.execute("SELECT * FROM runs WHERE id = ?", (run,))
     line = dict(zip((column[0] for column in cursor.description), cursor.fetchone() or (), strict=False))
     return {part: of_half(line, part) for part in (LIST, RUN)} if line else {}
 
 
 def of_half(line: Mapping[str, Any], part: str) -> int:
-    """Return the checksum of what the list shows of a line, or of the rest of it."""
+    """Return the checksum of the columns of a row that the list shows, or of the others."""
     names = LISTED if part == LIST else sorted({*line} - {*LISTED})
     return of_values(line[name] for name in names)

@@ -1,6 +1,6 @@
-"""Whether values that were read back are of the types that their record declares.
+"""Whether stored values are of the types that their record declares.
 
-A file may hold anything. A text where a number is declared would throw much later, as a run is painted."""
+An edited file may contain anything. A text in place of a number would raise much later, when a run is painted."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _Record = TypeVar("_Record")
 
 
 def conforming(record: _Record) -> _Record:
-    """Return a dataclass or a named tuple; TypeError if one of its fields is not of its declared type,
-    ValueError for a step that no run has."""
+    """Return a dataclass or a named tuple; TypeError if one of its fields is not of its declared type, ValueError for
+    an impossible step."""
     for name, declared in _fields(type(record)).items():
         value = getattr(record, name)
         if not _fits(value, declared):
@@ -34,7 +34,7 @@ def _fields(kind: type) -> dict[str, Any]:
 
 
 def _fits(value: Any, declared: Any) -> bool:
-    """Return whether a value is of a declared type. An int is a float too, but for one that no float can hold."""
+    """Return whether a value is of a declared type. An int is also a float, unless it exceeds the range of floats."""
     origin, parts = get_origin(declared), get_args(declared)
     if origin in (Union, UnionType):
         return any(_fits(value, part) for part in parts)

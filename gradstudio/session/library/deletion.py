@@ -1,4 +1,4 @@
-"""Deleting runs: out of the list first, and for good later. A run that some program writes stays."""
+"""Deleting runs: first from the list, and later permanently. A run that is being written stays."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gradstudio.session.record.run import OVER
 
 
 def delete(connection: sqlite3.Connection, runs: Iterable[str]) -> None:
-    """Take runs out of the list. LibraryError for a run that is being written."""
+    """Remove runs from the list. LibraryError for a run that is being written."""
     for run in runs:
         row = connection.execute("SELECT * FROM runs WHERE id = ?", (run,)).fetchone()
         if row is not None and outcome_of(row) not in (*OVER, DAMAGED):
@@ -32,7 +32,7 @@ def restore(connection: sqlite3.Connection, runs: Iterable[str]) -> None:
 
 
 def remove(connection: sqlite3.Connection, before: float, runs: Iterable[str] | None) -> int:
-    """Remove for good the runs that were deleted before a time, or only these of them. Return how many they were."""
+    """Permanently remove the runs that were deleted before a time, or only these of them. Return their number."""
     staying = _deleted_and_written(connection)
     query = f"DELETE FROM runs WHERE deleted <= ? AND CAST(id AS BLOB) NOT IN ({_marks(staying)})"
     if runs is None:
@@ -44,7 +44,8 @@ def remove(connection: sqlite3.Connection, before: float, runs: Iterable[str] | 
 
 
 def _deleted_and_written(connection: sqlite3.Connection) -> list[bytes]:
-    """Return the ids of deleted runs that some program writes. They are read as bytes: a damaged text is none."""
+    """Return the ids of deleted runs that a program is writing. They are read as bytes: a damaged text cannot be
+    decoded."""
     found = connection.execute(
         "SELECT CAST(id AS BLOB), CAST(process AS BLOB) FROM runs WHERE deleted IS NOT NULL "
         f"AND status NOT IN ({_marks(OVER)})",
@@ -58,7 +59,7 @@ def _text(value: bytes) -> str:
 
 
 def _check_ended(connection: sqlite3.Connection, run: str, process: str) -> None:
-    """Raise LibraryError where a process may still write a run that is not over."""
+    """Raise LibraryError if a process may still be writing an unfinished run."""
     if not _is_written(connection, run, process):
         return
     if host := interrupted_runs.other_host(process):
@@ -70,8 +71,8 @@ def _check_ended(connection: sqlite3.Connection, run: str, process: str) -> None
 
 
 def _is_written(connection: sqlite3.Connection, run: str, process: str) -> bool:
-    """Return whether a process may still write a run that is not over. One on another host cannot be asked, but one
-    that lives ends the run when it is told to stop."""
+    """Return whether a process may still be writing an unfinished run. A process on another host cannot be checked, but
+    if it is alive it ends the run on request."""
     if interrupted_runs.other_host(process):
         query = "SELECT count(*) FROM requests WHERE run = ? AND word = 'stop'"
         return not connection.execute(query, (run,)).fetchone()[0]
@@ -84,7 +85,7 @@ def _marks(values: Sized) -> str:
 
 
 def _remove_lost(connection: sqlite3.Connection, run: str) -> bool:
-    """Remove what is left of a run whose line is lost, and return whether there was something."""
+    """Remove the remains of a run whose row is lost, and return whether there were any."""
     lost = run in [found[0] for found in connection.execute(LOST)]
     if lost:
         for table in ("rows", "rank_rows", "entries", "snapshots", "checksums"):

@@ -1,4 +1,4 @@
-"""What is new of one run, written into the library in one transaction."""
+"""Writes the new parts of one run to the library in one transaction."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from gradstudio.session.record.run import Run
 from gradstudio.session.record.snapshots import Snapshots, SnapshotsElsewhere
 
 LONGEST_REASON = 150  # characters of a fault in a notice
-PIECE = 128  # rows; a shorter piece is written again together with the next rows, as many short ones take more room
+PIECE = 128  # rows; a shorter chunk is rewritten together with the next rows, as many short ones take more room
 
 
 class _WrittenParts(NamedTuple):
-    """What is known to be in the library of a run."""
+    """The parts of a run that are known to be in the library."""
 
     history: History | None = None
     rows: int = 0
-    piece: int = 0  # first row of the piece that is written again with the next rows
+    piece: int = 0  # first row of the chunk that is rewritten with the next rows
     columns: Mapping[str, Any] = {}
     lists: Mapping[str, tuple[int, int]] = dict.fromkeys(GROWING, (0, 0))  # length and checksum of each growing list
     whole: Mapping[str, list[str]] = {}
@@ -58,25 +58,25 @@ class FollowedRun:
         self._id = self._fixed["id"]
         self._written = _WrittenParts()
         self._hearing = Hearing(self._id)
-        self.notice = ""  # why its snapshots are not kept
+        self.notice = ""  # why its snapshots are not stored
 
     def gather(self) -> None:
-        """Let rows that wait be added to the run."""
+        """Add pending rows to the run."""
         if self._gather is not None:
             self._gather()
 
     def listen(self, library: Library) -> None:
-        """Pass on what other programs have asked of the run since it was put into the library."""
+        """Pass on the requests of other programs since the run was added to the library."""
         if self._hear is not None and self._written.columns:
             for request in self._hearing.news(library):
                 self._hear(request)
 
     def forget(self) -> None:
-        """Take it that nothing of the run is written, and nothing asked of it."""
+        """Assume that nothing of the run is written, and nothing requested of it."""
         self._written, self._hearing = _WrittenParts(), Hearing(self._id)
 
     def write(self, library: Library, over: bool) -> bool:
-        """Write everything that is new, in one transaction. Return whether there was anything."""
+        """Write everything new, in one transaction. Return whether there was anything."""
         run, history = self.run, self.run.history
         rows, before = len(history), self._written
         if (not rows and (run.refused or run.status in ("ready", "starting"))) or (run.parent and not run.own):
@@ -106,8 +106,8 @@ class FollowedRun:
         return True
 
     def _states(self) -> list[tuple[int, bytes]] | None:
-        """Return the snapshots to write once the run is over. None where they cannot be read, as after a fault of the
-        GPU: the end of the run is written all the same."""
+        """Return the snapshots to write once the run is over. None if they cannot be read, for example after a GPU
+        fault: the end of the run is written all the same."""
         try:
             return stored_snapshots.pack(self.run, self._snapshots) if self._snapshots else []
         except Exception as fault:
@@ -116,7 +116,7 @@ class FollowedRun:
             return None
 
     def _write_columns(self, connection: sqlite3.Connection, columns: Mapping[str, Any]) -> None:
-        """Write the run's line in the table `runs`."""
+        """Write the run's row in the table `runs`."""
         if columns == self._written.columns:
             return
         with checksums.updating(connection, self._id):
@@ -132,7 +132,7 @@ class FollowedRun:
                 _enter(connection, self._id, kind, 0, entries, checksums.of_values(entries))
 
     def _write_rows(self, connection: sqlite3.Connection, history: History, rows: int) -> int:
-        """Write the rows that are new. Return where the piece begins that is written again with the next rows."""
+        """Write the new rows. Return the start of the chunk that is rewritten with the next rows."""
         before = self._written
         written, piece = (before.rows, before.piece) if history is before.history else (0, 0)
         if rows > written:
@@ -151,7 +151,7 @@ class FollowedRun:
         return piece if rows - piece < PIECE else rows
 
     def _write_rank_rows(self, connection: sqlite3.Connection, history: History, start: int, stop: int) -> None:
-        """Write what each rank measured in rows start to stop, where there are ranks."""
+        """Write the ranks' measurements of rows start to stop, if there are ranks."""
         figures = history.ranks.rows(start, stop)
         if len(figures):
             content = (start, len(figures), figures.shape[1], pack(figures))
@@ -160,7 +160,7 @@ class FollowedRun:
 
 
 def _grown(entries: list[Any], encode: Callable[[Any], list[Any]], length: int, checksum: int) -> _Grown:
-    """Return what is new of a list that had this length and checksum; of one that has become shorter, everything."""
+    """Return the new part of a list that had this length and checksum; everything, if it has become shorter."""
     start, checksum = (length, checksum) if len(entries) >= length else (0, 0)
     new = [dumps(encode(entry)) for entry in entries[start:]]
     return _Grown(start, new, len(entries), checksums.of_values(new, checksum))
@@ -173,8 +173,7 @@ def packed(history: History, start: int, stop: int) -> tuple[bytes, bytes]:
 
 
 def _enter(connection: sqlite3.Connection, run: str, kind: str, start: int, entries: list[str], checksum: int) -> None:
-    """Write entries of a list from a number on in place of those that are there, and the checksum of the whole
-    list."""
+    """Write entries of a list from a number on, replacing existing ones, and the checksum of the whole list."""
     connection.execute("DELETE FROM entries WHERE run = ? AND kind = ? AND number >= ?", (run, kind, start))
     lines = [(run, kind, number, entry) for number, entry in enumerate(entries, start)]
     connection.executemany("INSERT INTO entries VALUES (?, ?, ?, ?)", lines)
@@ -182,8 +181,7 @@ def _enter(connection: sqlite3.Connection, run: str, kind: str, start: int, entr
 
 
 def put_run(connection: sqlite3.Connection, columns: Mapping[str, Any]) -> None:
-    """Write the whole line of a run, and remove what was asked of it at another time. A deleted run that goes on is in
-    the list again."""
+    """Write the whole row of a run, and remove earlier requests. A deleted run that continues is listed again."""
     names = list(columns)
     updates = ", ".join([*(f"{name} = excluded.{name}" for name in names if name != "id"), "deleted = NULL"])
     connection.execute(
@@ -195,9 +193,9 @@ def put_run(connection: sqlite3.Connection, columns: Mapping[str, Any]) -> None:
 
 
 def change_run(connection: sqlite3.Connection, run: str, before: Mapping[str, Any], columns: Mapping[str, Any]) -> None:
-    """Write the columns that have changed. A title that somebody has given the run meanwhile stays. A run that was
-    taken for interrupted, was deleted and has made another step is in the list again. sqlite3.IntegrityError where the
-    run is not in the library any more."""
+    """Write the columns that have changed. A title that the user has given the run meanwhile stays. A run that was
+    considered interrupted, was deleted and has made another step is listed again. sqlite3.IntegrityError if the run is
+    no longer in the library."""
     new = {name: value for name, value in columns.items() if value != before[name]}
     if title := new.pop("title", None):
         connection.execute("UPDATE runs SET title = ? WHERE id = ? AND title = ?", (title, run, before["title"]))

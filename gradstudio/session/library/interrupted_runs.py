@@ -1,6 +1,6 @@
-"""Interrupted runs: which process writes a run, and whether it still lives.
+"""Interrupted runs: which process writes a run, and whether it is still alive.
 
-A run that is not over while its process has ended, as after a crash or kill -9, is shown as interrupted."""
+An unfinished run whose process has ended, for example after a crash or kill -9, is shown as interrupted."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from pathlib import Path
 
 
 def this() -> str:
-    """Return host, number and start time of this process, as one text."""
+    """Return host, process id and start time of this process, as one text."""
     return f"{platform.node()} {os.getpid()} {_start_time(os.getpid())}"
 
 
 def lives(process: str) -> bool:
-    """Return whether the process that `this` named still lives. One on another host cannot be asked: it is taken to
-    live."""
+    """Return whether the process identified by `this` is still alive. One on another host cannot be checked: it is
+    assumed to be."""
     host, number, born = _parts(process)
     if not number.isdecimal():
-        return False  # `this` wrote no such text
+        return False  # not a text written by `this`
     if host != platform.node():
         return True
     if process == this():
@@ -36,30 +36,30 @@ def lives(process: str) -> bool:
 
 
 def other_host(process: str) -> str:
-    """Return the name of the host that a process is on, "" for this host. It may be an earlier name of this machine."""
+    """Return the host of a process, "" for this host. It may be an earlier name of this machine."""
     host, number, _ = _parts(process)
     return host if number.isdecimal() and host != platform.node() else ""
 
 
 def _parts(process: str) -> list[str]:
-    """Return host, number and start time of the process that `this` named."""
+    """Return host, process id and start time of the process identified by `this`."""
     return ([""] * 2 + process.rsplit(" ", 2))[-3:]
 
 
 def _start_time(number: int) -> str:
-    """Return when a process began, where the system tells it: another process may get the same number later. A zombie,
-    which has ended and waits for its parent, began "never"."""
+    """Return when a process began, if the system reports it: another process may get the same id later. A zombie, which
+    has ended and waits for its parent, began "never"."""
     try:
         line = Path(f"/proc/{number}/stat").read_bytes()
     except OSError:
         return "-"
-    # bytes, as Linux cuts the name of a process after 15 of them, perhaps in the middle of a letter
+    # bytes: Linux truncates the name of a process to 15 of them, perhaps in the middle of a letter
     state, *rest = line.rpartition(b") ")[2].decode("ascii").split()
     return "never" if state == "Z" else rest[18]
 
 
 def _lives_on_windows(number: int) -> bool:
-    """Return whether a process of this number lives."""
+    """Return whether a process with this id is alive."""
     import ctypes
 
     kernel = ctypes.windll.kernel32  # type: ignore[attr-defined]

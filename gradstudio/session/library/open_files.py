@@ -1,8 +1,8 @@
-"""The file that a connection has open, while somebody may put another one in its place.
+"""The file that a connection has open, which another program may replace.
 
-What SQLite has not written into the file yet lies in a log beside it, which it finds by name alone: of a file that was
-put in the library's place it would become part, and destroy it. So the log is empty between two writings (store.py),
-and here it is taken away from beside a file that it does not belong to."""
+SQLite keeps unwritten changes in a log beside the file, which it finds by name alone: the log would be applied to a
+file put in the library's place, and destroy it. So the log is empty between two writes (store.py), and here it is
+removed from beside a file that it does not belong to."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-_LOG, _INDEX = "-wal", "-shm"  # endings of what SQLite writes beside a file
+_LOG, _INDEX = "-wal", "-shm"  # suffixes of the files that SQLite writes beside a file
 _all: list[OpenFile] = []  # of this process
 _lock = threading.Lock()
 
@@ -21,27 +21,27 @@ Identity = tuple[int, int]
 
 
 class OpenFile:
-    """A file with its log, from the time it was opened until `close`."""
+    """A file with its log, from opening until `close`."""
 
     def __init__(self, path: Path, file: Identity | None) -> None:
-        """`file`: what was there when it was opened."""
+        """`file`: the identity of the file when it was opened."""
         self.path = path
         self.file = file
         self._closed = False
-        self._place = os.path.realpath(path)  # a link may lead elsewhere later; the log stays
+        self._place = os.path.realpath(path)  # a link may be redirected later; the log stays
         beside = {ending: identity(self._place + ending) for ending in (_LOG, _INDEX)}
-        # where somebody has replaced the file meanwhile, nobody can tell whose the log is
+        # if the file was replaced meanwhile, the owner of the log is unknown
         self._beside = beside if identity(path) == file else {}
         with _lock:
             _all.append(self)
 
     @property
     def is_replaced(self) -> bool:
-        """True once somebody has deleted or replaced the file, or it was closed."""
+        """True once the file was deleted, replaced or closed."""
         return self._closed or identity(self.path) != self.file
 
     def clear(self) -> None:
-        """Remove the log if the file is no longer in its place. A log that is not empty gets another name."""
+        """Remove the log if the file is no longer in its place. A nonempty log gets another name."""
         if identity(self._place) == self.file:
             return
         for ending, found in self._beside.items():
@@ -55,7 +55,7 @@ class OpenFile:
                     os.unlink(name)
 
     def close(self) -> None:
-        """Forget the file, which nobody writes any more."""
+        """Forget the file, which is no longer written."""
         self._closed = True
         self.clear()
         with _lock, suppress(ValueError):
@@ -63,7 +63,7 @@ class OpenFile:
 
 
 def make_way(path: Path) -> None:
-    """Remove what this process has beside a path and what does not belong to the file that is there now."""
+    """Remove this process's files beside a path, and those that do not belong to the current file."""
     with _lock:
         found = [each for each in _all if each.path == path]
     for each in found:
@@ -71,13 +71,13 @@ def make_way(path: Path) -> None:
 
 
 def other_name(path: Path, why: str) -> str:
-    """Return a path beside this one that nothing has."""
+    """Return an unused path beside this one."""
     stamp = time.strftime("%Y%m%d-%H%M%S")
     return str(path.with_name(f"{path.stem}-{why}-{stamp}-{secrets.token_hex(2)}{path.suffix}"))
 
 
 def identity(path: str | Path) -> Identity | None:
-    """Return what tells a file from another one of the same name."""
+    """Return an identity that distinguishes a file from another one with the same name."""
     try:
         status = os.stat(path)
     except OSError:

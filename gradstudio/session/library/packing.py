@@ -1,7 +1,7 @@
-"""Arrays of floats as fewer bytes, without loss: NaN, Inf and -0.0 come back bit for bit.
+"""Lossless compression of float arrays: NaN, Inf and -0.0 come back bit for bit.
 
-Each value is replaced by the bits in which it differs from the value one row before, and the bytes are sorted by their
-place in the float. Signs, exponents and upper digits change little, so they come together and are compressed; lower
+Each value is replaced by the bits in which it differs from the value one row before, and the bytes are grouped by their
+position in the float. Signs, exponents and upper digits change little, so they are adjacent and are compressed; lower
 digits look like noise and are not."""
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ class PackingError(ValueError):
 
 @cache
 def compressor() -> Any:
-    """Return the module that compresses in a tenth of the time of zlib; that itself where it is missing."""
+    """Return the fast compression module, which takes a tenth of the time of zlib; or zlib if it is missing."""
     try:
-        from isal import isal_zlib  # only here, as most commands write nothing
+        from isal import isal_zlib  # imported here, as most commands write nothing
     except ImportError:
         return zlib
     return isal_zlib
 
 
 def pack(values: np.ndarray) -> bytes:
-    """Return `values`, float32 or float64, (rows, ...), as bytes. They are few where rows resemble the row before."""
+    """Return `values`, float32 or float64, (rows, ...), as bytes, compact if rows resemble the previous row."""
     compress = compressor().compress
     bits = (
         np.ascontiguousarray(values).view(_UNSIGNED[values.dtype]).reshape(len(values), int(np.prod(values.shape[1:])))
@@ -49,7 +49,7 @@ def pack(values: np.ndarray) -> bytes:
 
 
 def unpack(data: bytes, shape: tuple[int, ...], dtype: type[np.floating]) -> np.ndarray:
-    """Return the array of this shape; PackingError if the bytes are not those of one."""
+    """Return the array of this shape; PackingError if the bytes do not contain one."""
     size, count, at = np.dtype(dtype).itemsize, int(np.prod(shape)), 0
     planes = np.empty((size, count), np.uint8)
     for plane in planes:
@@ -66,7 +66,7 @@ def unpack(data: bytes, shape: tuple[int, ...], dtype: type[np.floating]) -> np.
 
 
 def _inflate(data: bytes, count: int) -> bytes:
-    """Return the bytes that were compressed, which must be `count`: a few bytes may be made to unpack to gigabytes."""
+    """Return the decompressed bytes, which must be `count`: a few bytes could otherwise expand to gigabytes."""
     inflater = zlib.decompressobj()
     found = inflater.decompress(data, count + 1)
     if not inflater.eof:

@@ -1,7 +1,8 @@
-"""What one program asks of a run that another one trains: to pause, to go on, to stop, to learn faster or slower, to
-write a crash file.
+"""Requests of one program to a run that another one trains: pause, resume, stop, change the learning rate, write a
+crash file.
 
-The requests stand in the library, beside the run. Whoever writes the run looks for them each time that it writes."""
+The requests are stored in the library, beside the run. The writer of the run checks for them each time that it writes.
+"""
 
 from __future__ import annotations
 
@@ -14,22 +15,22 @@ LARGEST = 1000.0  # factor on the learning rate
 
 
 class Request(NamedTuple):
-    """`factor`: of "rate", by what the run's own learning rate is multiplied from the next step on."""
+    """`factor`: for "rate", the factor on the run's own learning rate from the next step on."""
 
     word: Word
     factor: float = 1.0
 
 
 class Hearing:
-    """What was asked of a run so far. It looks only where another program has changed the library."""
+    """The requests to a run so far. It reads only if another program has changed the library."""
 
     def __init__(self, run: str) -> None:
         self._run = run
         self._version: int | None = None
-        self._last = 0  # number of the last request that was heard
+        self._last = 0  # number of the last request read
 
     def news(self, library: Library) -> list[Request]:
-        """Return what was asked since the last look."""
+        """Return the requests since the last look."""
         version = library.version()
         if version == self._version:
             return []
@@ -40,5 +41,5 @@ class Hearing:
 
 
 def _is_one(word: object, factor: object) -> bool:
-    """Whether this is a request; another program may have written something else."""
+    """Whether this is a valid request; another program may have written something else."""
     return word in get_args(Word) and isinstance(factor, float) and 0 <= factor <= LARGEST

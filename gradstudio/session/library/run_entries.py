@@ -1,4 +1,4 @@
-"""The lines of the list of runs: each is what was written, or is called damaged."""
+"""The rows of the list of runs: each is exactly what was written, or is reported as damaged."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from gradstudio.session.library.run_values import loads
 from gradstudio.session.record.run import OVER
 
 LONGEST_NOTE, LONGEST_TAG, MOST_TAGS = 10_000, 40, 20
-DAMAGED = "damaged"  # outcome of a run that cannot be read
-# What reading values that somebody changed can raise.
+DAMAGED = "damaged"  # outcome of an unreadable run
+# Exceptions that reading edited values can raise.
 DAMAGE = (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError, MemoryError)
 _LISTED = ", ".join(LISTED)
-_FOUND = (  # what a list tells of the findings of a run
+_FOUND = (  # the findings of a run that a list shows
     "SELECT run, substr(content, 1, 100) FROM entries WHERE kind = 'finding' "
     "AND run IN (SELECT id FROM runs WHERE status = 'finished')"
 )
 _WATCHED = "SELECT run FROM entries WHERE kind = 'watched' AND run IN (SELECT id FROM runs)"
 _RULE_AND_SEVERITY = re.compile(r'\["(\w+)",\s*"(\w+)"')  # the first two fields of a stored finding
-# A damaged page may lose lines without a word, so the list is made without its index, and runs are missed that have
-# checksums and no line. "NOT INDEXED" is for other tables than `runs`, which has no rowid: a "+" keeps the index out.
+# A damaged page may silently lose rows, so the list is read without its index, and runs that have checksums but no row
+# are detected. "NOT INDEXED" is for other tables than `runs`, which has no rowid: a "+" keeps the index out.
 LOST = (
     f"SELECT run FROM checksums WHERE part = '{checksums.LIST}' AND typeof(run) = 'text' "
     "AND run NOT IN (SELECT id FROM runs)"
 )
-# Read from end to end, not joined: where a name is damaged, SQLite may find the checksum of another part under it.
+# Scanned, not joined: if a name is damaged, SQLite may find the checksum of another part under it.
 _SUMS = f"SELECT run, crc FROM checksums WHERE part = '{checksums.LIST}'"
 _LATEST = 253_402_300_799.0  # seconds since 1970: the end of the calendar
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A run in the list. `outcome` is its status, or "interrupted" where the program that wrote it ended during the
+    """A run in the list. `outcome` is its status, or "interrupted" if the program that wrote it ended during the
     run."""
 
     id: str
@@ -57,18 +57,18 @@ class Entry:
     deleted: bool
     parent: str | None = None  # the run that it branched from
     parent_step: int | None = None
-    watched: bool = False  # whether it was watched in a script, rather than trained by the studio
+    watched: bool = False  # whether it was watched in a script rather than trained by the studio
     findings: tuple[tuple[str, str], ...] = ()  # rule and severity of those of a finished run
 
 
 def lines(connection: sqlite3.Connection, deleted: bool) -> list[Entry]:
-    """Return the lines of the list, newest first, and behind them the runs that have lost theirs. Each line is cut
-    as it is read: in the file of somebody else, many may share the pages of one long text."""
+    """Return the rows of the list, newest first, followed by the runs whose row is lost. Each text is truncated as it
+    is read: in an untrusted file, many may share the pages of one long text."""
     watched = _watched_runs(connection)
     sums = dict(connection.execute(_SUMS).fetchall())
     query = (
         f"SELECT {_LISTED} FROM runs WHERE (deleted IS NOT NULL) = ? "
-        "ORDER BY id"  # as the lines lie there; by time, SQLite would use the index or keep all lines to sort them
+        "ORDER BY id"  # in storage order; by time, SQLite would use the index or keep all rows to sort them
     )
     lines = connection.execute(query, (deleted,))
     told = _findings(connection)
@@ -81,14 +81,14 @@ def lines(connection: sqlite3.Connection, deleted: bool) -> list[Entry]:
 
 
 def _watched_runs(connection: sqlite3.Connection) -> set[object]:
-    """Return the runs that were watched; what is damaged elsewhere is no reason to lose the list."""
+    """Return the watched runs; damage elsewhere does not affect the list."""
     with suppress(sqlite3.DatabaseError):
         return {run for (run,) in connection.execute(_WATCHED)}
     return set()
 
 
 def _findings(connection: sqlite3.Connection) -> dict[object, tuple[tuple[str, str], ...]]:
-    """Return rule and severity of each finding of the finished runs; one that cannot be read is left out."""
+    """Return rule and severity of each finding of the finished runs; unreadable ones are left out."""
     found: dict[object, tuple[tuple[str, str], ...]] = {}
     with suppress(sqlite3.DatabaseError):
         for run, content in connection.execute(_FOUND):
@@ -98,14 +98,14 @@ def _findings(connection: sqlite3.Connection) -> dict[object, tuple[tuple[str, s
 
 
 def outcome_of(row: sqlite3.Row) -> Any:
-    """Return the status of a run; "interrupted" where nobody writes it any more though it is not over."""
+    """Return the status of a run; "interrupted" if it is unfinished and no longer being written."""
     if not (isinstance(row["status"], str) and isinstance(row["process"], str)):
         return DAMAGED
     return row["status"] if row["status"] in OVER or interrupted_runs.lives(row["process"]) else "interrupted"
 
 
 def searchable_text(entry: Entry) -> str:
-    """Return the text in which the words of a search are looked for."""
+    """Return the text that a search is matched against."""
     word = "diverged" if entry.outcome == "nonfinite" else ""  # as the list shows it
     return re.sub(
         r"\s+", " ", " ".join((entry.title, entry.preset, entry.id, entry.outcome, word, entry.note, *entry.tags))
@@ -113,7 +113,7 @@ def searchable_text(entry: Entry) -> str:
 
 
 def _entry(row: sqlite3.Row, crc: int | None, *, watched: bool, findings: tuple[tuple[str, str], ...]) -> Entry:
-    """Return a line of the list; one that cannot be read, or is not what was written, is "damaged"."""
+    """Return a row of the list; one that is unreadable or differs from what was written is "damaged"."""
     try:
         if crc not in (None, of_half(dict(row), checksums.LIST)):
             raise ChecksumError("its line in the list is not what was written")
@@ -133,7 +133,7 @@ def _entry(row: sqlite3.Row, crc: int | None, *, watched: bool, findings: tuple[
 
 
 def _damaged(run: Any, title: Any = "", started: Any = 0.0, steps: Any = 0, deleted: bool = False) -> Entry:
-    """Return the entry of a run that cannot be read, with what can be shown of these values."""
+    """Return the entry of an unreadable run, with those of these values that can be shown."""
     entry = Entry(
         id=run if isinstance(run, str) else repr(run), title=title if isinstance(title, str) else "", preset="",
         outcome=DAMAGED, started=started if isinstance(started, float) and 0 <= started <= _LATEST else 0.0,
@@ -144,7 +144,7 @@ def _damaged(run: Any, title: Any = "", started: Any = 0.0, steps: Any = 0, dele
 
 
 def _within_limits(entry: Entry) -> Entry:
-    """Return the entry with its texts cut to what a person may write."""
+    """Return the entry with its texts cut to the limits for users."""
     return replace(
         entry, title=shorten(entry.title, LONGEST_TITLE), note=entry.note[:LONGEST_NOTE],
         tags=tuple(tag[:LONGEST_TAG] for tag in entry.tags[:MOST_TAGS]),
@@ -152,7 +152,7 @@ def _within_limits(entry: Entry) -> Entry:
 
 
 def lacking(connection: sqlite3.Connection, path: Path) -> str:
-    """Return what a library lacks that has no log beside it, where programs seem to write runs of it: it is a copy."""
+    """Return what is missing from a library without a log whose runs seem to be written: it is a copy."""
     with suppress(sqlite3.Error):
         runs = connection.execute("SELECT * FROM runs").fetchall()
         if written := [str(row["id"]) for row in runs if outcome_of(row) not in (*OVER, "interrupted", DAMAGED)]:

@@ -1,4 +1,4 @@
-"""What the library writes of a run, and the run that it reads back."""
+"""What the library writes for a run, and the run that it reads back."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from gradstudio.session.record.run import JoinedBatch, Run, Status
 from gradstudio.session.record.run_writer import RunWriter
 from gradstudio.session.record.watched_script import WatchedScript
 
-# The lists of a run that only grow, each entry a line in the table `entries`: the list, and how to write an entry.
+# The append-only lists of a run, each entry a row in the table `entries`: the list, and how to encode an entry.
 GROWING: dict[str, tuple[Callable[[Run], Sequence[Any]], Callable[[Any], list[Any]]]] = {
     "event": (lambda run: run.events, lambda event: _values(event)),
     "refusal": (lambda run: run.refusals, lambda event: _values(event)),
@@ -71,7 +71,7 @@ def changing(run: Run, history: History, steps: int) -> dict[str, Any]:
 
 
 def _final_loss(history: History, steps: int) -> float | None:
-    """Return the loss of the last of these rows; None if nobody saw it."""
+    """Return the loss of the last of these rows; None if it was not measured."""
     loss = history.value("loss", steps - 1) if steps else UNKNOWN
     return loss if is_known(loss) else None
 
@@ -83,7 +83,7 @@ def run_from(
     status: Status,
     ancestors: Mapping[str, int],
 ) -> Run:
-    """Return the run that was written. KeyError, ValueError or TypeError if somebody changed what was written."""
+    """Return the stored run. KeyError, ValueError or TypeError if the stored values were altered."""
     _take_notes(history, entries)
     provenances = [provenance_of(found) for found in entries.get("provenance", [])]
     experiment = presets.parse(row["experiment"], Path(row["id"])).experiment
@@ -124,7 +124,7 @@ def run_from(
 
 
 class _Line(NamedTuple):
-    """What is read of a run's line in the table `runs`, and of what type it must be."""
+    """The columns that are read from a run's row in the table `runs`, with their required types."""
 
     id: str
     title: str
@@ -150,19 +150,20 @@ def _lineage(
 
 
 def _preset(row: Mapping[str, Any]) -> Preset:
-    """Return the preset that the run was made from, with its file where that is still there."""
+    """Return the preset of the run, with its file if that still exists."""
     preset = presets.parse(row["preset"], Path(row["preset_id"] + ".toml"))
     known = next((path for path in presets.available() if path.stem == preset.id), None)
     if preset.experiment.studio_file is not None:
         known = None  # a preset may have the name of the file
     bundled = known is not None and known.parent == presets.files.PRESETS
-    if bundled and known is not None:  # under its name may be other knobs: of a cell of a map, or of an older version
+    # other knobs may be stored under its name: those of a cell of a map, or of an older version
+    if bundled and known is not None:
         bundled = presets.read(known).experiment == preset.experiment
     return preset.model_copy(update={"path": known, "bundled": bundled})
 
 
 def _take_notes(history: History, entries: Mapping[str, list[Any]]) -> None:
-    """Add to a history what it keeps beside its rows."""
+    """Add the notes beside the rows to a history."""
     history.loops += [
         (int(step), conforming(Loop(tuple(calls), *rest))) for step, calls, *rest in entries.get("loop", [])
     ]
@@ -187,7 +188,7 @@ def _changes(entries: Sequence[list[Any]]) -> tuple[Change, ...]:
         raise ValueError(f"{len(entries):,} changes, which no run has")
     changes = tuple(conforming(Change(*change)) for change in entries)
     for change in changes:
-        find_knob(change.knob)  # KnobError for a name that no knob has
+        find_knob(change.knob)  # KnobError for a name that is not a knob
     return tuple(replace(change, value=of_today(change.knob, change.value)) for change in changes)
 
 
@@ -213,12 +214,12 @@ def _script(entries: Sequence[list[Any]]) -> WatchedScript | None:
 
 
 def provenance_values(provenance: Provenance) -> dict[str, Any]:
-    """Return a provenance as values that JSON has."""
+    """Return a provenance as values for JSON."""
     return vars(provenance) | {"chain": [vars(operation) for operation in provenance.chain]}
 
 
 def provenance_of(found: dict[str, Any]) -> Provenance:
-    """Return the provenance that was written so."""
+    """Return the provenance from its stored values."""
     chain = tuple(conforming(Operation(**made)) for made in found["chain"])
     growth = tuple((str(place), float(value)) for place, value in found["growth"])
     lists = {"layers": tuple(found["layers"]), "ranks": tuple(found.get("ranks", ()))}
@@ -226,7 +227,7 @@ def provenance_of(found: dict[str, Any]) -> Provenance:
 
 
 def layers_from(text: str) -> tuple[Layer, ...]:
-    """Return the layers that were written in `changing`."""
+    """Return the layers that `changing` wrote."""
     return tuple(conforming(Layer(*layer)) for layer in loads(text))
 
 

@@ -1,5 +1,4 @@
-"""Salvage: a damaged library is set aside, and the runs that can still be read are copied line by line into a new
-one."""
+"""Salvage: a damaged library is set aside, and the readable runs are copied row by row into a new one."""
 
 from __future__ import annotations
 
@@ -16,22 +15,22 @@ from gradstudio.session.library import schema
 from gradstudio.session.library.open_files import Identity, identity, other_name
 
 _DISPENSABLE = ("rank_rows", "snapshots", "checksums")
-_BESIDE = ("-wal", "-shm")  # endings of what SQLite writes beside a file
+_BESIDE = ("-wal", "-shm")  # suffixes of the files that SQLite writes beside a file
 
 
 def is_ours(path: Path) -> bool:
-    """Return whether a file that SQLite cannot read may be a damaged library, rather than a text that was named by
+    """Return whether a file that SQLite cannot read may be a damaged library, rather than a text file given by
     mistake."""
     with path.open("rb") as file:
         return path.name == files.LIBRARY or file.read(16) == b"SQLite format 3\0"
 
 
 def set_aside(path: Path, file: Identity | None = None) -> tuple[str, sqlite3.Connection]:
-    """Put a new library with all runs that can be read whole in the place of a damaged one, which gets another name.
-    Return what to tell a person, and the new library. OSError if that fails: the damaged file is then where it was.
+    """Replace a damaged library by a new one with all completely readable runs; the damaged file gets another name.
+    Return a message for the user, and the new library. OSError on failure: the damaged file is then where it was.
 
-    `file`: the file that is damaged. Where another one has taken its place, as another program was faster, open that
-    one, with nothing to tell."""
+    `file`: the damaged file. If another one has taken its place, as another program was faster, open that one, without
+    a message."""
     file = file or identity(path)
     place = Path(os.path.realpath(path))
     aside, told = Path(other_name(place, "damaged")), ""
@@ -50,7 +49,7 @@ def set_aside(path: Path, file: Identity | None = None) -> tuple[str, sqlite3.Co
 
 @contextmanager
 def _locked(place: Path) -> Iterator[None]:
-    """Keep other programs from writing what the new library would lack, where SQLite can still lock the file."""
+    """Keep other programs from writing what the new library would lack, if SQLite can still lock the file."""
     with closing(sqlite3.connect(f"{place.as_uri()}?mode=rw", uri=True, timeout=schema.PATIENCE)) as held:
         with suppress(sqlite3.DatabaseError):
             held.execute("BEGIN IMMEDIATE")
@@ -58,8 +57,8 @@ def _locked(place: Path) -> Iterator[None]:
 
 
 def _fill(new: Path, damaged: Path) -> str:
-    """Make a library with all runs that can be read whole. Return how many could be saved. sqlite3.Error where it
-    cannot be written."""
+    """Create a library with all completely readable runs. Return how many could be saved. sqlite3.Error if it cannot be
+    written."""
     found: set[str] = set()
     saved: dict[str, bool] = {}  # whether a run has its checksums
     with closing(schema.connect(new)) as connection:
@@ -75,7 +74,8 @@ def _fill(new: Path, damaged: Path) -> str:
                         put(connection, table, line)
                     connection.execute("COMMIT")
                     saved[run] = any(table == "checksums" for table, _ in found_lines)
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()  # closing would not tell that the disk is full
+        # closing would not report that the disk is full
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     lost, unchecked = len(found - {*saved}), [*saved.values()].count(False)
     text = f"{plural(len(saved), 'run', 'runs')} could be saved"
     text += f", {unchecked} of them without the checksums that tell damage" if unchecked else ""
@@ -83,8 +83,8 @@ def _fill(new: Path, damaged: Path) -> str:
 
 
 def _exchange(place: Path, aside: Path, new: Path) -> None:
-    """Give the damaged file its other name, and put the new one in its place; or do nothing of it. Between the two
-    names there is always a file in the place, unless the file system has no hard links."""
+    """Give the damaged file its other name, and put the new one in its place, or do neither. At every moment there is a
+    file in the place, unless the file system has no hard links."""
     try:
         os.link(place, aside)
         linked = True
@@ -92,7 +92,7 @@ def _exchange(place: Path, aside: Path, new: Path) -> None:
         os.replace(place, aside)
         linked = False
     try:
-        for ending in _BESIDE:  # of the damaged file: it would become part of the new one
+        for ending in _BESIDE:  # of the damaged file: it would be applied to the new one
             with suppress(FileNotFoundError):
                 os.replace(f"{place}{ending}", f"{aside}{ending}")
         os.replace(new, place)
@@ -105,8 +105,8 @@ def _exchange(place: Path, aside: Path, new: Path) -> None:
 
 
 def _runs(old: sqlite3.Connection) -> set[str]:
-    """Return the ids that can be read. Each table that names runs is read from either end, up to where the file breaks
-    off; a run whose line is lost is named by others."""
+    """Return the readable ids. Each table that names runs is read from either end, up to the damage; a run whose row is
+    lost is named by others."""
     found: set[str] = set()
     for table, key in (("runs", "id"), ("checksums", "run"), ("entries", "run")):
         for order in ("ASC", "DESC"):
@@ -118,9 +118,9 @@ def _runs(old: sqlite3.Connection) -> set[str]:
 
 
 def lines(old: sqlite3.Connection, run: str) -> list[tuple[str, Sequence[Any]]]:
-    """Return the lines of a run, each with its table; none where it cannot be read whole. Snapshots that cannot be read
-    are left out: they are as large as all else together, and can be made again. So are the rows of ranks, without which
-    all else is still a run, and checksums, as a run with a part of them would not be read."""
+    """Return the rows of a run, each with its table; none if it cannot be read completely. Unreadable snapshots are
+    left out: they are as large as everything else together, and can be recomputed. So are the rows of ranks, which are
+    not essential, and checksums, as a run with only some of them would not be read."""
     read: list[tuple[str, Sequence[Any]]] = []
     left_out: list[str] = []
     for table in ("runs", "rows", "entries", "rank_rows", "snapshots", "checksums"):
@@ -139,5 +139,5 @@ def lines(old: sqlite3.Connection, run: str) -> list[tuple[str, Sequence[Any]]]:
 
 
 def put(new: sqlite3.Connection, table: str, line: Sequence[Any]) -> None:
-    """Write a line into a table."""
+    """Write a row into a table."""
     new.execute(f"INSERT INTO {table} VALUES ({','.join('?' * len(line))})", line)

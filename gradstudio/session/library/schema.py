@@ -1,6 +1,7 @@
-"""The tables of the library, and how a file of it is opened.
+"""The tables of the library, and how its file is opened.
 
-A file may come from anybody. So nothing in it may run: views, triggers and whatever else is not ours are refused."""
+A file may be untrusted. So nothing in it may execute: views, triggers and anything else that is not ours are rejected.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ PATIENCE = 5.0  # seconds to wait for another program that writes
 
 # SQLite turns NaN into NULL and -0.0 into 0.0, so measured floats are packed (packing.py) and other values are JSON, in
 # which NaN and Inf are written as text. The statements below are part of the format, down to each space: _check
-# compares them with those of the file. So a long line is broken with a backslash, which leaves the text as it is.
-# What each version adds to the one before; a file of an older version gets it when it is opened.
+# compares them with those of the file. So a long line is broken with a backslash, which leaves the text as it is. What
+# each version adds to the one before; a file of an older version gets it when it is opened.
 _ADDED = (
     """
 CREATE TABLE runs (
@@ -56,7 +57,7 @@ crc INTEGER NOT NULL,
     PRIMARY KEY (run, part, number)
 ) WITHOUT ROWID;
 """,
-    "",  # runs of watched scripts, which an older program would take for its own
+    "",  # runs of watched scripts, which an older program would treat as its own
     """
 CREATE TABLE requests (
     run TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE, number INTEGER NOT NULL, word TEXT NOT NULL, \
@@ -64,7 +65,7 @@ factor REAL NOT NULL,
     PRIMARY KEY (run, number)
 ) WITHOUT ROWID;
 """,
-    "",  # rows with columns of ranks, which an older program would take for damaged ones
+    "",  # rows with columns of ranks, which an older program would consider damaged
     """
 CREATE TABLE rank_rows (
     run TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE, start INTEGER NOT NULL, \
@@ -76,12 +77,12 @@ count INTEGER NOT NULL, ranks INTEGER NOT NULL, figures BLOB NOT NULL,
 
 
 def connect(path: Path, *, on_full_disk: bool = False) -> sqlite3.Connection:
-    """Open the library in this file, and make one where there is none. sqlite3.DatabaseError if the file is damaged
-    or no database; OSError if its folder cannot be made; ValueError if another program or a newer one wrote
-    it.
+    """Open the library in this file, creating it if there is none. sqlite3.DatabaseError if the file is damaged or not
+    a database; OSError if its folder cannot be created; ValueError if it was written by another program or a newer
+    version.
 
-    `on_full_disk`: write no file beside it, which a full disk would not take. Nobody else can then use the library, and
-    a kill in the middle of a change would damage it."""
+    `on_full_disk`: write no file beside it, which a full disk would refuse. No other program can then use the library,
+    and a kill in the middle of a change would damage it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         files.check_kind(path)  # SQLite would write a journal beside a device
@@ -107,7 +108,7 @@ def connect(path: Path, *, on_full_disk: bool = False) -> sqlite3.Connection:
             _do_without_log(connection, path)
         elif not _unchangeable(path):
             _keep_log(connection, path)
-        connection.execute("PRAGMA synchronous = NORMAL")  # a power cut takes the last moment, never the file
+        connection.execute("PRAGMA synchronous = NORMAL")  # a power cut loses the last moment, never the file
         connection.execute("PRAGMA foreign_keys = ON")
     except BaseException:
         connection.close()
@@ -116,9 +117,9 @@ def connect(path: Path, *, on_full_disk: bool = False) -> sqlite3.Connection:
 
 
 def _connection(path: Path) -> sqlite3.Connection:
-    """Open the file. Where one may not write, SQLite has to be told that nobody does: it would make files beside it.
-    With a log beside it, it needs the index of that too: sqlite3.OperationalError without one, as the file is then not
-    whole."""
+    """Open the file. If it is not writable, SQLite must be told that it is immutable: it would create files beside it.
+    If there is a log, it also needs the log's index: sqlite3.OperationalError without one, as the file is then
+    incomplete."""
     if not _unchangeable(path):
         return sqlite3.connect(path, timeout=PATIENCE, isolation_level=None)
     place = os.path.realpath(path)
@@ -131,7 +132,7 @@ def _connection(path: Path) -> sqlite3.Connection:
 
 
 def _unchangeable(path: Path) -> bool:
-    """Return whether one may not write to the file or into its folder, or its file system is read-only."""
+    """Return whether the file or its folder is not writable, or its file system is read-only."""
     effective = os.access in os.supports_effective_ids
     with suppress(OSError):
         if hasattr(os, "statvfs") and os.statvfs(path).f_flag & os.ST_RDONLY:
@@ -144,15 +145,15 @@ def _unchangeable(path: Path) -> bool:
 
 def keeps_log(path: Path) -> bool:
     """Return whether SQLite keeps a log beside the file while a program has it open. SQLite itself is asked: a process
-    that reads the file and closes it loses all locks that it has on it, and others then take its log away."""
+    that reads the file and closes it loses all its locks on it, and other processes then remove its log."""
     with suppress(sqlite3.Error), closing(sqlite3.connect(path, isolation_level=None)) as connection:
         return connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
     return False
 
 
 def _keep_log(connection: sqlite3.Connection, path: Path) -> None:
-    """Let SQLite keep a log beside the file, so that others read while one writes. On a network disk that would damage
-    it, as machines do not share memory: then readers and writers wait for each other."""
+    """Let SQLite keep a log beside the file, so that others can read while one writes. On a network disk that would
+    damage it, as machines do not share memory: there readers and writers wait for each other."""
     if not network_disk.kind_of(path):
         connection.execute("PRAGMA journal_mode = WAL")
         return
@@ -161,8 +162,9 @@ def _keep_log(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _do_without_log(connection: sqlite3.Connection, path: Path) -> None:
-    """Move what is in the log into the file, and write none from now on. The index of the log, which this connection
-    alone has no need of, gives its 32 kB for that. Where they are not enough, the library can be read at least."""
+    """Move the contents of the log into the file, and write none from now on. The index of the log, which this
+    connection alone does not need, frees its 32 kB for that. If they are not enough, the library can at least be read.
+    """
     with suppress(OSError):
         os.unlink(f"{os.path.realpath(path)}-shm")
     with suppress(sqlite3.OperationalError):
@@ -170,7 +172,7 @@ def _do_without_log(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def distrust(connection: sqlite3.Connection) -> None:
-    """Let no function run from within the file, and read no value that is larger than any of ours."""
+    """Forbid functions stored in the file, and values larger than any of ours."""
     connection.execute("PRAGMA trusted_schema = OFF")
     connection.execute("PRAGMA cell_size_check = ON")
     # one damaged text is no reason to lose the list
@@ -179,8 +181,8 @@ def distrust(connection: sqlite3.Connection) -> None:
 
 
 def check(connection: sqlite3.Connection, path: Path, version: int) -> None:
-    """Raise where the tables are not those of a library of this version: sqlite3.DatabaseError if one is missing or
-    changed, ValueError if there is more than ours."""
+    """Raise if the tables are not those of a library of this version: sqlite3.DatabaseError if one is missing or
+    changed, ValueError if there are others."""
     found = {
         name: (kind, text)
         for kind, name, text in connection.execute("SELECT type, name, sql FROM sqlite_master")
@@ -197,16 +199,16 @@ def check(connection: sqlite3.Connection, path: Path, version: int) -> None:
 
 
 def statements(version: int) -> list[str]:
-    """Return what makes a library of this version."""
+    """Return the statements that create a library of this version."""
     return [part.strip() for added in _ADDED[:version] for part in added.split(";\n") if part.strip()]
 
 
 def _bring_up(connection: sqlite3.Connection, path: Path) -> None:
-    """Make the tables of a new library, or add to an older one what it lacks."""
-    if not _tables(connection):  # or the file is of somebody else
-        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # so that what is deleted gives its space back
+    """Create the tables of a new library, or add to an older one what it lacks."""
+    if not _tables(connection):  # or the file belongs to another program
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # so that deleting releases space
     connection.execute("BEGIN IMMEDIATE")
-    version = connection.execute("PRAGMA user_version").fetchone()[0]  # somebody else may have been faster
+    version = connection.execute("PRAGMA user_version").fetchone()[0]  # another program may have been faster
     if version == 0 and _tables(connection):
         raise ValueError(f"{path} is no run library: it is the database of another program")
     for statement in statements(VERSION)[len(statements(version)) :] if version < VERSION else ():

@@ -1,4 +1,4 @@
-"""The library of runs: it lists them, reads one back, and keeps what a person does with them."""
+"""The library of runs: it lists them, reads them back, and stores the user's titles, notes and deletions."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ from gradstudio.session.record.run import OVER, Run
 
 
 class Library:
-    """A connection to the library's file; each thread has its own. Its methods raise LibraryError for what the file or
-    its disk does not allow."""
+    """A connection to the library's file; each thread has its own. Its methods raise LibraryError for anything that the
+    file or its disk does not allow."""
 
     def __init__(self, path: Path, *, on_full_disk: bool = False) -> None:
         path = self.path = path.absolute()
-        self.notice = ""  # what to tell of a file that was damaged, and what was saved
-        self.lacks = ""  # what to tell of a copy without the log that SQLite kept beside the file
+        self.notice = ""  # message about a file that was damaged, and what was saved
+        self.lacks = ""  # message about a copy without the log that SQLite kept beside the file
         without_log = not os.path.exists(f"{os.path.realpath(path)}-wal")
         make_way(path)
-        file = identity(path)  # somebody may replace it while it is opened
+        file = identity(path)  # it may be replaced while it is opened
         try:
             connection = schema.connect(path, on_full_disk=on_full_disk)
-        except sqlite3.OperationalError as fault:  # locked, no folder to write to: the file may be all right
+        except sqlite3.OperationalError as fault:  # locked, or no folder to write to: the file may be fine
             raise LibraryError(f"the run library {path} cannot be opened: {fault}") from None
         except sqlite3.DatabaseError as fault:
             if not salvage.is_ours(path):
@@ -76,8 +76,8 @@ class Library:
         self._open.close()
 
     def finish_log(self) -> None:
-        """Empty the log, unless somebody is reading or the disk is full: it is whole where it is, but beside another
-        file it would destroy that (open_files.py)."""
+        """Empty the log, unless another program is reading or the disk is full: it is valid where it is, but beside
+        another file it would destroy that (open_files.py)."""
         self._connection.execute("PRAGMA busy_timeout = 0")
         try:
             with suppress(sqlite3.OperationalError):
@@ -86,9 +86,9 @@ class Library:
             self._connection.execute(f"PRAGMA busy_timeout = {int(1000 * schema.PATIENCE)}")
 
     def set_aside(self) -> None:
-        """Go on with a new file in place of a damaged one, with all that could be saved. Where another program was
-        faster, go on with its file. LibraryError if that fails: the damaged file is then open again, or
-        `replaced` is true."""
+        """Continue with a new file in place of a damaged one, with everything that could be saved. If another program
+        was faster, continue with its file. LibraryError on failure: the damaged file is then open again, or `replaced`
+        is true."""
         replaced, file = self.is_replaced, self._open.file
         self.close()
         if replaced:
@@ -104,27 +104,27 @@ class Library:
 
     @property
     def is_replaced(self) -> bool:
-        """True once somebody has deleted or replaced the file that was opened, or it was closed."""
+        """True once the file that was opened was deleted, replaced or closed."""
         return self._open.is_replaced
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Write everything within, or nothing of it. sqlite3.Error passes through."""
+        """Write everything within, or none of it. sqlite3.Error passes through."""
         self._connection.execute("BEGIN IMMEDIATE")
         try:
-            if self.is_replaced:  # while this waited for the program that saved what is in the file
+            if self.is_replaced:  # while this waited for the program that salvages the file
                 raise ReplacedError("somebody has replaced the file; try again")
             yield self._connection
             self._connection.execute("COMMIT")
         except BaseException:
-            if self._connection.in_transaction:  # SQLite rolls back some faults by itself
+            if self._connection.in_transaction:  # SQLite rolls back after some errors by itself
                 self._connection.execute("ROLLBACK")
             raise
 
     # ---- finding
 
     def entries(self, search: str = "", *, deleted: bool = False) -> list[Entry]:
-        """Return the runs, newest first, that have every word of `search` in title, preset, id, outcome, note or
+        """Return the runs, newest first, that contain every word of `search` in title, preset, id, outcome, note or
         tags."""
         with library_errors(self.path):
             try:
@@ -138,12 +138,13 @@ class Library:
         return [entry for entry in listed if all(word in searchable_text(entry) for word in words)]
 
     def version(self) -> int:
-        """Return a number that changes once another connection has changed the library. This is cheap."""
+        """Return a number that changes once another connection has changed the library. Cheap."""
         with library_errors(self.path):
             return self._connection.execute("PRAGMA data_version").fetchone()[0]
 
     def find(self, text: str) -> str:
-        """Return the id of the run whose id is `text`, or alone begins with it; "last" is the newest run."""
+        """Return the id of the run whose id is `text`, or the only one that begins with it; "last" is the newest
+        run."""
         with library_errors(self.path):
             ids = [
                 row[0]
@@ -166,18 +167,18 @@ class Library:
         raise LibraryError(f"no run {quote(text)} in the library {self.path}{newest}; `gradstudio runs` lists them")
 
     def load(self, run: str, known: History | None = None) -> Run:
-        """Return a run as it was measured. `known`: what an earlier reading of it gave, of which the full blocks of
-        rows are not read again."""
+        """Return a run as it was measured. `known`: an earlier reading, whose full blocks of rows are not read
+        again."""
         with library_errors(self.path):
             return stored_runs.load(self._connection, self.path, run, known)
 
     def lines(self, run: str) -> list[tuple[str, Sequence[Any]]]:
-        """Return what the tables have of a run, each line with the name of its table."""
+        """Return all rows of a run, each with the name of its table."""
         with library_errors(self.path):
             return salvage.lines(self._connection, run)
 
     def snapshots(self, runs: Iterable[str]) -> list[tuple[str, int, bytes]]:
-        """Return run, step and bytes of every snapshot that is stored of these runs."""
+        """Return run, step and bytes of every stored snapshot of these runs."""
         with library_errors(self.path):
             found = [
                 self._connection.execute("SELECT run, step, content FROM snapshots WHERE run = ? ORDER BY step", (run,))
@@ -186,8 +187,8 @@ class Library:
             return [(str(row["run"]), row["step"], row["content"]) for rows in found for row in rows]
 
     def family(self, run: str) -> list[str]:
-        """Return the ids of a run's family: all that it branched from and all that branched from those, with itself,
-        each behind its parent."""
+        """Return the ids of a run's family: its ancestors and all of their branches, including itself, each after its
+        parent."""
         with library_errors(self.path):
             parents = dict(
                 self._connection.execute(
@@ -204,7 +205,7 @@ class Library:
         return found
 
     def line(self, run: Run) -> list[Run]:
-        """Return the runs that a branch comes from, the oldest first, as far as they are here and undamaged."""
+        """Return the ancestors of a branch, the oldest first, as far as they are available and undamaged."""
         found = []
         for id in run.ancestors:
             with suppress(LibraryError):
@@ -212,16 +213,16 @@ class Library:
         return found
 
     def rename(self, run: str, title: str) -> None:
-        """Give a run another title; LibraryError if it is too long."""
+        """Change the title of a run; LibraryError if it is too long."""
         if not 0 < len(title) <= LONGEST_TITLE:
             raise LibraryError(f"a title of {len(title):,} characters is not allowed; allowed: 1 to {LONGEST_TITLE}")
         with library_errors(self.path), self.transaction() as connection, updating(connection, run):
             connection.execute("UPDATE runs SET title = ? WHERE id = ?", (title, run))
 
-    # ---- what a person does with a run
+    # ---- what the user does with a run
 
     def annotate(self, run: str, *, note: str | None = None, tags: Sequence[str] | None = None) -> None:
-        """Give a run a note or tags; LibraryError if they are too long."""
+        """Set the note or tags of a run; LibraryError if they are too long."""
         if note is not None and len(note) > LONGEST_NOTE:
             raise LibraryError(f"a note of {len(note):,} characters is too long; allowed: at most {LONGEST_NOTE:,}")
         if tags is not None:
@@ -235,7 +236,7 @@ class Library:
                 connection.execute("UPDATE runs SET tags = ? WHERE id = ?", (dumps(tags), run))
 
     def request(self, run: str, word: str, factor: float) -> None:
-        """Ask something of a run that some program trains now (requests.py); LibraryError where it is over."""
+        """Send a request to a run that a program is training (requests.py); LibraryError if it is over."""
         with library_errors(self.path), self.transaction() as connection:
             row = connection.execute("SELECT * FROM runs WHERE id = ?", (run,)).fetchone()
             if row is None or outcome_of(row) in (*OVER, DAMAGED):
@@ -246,7 +247,7 @@ class Library:
             )
 
     def requests(self, run: str, after: int) -> list[tuple[int, Any, Any]]:
-        """Return number, word and factor of what was asked of a run after the request of this number."""
+        """Return number, word and factor of the requests to a run after the one with this number."""
         with library_errors(self.path):
             query = "SELECT number, word, factor FROM requests WHERE run = ? AND number > ? ORDER BY number"
             return [tuple(row) for row in self._connection.execute(query, (run, after))]
@@ -263,8 +264,8 @@ class Library:
             deletion.restore(connection, runs)
 
     def purge(self, *, older_than: float = 0.0, runs: Iterable[str] | None = None) -> int:
-        """Remove runs for good that were deleted so many seconds ago, or only these of them, and free their space. A
-        run that is being written stays. Return how many were removed."""
+        """Permanently remove runs that were deleted at least `older_than` seconds ago, or only these of them, and free
+        their space. A run that is being written stays. Return their number."""
         with library_errors(self.path):
             with self.transaction() as connection:
                 gone = deletion.remove(connection, time.time() - older_than, runs)
@@ -276,28 +277,29 @@ class Library:
         return gone
 
     def check(self) -> str:
-        """Return what the database's own check finds: "ok", or what is wrong."""
+        """Return the result of the database's own check: "ok", or what is wrong."""
         with library_errors(self.path):
             return "; ".join(row[0] for row in self._connection.execute("PRAGMA integrity_check(5)"))
 
     # ---- inside
 
     def _prepare(self, connection: sqlite3.Connection, file: Identity | None = None) -> None:
-        """Prepare a connection that was just opened. `file`: what was there before; None if it was made now."""
+        """Prepare a connection that was just opened. `file`: the identity of the existing file; None if it was just
+        created."""
         file = file or identity(self.path)
         connection.row_factory = sqlite3.Row
-        connection.execute("PRAGMA schema_version").fetchall()  # SQLite makes its log with the first reading
+        connection.execute("PRAGMA schema_version").fetchall()  # SQLite creates its log on the first read
         self._connection, self._open = connection, OpenFile(self.path, file)
 
     def _salvage(self, file: Identity | None) -> sqlite3.Connection:
-        """Return a new library in place of this damaged file. LibraryError where that fails."""
+        """Return a new library in place of this damaged file. LibraryError on failure."""
         with library_errors(self.path):
             self.notice, connection = salvage.set_aside(self.path, file)
             return connection
 
 
 def is_there(path: Path) -> bool:
-    """Return whether there is a library; LibraryError if nobody can tell."""
+    """Return whether there is a library; LibraryError if that cannot be determined."""
     if why := files.why_not_seen(path):
         raise LibraryError(f"the run library cannot be opened: {why}")
     return os.path.exists(path)

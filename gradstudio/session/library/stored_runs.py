@@ -1,4 +1,4 @@
-"""Reading a run back as it was measured. What somebody changed in its file is found, and refused."""
+"""Reading a run back as it was measured. Altered values are detected and rejected."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from gradstudio.session.library.run_values import layers_from, loads, run_from
 from gradstudio.session.record.run import Run
 
 MOST_LAYERS = 2000  # of a run: 100 blocks of a transformer have 1,600
-# Rows that unpack to more bytes than PLENTY, and to more than DENSEST times their own, are nobody's measurements: the
-# time of a step alone is noise.
+# Rows that unpack to more bytes than PLENTY, and to more than DENSEST times their own, are not measurements: the time
+# of a step alone is noise.
 PLENTY, DENSEST = 1 << 30, 200
-_PARTS = (  # of a run, apart from its line
+_PARTS = (  # of a run, apart from its row in `runs`
     "SELECT start, count, columns, layers FROM rows WHERE run = :run AND start + count > :start ORDER BY start",
     "SELECT start, count, ranks, figures FROM rank_rows WHERE run = :run ORDER BY start",
     "SELECT kind, content FROM entries WHERE run = :run ORDER BY kind, number",
@@ -35,8 +35,7 @@ _FIRST = -(1 << 63)  # the smallest number of SQLite
 
 
 def load(connection: sqlite3.Connection, path: Path, run: str, known: History | None = None) -> Run:
-    """Return a run as it was measured. `known`: what an earlier reading of it gave, of which the full blocks of
-    rows are not read again."""
+    """Return a run as it was measured. `known`: an earlier reading, whose full blocks of rows are not read again."""
     with _at_one_moment(connection):
         row = connection.execute("SELECT * FROM runs WHERE id = ?", (run,)).fetchone()
         if row is None:
@@ -70,8 +69,8 @@ def load(connection: sqlite3.Connection, path: Path, run: str, known: History | 
 
 
 def _ancestors(connection: sqlite3.Connection, row: sqlite3.Row) -> dict[str, int]:
-    """Return every run that a run has rows of, the oldest first, and up to which step, as far as the library knows
-    them."""
+    """Return every run that contributed rows to a run, the oldest first, and up to which step, as far as the library
+    has them."""
     line: dict[str, int] = {}
     own, step = row["id"], row["steps"]
     while row is not None and row["parent"] and row["parent"] not in (own, *line):
@@ -83,7 +82,7 @@ def _ancestors(connection: sqlite3.Connection, row: sqlite3.Row) -> dict[str, in
 
 @contextmanager
 def _at_one_moment(connection: sqlite3.Connection) -> Iterator[None]:
-    """Read everything within as it is now, whatever another program writes meanwhile."""
+    """Read everything within as of one moment, whatever another program writes meanwhile."""
     connection.execute("BEGIN")
     try:
         yield
@@ -93,8 +92,8 @@ def _at_one_moment(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def _add_rows(history: History, chunks: Sequence[sqlite3.Row]) -> None:
-    """Add the rows, up to the first gap; the first piece may begin with some that are there. PackingError where they
-    are not those of a run."""
+    """Add the rows, up to the first gap; the first chunk may overlap existing rows. PackingError if they are not rows
+    of a run."""
     shared, packed, unpacked = len(history), 0, 0
     if len(history.layers) > MOST_LAYERS:
         raise PackingError(f"it has {len(history.layers):,} layers; allowed: at most {MOST_LAYERS:,}")
@@ -114,8 +113,8 @@ def _add_rows(history: History, chunks: Sequence[sqlite3.Row]) -> None:
 
 
 def _add_ranks(history: History, chunks: Sequence[sqlite3.Row]) -> None:
-    """Add what each rank measured, up to the first gap and no further than the rows, whose size is checked.
-    PackingError where that is not of the ranks of a run."""
+    """Add the ranks' measurements, up to the first gap and no further than the rows; their size is checked.
+    PackingError if they are not those of ranks."""
     for start, count, ranks, figures in chunks:
         if start != len(history.ranks) or start >= len(history):
             break
@@ -127,7 +126,7 @@ def _add_ranks(history: History, chunks: Sequence[sqlite3.Row]) -> None:
 
 
 def _columns(data: bytes, count: int) -> np.ndarray:
-    """Return the columns of so many rows; those of an older version have fewer columns."""
+    """Return the columns of `count` rows; those of an older version have fewer columns."""
     try:
         return unpack(data, (count, len(COLUMNS)), np.float64)
     except PackingError:

@@ -1,6 +1,6 @@
-"""The few snapshots of a run that the library keeps, so that a rewind is short on another day too.
+"""The few snapshots of a run that the library stores, so that a rewind is short on another day too.
 
-They are written when the run is over. Without them a rewind makes every step again from step 0."""
+They are written when the run is over. Without them a rewind replays every step from step 0."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from gradstudio.session.record.snapshots import KeptSnapshot, Snapshots, Snapsho
 
 MOST = 8  # snapshots of a run
 SECONDS = 1.0  # of training for each snapshot, at least
-A_SECOND = 512 << 10  # bytes for each second of training, at most
+A_SECOND = 512 << 10  # bytes per second of training, at most
 BYTES = 8 << 20  # of all snapshots of a run, at most
-ALL = 256 << 20  # bytes of the snapshots of all runs; those of the oldest runs go
+ALL = 256 << 20  # bytes of the snapshots of all runs; those of the oldest runs are dropped
 _HEADER = struct.Struct("<Id")  # checksum, seconds
 
 
@@ -33,7 +33,7 @@ def pack(run: Run, snapshots: Snapshots | SnapshotsElsewhere) -> list[tuple[int,
 
 
 def chosen(run: Run, snapshots: Snapshots) -> list[KeptSnapshot]:
-    """Return the snapshots to write: spread evenly over the training time, and of a run that diverged only up to its
+    """Return the snapshots to write: spread evenly over the training time, and for a run that diverged only up to its
     last healthy step."""
     last = len(run.history)
     if (broke := run.first_nonfinite_step) is not None:
@@ -53,7 +53,7 @@ def chosen(run: Run, snapshots: Snapshots) -> list[KeptSnapshot]:
 
 
 def write(connection: sqlite3.Connection, run: str, states: list[tuple[int, bytes]]) -> None:
-    """Write these snapshots of a run in place of those that are there, and make room if all runs have too many."""
+    """Replace the stored snapshots of a run by these, and make room if all runs together have too many."""
     connection.execute("DELETE FROM snapshots WHERE run = ?", (run,))
     connection.executemany("INSERT INTO snapshots VALUES (?, ?, ?)", [(run, *state) for state in states])
     if states:
@@ -65,8 +65,7 @@ def write(connection: sqlite3.Connection, run: str, states: list[tuple[int, byte
 
 
 def read(path: Path, runs: Iterable[str]) -> list[StoredSnapshot]:
-    """Return the snapshots of these runs that are whole in the library of this file; none where the library cannot be
-    read."""
+    """Return the undamaged snapshots of these runs in the library of this file; none if the library cannot be read."""
     found = []
     with suppress(LibraryError):
         if is_there(path):

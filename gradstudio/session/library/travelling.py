@@ -1,6 +1,6 @@
 """One run as one file (.gsrun), which is a library of that run alone.
 
-The file has what was measured and found of it, its note and tags. It has no snapshot, no process, no folder of the
+The file contains what was measured and found, its note and tags. It has no snapshot, no process, no folder of the
 machine that it comes from, and nothing of the environment."""
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ Line = tuple[str, Sequence[Any]]  # of a table
 
 
 def export(library: Library, run: str, path: Path) -> None:
-    """Write a run of the library as a file, whole or not at all. LibraryError where that cannot be."""
-    library.load(run)  # whole, or a sentence that says what is damaged
+    """Write a run of the library to a file, atomically. LibraryError on failure."""
+    library.load(run)  # the whole run, or a sentence that says what is damaged
     lines = [(table, _without_folders(line)) for table, line in library.lines(run) if table in _TABLES]
     try:
         files.check_kind(path)
@@ -42,15 +42,15 @@ def export(library: Library, run: str, path: Path) -> None:
                 connection.execute("BEGIN IMMEDIATE")
                 _put(connection, run, lines)
                 connection.execute("COMMIT")
-                connection.execute("PRAGMA journal_mode = DELETE")  # so that all of it is in the one file
+                connection.execute("PRAGMA journal_mode = DELETE")  # so that everything is in the one file
             os.replace(new, path)
     except (OSError, sqlite3.Error) as fault:
         raise LibraryError(f"{path} cannot be written: {files.reason(fault)}") from None
 
 
 def take_in(library: Library, path: Path) -> str:
-    """Put the run of a file into the library, and return its id. LibraryError where the file has none, or the library
-    has one of this id already."""
+    """Import the run of a file into the library, and return its id. LibraryError if the file has none, or the library
+    already has one with this id."""
     run, lines = _read(path)
     with library_errors(library.path), library.transaction() as connection:
         if connection.execute("SELECT count(*) FROM runs WHERE id = ?", (run,)).fetchone()[0]:
@@ -60,7 +60,7 @@ def take_in(library: Library, path: Path) -> str:
 
 
 def _read(path: Path) -> tuple[str, list[Line]]:
-    """Return the id and the lines of the run in a file. A copy is read, as SQLite writes beside what it reads."""
+    """Return the id and the rows of the run in a file. A copy is read, as SQLite writes beside what it reads."""
     why, copy = "it is no exported run", Path()
     try:
         with tempfile.TemporaryDirectory() as folder:
@@ -89,7 +89,7 @@ def _read(path: Path) -> tuple[str, list[Line]]:
 
 
 def _put(connection: sqlite3.Connection, run: str, lines: Sequence[Line]) -> None:
-    """Write a run, with checksums of it as it is now, and without the process that wrote it."""
+    """Write a run, with checksums of its current content, and without the process that wrote it."""
     texts: dict[str, list[str]] = {}
     for table, line in lines:
         if table == "runs":
@@ -108,7 +108,7 @@ def _put(connection: sqlite3.Connection, run: str, lines: Sequence[Line]) -> Non
 
 
 def _without_folders(line: Any) -> list[Any]:
-    """Return a line without the folders of paths in it."""
+    """Return a row with the folders removed from its paths."""
     names = line.keys()
     return [
         _FOLDERS.sub("", value) if isinstance(value, str) and name not in _OWN_TEXTS else value

@@ -1,4 +1,4 @@
-"""The thread that writes runs into the library as they train. Training never waits for it: it only reads runs."""
+"""The thread that writes runs to the library as they train. Training never waits for it: it only reads runs."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from gradstudio.session.library.store import Library
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.snapshots import Snapshots, SnapshotsElsewhere
 
-INTERVAL = 0.5  # seconds between two writings: as much can be lost in a power cut
+INTERVAL = 0.5  # seconds between two writes: as much can be lost in a power cut
 
 
 class LibraryWriter:
-    """Follows runs until they are over. `problem` says why the latest writing failed. It is tried again; something is
-    lost only if the program ends before it succeeds. `notice` says what became of a damaged library, or of snapshots
-    that cannot be kept."""
+    """Follows runs until they are over. `problem` says why the latest write failed. It is retried; something is lost
+    only if the program ends before it succeeds. `notice` says what happened to a damaged library, or to snapshots that
+    cannot be stored."""
 
     def __init__(self, path: Path, in_sight: bool = True, interval: float | None = None) -> None:
-        """`in_sight`: whether `threading.enumerate` tells of the thread. A script that joins all threads would wait for
-        this one without an end. `interval`: seconds between two writings, INTERVAL if not given."""
+        """`in_sight`: whether `threading.enumerate` lists the thread. A script that joins all threads would wait for
+        this one forever. `interval`: seconds between two writes, INTERVAL by default."""
         self._interval = interval
-        self.path = path.absolute()  # where runs are written; another file once what is here is no library any more
+        self.path = path.absolute()  # where runs are written; another file once the original is no longer a library
         self.problem = ""
         self.notice = ""
         self._library: Library | None = None
@@ -40,8 +40,8 @@ class LibraryWriter:
         self._wake = threading.Event()
         self._ending = False
         self._ended_well = False
-        self._locked = False  # whether another program held the library at the latest attempt
-        self._give_up = 0.0  # when the last writing ends, where that has been asked for
+        self._locked = False  # whether another program had locked the library at the latest attempt
+        self._give_up = 0.0  # when the last write ends, if that was requested
         self._lock = threading.Lock()
         self._ended = threading.Event()
         if in_sight:
@@ -57,9 +57,9 @@ class LibraryWriter:
         gather: Callable[[], object] | None = None,
     ) -> None:
         """Write this run from now on, and some of its snapshots once it is over. Two functions are called in the thread
-        of this writer: `hear` with what other programs ask of the run, and `gather` before it is looked at, to add rows
-        that wait. Any thread may call this."""
-        with self._lock:  # a run that goes on after it was over is written anew
+        of this writer: `hear` with the requests of other programs, and `gather` before the run is read, to add pending
+        rows. Any thread may call this."""
+        with self._lock:  # a run that continues after it was over is written again
             self._following = [
                 *(followed for followed in self._following if followed.run is not run),
                 FollowedRun(run, snapshots, hear, gather),
@@ -67,13 +67,13 @@ class LibraryWriter:
         self._wake.set()
 
     def follows(self, run: str) -> bool:
-        """Return whether a run of this id is not written to its end yet."""
+        """Return whether a run with this id is not completely written yet."""
         with self._lock:
             return any(followed.run.id == run for followed in self._following)
 
     def close(self, timeout: float | None = None) -> bool:
-        """Write what is left of all runs, and end. While another program holds the library it is tried again, until
-        the time is over. Return whether all is written."""
+        """Write the rest of all runs, and end. While another program has locked the library it retries until the
+        timeout. Return whether everything is written."""
         self._give_up = time.monotonic() + (timeout or 0.0)
         self._ending = True
         self._wake.set()
@@ -87,7 +87,7 @@ class LibraryWriter:
             self._ended.set()
 
     def _write_until_the_end(self) -> None:
-        """Write again and again, until `close`."""
+        """Write repeatedly until `close`."""
         while True:
             ending = self._ending
             with self._lock:
@@ -103,7 +103,7 @@ class LibraryWriter:
         self._ended_well = not self.problem
 
     def _attempt(self, following: list[FollowedRun]) -> bool:
-        """Write what is new of each run. Return whether to try again at once, as a damaged library was set aside."""
+        """Write the new parts of each run. Return whether to retry at once, as a damaged library was set aside."""
         problem, self._locked = "", False
         for followed in following:
             try:
@@ -119,7 +119,7 @@ class LibraryWriter:
         return False
 
     def _write(self, followed: FollowedRun, following: list[FollowedRun]) -> None:
-        """Write what is new of one run, and follow it no more once it is over."""
+        """Write the new parts of one run, and stop following it once it is over."""
         library = self._library
         if library is not None and library.is_replaced:
             self._leave(library, following)
@@ -128,10 +128,10 @@ class LibraryWriter:
             library = self._library = self._open()
             self.notice = library.notice or self.notice
         followed.gather()
-        over = followed.run.over  # asked before writing, so that the end of the run is written too
+        over = followed.run.over  # checked before writing, so that the end of the run is written too
         try:
             written = followed.write(library, over)
-        except sqlite3.IntegrityError:  # somebody removed the run from the library
+        except sqlite3.IntegrityError:  # the user removed the run from the library
             followed.forget()
             written = followed.write(library, over)
         if written:
@@ -139,13 +139,12 @@ class LibraryWriter:
         self.notice = self.notice or followed.notice  # damage matters more
         followed.listen(library)
         if over:
-            with self._lock:  # it is gone already where it is written again, into the library after a damaged one
+            with self._lock:  # already gone if it is written again, into the library that replaced a damaged one
                 if followed in self._following:
                     self._following.remove(followed)
 
     def _open(self) -> Library:
-        """Open the library. Where somebody has put something else in its place since it was opened, go on beside
-        it."""
+        """Open the library. If something else has been put in its place since it was opened, continue beside it."""
         try:
             library = Library(self.path)
         except NoLibraryError as fault:
@@ -159,7 +158,7 @@ class LibraryWriter:
         return library
 
     def _set_aside(self, library: Library, following: list[FollowedRun]) -> bool:
-        """Go on with a new library in place of a damaged one. Return whether there is one."""
+        """Continue with a new library in place of a damaged one. Return whether there is one."""
         try:
             library.set_aside()
         except Exception:
@@ -171,7 +170,7 @@ class LibraryWriter:
         return True
 
     def _leave(self, library: Library, following: list[FollowedRun]) -> None:
-        """Close a library that cannot be used any more. The next one gets every run from its beginning."""
+        """Close an unusable library. The next one gets every run from its beginning."""
         with contextlib.suppress(sqlite3.Error):
             library.close()
         self._library = None

@@ -12,11 +12,11 @@ from gradstudio.core.rank_placement import place
 
 
 class Machine:
-    """Loads torch and whatever else training and its plots need, in the background. Once `ready`, `devices` are pairs
-    of id and name, and `problem` says why nothing can train."""
+    """Loads torch and everything else that training and its plots need, in the background. Once `ready`, `devices` are
+    pairs of id and name, and `problem` says why nothing can train."""
 
     def __init__(self, ask: Callable[[], dict[str, Any]] | None = None) -> None:
-        """`ask` waits for what a worker says that it has; without it this process loads torch."""
+        """`ask` waits for a worker's report of its devices; without it this process loads torch."""
         self._ask = ask
         self.ready = False
         self.devices: tuple[tuple[str, str], ...] = ()
@@ -30,17 +30,17 @@ class Machine:
             threading.Thread(target=self._ask, name="asking a worker", daemon=True).start()
 
     def look(self) -> None:
-        """Begin the search, and return at once."""
+        """Start the search, and return at once."""
         self._thread.start()
 
     @property
     def busy(self) -> bool:
-        """True while the search goes on."""
+        """True while the search is running."""
         return self._thread.is_alive()
 
     def automatic(self, ranks: int = 1) -> str:
-        """Return the device that run.device = auto means here, of several ranks that of the first; "" until that is
-        known."""
+        """Return the device that run.device = auto stands for here; with several ranks, that of the first; "" while
+        unknown."""
         if not self.devices:
             return ""
         if ranks == 1:
@@ -49,7 +49,7 @@ class Machine:
         return place("auto", ranks, gpus, nccl=self.nccl).devices[0]
 
     def _look(self) -> None:
-        """Load everything, and note the devices."""
+        """Load everything, and record the devices."""
         if self._ask is None:
             self.find()
         else:
@@ -60,8 +60,8 @@ class Machine:
             read_ahead()
 
     def _take_answer(self, ask: Callable[[], dict[str, Any]]) -> None:
-        """Take what a worker has."""
-        with suppress(Exception):  # it shows where the result is needed
+        """Store a worker's report."""
+        with suppress(Exception):  # it shows when the result is needed
             jit.compile_all()
         told = ask()
         self.problem, self.nccl = str(told["problem"]), bool(told["nccl"])
@@ -69,11 +69,11 @@ class Machine:
         self.ready = True
 
     def find(self) -> None:
-        """Load everything in this thread, and note the devices."""
+        """Load everything in this thread, and record the devices."""
         compiling = threading.Thread(target=_compile, name="compiling", daemon=True)
         compiling.start()
         try:
-            # The trainer imports all that training needs, so that it is there when a run begins.
+            # The trainer imports everything that training needs, so that it is ready when a run begins.
             from gradstudio.engine import devices, trainer  # noqa: F401
 
             self.nccl = devices.nccl()
@@ -89,7 +89,7 @@ class Machine:
 
 
 def _compile() -> None:
-    """Compile what does not need torch while the system links torch. Errors show up where the result is needed."""
+    """Compile what does not need torch while the system links torch. Errors show up when the result is needed."""
     with suppress(Exception):
         from gradstudio.engine.gauges import kernels  # noqa: F401
 

@@ -1,4 +1,4 @@
-"""The doctor: checks whether everything is here that the program needs. It works without torch, Qt or a display."""
+"""The doctor: checks whether everything that the program needs is there. It works without torch, Qt or a display."""
 
 from __future__ import annotations
 
@@ -51,17 +51,17 @@ _SECONDS = 30  # for a process that only opens Qt
 
 @dataclass(frozen=True)
 class Check:
-    """The result of one check: what was found, and what to do where that is a problem."""
+    """The result of one check: what was found, and what to do if that is a problem."""
 
     name: str
     ok: bool
     text: str
     advice: str = ""
-    devices: tuple[dict[str, Any], ...] = ()  # id, name and free bytes (None: unknown) of what can train
+    devices: tuple[dict[str, Any], ...] = ()  # id, name and free bytes (None: unknown) of each device that can train
 
 
 def examine() -> list[Check]:
-    """Return every check, in the order in which things are needed."""
+    """Return every check, in the order of need."""
     return [check for look in CHECKS for check in look()]
 
 
@@ -115,7 +115,7 @@ def _packages() -> list[Check]:
 
 
 def _headless() -> bool:
-    """Return whether this is an installation without the window, with all it needs away."""
+    """Return whether this is an installation without the window and all of its dependencies."""
     return not any(_version(_PACKAGES[name]) for name in _WINDOW)
 
 
@@ -125,7 +125,7 @@ def _hazards() -> list[Check]:
 
 
 def hazards(python: tuple[int, int], qt: str, pyqtgraph: str) -> list[Check]:
-    """Return what goes wrong between these versions; "" is a version that is not known."""
+    """Return what goes wrong between these versions; "" is an unknown version."""
     checks = []
     if numbers(qt) == (6, 12, 0) and python < (3, 12):
         checks.append(Check("PySide6 with Python", False, f"PySide6 {qt} aborts Python {python[0]}.{python[1]} "
@@ -138,7 +138,7 @@ def hazards(python: tuple[int, int], qt: str, pyqtgraph: str) -> list[Check]:
 
 
 def numbers(version: str) -> tuple[int, ...]:
-    """Return "6.10.3" as (6, 10, 3), and () for a text that is no version."""
+    """Return "6.10.3" as (6, 10, 3), and () for an invalid version."""
     match = re.match(r"\d+(?:\.\d+)*", version)
     return tuple(int(part) for part in match[0].split(".")) if match else ()
 
@@ -167,19 +167,19 @@ def _devices() -> list[Check]:
 
 
 def _compiler() -> list[Check]:
-    if not _version("numba"):  # another check says so
+    if not _version("numba"):  # another check reports it
         return []
     try:
         importlib.import_module("numba")
-    except Exception as fault:  # a numba that does not work with this numpy says so
+    except Exception as fault:  # a numba that does not work with this numpy reports it
         text = f"numba cannot be loaded: {str(fault)[:200]}"
         return [Check("Compiler", False, text, "Install it again: pip install --force-reinstall numba")]
     return [Check("Compiler", True, f"numba, with llvmlite {_version('llvmlite')}")]
 
 
 def _torch_internals() -> list[Check]:
-    """Look whether torch has every private part that makes training fast. Training goes on without them."""
-    if not _version("torch"):  # another check says so
+    """Check whether torch has every private part that makes training fast. Training works without them."""
+    if not _version("torch"):  # another check reports it
         return []
     checks = []
     if not recording_switch.is_enabled():
@@ -187,7 +187,7 @@ def _torch_internals() -> list[Check]:
         checks.append(Check("Recorded passes", True, text))
     try:
         from gradstudio.engine.torch_internals import parts
-    except Exception:  # _devices says why torch cannot be loaded
+    except Exception:  # _devices reports why torch cannot be loaded
         return checks
     missing = [(part, problem) for part in parts.INTERNALS if (problem := part.problem())]
     if not missing:
@@ -197,7 +197,7 @@ def _torch_internals() -> list[Check]:
 
 
 def without_accelerator(found: list[tuple[str, str]]) -> str:
-    """Return what to say where only the CPU can train; "" otherwise."""
+    """Return a message if only the CPU can train; "" otherwise."""
     return "" if len(found) > 1 else "; no accelerator was found, so training runs on the CPU"
 
 
@@ -238,8 +238,8 @@ def _no_display(text: str, cure: str) -> list[Check]:
 
 
 def _drawing() -> list[Check]:
-    """Look whether pyqtgraph has what makes drawing fast, in a process of its own as this one has no Qt."""
-    if not (_version("PySide6-Essentials") and _version("pyqtgraph")):  # other checks say so
+    """Check whether pyqtgraph has what makes drawing fast, in a separate process as this one has no Qt."""
+    if not (_version("PySide6-Essentials") and _version("pyqtgraph")):  # other checks report it
         return []
     program = python_process.command(_DRAWING)
     environment = os.environ | {"QT_QPA_PLATFORM": "offscreen"}
@@ -249,7 +249,7 @@ def _drawing() -> list[Check]:
         )
     except (OSError, subprocess.TimeoutExpired) as fault:
         return [Check("Drawing", True, f"not tried: {fault}")]
-    if done.returncode != 0:  # without Qt's libraries, as another check says
+    if done.returncode != 0:  # without Qt's libraries, as another check reports
         return [Check("Drawing", True, f"not tried: {(done.stderr.strip().splitlines() or ['no answer'])[-1][:200]}")]
     notices = done.stdout.split("\n")
     return [Check("Drawing", True, notice) for notice in notices if notice] or [
@@ -259,7 +259,7 @@ def _drawing() -> list[Check]:
 
 def _folder() -> list[Check]:
     folder = files.user_presets()
-    # the folder is made when something is saved
+    # the folder is created when something is saved
     there = next((path for path in (folder, *folder.parents) if os.path.exists(path)), folder)
     try:
         with tempfile.TemporaryFile(dir=there):
@@ -286,7 +286,7 @@ def _library() -> list[Check]:
                           "are not kept.")]  # fmt: skip
     runs = 0
     try:
-        runs = len(library.entries())  # first, for it replaces a damaged file
+        runs = len(library.entries())  # first, as it replaces a damaged file
         found = library.check()
     except LibraryError as fault:
         found = str(fault).removeprefix(f"the run library {path}: ")
@@ -322,7 +322,7 @@ def _log() -> list[Check]:
 
 
 def _size(library: Path) -> int:
-    """Return the bytes on the disk, with what SQLite has not yet moved into the file itself."""
+    """Return the bytes on the disk, including those that SQLite has not yet moved into the file itself."""
     return sum(os.path.getsize(path) for path in (library, Path(f"{library}-wal")) if os.path.isfile(path))
 
 

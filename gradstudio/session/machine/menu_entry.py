@@ -1,5 +1,5 @@
-"""The entry of the program in the menu of a Linux desktop, with its icon: files in the user's own data folder, where
-freedesktop.org's *Desktop Entry* and *Icon Theme* specifications have them looked for."""
+"""The program's entry in the menu of a Linux desktop, with its icon: files in the user's own data folder, at the paths
+given by freedesktop.org's *Desktop Entry* and *Icon Theme* specifications."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NAME = "gradstudio"
 
 
 def places() -> dict[str, Path]:
-    """Return where each file of the entry belongs, by what it is."""
+    """Return the path of each file of the entry, by kind."""
     home = Path(platformdirs.user_data_dir())
     icons = home / "icons" / "hicolor"
     return {
@@ -26,7 +26,7 @@ def places() -> dict[str, Path]:
 
 
 def install() -> list[Path]:
-    """Write the entry and its icons, and return them. OSError if that fails; then none of them is left."""
+    """Write the entry and its icons, and return them. OSError on failure; then none of them remains."""
     texts: dict[str, str | bytes] = {
         "icon": (RESOURCES / "icons" / f"{NAME}.svg").read_bytes(),
         "small icon": (RESOURCES / "icons" / f"{NAME}.png").read_bytes(),
@@ -46,7 +46,7 @@ def install() -> list[Path]:
 
 
 def uninstall() -> list[Path]:
-    """Delete what `install` has written, and return it."""
+    """Delete what `install` wrote, and return it."""
     paths = [path for path in places().values() if path.exists()]
     for path in paths:
         path.unlink()
@@ -66,7 +66,8 @@ def _command() -> str:
 
 
 def _quote(word: str) -> str:
-    """Return a word as the key Exec wants it: quoted, with its own escapes, and those of a string in the file again."""
+    """Return a word in the form of the key Exec: quoted, with its own escapes, and those of a string in the file on
+    top."""
     for sign in ("\\", '"', "`", "$"):
         word = word.replace(sign, f"\\{sign}")
     return '"' + word.replace("\\", "\\\\").replace("%", "%%") + '"'

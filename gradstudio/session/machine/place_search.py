@@ -1,4 +1,4 @@
-"""What a place has, as the doctor of the program there tells it."""
+"""The devices of a place, as reported by the doctor of the program there."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NEEDED = ("Python", "torch", "numpy", "pydantic", "Devices")  # checks without 
 
 @dataclass(frozen=True)
 class PlaceDevice:
-    """A device of a place. `free`: bytes of memory, None where nobody knows."""
+    """A device of a place. `free`: bytes of memory, None if unknown."""
 
     id: str
     name: str
@@ -35,7 +35,7 @@ class PlaceDevice:
 
 @dataclass(frozen=True)
 class PlaceAnswer:
-    """What a place has. `problem`: in one line, why nothing trains there, "" where it does."""
+    """The devices of a place. `problem`: in one line, why nothing trains there; "" if it does."""
 
     devices: tuple[PlaceDevice, ...] = ()
     versions: str = ""
@@ -43,7 +43,7 @@ class PlaceAnswer:
 
 
 def ask(place: Place, stopped: Callable[[], bool] = lambda: False) -> PlaceAnswer:
-    """Run the doctor there, and return what it says. It takes seconds."""
+    """Run the doctor there, and return its report. Takes seconds."""
     try:
         child = python_process.start(
             place.words("doctor", "--json"), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE

@@ -1,4 +1,4 @@
-"""An axis of a map: one numeric knob, and the values that it takes there."""
+"""An axis of a map: one numeric knob, and its values there."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from gradstudio.core.text import number
 
 FEWEST = 2  # cells of an axis
 DIGITS = 6  # significant digits of a value between the ends, so that it can be typed
-MORE_DIGITS = (9, 12, 15)  # where the ends are so near to each other that those are too few
+MORE_DIGITS = (9, 12, 15)  # if the ends are so close together that those are too few
 SEED = "run.seed"
-EXACT = 1e4  # whole numbers below are written as they are
+EXACT = 1e4  # whole numbers below are written out
 _WORDS = {"optimizer.lr": "learning rate"}
 
 
 @dataclass(frozen=True)
 class Axis:
-    """The values of a knob, in rising order; `log` is whether their logarithms are evenly apart."""
+    """The values of a knob, in rising order; `log` is whether they are evenly spaced on a log scale."""
 
     knob: str
     values: tuple[Value, ...]
@@ -29,7 +29,7 @@ class Axis:
 
     @property
     def label(self) -> str:
-        """Return the axis as it is typed: optimizer.lr=0.01:10:log."""
+        """Return the axis as typed: optimizer.lr=0.01:10:log."""
         return f"{self.knob}={self.values[0]!r}:{self.values[-1]!r}{':log' if self.log else ''}"
 
     @property
@@ -47,7 +47,7 @@ def name_in_words(knob: str) -> str:
 
 
 def short_value(value: Value, among: Sequence[Value] = ()) -> str:
-    """Return a value of a knob as a person writes it: 4.3, and not 4.32876; with as many digits, from two on, as tell
+    """Return a value of a knob in short form: 4.3, and not 4.32876; with as many digits, at least two, as distinguish
     it from the others."""
     if not isinstance(value, float):
         return format_value(value)
@@ -61,8 +61,8 @@ def short_value(value: Value, among: Sequence[Value] = ()) -> str:
 
 
 def read_axis(option: str, text: str, cells: int, experiment: Experiment) -> Axis:
-    """Return the axis that is written as KNOB=FROM:TO or KNOB=FROM:TO:log; KnobError if it cannot be. Whole numbers
-    are rounded, and equal ones become one cell."""
+    """Return the axis written as KNOB=FROM:TO or KNOB=FROM:TO:log; KnobError if it is invalid. Whole numbers are
+    rounded, and equal ones become one cell."""
     name, equals, rest = text.partition("=")
     parts = rest.split(":")
     if not equals or len(parts) not in (2, 3) or (len(parts) == 3 and parts[2] not in ("log", "linear")):

@@ -1,5 +1,5 @@
-"""A crew on a Dask cluster (pip install 'gradstudio[cluster]'), which does what a pool does, on many machines. Dask
-itself gives an order to another worker where one dies, and tells which order killed several."""
+"""A crew on a Dask cluster (pip install 'gradstudio[cluster]'), which does the work of a pool on many machines. Dask
+itself reassigns an order if a worker dies, and reports which order killed several."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from gradstudio.session.map.workers import CrewError
 
-RETRIES = 3  # times that Dask gives an order out again after an error
+RETRIES = 3  # times that Dask retries an order after an error
 PATIENCE = 10  # seconds to reach the scheduler
 
 
@@ -26,7 +26,7 @@ class Cluster:
             self._dask: Any = import_module("distributed")
         except ImportError:
             raise CrewError("--on needs Dask: pip install 'gradstudio[cluster]'") from None
-        logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what it would say is said here, in one line
+        logging.getLogger("distributed").setLevel(logging.CRITICAL)  # its message is shown here, in one line
         self._where = where
         is_file = "://" not in where
         if is_file and not Path(where).is_file():
@@ -41,7 +41,7 @@ class Cluster:
 
     @property
     def size(self) -> int:
-        """The number of threads of all workers that are there now; at least 1."""
+        """The total number of threads of all current workers; at least 1."""
         with contextlib.suppress(OSError, TimeoutError):
             return max(1, sum(self._client.ncores().values()))
         return 1

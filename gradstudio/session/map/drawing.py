@@ -1,5 +1,5 @@
-"""What is drawn of a map: a colour for each cell, its shade by the loss that was reached or by how soon the run
-diverged, the boundary, and what the colours mean. They can be told apart without seeing red and green."""
+"""The content of a map's picture: a colour for each cell, shaded by the loss that was reached or by how soon the run
+diverged, the boundary, and the legend. The colours can be told apart without seeing red and green."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from gradstudio.session.map.journal import JournalContent
 from gradstudio.session.map.map_plan import Plan
 from gradstudio.session.map.outcome import OUTCOMES
 
-# From the lowest loss to the highest; the lightness falls evenly, so that it reads in grey too.
+# From the lowest loss to the highest; the lightness falls evenly, so that it also works in grey.
 LEARNED = ("#e3d94a", "#58b883", "#2c7d8e", "#3d4f8a", "#3b1d5c")
 DIVERGED = ("#fdc692", "#f0812f", "#b93d02")  # from late to at once
 STUCK, FAILED, UNKNOWN = "#a3a7b0", "#111111", "#ffffff"
-TICKS = 6  # cells of an axis that are named, at most
+TICKS = 6  # cells of an axis with a label, at most
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """What is drawn of a map. `grid` has no gaps but where nothing is known yet; `colours`: of each cell, (panels,
-    rows, columns, 3), from 0 to 1; `key`: colours and what they mean."""
+    """The content of the picture. `grid` has gaps only where nothing is known yet; `colours`: of each cell, (panels,
+    rows, columns, 3), from 0 to 1; `key`: colours and their meaning."""
 
     plan: Plan
     grid: Grid
@@ -39,7 +39,7 @@ class Drawing:
         return f"{name_in_words(self.plan.by)}: {short_value(self.plan.panels[panel])}" if self.plan.by else ""
 
     def boundary(self, panel: int) -> list[tuple[tuple[int, int], tuple[int, int]]]:
-        """Return the edges between a cell that diverged and one beside it that held, each from one corner (column, row)
+        """Return the edges between a cell that diverged and a neighbour that held, each from one corner (column, row)
         to another."""
         outcomes = self.grid.outcomes[panel]
         apart, known = outcomes == OUTCOMES.index("diverged"), outcomes != UNTRAINED
@@ -52,7 +52,7 @@ class Drawing:
 
 
 def drawing_of(stored: JournalContent) -> Drawing:
-    """Return what is drawn of a map."""
+    """Return the content of the picture of a map."""
     plan = stored.plan
     grid = grids.fill_gaps(plan, grids.measured_cells(plan, stored.results))
     colours, lowest, highest = _colours(grid, grids.told_apart(plan, grid.levels), plan.experiment.run.steps)
@@ -60,8 +60,8 @@ def drawing_of(stored: JournalContent) -> Drawing:
 
 
 def ticks(axis: Axis) -> list[tuple[float, str]]:
-    """Return what is written along an axis: round values, and where they lie, in cells from its begin; the middle of
-    the first cell is 0.5."""
+    """Return the ticks of an axis: round values, and their positions, in cells from its beginning; the middle of the
+    first cell is 0.5."""
     values = np.array(axis.values, float)
     scale = np.log if axis.log else np.asarray
     told = values if len(values) <= TICKS else _round_values(float(values[0]), float(values[-1]), log=axis.log)
@@ -77,8 +77,8 @@ def name_with_unit(axis: Axis, experiment: Experiment) -> str:
 
 
 def _round_values(low: float, high: float, *, log: bool) -> np.ndarray:
-    """Return at most TICKS round values from one to another: powers of ten, or those and 2 and 5 times them, on a
-    logarithmic axis that has two of these."""
+    """Return at most TICKS round values in a range: powers of ten, or those and 2 and 5 times them, on a logarithmic
+    axis that has two of these."""
     found: list[list[float]] = []
     if log:
         powers = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 1)
@@ -95,7 +95,7 @@ def _round_values(low: float, high: float, *, log: bool) -> np.ndarray:
 
 
 def _colours(grid: Grid, levels: np.ndarray, steps: int) -> tuple[np.ndarray, float, float]:
-    """Return the colour of each cell, (panels, rows, columns, 3), and the lowest and the highest loss that was
+    """Return the colour of each cell, (panels, rows, columns, 3), and the lowest and the highest loss among cells that
     learned."""
     colours = np.empty((*grid.outcomes.shape, 3))
     colours[:] = _parts(UNKNOWN)
@@ -128,7 +128,7 @@ def _parts(colour: str) -> tuple[float, float, float]:
 
 
 def _key(grid: Grid, lowest: float, highest: float) -> list[tuple[str, str]]:
-    """Return the entries of the key: of the outcomes that the map has."""
+    """Return the entries of the legend: for the outcomes that the map has."""
     less = " or less" if (grid.levels[grid.outcomes == OUTCOMES.index("learned")] < lowest).any() else ""
     best = (LEARNED[0], f"learned, loss {number(lowest)}{less}")
     worst = (LEARNED[-1], f"learned, loss {number(highest)}")

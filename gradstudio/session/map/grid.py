@@ -1,4 +1,4 @@
-"""What is known of a map, as arrays: the outcome of each cell over its seeds, and which trained cell stands for one
+"""The known part of a map, as arrays: the outcome of each cell over its seeds, and which trained cell represents one
 that was not trained."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gradstudio.session.map.map_plan import Job, Plan, Spot
 from gradstudio.session.map.outcome import OUTCOMES, CellResult
 
 UNTRAINED = -1
-LEAST = 1e-3  # share of the loss of guessing below which a run has learned all there is: no loss differs there
+LEAST = 1e-3  # share of the loss of guessing below which a run has learned everything: no loss differs there
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,8 @@ class Grid:
     the last loss. `levels`: the mean loss of the last steps. `steps`: the last step. `held`: share of the seeds that
     did not diverge or fail. `trained` marks the cells that were trained themselves.
 
-    Of several seeds the outcome is that of most, and the worse of two that are as frequent; the numbers are the medians
-    of the seeds with that outcome."""
+    With several seeds the outcome is the most frequent one, and the worse of two that are equally frequent; the numbers
+    are the medians of the seeds with that outcome."""
 
     outcomes: np.ndarray
     losses: np.ndarray
@@ -49,20 +49,20 @@ def measured_cells(plan: Plan, results: Mapping[Job, CellResult]) -> Grid:
 
 
 def fill_gaps(plan: Plan, grid: Grid) -> Grid:
-    """Return a map without gaps: a cell that was not trained has what the cell that stands for it has, once that is
+    """Return a map without gaps: an untrained cell takes the values of the cell that represents it, once that is
     trained."""
     parts = [np.empty_like(part) for part in (grid.outcomes, grid.losses, grid.levels, grid.steps, grid.held)]
     for panel in range(plan.shape[0]):
         rows, columns = refine.standing_for(grid.outcomes[panel], told_apart(plan, grid.levels[panel]), full=plan.full)
-        # the finest blocks may be under way: then what stood for them before is shown
+        # the finest blocks may be in progress: until then their former representative is shown
         for part, source in zip(parts, (grid.outcomes, grid.losses, grid.levels, grid.steps, grid.held), strict=True):
             part[panel] = source[panel][rows, columns]
     return Grid(parts[0], parts[1], parts[2], parts[3], parts[4], grid.trained)
 
 
 def next_cells(plan: Plan, grid: Grid) -> list[Spot]:
-    """Return the cells to train next; [] once the map is whole. It depends on nothing but the plan and what is known,
-    so that a map that goes on trains what one without a break would have trained."""
+    """Return the cells to train next; [] once the map is complete. It depends only on the plan and the results, so that
+    a resumed map trains the same cells as an uninterrupted one."""
     return [
         Spot(panel, int(column), int(row))
         for panel in range(plan.shape[0])
@@ -71,13 +71,13 @@ def next_cells(plan: Plan, grid: Grid) -> list[Spot]:
 
 
 def told_apart(plan: Plan, levels: np.ndarray) -> np.ndarray:
-    """Return the losses that were reached, of which those that are as good as none are one."""
+    """Return the losses that were reached, with all nearly perfect ones made equal."""
     least = LEAST * loss_of_guessing(plan.experiment)
     return np.maximum(levels, least) if least > 0 else levels
 
 
 def jobs_left(plan: Plan, results: Mapping[Job, CellResult]) -> list[Job]:
-    """Return the runs that are to be made next; [] once the map is whole."""
+    """Return the runs to make next; [] once the map is complete."""
     spots = next_cells(plan, measured_cells(plan, results))
     jobs = [Job(spot, seed) for seed in range(plan.seeds) for spot in spots]
     return [job for job in jobs if job not in results]

@@ -1,6 +1,6 @@
-"""In which order the runs of a level are made: first those that stand for blocks of the whole area, some four by four,
-then those for blocks of half that size, and so on; among equals those near the place where the knobs are set. So the
-whole map is seen coarsely at once, and the same cells are trained as in any other order."""
+"""The order in which the runs of a level are made: first the representatives of blocks over the whole area, some four
+by four, then those of blocks half that size, and so on; among equals those near the current knobs. So the whole map is
+visible coarsely at once, and the same cells are trained as in any other order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gradstudio.session.map.place import along
 
 
 def coarse_first(plan: Plan, jobs: Sequence[Job]) -> list[Job]:
-    """Return the jobs in the order in which they are given out. A cell has all its seeds one after the other."""
+    """Return the jobs in the order in which they are submitted. A cell has all its seeds one after the other."""
     stages = refine.stages(plan.shape[1:])
     _, rows, columns = plan.shape
     across, up = (

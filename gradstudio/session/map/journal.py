@@ -1,7 +1,7 @@
-"""The journal of a map: a SQLite file of its own (.map), which has the plan, the environment and each cell as soon as
-it is trained. Whoever is killed loses no cell that was finished, and no cell counts twice.
+"""The journal of a map: a SQLite file of its own (.map) with the plan, the environment and each cell as soon as it is
+trained. After a kill no finished cell is lost, and no cell counts twice.
 
-A file may come from anybody: nothing in it may run, and whatever is not ours is refused."""
+A file may be untrusted: nothing in it may execute, and anything that is not ours is rejected."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ APPLICATION = 0x47534D50  # "GSMP", in the head of the file
 PATIENCE = 10.0  # seconds to wait for another program that writes
 LONGEST = 8 << 20  # bytes of one text
 
-# Floats are written as Python writes them, for SQLite turns NaN into NULL. The statements are part of the format.
+# Floats are written as Python writes them, as SQLite turns NaN into NULL. The statements are part of the format.
 _TABLES = (
     "CREATE TABLE about (name TEXT PRIMARY KEY, content TEXT NOT NULL) WITHOUT ROWID",
     "CREATE TABLE environments (id INTEGER PRIMARY KEY, content TEXT NOT NULL UNIQUE)",
@@ -38,11 +38,11 @@ _TABLES = (
 
 
 class JournalError(OSError):
-    """A file that is no map, is damaged, cannot be written, or holds another plan. One line for the user."""
+    """A file that is not a map, is damaged, cannot be written, or contains another plan. One line for the user."""
 
 
 class JournalContent(NamedTuple):
-    """What a journal holds."""
+    """The content of a journal."""
 
     plan: Plan
     results: dict[Job, CellResult]
@@ -52,8 +52,8 @@ class Journal:
     """A journal that is open for writing. Only the thread that opened it may use it."""
 
     def __init__(self, path: Path, plan: Plan, *, resume: bool) -> None:
-        """Begin a journal, or go on with the one that is there. JournalError if it cannot be: it is there and not to
-        be gone on with, is no map, or has another plan."""
+        """Create a journal, or resume the existing one. JournalError if that is impossible: it exists and is not to be
+        resumed, is not a map, or has another plan."""
         self.path, self._plan = path, plan
         if there := os.path.lexists(path):
             if not resume:
@@ -74,7 +74,7 @@ class Journal:
             raise JournalError(f"{path} cannot be written: {files.reason(fault)}") from None
 
     def add(self, job: Job, trained: CellResult) -> CellResult:
-        """Write a cell. Return what the file has of it: another program that goes on with the same file may have been
+        """Write a cell. Return the file's result for it: another program that continues the same file may have been
         faster."""
         spot = job.spot
         environment = json.dumps(trained.environment, sort_keys=True)
@@ -97,7 +97,7 @@ class Journal:
         return trained
 
     def close(self) -> None:
-        """Close the file: afterwards it is one file again, whole."""
+        """Close the file: afterwards it is a single, complete file again."""
         with contextlib.suppress(sqlite3.Error):
             self._database.execute("PRAGMA journal_mode = DELETE")
         self._database.close()
@@ -112,7 +112,7 @@ class Journal:
 
 
 def load(path: Path) -> JournalContent:
-    """Return what a map holds, also while another program writes it. JournalError if it is none."""
+    """Return the content of a map, even while another program writes it. JournalError if it is not one."""
     try:
         files.check_kind(path)
         if not path.exists():
@@ -144,14 +144,14 @@ def _open_to_read(path: Path) -> sqlite3.Connection:
     database = _connect(f"{uri}?mode=ro")
     try:
         database.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    except sqlite3.OperationalError:  # in a folder where nobody may write the files that WAL needs
+    except sqlite3.OperationalError:  # in a folder that is not writable for the files that WAL needs
         database.close()
         database = _connect(f"{uri}?mode=ro&immutable=1")
     return database
 
 
 def _begin(path: Path, plan: Plan) -> None:
-    """Write a journal without cells, whole or not at all."""
+    """Write a journal without cells, atomically."""
     from gradstudio import __version__
 
     about = {"plan": json.dumps(plan.as_json()), "gradstudio": __version__}
@@ -167,12 +167,12 @@ def _begin(path: Path, plan: Plan) -> None:
 
 
 def _rename(written: Path, path: Path) -> None:
-    """Give a whole file its name. FileExistsError if another program has begun it meanwhile."""
+    """Give a complete file its name. FileExistsError if another program has created it meanwhile."""
     try:
         os.link(written, path)
     except FileExistsError:
         raise
-    except (OSError, AttributeError):  # a file system without links, as on a USB stick
+    except (OSError, AttributeError):  # a file system without links, such as a USB stick
         if os.path.lexists(path):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
         os.replace(written, path)
@@ -205,7 +205,8 @@ def _read(database: sqlite3.Connection, path: Path) -> JournalContent:
 def _cells(
     database: sqlite3.Connection, plan: Plan, which: str = "", values: Sequence[Any] = ()
 ) -> Iterator[tuple[Job, CellResult]]:
-    """Yield the cells of a plan that are in a file, or those that a condition names. ValueError for what is none."""
+    """Yield the cells of a plan that are in a file, or those selected by a condition. ValueError for an invalid
+    cell."""
     environments = {number: _texts(json.loads(text)) for number, text in database.execute("SELECT * FROM environments")}
     panels, rows, columns = plan.shape
     for panel, x, y, seed, outcome, step, loss, reached, seconds, message, again, number in database.execute(
@@ -226,5 +227,5 @@ def _texts(found: Any) -> dict[str, str]:
 
 
 def spent(results: dict[Job, CellResult]) -> float:
-    """Return the seconds that workers spent on the cells, all together."""
+    """Return the total seconds that workers spent on the cells."""
     return math.fsum(trained.seconds for trained in results.values())

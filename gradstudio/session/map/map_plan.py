@@ -35,14 +35,14 @@ class Job(NamedTuple):
 
 
 class PlanError(ValueError):
-    """A stored plan that is not as this program writes it."""
+    """A stored plan that is not in this program's format."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be mapped. `preset` holds the experiment and its timeline. `by` names a third knob, of which each
-    value has a panel of its own; without one there is one panel. `full`: every cell is trained, not only those where
-    neighbours differ."""
+    """What is to be mapped. `preset` contains the experiment and its timeline. `by` names a third knob, each value of
+    which has a panel of its own; without one there is one panel. `full`: every cell is trained, not only those with
+    differing neighbours."""
 
     preset: Preset
     x: Axis
@@ -71,7 +71,7 @@ class Plan:
 
     @property
     def of_panels(self) -> list[Experiment]:
-        """The experiment as each panel has it."""
+        """The experiment of each panel."""
         return [self.experiment.with_value(self.by, value) for value in self.panels] or [self.experiment]
 
     def values_at(self, spot: Spot) -> dict[str, Value]:
@@ -80,7 +80,7 @@ class Plan:
         return {self.x.knob: self.x.values[spot.column], self.y.knob: self.y.values[spot.row], **third}
 
     def values_in_words(self, spot: Spot) -> str:
-        """Return the values of a cell as a person writes them: "learning rate 4.3, max norm 0.81"."""
+        """Return the values of a cell in words: "learning rate 4.3, max norm 0.81"."""
         among = {self.x.knob: self.x.values, self.y.knob: self.y.values}
         values = self.values_at(spot).items()
         return ", ".join(f"{name_in_words(name)} {short_value(value, among.get(name, ()))}" for name, value in values)
@@ -106,7 +106,7 @@ class Plan:
         )
 
     def check(self) -> None:
-        """Raise KnobError for a plan that cannot be, or whose axis has no effect."""
+        """Raise KnobError for an impossible plan, or one with an axis that has no effect."""
         ranks_allowed.check_alone(self.experiment, "no map is made")
         if "distributed.ranks" in (self.x.knob, self.y.knob, self.by):
             raise KnobError("distributed.ranks is not mapped: each cell is trained in one process")
@@ -125,7 +125,7 @@ class Plan:
                 raise KnobError(f"{axis.knob} has no effect here{_needs(axis.knob, self.experiment)}")
 
     def as_json(self) -> dict[str, Any]:
-        """Return the plan as plain data, from which `from_json` makes it again."""
+        """Return the plan as plain data for `from_json`."""
         axes = {
             name: {"knob": axis.knob, "values": list(axis.values), "log": axis.log}
             for name, axis in (("x", self.x), ("y", self.y))
@@ -137,8 +137,8 @@ class Plan:
 def read_plan(
     preset: Preset, x: str, y: str, cells: int, by: str, seeds: int, *, full: bool, before: str = "--"
 ) -> Plan:
-    """Return the plan that these texts ask for, written as the options of `gradstudio map` are; KnobError if it
-    cannot be. `before` stands before an option's name in an error."""
+    """Return the plan given by these texts, in the format of the options of `gradstudio map`; KnobError if it is
+    impossible. `before` precedes an option's name in an error."""
     experiment = preset.experiment
     third, panels = _read_panels(f"{before}by", by, experiment) if by else ("", ())
     across, up = (read_axis(f"{before}{name}", text, cells, experiment) for name, text in (("x", x), ("y", y)))
@@ -166,7 +166,7 @@ def from_json(found: Any, path: Path) -> Plan:
 
 
 def difference(stored: Plan, asked: Plan) -> str:
-    """Return in what a stored plan differs from the one that is asked for, in a few words; "" if they are alike."""
+    """Return how a stored plan differs from the requested one, in a few words; "" if they are equal."""
     for name, one, other in (
         ("x is", stored.x.label, asked.x.label),
         ("y is", stored.y.label, asked.y.label),

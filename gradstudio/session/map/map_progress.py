@@ -1,4 +1,4 @@
-"""How far a map is that is being made."""
+"""The progress of a map that is being made."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a map is. Runs are counted, one for each cell and seed. The whole number of an adaptive map is unknown
-    until its end, so the time left is that of the present level alone; None while too few cells tell it."""
+    """The progress of a map. Runs are counted, one for each cell and seed. The total of an adaptive map is unknown
+    until its end, so the time left is that of the current level alone; None while too few cells are known."""
 
     level: int = 0  # from 1; 0 before the first
     done: int = 0  # of this level

@@ -18,7 +18,7 @@ ENDED = {"learned": "learned", "stuck": "stayed at guessing", "diverged": "diver
 
 def in_words(stored: JournalContent, grid: Grid | None = None) -> str:
     """Return the axes, how many cells were trained, their outcomes, the best cell and why cells failed, a line each.
-    `grid`: the filled grid of the map, where it is worked out already."""
+    `grid`: the filled grid of the map, if it is already computed."""
     plan, results = stored.plan, stored.results
     grid = grid or grids.fill_gaps(plan, grids.measured_cells(plan, results))
     counts = Counter(grid.outcomes.ravel().tolist())
@@ -46,7 +46,7 @@ def in_words(stored: JournalContent, grid: Grid | None = None) -> str:
 
 
 def cell_in_words(stored: JournalContent, grid: Grid, spot: Spot) -> str:
-    """Return what is known of a cell, as a sentence: its values, its outcome, its last step and its loss."""
+    """Return what is known about a cell, as a sentence: its values, its outcome, its last step and its loss."""
     plan = stored.plan
     values = plan.values_in_words(spot)
     place = (spot.panel, spot.row, spot.column)
@@ -69,12 +69,12 @@ def cell_in_words(stored: JournalContent, grid: Grid, spot: Spot) -> str:
 
 
 def _mean(plan: Plan) -> str:
-    """Return of which steps the mean is that a run reached."""
+    """Return which steps the reached loss is averaged over."""
     return f"mean of the last {plural(last_steps(plan.experiment.run.steps), 'step', 'steps')}"
 
 
 def progress_in_words(now: Progress, *, paused: bool) -> str:
-    """Return how far a map is that is being made."""
+    """Return the progress of a map that is being made."""
     if not now.level:
         return "Starting the processes that train…"
     left = f"; about {duration(now.seconds_left)} left in this level" if now.seconds_left else ""

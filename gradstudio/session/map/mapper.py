@@ -1,5 +1,5 @@
-"""Making a map in a thread of its own: it plans, gives cells out, keeps them in the journal, and tells how far it is.
-It can be paused, cancelled and gone on with."""
+"""Making a map in its own thread: it plans, submits cells, stores them in the journal, and reports its progress. It can
+be paused, cancelled and resumed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gradstudio.session.map.outcome import CellResult
 from gradstudio.session.map.workers import CrewError, Pool
 
 Status = Literal["planned", "running", "paused", "finished", "stopped", "failed"]
-MEMORY = 40  # cells whose time tells how long the rest of a level takes
+MEMORY = 40  # cells whose time predicts how long the rest of a level takes
 
 
 class Mapper(threading.Thread):
@@ -31,16 +31,16 @@ class Mapper(threading.Thread):
     def __init__(
         self, plan: Plan, path: Path, *, resume: bool = False, size: int = 0, cluster: str = "", yielding: bool = False
     ) -> None:
-        """`size`: number of worker processes, 0: one a core. `cluster`: where a Dask scheduler is; "": this machine.
-        `yielding`: the workers leave the cores to whatever else needs them, such as a window."""
+        """`size`: number of worker processes, 0: one per core. `cluster`: the address of a Dask scheduler; "": this
+        machine. `yielding`: the workers leave the cores to whatever else needs them, such as a window."""
         super().__init__(name="map", daemon=True)
         self.plan, self.path = plan, path
         self.status: Status = "planned"
         self.message = ""  # why it failed, as one line
         self.failure = ""  # the traceback of an error of the program
-        self.refused = False  # whether it failed because what was asked for cannot be
+        self.refused = False  # whether it failed because the request is impossible
         self.progress = Progress()
-        # In the order in which the cells were finished, those of an earlier call first. It only grows.
+        # In the order in which the cells were finished, those of an earlier call first. Append-only.
         self.results: list[tuple[Job, CellResult]] = []
         self._resume, self._size, self._cluster, self._yielding = resume, size, cluster, yielding
         self._cancelled, self._paused = threading.Event(), threading.Event()
@@ -48,19 +48,19 @@ class Mapper(threading.Thread):
         self._failed = 0
 
     def pause(self) -> None:
-        """Give out no more cells; those under way are finished and kept."""
+        """Submit no more cells; those in progress are finished and stored."""
         self._paused.set()
         if self.status == "running":
             self.status = "paused"
 
     def go_on(self) -> None:
-        """Give out cells again after a pause."""
+        """Submit cells again after a pause."""
         self._paused.clear()
         if self.status == "paused":
             self.status = "running"
 
     def stop(self) -> None:
-        """End the work. What is finished stays in the file, and the map can be gone on with."""
+        """End the work. Finished cells stay in the file, and the map can be resumed."""
         self._cancelled.set()
 
     def run(self) -> None:
@@ -86,7 +86,7 @@ class Mapper(threading.Thread):
         self.message, self.status = message, "failed"
 
     def _make(self, journal: Journal, crew: workers.Crew) -> bool:
-        """Train level after level. Return whether the map is whole."""
+        """Train level after level. Return whether the map is complete."""
         level = 0
         while not self._cancelled.is_set():
             jobs = coarse_first(self.plan, grids.jobs_left(self.plan, journal.results))

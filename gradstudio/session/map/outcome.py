@@ -1,5 +1,5 @@
 """The outcome of a cell: it diverged, was stuck at guessing, or learned; or it failed. Never guessed before the end of
-the run, but for a loss so large that no run has come back from it."""
+the run, except for a loss so large that no run has come back from it."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ class CellResult:
 
 
 class Judge:
-    """Judges one run by its losses, as they come."""
+    """Judges one run by its losses, as they arrive."""
 
     def __init__(self, knobs: Experiment) -> None:
         self._guess = loss_of_guessing(knobs)
         self._bounded = not loss_may_be_negative(knobs)
-        self.by_accuracy = bool(why_it_need_not_fall(knobs))  # the loss does not tell whether it learned
+        self.by_accuracy = bool(why_it_need_not_fall(knobs))  # the loss does not show whether it learned
         self._guess_accuracy = guessing(knobs)
         self._first = math.nan
         self._limit = math.inf
 
     def has_diverged(self, loss: float) -> bool:
-        """Return whether the run diverged at the step that had this loss."""
+        """Return whether the run diverged at the step with this loss."""
         if math.isnan(self._first):
             self._first = loss
             start = max(loss, self._guess) if self._guess == self._guess else loss
@@ -52,8 +52,8 @@ class Judge:
         return not loss <= self._limit or not math.isfinite(loss)
 
     def at_the_end(self, reached: float, accuracy: float) -> Outcome:
-        """Return the outcome of a run that came to its end: the mean loss of its last steps, and its accuracy on the
-        test set, which counts only where the loss does not tell."""
+        """Return the outcome of a run that reached its end: from the mean loss of its last steps and its accuracy on
+        the test set, which counts only if the loss is not informative."""
         if self.by_accuracy and math.isfinite(accuracy):
             return "learned" if above_guessing(accuracy, self._guess_accuracy) else "stuck"
         start = self._guess if self._guess == self._guess else self._first
@@ -61,8 +61,8 @@ class Judge:
 
 
 def last_steps(steps: int) -> int:
-    """Return the number of steps at the end of a run of so many whose mean loss is what it reached: at most
-    a tenth of the run."""
+    """Return the number of steps at the end of a run over which the reached loss is averaged: at most a tenth of the
+    run."""
     return max(1, min(LATEST, steps // 10))
 
 

@@ -1,4 +1,4 @@
-"""The picture of a map as a file. What is drawn: drawing.py."""
+"""The picture of a map as a file. Its content: drawing.py."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def draw(plot: Plot, drawing: Drawing, panel: int) -> None:
 
 
 def key(drawing: Drawing) -> list[Patch]:
-    """Return the entries of the key."""
+    """Return the entries of the legend."""
     return [
         Patch(facecolor=colour, edgecolor="#888888" if colour == UNKNOWN else colour, label=text)
         for colour, text in drawing.key
@@ -60,6 +60,6 @@ def key(drawing: Drawing) -> list[Patch]:
 
 
 def _tick(axis: Any, values: Axis) -> None:
-    """Name some cells of an axis at their middles."""
+    """Label some cells of an axis at their middles."""
     places = ticks(values)
     axis.set_ticks([place for place, _ in places], [text for _, text in places])

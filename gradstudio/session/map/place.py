@@ -1,4 +1,4 @@
-"""Where an experiment or a run lies on a map."""
+"""The position of an experiment or a run on a map."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from gradstudio.session.record.run import Run
 
 
 def spot_of(plan: Plan, experiment: Experiment) -> tuple[int, float, float] | None:
-    """Return the panel of an experiment, and its column and row as parts of cells, such as 3.5 for the middle of the
-    fourth; None if it does not lie on the map."""
+    """Return the panel of an experiment, and its column and row as fractions of cells, such as 3.5 for the middle of
+    the fourth; None if it is not on the map."""
     if any(name not in _names(experiment) for name in _mapped_knobs(plan)):
         return None
     if plan.by and experiment[plan.by] not in plan.panels:
@@ -26,7 +26,7 @@ def spot_of(plan: Plan, experiment: Experiment) -> tuple[int, float, float] | No
 
 
 def differing(plan: Plan, experiment: Experiment) -> list[str]:
-    """Return the names of the knobs, beside those that are mapped and the seed, in which an experiment differs from the
+    """Return the names of the knobs, besides the mapped ones and the seed, in which an experiment differs from the
     cells of a map, and of those that only one of the two has."""
     free = {*_mapped_knobs(plan), "run.seed"}
     there = {knob.name: value for knob, value in plan.experiment.items()}
@@ -45,7 +45,7 @@ def knobs_in_words(plan: Plan, experiment: Experiment) -> str:
 
 
 def knobs_place(plan: Plan, experiment: Experiment) -> str:
-    """Return where the knobs as they are set lie on a map, as sentences."""
+    """Return the position of the current knobs on a map, as sentences."""
     here = knobs_in_words(plan, experiment)
     if spot_of(plan, experiment) is None:
         return f"The knobs as they are set ({here}) lie outside of this map."
@@ -55,7 +55,7 @@ def knobs_place(plan: Plan, experiment: Experiment) -> str:
 
 
 def place_in_words(run: Run, stored: JournalContent) -> str:
-    """Return where a run lies on a map, as a sentence; where it is one of its cells, whether both have the same last
+    """Return the position of a run on a map, as a sentence; if it is one of its cells, whether both have the same last
     loss."""
     plan, place = stored.plan, spot_of(stored.plan, run.experiment)
     here = knobs_in_words(plan, run.experiment)
@@ -92,8 +92,8 @@ def _names(experiment: Experiment) -> set[str]:
 
 
 def job_of(plan: Plan, experiment: Experiment) -> Job | None:
-    """Return the cell and the seed whose mapped knobs an experiment has; None if it lies between cells, or beside
-    the map."""
+    """Return the cell and the seed whose mapped knobs an experiment has; None if it is between cells, or off the
+    map."""
     if (place := spot_of(plan, experiment)) is None:
         return None
     job = Job(Spot(place[0], int(place[1]), int(place[2])), experiment.run.seed - plan.experiment.run.seed)
@@ -103,7 +103,7 @@ def job_of(plan: Plan, experiment: Experiment) -> Job | None:
 
 
 def along(axis: Axis, value: Value) -> float | None:
-    """Return where a value lies on an axis, in cells from its begin; None beside it."""
+    """Return the position of a value on an axis, in cells from its beginning; None if it is outside."""
     import numpy as np
 
     values = np.array(axis.values, float)

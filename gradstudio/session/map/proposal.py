@@ -1,5 +1,5 @@
-"""What to map first of an experiment: what its preset proposes, or else the learning rate by a knob that acts on how
-far it may go."""
+"""What to map first for an experiment: the proposal of its preset, or else the learning rate against a knob that
+affects how large it may be."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ NEVER = (
     "run.steps",
     "run.memory_budget",
     "problem.skip_batches",
-)  # no axis: they bring no other training
-AROUND = 30.0  # times the present value, up and down, on a logarithmic axis
+)  # no axis: they do not change the training
+AROUND = 30.0  # times the current value, up and down, on a logarithmic axis
 
 
 def proposal(preset: Preset, experiment: Experiment) -> MapProposal:
-    """Return what to map of an experiment that began as this preset."""
+    """Return what to map for an experiment that began as this preset."""
     if (asked := preset.map) is not None:
-        with contextlib.suppress(KnobError):  # knobs may have been set with which an axis has no effect
+        with contextlib.suppress(KnobError):  # the current knobs may be such that an axis has no effect
             changed = preset.model_copy(update={"experiment": experiment})
             map_plan.read_plan(changed, asked.x, asked.y, asked.cells, asked.by, 1, full=False)
             return asked
@@ -38,9 +38,9 @@ def proposal(preset: Preset, experiment: Experiment) -> MapProposal:
 
 
 def done_with_proposal(stored: JournalContent, run: Run) -> frozenset[str]:
-    """Return "made" where a whole map is the one that the run's preset proposes, however fine it is and however long
-    its runs are, and "opened" as well where the run is one of its cells: one that was trained, or one that is drawn as
-    those around it."""
+    """Return "made" if a complete map is the one that the run's preset proposes, however fine it is and however long
+    its runs are, and "opened" as well if the run is one of its cells: one that was trained, or one that is drawn like
+    its surroundings."""
     made, proposal = stored.plan, run.preset.map
     knobs = [text.partition("=")[0].strip() for text in (proposal.x, proposal.y, proposal.by)] if proposal else []
     if not proposal or knobs != [made.x.knob, made.y.knob, made.by]:
@@ -61,7 +61,7 @@ def axes(experiment: Experiment) -> list[str]:
 
 
 def axis_text(experiment: Experiment, name: str) -> str:
-    """Return a range of a knob around its present value, written as the option of `gradstudio map`."""
+    """Return a range of a knob around its current value, in the format of the option of `gradstudio map`."""
     knob, now = experiment.find_knob(name), experiment[name]
     low, high, log = _range(knob, now)
     return f"{name}={number(low, 6)}:{number(high, 6)}{':log' if log else ''}"

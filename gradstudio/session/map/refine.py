@@ -1,9 +1,10 @@
-"""Which cells of a panel to train: a coarse grid of blocks first, and then the parts of each block that differs from a
-cell beside it, down to single cells.
+"""Which cells of a panel to train: first a coarse grid of blocks, and then the parts of each block that differs from a
+neighbouring cell, down to single cells.
 
-A block has 2^k x 2^k cells, one of which is trained and stands for all. Two cells differ in their outcome, or by more
+A block has 2^k x 2^k cells, one of which is trained and represents all. Two cells differ in their outcome, or by more
 than half a decade in the loss that they reached. At the end every cell that differs from one that it shares an edge
-with was trained itself, so the coast is followed to the cell. Corners too would be a quarter more cells to train."""
+with was trained itself, so the coast is followed to the cell. Including corners would add a quarter more cells to
+train."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ LEARNED = 0  # index of that outcome
 
 
 class Blocks(NamedTuple):
-    """For each cell the size of its block, and the cell that stands for it; (rows, columns)."""
+    """For each cell the size of its block, and the cell that represents it; (rows, columns)."""
 
     sizes: np.ndarray
     rows: np.ndarray
@@ -26,7 +27,7 @@ class Blocks(NamedTuple):
 
 
 def next_cells(outcomes: np.ndarray, levels: np.ndarray, *, full: bool) -> list[tuple[int, int]]:
-    """Return (row, column) of the cells to train next, given the outcomes, below 0 if a cell was not trained."""
+    """Return (row, column) of the cells to train next, given the outcomes, which are below 0 for an untrained cell."""
     blocks = _blocks(outcomes, levels, full=full)
     missing = outcomes[blocks.rows, blocks.columns] < 0
     places = np.unique(np.stack([blocks.rows[missing], blocks.columns[missing]], axis=-1), axis=0)
@@ -34,8 +35,8 @@ def next_cells(outcomes: np.ndarray, levels: np.ndarray, *, full: bool) -> list[
 
 
 def standing_for(outcomes: np.ndarray, levels: np.ndarray, *, full: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Return for each cell the row and the column of the cell whose outcome it is given: itself where it was trained,
-    or else the one that stands for its smallest block in which that one was trained."""
+    """Return for each cell the row and the column of the cell whose outcome it takes: itself if it was trained, or else
+    the representative of its smallest block with a trained one."""
     blocks = _blocks(outcomes, levels, full=full)
     rows, columns = np.indices(outcomes.shape)
     unknown = outcomes < 0
@@ -49,8 +50,8 @@ def standing_for(outcomes: np.ndarray, levels: np.ndarray, *, full: bool) -> tup
 
 
 def stages(shape: tuple[int, ...]) -> np.ndarray:
-    """Return for each cell, (rows, columns), how early it is trained among the others of its level: 0 for those that
-    stand for the largest blocks, 1 for those that stand for blocks of half that size, and so on."""
+    """Return for each cell, (rows, columns), how early it is trained among the others of its level: 0 for the
+    representatives of the largest blocks, 1 for those of blocks half that size, and so on."""
     found, size = np.full(shape, -1), _first(shape)
     for stage in range(size.bit_length()):
         blocks = _at(shape, np.full(shape, size >> stage))
@@ -60,8 +61,8 @@ def stages(shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _blocks(outcomes: np.ndarray, levels: np.ndarray, *, full: bool) -> Blocks:
-    """Split blocks as far as what is known asks for it; where a cell that stands for a new block is not trained yet, no
-    further."""
+    """Split blocks as far as the known results require, stopping at a new block whose representative is not trained
+    yet."""
     first = 1 if full else _coarsest(outcomes.shape)
     blocks = _at(outcomes.shape, np.full(outcomes.shape, first))
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -87,8 +88,8 @@ def _beside(outcomes: np.ndarray, decades: np.ndarray) -> np.ndarray:
 
 
 def _at(shape: tuple[int, ...], sizes: np.ndarray) -> Blocks:
-    """Return the blocks of these sizes. The cell that stands for a block is near its middle, and among those that stand
-    for its parts."""
+    """Return the blocks of these sizes. The representative of a block is near its middle, and also represents one of
+    its parts."""
     rows, columns = np.indices(shape)
     offsets = np.vectorize(_offset, otypes=[np.int64])(sizes)
     return Blocks(
@@ -99,7 +100,8 @@ def _at(shape: tuple[int, ...], sizes: np.ndarray) -> Blocks:
 
 
 def _offset(size: int) -> int:
-    """Return where in a block of this size the cell is that stands for it: 0 of 1, 1 of 2, 1 of 4, 5 of 8, 5 of 16."""
+    """Return the position in a block of this size of the cell that represents it: 0 of 1, 1 of 2, 1 of 4, 5 of 8, 5 of
+    16."""
     return sum(4**power for power in range(size.bit_length()) if 4**power * 2 <= size)
 
 

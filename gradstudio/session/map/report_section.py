@@ -14,11 +14,11 @@ from gradstudio.session.map.place import place_in_words, spot_of
 from gradstudio.session.record.run import Run
 
 HEIGHT = 3.4  # inches of a panel
-KEY_WIDTH = 0.26  # share of a panel's width that is left for the key
+KEY_WIDTH = 0.26  # share of a panel's width reserved for the legend
 
 
 def of(run: Run, stored: JournalContent) -> Section:
-    """Return the section: what the map holds, where the run lies on it, and a picture of each panel."""
+    """Return the section: the content of the map, the position of the run on it, and a picture of each panel."""
     drawing, place = drawing_of(stored), spot_of(stored.plan, run.experiment)
     note = "each cell is a run; the line is the boundary between those that diverged and those that held"
     panels = [
@@ -33,7 +33,7 @@ def of(run: Run, stored: JournalContent) -> Section:
 
 
 def _draw(axes: Any, drawing: Drawing, colours: Any, *, panel: int, place: tuple[int, float, float] | None) -> None:
-    """Draw a panel with a key beside it, and the run as a cross."""
+    """Draw a panel of a map with a legend beside it, and the run as a cross."""
     picture_file.draw(axes, drawing, panel)
     left, bottom, width, height = axes.get_position().bounds
     axes.set_position((left, bottom + 0.06, width * (1 - KEY_WIDTH), height - 0.06))

@@ -16,9 +16,9 @@ from gradstudio.session.map.outcome import OUTCOMES
 
 
 def as_json(stored: JournalContent, path: Path) -> dict[str, Any]:
-    """Return a map as one object. `outcomes` and `losses` have a list for each row, from the lowest y on, and every
-    cell an entry, null where nothing is known yet; with panels, a list for each. `run` and `failed` count the cells
-    that were trained, each seed by itself; `seconds` are those of all workers together."""
+    """Return a map as one object. `outcomes` and `losses` have a list for each row, from the lowest y on, and an entry
+    for every cell, null if unknown; with panels, a list for each. `run` and `failed` count the trained cells, each seed
+    by itself; `seconds` are the total of all workers."""
     plan, grid = stored.plan, grids.fill_gaps(stored.plan, grids.measured_cells(stored.plan, stored.results))
     names = [None if index == UNTRAINED else OUTCOMES[index] for index in grid.outcomes.ravel().tolist()]
     outcomes = np.array(names, object).reshape(plan.shape).tolist()
@@ -42,7 +42,7 @@ def as_json(stored: JournalContent, path: Path) -> dict[str, Any]:
 
 
 def write_csv(stored: JournalContent, file: BinaryIO) -> None:
-    """Write a row for each cell that was trained, in the order of the map. With panels the first column names them."""
+    """Write a row for each trained cell, in the order of the map. With panels the first column names them."""
     plan = stored.plan
     file.write(csv_table.line([*([plan.by] if plan.by else []), "x", "y", "seed", *_COLUMNS]))
     for (spot, seed), trained in sorted(stored.results.items()):
@@ -73,7 +73,7 @@ def write_npz(stored: JournalContent, file: BinaryIO) -> None:
 
 
 def _values(values: np.ndarray, grid: Grid) -> list[Any]:
-    """Return the values of all cells, None for one of which nothing is known yet."""
+    """Return the values of all cells, None for an unknown one."""
     found = values.astype(object)
     found[grid.outcomes == UNTRAINED] = None
     return found.tolist()

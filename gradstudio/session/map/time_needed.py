@@ -1,5 +1,5 @@
-"""How long a map takes, before it is made: a run is timed in a worker process, and the number of runs follows from the
-plan. Nobody knows how many cells an adaptive map trains, so that has a least and a most."""
+"""The duration of a map, before it is made: a run is timed in a worker process, and the number of runs follows from the
+plan. The number of cells that an adaptive map trains is unknown, so it has a minimum and a maximum."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gradstudio.session.map.train_cell import Order
 from gradstudio.session.map.workers import Pool
 
 AIM = 60.0  # seconds that a map takes by default
-FEWEST_CELLS, FEWEST_STEPS = 6, 60  # of an axis and of a run, below which a default does not go
+FEWEST_CELLS, FEWEST_STEPS = 6, 60  # of an axis and of a run, the minimum of a default
 SHORT, LONG = 2, 26  # steps of the runs that are timed
 
 
@@ -42,7 +42,7 @@ class Size:
 
 
 def runs(shape: tuple[int, int, int], seeds: int, *, full: bool) -> tuple[int, int]:
-    """Return the least and the most number of runs that a map of this shape (panels, rows, columns) may need."""
+    """Return the minimum and the maximum number of runs for a map of this shape (panels, rows, columns)."""
     panels, *area = shape
     most = panels * seeds * math.prod(area)
     coarse = panels * seeds * len(refine.next_cells(np.full(area, -1, np.int8), np.full(area, math.nan), full=full))
@@ -50,7 +50,7 @@ def runs(shape: tuple[int, int, int], seeds: int, *, full: bool) -> tuple[int, i
 
 
 def in_words(count: tuple[int, int], cost: Cost, steps: int, processes: int) -> str:
-    """Return how long so many runs take, as a sentence."""
+    """Return how long `count` runs take, as a sentence."""
     least, most = (runs * cost.run(steps) / processes for runs in count)
     if count[0] == count[1]:
         return f"It takes about {duration(most)}; runs that diverge end sooner."
@@ -58,7 +58,7 @@ def in_words(count: tuple[int, int], cost: Cost, steps: int, processes: int) -> 
 
 
 def fit_size(asked: Size, panels: int, cost: Cost, processes: int) -> Size:
-    """Return the size to begin with: what is asked for, or fewer cells and then fewer steps, so that a map of so many
+    """Return the initial size: the requested one, or fewer cells and then fewer steps, so that a map with this many
     panels takes about a minute at most."""
     room = AIM * processes / panels  # seconds of runs
 
@@ -75,7 +75,7 @@ def fit_size(asked: Size, panels: int, cost: Cost, processes: int) -> Size:
 
 
 def measure_cost(experiment: Experiment, stopped: Callable[[], bool]) -> Cost | None:
-    """Time runs of an experiment in a worker process; None if they fail, or where it was stopped."""
+    """Time runs of an experiment in a worker process; None if they fail or it was stopped."""
     with contextlib.closing(Pool(1, yielding=True)) as pool:
         found = [
             _time_run(pool, experiment, steps, stopped) for steps in (SHORT, SHORT, LONG)
@@ -83,7 +83,7 @@ def measure_cost(experiment: Experiment, stopped: Callable[[], bool]) -> Cost | 
     if any(each is None for each in found):
         return None
     (_, _), (short, few), (long, many) = (each for each in found if each is not None)
-    if many <= few:  # it diverged at once
+    if many <= few:  # it diverged immediately
         return Cost(0.0, long / many)
     step = max((long - short) / (many - few), 0.0)
     return Cost(max(short - few * step, 0.0), step)

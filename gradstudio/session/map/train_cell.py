@@ -1,7 +1,7 @@
-"""Training one cell: what a worker process does. The run is that of the cell's experiment, bit for bit on the CPU.
+"""Training one cell: the task of a worker process. The run is that of the cell's experiment, bit for bit on the CPU.
 
-What a run measures for people is left out. The trainer of an earlier cell is used again where the two differ only in
-knobs that its recorded passes do not depend on: it is set to the first state of the new one."""
+Measurements that only serve display are omitted. The trainer of an earlier cell is reused if the two differ only in
+knobs that its recorded passes do not depend on: it is set to the initial state of the new one."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from gradstudio.session.map.outcome import CellResult, Judge, final_loss
 if TYPE_CHECKING:
     from gradstudio.engine.trainer import Trainer
 
-KEPT = 4  # trainers that wait to be used again: one for each seed or panel, if there are few
-LOOK_EVERY = 16  # steps between two looks whether to stop
-# Knobs that act before the first step alone, beside those that act live.
+KEPT = 4  # cached trainers: one for each seed or panel, if there are few
+LOOK_EVERY = 16  # steps between two checks whether to stop
+# Knobs that act only before the first step, besides those that act live.
 FIRST_STATE = frozenset({"model.init", "model.init_gain", "model.initial_bias", "run.steps", "run.stop_on_nonfinite"})
 
 
@@ -35,20 +35,20 @@ class Order(NamedTuple):
 
 
 class Bench:
-    """Trains cells one after another. Keeps trainers to use again."""
+    """Trains cells one after another, and caches trainers for reuse."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # a worker of a cluster may have several threads
         self._kept: OrderedDict[tuple[tuple[str, Value], ...], Trainer] = OrderedDict()
 
     def train(self, order: Order, stopped: Callable[[], bool]) -> CellResult | None:
-        """Return what came of a cell; None if it was stopped."""
+        """Return the result of a cell; None if it was stopped."""
         with self._lock:
             started = time.perf_counter()
             try:
                 return self._train(order, stopped, started)
             except Exception as fault:
-                self._kept.clear()  # one may have been left in mid-step
+                self._kept.clear()  # an earlier one may have stopped in mid-step
                 text = clean(str(fault).strip().partition("\n")[0][:300])
                 message = text if isinstance(fault, KnobError) else f"{type(fault).__name__}: {text}"
                 return CellResult("failed", -1, math.nan, math.nan, time.perf_counter() - started, message)
@@ -85,7 +85,7 @@ class Bench:
 
         fresh = Trainer(experiment, measured=False)
         if experiment.studio_file is not None:
-            return fresh  # its own model may hold what no snapshot knows
+            return fresh  # its own model may have state that no snapshot includes
         kind = _kind(experiment)
         kept = self._kept.pop(kind, None)
         if kept is not None:
@@ -97,7 +97,7 @@ class Bench:
 
 
 def _kind(experiment: Experiment) -> tuple[tuple[str, Value], ...]:
-    """Return the values that a trainer is built with for good."""
+    """Return the values that are fixed when a trainer is built."""
     return tuple(
         (knob.name, value) for knob, value in experiment.items() if not knob.live and knob.name not in FIRST_STATE
     )

@@ -1,4 +1,4 @@
-"""All that a person sees of a map, worked out at once, so that it can be done beside the thread that shows it."""
+"""Everything that the user sees of a map, computed at once, so that it can be done beside the thread that shows it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gradstudio.session.map.map_texts import cell_in_words, in_words
 
 @dataclass(frozen=True)
 class View:
-    """What is known of a map at one moment. `words`: lines of text; `whole`: no cell is left to train."""
+    """The state of a map at one moment. `words`: lines of text; `whole`: no cell is left to train."""
 
     stored: JournalContent
     drawing: Drawing
@@ -21,7 +21,7 @@ class View:
     whole: bool
 
     def about(self, spot: Spot) -> str:
-        """Return what is known of a cell."""
+        """Return what is known about a cell."""
         return cell_in_words(self.stored, self.drawing.grid, spot)
 
 

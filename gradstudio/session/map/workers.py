@@ -1,7 +1,7 @@
-"""The processes that train cells: a pool of this machine's. A crew of another kind is a cluster's (cluster.py).
+"""The processes that train cells: a pool on this machine. cluster.py has a crew on a cluster.
 
-A pool is broken when one of its processes dies, and nobody tells which cell it had. So the cells that were under way
-are trained again, one at a time, in a new pool; the one that breaks it alone, twice, is poison and marked failed."""
+A pool breaks when one of its processes dies, without reporting which cell it was training. So the cells in progress are
+trained again, one at a time, in a new pool; the one that breaks it alone, twice, is poison and marked failed."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from gradstudio.session.map.map_plan import Job, Plan
 from gradstudio.session.map.outcome import CellResult
 from gradstudio.session.map.train_cell import Order
 
-LOOK = 0.2  # seconds between two looks at what a person asks for
-NICE = 10  # how far workers stand back that yield, of 19
+LOOK = 0.2  # seconds between two checks for user requests
+NICE = 10  # niceness of workers that yield, of 19
 STRIKES = 2  # times that a cell may break a pool alone
 LOST = "its worker process ended, as by a crash or for want of memory"
 
 
 class CrewError(RuntimeError):
-    """Workers that cannot be had any more. One line for the user."""
+    """Workers that are no longer available. One line for the user."""
 
 
 class Crew(Protocol):
@@ -43,26 +43,24 @@ class Crew(Protocol):
         ...
 
     def executor(self) -> Executor:
-        """Return what takes orders; a new one after it was broken."""
+        """Return the executor; a new one after it broke."""
         ...
 
     def check(self) -> None:
-        """Raise CrewError if the workers are gone for good."""
+        """Raise CrewError if the workers are gone permanently."""
         ...
 
     def fault_of_cell(self, fault: BaseException) -> str:
-        """Return why a cell failed that was given back with this exception; CrewError if it is no fault of the
-        cell."""
+        """Return why a cell failed with this exception; CrewError if the cell is not to blame."""
         ...
 
     def close(self) -> None:
-        """End the work: what is under way is given up."""
+        """End the work: cells in progress are abandoned."""
         ...
 
 
 class Pool:
-    """Processes of this machine, each of which trains with one thread of torch unless GRADSTUDIO_THREADS asks for
-    more."""
+    """Processes on this machine, each of which trains with one torch thread unless GRADSTUDIO_THREADS asks for more."""
 
     def __init__(self, size: int = 0, *, yielding: bool = False) -> None:
         """`size`: number of processes; 0: one for each core that this process may use. `yielding`: they leave the cores
@@ -71,7 +69,7 @@ class Pool:
         self._context: Any = process_server.context(
             ["gradstudio.engine.trainer", "gradstudio.engine.snapshot", __name__]
         )
-        self._stop = self._context.RawValue("b", 0)  # no Event, whose lock a worker may hold as it is killed
+        self._stop = self._context.RawValue("b", 0)  # not an Event, whose lock a worker may hold when it is killed
         self._executor: ProcessPoolExecutor | None = None
         self._yielding = yielding
 
@@ -84,7 +82,7 @@ class Pool:
         return self._executor
 
     def discard(self) -> None:
-        """Let go of a broken pool."""
+        """Release a broken pool."""
         if self._executor is not None:
             self._executor.shutdown(wait=False, cancel_futures=True)
             self._executor = None
@@ -114,7 +112,7 @@ _stop: Any = None  # in a worker process: its value is 1 once the map is stopped
 
 
 def _begin(stop: Any, yielding: bool) -> None:
-    """Set up a worker process: Ctrl+C is for the parent, and no worker outlives it."""
+    """Set up a worker process: Ctrl+C is left to the parent, and no worker outlives it."""
     global _stop
     _stop = stop
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -138,8 +136,8 @@ def work(order: Order) -> CellResult | None:
 def results(
     crew: Crew, plan: Plan, jobs: Iterable[Job], halted: Callable[[], bool], stopped: Callable[[], bool]
 ) -> Iterator[tuple[Job, CellResult]]:
-    """Yield what came of each of some jobs, as it comes. While `halted` no job is given out; once `stopped` this ends.
-    Only twice as many jobs as workers are given out at a time, so that to stop is not to give out."""
+    """Yield the result of each job, as it arrives. While `halted` no job is submitted; once `stopped` this ends. Only
+    twice as many jobs as workers are submitted at a time, so that stopping means not submitting."""
     shift = _Shift(crew, plan, jobs)
     while not stopped():
         yield from shift.unplayable()
@@ -148,13 +146,13 @@ def results(
         if shift.idle:
             if not shift.has_left:
                 return
-            time.sleep(LOOK)  # halted, with nothing under way
+            time.sleep(LOOK)  # halted, with nothing in progress
             continue
         yield from shift.collect()
 
 
 class _Shift:
-    """The jobs of one call of `results`: those to come, those under way, and those that may be poison."""
+    """The jobs of one call of `results`: the pending ones, those in progress, and those that may be poison."""
 
     def __init__(self, crew: Crew, plan: Plan, jobs: Iterable[Job]) -> None:
         self._crew, self._plan = crew, plan
@@ -179,13 +177,13 @@ class _Shift:
             yield self._impossible.pop()
 
     def give_out(self) -> None:
-        """Give out a suspect by itself, or else as many jobs as there is room for."""
+        """Submit a suspect by itself, or else as many jobs as there is room for."""
         if self._suspects:
             if not self._under_way:
                 self._submit(self._suspects.popleft())
             return
         if not self._again.isdisjoint(self._under_way.values()):
-            return  # the last suspect is still under way
+            return  # the last suspect is still in progress
         while self._to_come and len(self._under_way) < 2 * self._crew.size:
             if not self._submit(self._to_come.popleft()):
                 return
@@ -209,7 +207,7 @@ class _Shift:
             yield from self._mend([*broken, *self._under_way.values()])
 
     def _mend(self, lost: list[Job]) -> Iterator[tuple[Job, CellResult]]:
-        """Make the pool anew after a worker died, and find out which of the lost jobs was to blame."""
+        """Create a new pool after a worker died, and find out which of the lost jobs was to blame."""
         self._under_way.clear()
         if isinstance(self._crew, Pool):
             self._crew.discard()
@@ -223,7 +221,7 @@ class _Shift:
         self._suspects.extend(lost)
 
     def _submit(self, job: Job) -> bool:
-        """Give a job out. Return False if the pool broke meanwhile."""
+        """Submit a job. Return False if the pool broke meanwhile."""
         try:
             order = Order(self._plan.experiment_of(job), self._plan.timeline)
         except KnobError as fault:

@@ -1,4 +1,4 @@
-"""Columns of plug-ins: numbers made of each row, and kept beside it."""
+"""Columns of plug-ins: numbers computed from each row, and stored beside it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gradstudio.core.history import Logged, Row
 
 
 def with_columns(row: Row, place: int, gauges: tuple[tuple[str, float], ...] = ()) -> Row:
-    """Return a row that is the run's at this place, with what columns of plug-ins make of it, and these gauges."""
+    """Return the run's row at this position with the columns of plug-ins and these gauges."""
     found = list(gauges)
     for name in plugins.names("columns"):
         value = plugins.attempt("columns", name, lambda name=name: float(plugins.get("columns", name)(row)))

@@ -1,5 +1,4 @@
-"""A run as it was when one of its steps had been made: what was measured, changed and found by then, and nothing of
-what came later."""
+"""A run as it was after one of its steps: what was measured, changed and found by then, and nothing later."""
 
 from __future__ import annotations
 
@@ -14,11 +13,11 @@ from gradstudio.core.history import History
 from gradstudio.session.record.branches import Family
 from gradstudio.session.record.run import Run
 
-FEW = 5_000  # steps up to which the findings of each one are kept; of longer runs those of so many
+FEW = 5_000  # steps for which the findings of each one are kept; for longer runs, this many steps
 
 
 def as_of(run: Run, step: int, findings: Mapping[str, Finding]) -> Run:
-    """Return the run as it was after a step, for reading only; `findings` are those that were known by then."""
+    """Return the run as it was after a step, for reading only; `findings` are those known by then."""
     broke = run.first_nonfinite_step if (run.first_nonfinite_step or 0) <= step else None
     view = copy.copy(run)
     vars(view).update(
@@ -41,14 +40,14 @@ def as_of(run: Run, step: int, findings: Mapping[str, Finding]) -> Run:
 
 
 def family_as_of(family: Family, run: Run, step: int) -> tuple[Family, Run]:
-    """Return the members that had branched off by a step, each as it was then; `run` is the one that is looked at."""
+    """Return the members that had branched off by a step, each as it was then; `run` is the one on view."""
     there = [each for each in family.members.values() if each is run or each.parent_step <= step]
     views = {each.id: as_of(each, step, {}) if len(each.history) > step + 1 else each for each in there}
     return Family(list(views.values())), views[run.id]
 
 
 class KnownFindings:
-    """What was known of a run at each of its steps: its rules are shown the rows again, some at a time."""
+    """The findings that were known at each step of a run: its rules are replayed on the rows, some at a time."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -57,7 +56,7 @@ class KnownFindings:
         self._kept: list[tuple[int, Mapping[str, Finding]]] = []  # by the first step at which they held
 
     def work_to(self, step: int, seconds: float) -> bool:
-        """Show the rules the rows up to a step, for so many seconds at most. Return whether they have seen them."""
+        """Replay the rules up to a step, for `seconds` at most. Return whether they have reached it."""
         end, history = time.thread_time() + seconds, self._run.history
         while len(self._seen) <= step:
             if time.thread_time() > end:
@@ -66,8 +65,8 @@ class KnownFindings:
         return True
 
     def at(self, step: int) -> Mapping[str, Finding]:
-        """Return what was known after a step that the rules have seen, by rule. What the run's own rules did not find
-        is left out: a stored run lacks some of what they saw."""
+        """Return the findings known after a step that the rules have reached, by rule. Findings that the run's own
+        rules did not make are left out: a stored run lacks some of their inputs."""
         place = bisect_right(self._kept, step, key=itemgetter(0))
         found = self._kept[place - 1][1] if place else {}
         return {rule: finding for rule, finding in found.items() if rule in self._run.findings}

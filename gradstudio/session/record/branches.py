@@ -1,4 +1,4 @@
-"""Branches: runs that go on from a step of another run, and the family that a run makes with its branches."""
+"""Branches: runs that continue from a step of another run, and the family formed by a run and its branches."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 USUAL = 200  # steps before the run diverged whose gradient norms are the usual ones
-MOST = 50  # runs of a family that are held in memory; the library has the others
-SHORTLY = 10  # steps before the last healthy one in which a change by hand may be what broke the run
-TIMES = 4.0  # a step whose norm is more than so many times the usual one is not healthy
+MOST = 50  # runs of a family that are kept in memory; the library has the others
+SHORTLY = 10  # steps before the last healthy one in which a manual change may be what broke the run
+TIMES = 4.0  # a step whose norm is more than this many times the usual one is not healthy
 _step = attrgetter("step")
-_BEFORE_A_STEP = {"started", "branched", "knob_changed", "knob_refused"}  # events that come before their step is made
+_BEFORE_A_STEP = {"started", "branched", "knob_changed", "knob_refused"}  # events that precede their step
 
 
 def fork(
@@ -34,11 +34,11 @@ def fork(
     changes: tuple[Change, ...] = (),
     compare_at: tuple[int, ...] = (),
 ) -> Run:
-    """Return the run as it stood before a step, with the changes that act from that step on, for a worker to go on
-    with. It shares its parent's rows. KnobError for a step that the parent has not reached.
+    """Return the run as it was before a step, with the changes that act from that step on, for a worker to continue. It
+    shares its parent's rows. KnobError for a step that the parent has not reached.
 
-    `experiment` is what the parent began with, where `parent` was made again with another number of steps; `steps` is
-    how many steps the branch will have. `asked` and `compare_at` are the branch's own changes and comparisons."""
+    `experiment` is the initial one of the parent, if that is continued with another number of steps; `steps` is how
+    many steps the branch will have. `asked` and `compare_at` are the branch's own changes and comparisons."""
     if parent.watched is not None:
         raise KnobError(f"{parent.id} was made by a script of yours: it has no branches")
     ranks_allowed.check_alone(parent.experiment, "a run has no branches")
@@ -72,7 +72,7 @@ def fork(
 
 
 def _events_at(parent: Run, step: int) -> list[Event]:
-    """Return the events of a branch at its first step of its own: what the parent did before it made that step."""
+    """Return the events of a branch at its first own step: those of the parent before it made that step."""
     before = [event for event in list(parent.events) if event.step == step and event.kind in _BEFORE_A_STEP]
     return [*before, Event(step, "branched", f"went on from {parent.title}")]
 
@@ -84,8 +84,8 @@ def parting(one: Run, other: Run) -> int:
 
 
 def last_healthy_step(run: Run) -> int | None:
-    """Return the last step before the run diverged whose gradient norm was still usual. None if it did not diverge,
-    was never healthy, or cannot be rewound, as a watched run."""
+    """Return the last step before the run diverged whose gradient norm was still usual. None if it did not diverge, was
+    never healthy, or cannot be rewound, such as a watched run."""
     broke = run.first_nonfinite_step
     if not broke or run.watched is not None or ranks_allowed.several(run.experiment):
         return None
@@ -99,8 +99,8 @@ def last_healthy_step(run: Run) -> int | None:
 
 
 def changed_at(run: Run, first: int, last: int | None = None) -> dict[str, tuple[Value, Value]]:
-    """Return the knobs that a person has changed at these steps, each with its values before and after: those of the
-    plan come again by themselves."""
+    """Return the knobs that the user changed at these steps, each with its values before and after: planned changes are
+    repeated automatically."""
     last, planned = first if last is None else last, {*run.planned, *run.asked}
     found: dict[str, tuple[Value, Value]] = {}
     for event in run.changes:
@@ -113,8 +113,8 @@ def changed_at(run: Run, first: int, last: int | None = None) -> dict[str, tuple
 
 
 def last_changes(run: Run, healthy: int | None) -> tuple[int, dict[str, tuple[Value, Value]]]:
-    """Return the step and the knobs of the last change by hand that a run made shortly before its last healthy step, as
-    a run that was well until then would not have diverged without it."""
+    """Return the step and the knobs of the last manual change shortly before a run's last healthy step, as a run that
+    was well until then would not have diverged without it."""
     if healthy is not None:
         for step in sorted({change.step for change in list(run.timeline)}, reverse=True):
             if healthy - SHORTLY <= step <= healthy and (found := changed_at(run, step)):
@@ -123,7 +123,7 @@ def last_changes(run: Run, healthy: int | None) -> tuple[int, dict[str, tuple[Va
 
 
 class Family:
-    """A run and everything that branched from it, by id. The branch that was shown latest comes last."""
+    """A run and all its branches, by id. The most recently shown branch comes last."""
 
     def __init__(self, runs: Sequence[Run]) -> None:
         self.members: dict[str, Run] = {run.id: run for run in runs}
@@ -133,13 +133,13 @@ class Family:
         self.members[run.id] = run
 
     def shows(self, run: Run) -> None:
-        """Note that this branch is shown, and so missed more than the others."""
+        """Mark this branch as shown, so that it is dropped later than the others."""
         if run.parent and run.id in self.members:
             self.members[run.id] = self.members.pop(run.id)
 
     def missed_least(self, shown: Run) -> Run | None:
-        """Return the branch that was shown longest ago, one without branches of its own where there is one. Never the
-        run that is shown, nor one that is no branch."""
+        """Return the least recently shown branch, preferably one without branches of its own. Never the run that is
+        shown, nor the root."""
         others = [run for run in self.members.values() if run.parent and run is not shown]
         parents = {run.parent for run in self.members.values()}
         return next((run for run in others if run.id not in parents), next(iter(others), None))
@@ -153,11 +153,11 @@ class Family:
         return [other for other in self.members.values() if other.parent == run.id]
 
     def offspring(self, run: Run) -> list[Run]:
-        """Return the run and all that branched from it, each before its children."""
+        """Return the run and all its descendants, each before its children."""
         return [run, *(late for child in self.children(run) for late in self.offspring(child))]
 
     def owner(self, run: Run, step: int) -> Run:
-        """Return the run that made that step of a run: itself, or one that it branched from."""
+        """Return the run that made a step of a run: itself, or an ancestor."""
         while step < run.parent_step and (parent := self.parent(run)):
             run = parent
         return run

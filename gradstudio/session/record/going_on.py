@@ -1,5 +1,5 @@
-"""A training that was interrupted and goes on in another process: the new run begins with the rows of the one before,
-as a branch does."""
+"""A training that was interrupted and is resumed in another process: the new run begins with the rows of the previous
+one, like a branch."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from gradstudio.session.record.run import Run
 
 
 def going_on(run: Run, parent: Run, step: int | None) -> Run:
-    """Return a run, as it is before its first row, with the rows that another has before the script's own `step`; all
-    of them where that is not known. None comes after the first that was not finite."""
+    """Return a run, still without rows, extended by the rows of another one before the script's own `step`; all of them
+    if the step is unknown. Rows after the first non-finite one are left out."""
     count = len(parent.history) if parent.first_nonfinite_step is None else parent.first_nonfinite_step
     if step is not None:
         count = next((row for row in range(count) if own_step(parent.history, row) >= step), count)

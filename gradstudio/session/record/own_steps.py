@@ -1,5 +1,5 @@
-"""The step numbers of a script or a log, where rows are not counted as its steps are: it was resumed, or a log has a
-line for every so many steps. All else counts rows; texts for people have the script's own numbers."""
+"""The step numbers of a script or a log, if they differ from row numbers: it was resumed, or a log has a line only
+every few steps. Everything else counts rows; texts for the user show the script's own numbers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.history import History
 from gradstudio.session.record.run import Run
 
-_N = r"\d(?:[\d,]*\d)?"  # a number; a comma behind it is none of it
+_N = r"\d(?:[\d,]*\d)?"  # a number; a comma after it is not part of it
 _STEP = re.compile(
     rf"\b(?P<word>step) (?P<first>{_N})|\b(?P<words>steps) (?P<from>{_N})(?P<to>–| to | and )(?P<last>{_N})"
     rf"|\b(?P<count>{_N}|one) (?P<kind>(?:latest |training )?)steps?\b",
@@ -19,13 +19,13 @@ _STEP = re.compile(
 
 
 def differ(history: History) -> bool:
-    """Return whether the script's own numbers are others than those of the rows."""
+    """Return whether the script's own step numbers differ from those of the rows."""
     last = len(history) - 1
     return last >= 0 and (own_step(history, 0), own_step(history, last)) != (0, last)
 
 
 def own_step(history: History, row: int) -> int:
-    """Return the script's number of a row; of the row after the last, the next number."""
+    """Return the script's number of a row; for the row after the last, the next number."""
     count = len(history)
     if not count:
         return row
@@ -34,7 +34,7 @@ def own_step(history: History, row: int) -> int:
 
 
 def in_own_steps(run: Run, text: str) -> str:
-    """Return a text about rows in the script's own numbers."""
+    """Return a text about rows with the script's own numbers."""
     if not differ(run.history):
         return text
     history, apart = run.history, not _is_dense(run.history)

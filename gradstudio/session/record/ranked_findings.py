@@ -1,4 +1,4 @@
-"""The findings of a run as they are shown: causes first, each with the remedies that fit the knobs in force."""
+"""The findings of a run as they are shown: causes first, each with the remedies that suit the knobs in force."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from gradstudio.session.record.run import Run
 
 _DIVIDE = ("adam", "adamw", "rmsprop")  # optimizers that divide by a root, plus eps
 _BEFORE = 10  # steps before a NaN or Inf that show whether the gradient grew
-_CALM = 10.0  # norm that none of them reached where clipping would have changed little
-_GROWN = 2.0  # times their median that the last of them is where it grew
+_CALM = 10.0  # norm that none of them reached, so that clipping would have changed little
+_GROWN = 2.0  # times their median, above which the last of them counts as growth
 
 
 def ranked_findings(run: Run) -> list[Finding]:
@@ -35,19 +35,19 @@ def in_order(run: Run) -> list[Finding]:
 
 
 def as_told(finding: Finding, run: Run) -> Finding:
-    """Return the finding with the remedies that fit, and in the script's own steps where those are others."""
+    """Return the finding as shown: with the matching remedies, and the script's own step numbers if they differ."""
     return with_own_steps(run, finding if is_heard(finding) else _fitting(finding, run))
 
 
 def _fitting(finding: Finding, run: Run) -> Finding:
-    """Return the finding with the remedies that fit: knobs to set, or code to change in a script that was watched."""
+    """Return the finding with the matching remedies: knobs to set, or code to change in a watched script."""
     of_plugin = added_rules.lines_of(finding) if added_rules.is_added(finding.rule) else ()
     finding = added_rules.knobs_of(finding) if of_plugin else finding
     found = _with_birth(fitting(finding, run.in_force, run.provenance), run)
     if run.watched is None:
         return found
     optimizer = run.history.settings[-1][1].optimizer if run.history.settings else ""
-    # the knobs of mistakes say nothing of a script, so those that mend one do not count as set already
+    # the knobs of mistakes do not apply to a script, so their remedies do not count as set already
     loop = tuple(remedy for remedy in finding.remedies if remedy.startswith("mistakes."))
     scaled = run.experiment.precision.scaling == "dynamic"
     if run.watched.log:
@@ -66,13 +66,14 @@ def _fitting(finding: Finding, run: Run) -> Finding:
         lines = of_update(called)
     elif not finding.remedies:
         lines = OF_GRADIENTS.get(finding.title, OF_GRADIENTS.get(finding.rule, lines))
-    if run.watched.log:  # nobody knows what the script does already
+    if run.watched.log:  # it is unknown what the script does already
         lines = tuple(line if line.startswith("`lr=") else f"{line}, unless it is there" for line in lines)
     return replace(found, remedies=(*lines, *of_plugin))
 
 
 def _with_birth(finding: Finding, run: Run) -> Finding:
-    """Return the finding that names the rank of a NaN with the operation, where that was found in the same step."""
+    """Return the finding that names the rank of a NaN together with its operation, if that was found in the same
+    step."""
     birth = run.provenance
     if finding.rule != "nan_on_a_rank" or birth is None or birth.rank is None or birth.step != finding.first_step:
         return finding
@@ -86,8 +87,8 @@ def _with_birth(finding: Finding, run: Run) -> Finding:
 
 
 def _usable(finding: Finding, run: Run) -> tuple[str, ...]:
-    """Return the remedies without those that make a step smaller where no step was made before the first NaN or Inf, or
-    where the gradients before it were calm, so that what overflowed did so within one pass."""
+    """Return the remedies without those that make a step smaller, if no step was made before the first NaN or Inf, or
+    if the gradients before it were calm, so that the overflow happened within one pass."""
     calm = finding.rule in ("nonfinite_loss", "nonfinite_gradient") and _were_calm(finding.first_step, run)
     if calm or (finding.rule.startswith("nonfinite") and run.first_nonfinite_step == 0):
         return tuple(remedy for remedy in finding.remedies if not remedy.startswith("clipping."))

@@ -1,4 +1,4 @@
-"""What the row of a step says beside its figures, in words."""
+"""The news in the row of a step besides its figures, in words."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from gradstudio.core.text import number
 
 
 def divergence(row: Row, *, of_log: bool) -> str:
-    """Return what of a row is not finite; that of a log knows no single entries."""
+    """Return which part of a row is non-finite; a log has no single entries."""
     if loss_broke(row.loss):
         return f"loss is {number(row.loss)}"
     return f"gradient norm is {number(row.grad_norm)}" if of_log else f"{row.nonfinite} gradient entries are NaN or Inf"
 
 
 def skipped(row: Row, *, in_script: bool) -> str:
-    """Return why the update of a row was left out."""
+    """Return why the update of a row was skipped."""
     if math.isfinite(row.loss) and not row.nonfinite:
-        # by a person's wish; of a script the notice says why
+        # at the user's request; for a script the notice says why
         return f"update left out{'' if in_script else f': a spike, gradient norm {number(row.grad_norm)}'}"
     overflow = f"overflow at scale {row.scale:g}" if row.scale != 1 else "the gradient is not finite"
     return f"{f'loss is {number(row.loss)}' if loss_broke(row.loss) else overflow}: update skipped"
@@ -32,7 +32,7 @@ def comparison(difference: float) -> str:
 
 
 def of_batch(problem: Problem, step: int) -> Iterator[tuple[Kind, str]]:
-    """Yield what is done to the batch of a step."""
+    """Yield what happens to the batch of a step."""
     batch = step + problem.skip_batches
     if problem.outlier_every and batch and batch % problem.outlier_every == 0:
         yield "outlier", f"batch replaced by noise of deviation {problem.outlier_scale:g}"

@@ -9,9 +9,10 @@ from gradstudio.core.history import History, Row
 
 
 class RuleWatch:
-    """A diagnosis with the part of the history that its rules were shown. Only the run's writer uses it."""
+    """A diagnosis with the part of the history that its rules have seen. Only the run's writer uses it."""
 
     def __init__(self, diagnosis: Diagnosis, seen: History) -> None:
-        """`seen` is a history of its own that grows as the rules are shown more of the run's."""
+        """`seen` is a separate history that grows as the rules see more of the run's."""
         self.diagnosis, self.seen = diagnosis, seen
-        self.unseen = deque[Row | None]()  # rows after those; None where the history holds all that the rules need
+        # rows after those; None if the history contains everything that the rules need
+        self.unseen = deque[Row | None]()

@@ -15,7 +15,7 @@ from gradstudio.session.record.run import Run
 
 @dataclass(frozen=True)
 class Figures:
-    """A run in figures. NaN and Inf stand as they were measured; None is what was not measured at all."""
+    """A run in figures. NaN and Inf appear as measured; None means not measured."""
 
     outcome: str
     steps: int
@@ -32,12 +32,12 @@ class Figures:
 
 
 def figures(run: Run) -> Figures:
-    """Return the figures of a run as far as it has come. best_loss and peak_grad_norm are the extremes of the finite
-    values, up to the step at which the run diverged."""
-    history, count = run.history, len(run.history)  # a run that still trains grows between two columns
+    """Return the figures of a run so far. best_loss and peak_grad_norm are the extremes of the finite values, up to the
+    step at which the run diverged."""
+    history, count = run.history, len(run.history)  # a run that is still training grows between two columns
     loss, norm = history.column("loss", 0, count), history.column("grad_norm", 0, count)
     broke_at = run.first_nonfinite_step
-    broke = count if broke_at is None else broke_at + 1  # a watched script may go on
+    broke = count if broke_at is None else broke_at + 1  # a watched script may continue
     clip_coef, scale = history.column("clip_coef", 0, count), history.column("scale", 0, count)
     return Figures(
         outcome=run.status if run.over else "stopped",
@@ -56,22 +56,22 @@ def figures(run: Run) -> Figures:
 
 
 def skipped_batches(run: Run) -> list[Event]:
-    """Return the batches that a watched script has gone on without, as they were not finite: the first MOST_ALIKE."""
+    """Return the non-finite batches that a watched script has skipped: the first MOST_ALIKE."""
     return [event for event in run.events if event.kind == "nan_batch"] if run.watched is not None else []
 
 
 def count_of(skipped: Sequence[Event]) -> int:
-    """Return how many batches these events are about: one in a row with others is told with them."""
+    """Return how many batches these events cover: one in a row with others is reported with them."""
     return sum(event.value if isinstance(event.value, int) else 1 for event in skipped)
 
 
 def _number(value: np.ndarray) -> float | None:
-    """Return a number that was measured; None for an unknown one, and where there is none."""
+    """Return a number that was measured; None for an unknown or missing one."""
     return float(value[0]) if len(value) and is_known(float(value[0])) else None
 
 
 def _count(marks: np.ndarray) -> int | None:
-    """Return how often a mark was set; None where nobody looked."""
+    """Return how often a mark was set; None if it was never observed."""
     return int(marks.sum()) if known_mask(marks).all() else None
 
 

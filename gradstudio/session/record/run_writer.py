@@ -1,5 +1,5 @@
-"""The one way to write to a run. Its worker uses it, and whoever reads a run back from the library or names one that
-no worker has. A reader never needs it."""
+"""The only way to write to a run. It is used by its worker, and by code that reads a run back from the library or names
+one without a worker. A reader never needs it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from gradstudio.session.record.added_columns import with_columns
 from gradstudio.session.record.rule_watch import RuleWatch
 from gradstudio.session.record.run import MOST_ALIKE, JoinedBatch, Run, Status
 
-# What a later reading of a run has anew; its rows come on top of those that are there.
+# What a later reading of a run replaces; its rows come on top of the existing ones.
 _GROWN = (
     "name", "message", "refused", "environment", "differs_at", "seconds", "events", "timeline", "refusals", "compared",
     "not_compared", "findings", "first_nonfinite_step", "provenance", "accuracy", "in_force",
@@ -36,7 +36,7 @@ _BY_STEPS: frozenset[Kind] = frozenset({"step_skipped", "outlier", "nan_batch"})
 
 
 class SoFar(NamedTuple):
-    """Everything that a snapshot keeps of a run beside its model."""
+    """Everything that a snapshot stores about a run besides its model."""
 
     diagnosis: Diagnosis
     findings: Mapping[str, Finding]
@@ -44,28 +44,28 @@ class SoFar(NamedTuple):
 
     @classmethod
     def of(cls, run: Run) -> SoFar:
-        """Return the state of a run, beside its model, from which it can go on another time."""
+        """Return the state of a run, besides its model, from which it can continue later."""
         return cls(run.rule_watch.diagnosis, run.findings, run.seconds)
 
 
 class RunWriter:
-    """Writes one run. One thread at a time may hold it: the run's worker, until it has called `end`."""
+    """Writes one run. One thread at a time may use it: the run's worker, until it has called `end`."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
         self._values = vars(run)  # a run has no setters
         self.gauges: dict[int, tuple[tuple[str, float], ...]] = {}  # of plug-ins, by step, until their rows come
-        self.on_finding: Callable[[Finding], object] | None = None  # called where one is new, or has become worse
-        self._counts: dict[Kind, int] = {}  # events of the kinds in _BY_STEPS; one that is not here was not counted yet
+        self.on_finding: Callable[[Finding], object] | None = None  # called if one is new, or has become worse
+        self._counts: dict[Kind, int] = {}  # events of the kinds in _BY_STEPS; a missing kind was not counted yet
 
     def rename(self, name: str) -> None:
-        """Give the run a name; with "" its title tells what changed."""
+        """Name the run; with "" its title shows what changed."""
         self._values["name"] = name
 
-    # ---- how it goes
+    # ---- progress
 
     def queue(self) -> None:
-        """Say that a worker has taken the run up. One that was stopped goes on."""
+        """Mark the run as taken up by a worker. One that was stopped continues."""
         if self.run.status == "stopped":
             self.note("resumed", "goes on")
         self._values["status"] = "starting"
@@ -85,17 +85,17 @@ class RunWriter:
             self.note("notice", text)
 
     def go_on(self, environment: Mapping[str, str]) -> None:
-        """Say that the run stands behind its last row again, here."""
+        """Mark the run as back behind its last row, here."""
         self._values["environment"] = environment
 
     def take_rows_before(self, environment: Mapping[str, str]) -> None:
-        """Let the rules see the rows that the run has from the one before it."""
+        """Let the rules see the rows that the run has from the previous one."""
         self.go_on(environment)
         self.run.rule_watch.unseen.extend([None] * len(self.run.history))
         self.look()
 
     def need_not_fall(self, why: str) -> None:
-        """Say that the loss of this run need not fall; `why` is a sentence."""
+        """Record that the loss of this run need not fall; `why` is a sentence."""
         self.run.rule_watch.diagnosis.progress.by_accuracy = True
         self.note("notice", why)
 
@@ -104,34 +104,34 @@ class RunWriter:
         self._values["status"] = status
 
     def step_begins(self, step: int) -> None:
-        """Say which step is being made from now on."""
+        """Record which step is being made from now on."""
         self._values["step_now"] = (step, time.monotonic())
 
     def step_ends(self) -> None:
-        """Say that no step is being made."""
+        """Record that no step is being made."""
         self._values["step_now"] = None
 
     def unheard(self, seconds: float) -> None:
-        """Say for how many seconds nothing was heard of the process that trains; 0 where it speaks."""
+        """Record for how many seconds the training process has been silent; 0 if it responds."""
         self._values["unheard"] = seconds
 
     def at_line(self, text: str) -> None:
-        """Say at which line a studio file is in a step that takes long, as a sentence."""
+        """Record the current line of a studio file in a step that takes long, as a sentence."""
         self._values["at_line"] = text
 
     def identify(self, run_id: str, started: float) -> None:
-        """Take over the id of the same run in another process."""
+        """Adopt the id of the same run in another process."""
         self._values.update(id=run_id, started=started)
 
     def refuse_to_train(self) -> None:
-        """Say that the run fails because the request is impossible here."""
+        """Record that the run fails because the request is impossible here."""
         self._values["refused"] = True
 
     def end(self, status: Status, message: str, accuracy: float | None) -> None:
-        """Say how the run ended; the last thing that its worker does."""
+        """Record how the run ended; the last call by its worker."""
         run = self.run
         self._values.update(message=message, accuracy=accuracy)
-        if run.watched is not None:  # others are judged by their accuracy at the end, or may go on
+        if run.watched is not None:  # others are judged by their final accuracy, or may continue
             self.look()
             for finding in run.rule_watch.diagnosis.look_at_the_rest(run.history):
                 self.find(finding)
@@ -151,8 +151,8 @@ class RunWriter:
         self._values["status"] = status
 
     def note(self, kind: Kind, text: str, step: int | None = None, value: Value | None = None) -> None:
-        """Add an event, at the next step if no other is named. Of a kind that steps bring about by themselves, the
-        first MOST_ALIKE are kept: a run of a hundred million steps may have as many."""
+        """Add an event, by default at the next step. Of the kinds that steps cause by themselves, only the first
+        MOST_ALIKE are kept: a run of a hundred million steps may have that many."""
         if kind in _BY_STEPS:
             if kind not in self._counts:
                 self._counts[kind] = sum(event.kind == kind for event in self.run.events)
@@ -164,7 +164,7 @@ class RunWriter:
         self._values["events"].append(Event(len(self.run.history) if step is None else step, kind, text, value=value))
 
     def catch_up(self, later: Run) -> None:
-        """Take over what a later reading of the same run has; the rows that are there stay."""
+        """Copy what a later reading of the same run has; existing rows stay."""
         run, rows = self.run, len(self.run.history)
         if len(later.history) > rows or run.step_now is None:
             self.step_begins(len(later.history))
@@ -174,13 +174,13 @@ class RunWriter:
             run.history.catch_up(later.history)
         for name in _GROWN:
             self._values[name] = getattr(later, name)
-        self._values["status"] = later.status  # last: whoever sees the end sees all of it
+        self._values["status"] = later.status  # last: a reader that sees the end sees all of it
 
     # ---- rewinding
 
     def inherit(self) -> None:
-        """Take over the news of the rows that a branch shares with its parent. A parent that still trained when the
-        branch was made may not have looked at its latest rows, so this is done again before the branch trains."""
+        """Report the news of the rows that a branch shares with its parent. A parent that was still training when the
+        branch was made may not have looked at its latest rows, so this is repeated before the branch trains."""
         run, parent, step = self.run, self.run.branched_from, self.run.parent_step
         if parent is None:
             return
@@ -193,22 +193,22 @@ class RunWriter:
         )
 
     def let_go_of_parent(self) -> None:
-        """Forget the parent, once the branch has taken over all that it needs."""
+        """Release the parent, once the branch has copied everything that it needs."""
         self._values["branched_from"] = None
 
     def replay(self, step: int | None) -> None:
-        """Say which step a rewind has reached; None once it is done."""
+        """Record which step a rewind has reached; None once it is done."""
         self._values["replayed"] = step
 
     def differs(self, step: int) -> None:
-        """Say that a rewind made this step again with another loss; the first such step is kept."""
+        """Record that a rewind replayed this step with another loss; only the first such step is kept."""
         if self.run.differs_at is None:
             self._values["differs_at"] = step
 
     def resume(self, diagnosis: Diagnosis, findings: dict[str, Finding]) -> None:
-        """Set the diagnosis back to how it was before the run's next step."""
+        """Reset the diagnosis to its state before the run's next step."""
         history = self.run.history.before(len(self.run.history))
-        # about earlier steps, but told after the next step
+        # about earlier steps, but reported after the next step
         late = [event for event in self.run.events if event.kind == "finding"][len(findings) :]
         events = [event for event in self.run.events if event not in late]
         self._counts.clear()
@@ -217,7 +217,7 @@ class RunWriter:
     # ---- knobs
 
     def change(self, name: str, value: Value) -> None:
-        """Change a live knob from the next step on, to a value that the trainer has checked. A change that is undone
+        """Change a live knob from the next step on, to a value that the trainer has validated. A change that is undone
         before that step leaves no trace in the timeline."""
         run, step = self.run, len(self.run.history)
         before, in_force = run.in_force[name], _with_checked(run.in_force, name, value)
@@ -232,22 +232,22 @@ class RunWriter:
         self._values["events"].append(Event(step, "knob_changed", text, name, before, value))
 
     def put_in_force(self, values: Mapping[str, Value]) -> None:
-        """Take over the values in force of a run that another process trains; it has checked them."""
+        """Copy the values in force of a run that another process trains; it has validated them."""
         in_force = self.run.in_force
         for name, value in values.items():
             in_force = _with_checked(in_force, name, value)
         self._values["in_force"] = in_force
 
     def refuse(self, name: str, value: Value, why: str) -> None:
-        """Note a live change that the device or the knob does not allow; the run goes on unchanged."""
+        """Record a live change that the device or the knob does not allow; the run continues unchanged."""
         refusal = Event(len(self.run.history), "knob_refused", why, name, self.run.in_force[name], value)
         self._values["events"].append(refusal)
         self._values["refusals"].append(refusal)
 
-    # ---- what was measured
+    # ---- measurements
 
     def record(self, row: Row) -> None:
-        """Add the row of a step, its news, and what the rules find in it."""
+        """Add the row of a step, report its news, and let the rules look at it."""
         self.append(row)
         self.look()
 
@@ -261,14 +261,14 @@ class RunWriter:
         run.rule_watch.unseen.append(row if told else None)
 
     def append_finite(self, columns: np.ndarray, layers: np.ndarray) -> None:
-        """Add the rows of several steps that bring no news: (rows, columns) and (metrics, rows, layers)."""
+        """Add the rows of several steps without news: (rows, columns) and (metrics, rows, layers)."""
         run = self.run
         run.history.extend_finite(columns, layers)
         self._values["seconds"] += float(columns[:, _SECONDS].sum())
         run.rule_watch.unseen.extend([None] * len(columns))
 
     def look(self) -> None:
-        """Tell the news of the rows since the last look, and show each to the rules as if it were the latest."""
+        """Report the news of the rows since the last look, and show each to the rules as if it were the latest."""
         watch, history = self.run.rule_watch, self.run.history
         seen, unseen, diagnosis = watch.seen, watch.unseen, watch.diagnosis
         has_bad_batches = bool(self.run.in_force.problem.outlier_every or self.run.in_force.problem.nan_every)
@@ -288,7 +288,7 @@ class RunWriter:
                 self.find(finding)
 
     def _grow(self, history: History, row: Row | None, step: int) -> None:
-        """Let the rules see one more row, and tell its news."""
+        """Let the rules see one more row, and report its news."""
         stretches = len(history.loops)
         history.grow(self.run.history, row is not None and row.went_nonfinite)
         if len(history.loops) > stretches and (calls := history.loops[-1][1].calls) != (
@@ -299,12 +299,12 @@ class RunWriter:
             self._tell(row, step)
 
     def _tell_batch(self, step: int) -> None:
-        """Tell what is done to the batch of a step."""
+        """Report what happens to the batch of a step."""
         for kind, text in row_news.of_batch(self.run.in_force.problem, step):
             self.note(kind, text, step)
 
     def find(self, finding: Finding) -> None:
-        """Keep a finding as it now stands; it is an event only the first time."""
+        """Store a finding in its current state; it is an event only the first time."""
         before = self.run.findings.get(finding.rule)
         if before is None:
             self.note("finding", finding.title, finding.first_step)
@@ -313,31 +313,31 @@ class RunWriter:
             self.on_finding(finding)
 
     def explain(self, provenance: Provenance | None) -> None:
-        """Keep where the first non-finite value was born."""
+        """Record where the first non-finite value was born."""
         self._values["provenance"] = provenance
 
     def diverge_in_weights(self) -> None:
-        """Note that the last update left weights that are NaN or Inf, though its own row was finite."""
+        """Record that the last update left weights that are NaN or Inf, though its own row was finite."""
         step = len(self.run.history) - 1
         self._values["first_nonfinite_step"] = step
         self.note("nonfinite", "the update left weights that are NaN or Inf", step)
 
     def add_gauge_sample(self, name: str, sample: Sample) -> None:
-        """Add a sample of a gauge that is measured on demand."""
+        """Add a sample of an on-demand gauge."""
         self._values["gauge_samples"][name] = add_sample(self.run.gauge_samples.get(name, []), sample)
         self._values["gauge_problems"].pop(name, None)
 
     def fail_gauge(self, name: str, why: str) -> None:
-        """Say why a gauge could not be measured."""
+        """Record why a gauge could not be measured."""
         self._values["gauge_problems"][name] = why
 
     def _diverge(self, row: Row, step: int) -> None:
-        """Note the first row that is not finite."""
+        """Record the first non-finite row."""
         self._values["first_nonfinite_step"] = step
         self.note("nonfinite", row_news.divergence(row, of_log=not self.run.history.layers), step)
 
     def _tell(self, row: Row, step: int) -> None:
-        """Tell what a row says beside its figures."""
+        """Report what a row contains besides its figures."""
         if row.joined_problem:
             self._values["not_compared"] = row.joined_problem
             self.note("compared", row.joined_problem, step)
@@ -351,7 +351,7 @@ class RunWriter:
 
 
 def _with_checked(knobs: Experiment, name: str, value: Value) -> Experiment:
-    """Return a copy with one knob changed. It checks nothing: a full check takes as long as a small step."""
+    """Return a copy with one knob changed, without validation: a full check takes as long as a small step."""
     knob = find_knob(name)
     section = getattr(knobs, knob.section).model_copy(update={knob.field: value})
     return knobs.model_copy(update={knob.section: section})

@@ -1,4 +1,4 @@
-"""The snapshots that are kept of a family of runs: dense near now, thinner with age, within a budget of memory.
+"""The snapshots that are kept of a family of runs: dense for recent steps, sparser with age, within a memory budget.
 
 The worker adds them; any thread reads them."""
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 BUDGET = 256 << 20  # bytes
 GAP = 0.12  # seconds of training between two, at least: a rewind takes no longer from the one before its step
 COST = 1 / 100  # share of the training time that taking snapshots may cost
-LATEST = 1000  # steps whose snapshots go last, so that a rewind to any of them is short
-OLDER = 0.2  # share of the budget that older snapshots keep where there is no room for all
+LATEST = 1000  # latest steps whose snapshots are dropped last, so that a rewind to any of them is short
+OLDER = 0.2  # share of the budget reserved for older snapshots if there is no room for all
 MOST = 600  # snapshots
 
 
 @dataclass(frozen=True, eq=False)
 class KeptSnapshot:
-    """The state of a trainer before `step` of a run, with the diagnosis as it was then: None if its rules have to be
-    shown the steps before it again. `seconds` were spent in those steps."""
+    """The state of a trainer before `step` of a run, with the diagnosis at that point: None if its rules have to be
+    replayed on the steps before it. `seconds` were spent in those steps."""
 
     run: str
     step: int
@@ -62,12 +62,12 @@ class SnapshotsElsewhere(Protocol):
     def resize(self, budget: int) -> None: ...
     def forget(self, runs: Iterable[str]) -> None: ...
     def packed(self, run: Run) -> list[tuple[int, bytes]]:
-        """Return step and bytes of the snapshots of a run that the library is to keep."""
+        """Return step and bytes of the snapshots of a run for the library."""
         ...
 
 
 class Snapshots:
-    """The snapshots of a run and of all that branched from it."""
+    """The snapshots of a run and of all its branches."""
 
     def __init__(
         self,
@@ -98,19 +98,19 @@ class Snapshots:
         return sorted({snapshot.step for snapshot in list(self._kept.values()) if _serves(snapshot, run)})
 
     def due(self, seconds: float) -> bool:
-        """Return whether it is time for the next snapshot, so many seconds of training after the latest."""
-        cost = min(self._costs) if len(self._costs) > 2 else 0.0  # the others were held up by something else
+        """Return whether the next snapshot is due, after this many seconds of training since the latest."""
+        cost = min(self._costs) if len(self._costs) > 2 else 0.0  # the others were delayed by something else
         return seconds >= max(self._gap, cost / COST)
 
     def add(self, kept: KeptSnapshot, cost: float, ancestors: Mapping[str, int] | None = None) -> None:
-        """Keep a snapshot that took `cost` seconds to take; others may have to go for it. `ancestors` are those of the
+        """Keep a snapshot that took `cost` seconds to take; others may be dropped for it. `ancestors` are those of the
         snapshot's run."""
         self._costs.append(cost)
         self._line = {kept.run: np.inf, **(ancestors or {})}
         self._insert(kept)
 
     def fetch(self, run: Run, trainer: Trainer) -> None:
-        """Take in what the library has of the run and its ancestors, if nothing is kept of them yet and it fits the
+        """Load the library's snapshots of the run and its ancestors, if none of them are kept yet and they fit the
         trainer. Any training thread may call this."""
         from gradstudio.engine.snapshot import Snapshot, SnapshotError
 
@@ -122,12 +122,12 @@ class Snapshots:
             try:
                 state = Snapshot.unpack(content, trainer.device, trainer.experiment.studio_file)
             except SnapshotError:
-                continue  # the steps before it are made again instead
+                continue  # the steps before it are replayed instead
             if state.step == step and same_kind(state.experiment, trainer.experiment) and state.fits(trainer):
                 self._insert(KeptSnapshot(run_id, step, state, None, {}, seconds))
 
     def of(self, run: Run) -> list[KeptSnapshot]:
-        """Return the snapshots of this very run, in order."""
+        """Return the snapshots of this run itself, in order."""
         return sorted(
             (snapshot for snapshot in list(self._kept.values()) if snapshot.run == run.id), key=lambda kept: kept.step
         )
@@ -141,7 +141,7 @@ class Snapshots:
             self._thin()
 
     def nearest(self, run: Run, step: int) -> KeptSnapshot | None:
-        """Return the latest snapshot from which the run can reach a step, None if there is none."""
+        """Return the latest snapshot from which the run can reach a step; None if there is none."""
         with self._lock:
             return max(
                 (snapshot for snapshot in self._kept.values() if snapshot.step <= step and _serves(snapshot, run)),
@@ -150,27 +150,28 @@ class Snapshots:
             )
 
     def resize(self, budget: int) -> None:
-        """Keep no more than so many bytes from now on."""
+        """Limit the snapshots to `budget` bytes from now on."""
         with self._lock:
             self.budget = budget
             self._thin()
 
     def forget(self, runs: Iterable[str]) -> None:
-        """Let go of the snapshots of these runs."""
+        """Release the snapshots of these runs."""
         with self._lock:
             gone = set(runs)
             self._kept = {number: snapshot for number, snapshot in self._kept.items() if snapshot.run not in gone}
             self._thin()
 
     def _thin(self) -> None:
-        """Let go of snapshots until the rest fits into the budget, always of the one that is missed least."""
+        """Release snapshots until the rest fits into the budget, always the least useful one."""
         self.used = sum(snapshot.state.nbytes for snapshot in self._kept.values())
         while self._kept and (self.used > self.budget or len(self._kept) > MOST):
             self.used -= self._kept.pop(self._least()).state.nbytes
 
     def _least(self) -> int:
-        """Return the number of the snapshot that is missed least. A snapshot is worth the training time between its
-        neighbours, divided by its age unless it is of the latest steps: those lie evenly, older ones get thinner."""
+        """Return the number of the least useful snapshot. The value of a snapshot is the training time between its
+        neighbours, divided by its age unless it is among the latest steps: those are evenly spaced, older ones get
+        sparser."""
         snapshots = list(self._kept.values())
         numbers, steps, sizes = (
             np.array(each)

@@ -14,7 +14,7 @@ from gradstudio.core.knobs import Knob, KnobError, Value, value_text
 from gradstudio.core.presets import Preset
 from gradstudio.session.record.run import Run
 
-FIRST_TRIED: dict[str, Value] = {"clipping.kind": "norm", "precision.dtype": "fp16"}  # choices of a twin
+FIRST_TRIED: dict[str, Value] = {"clipping.kind": "norm", "precision.dtype": "fp16"}  # choices for a twin
 AT_FIRST = 0.1  # share of a slider's range, for the twin of a run whose value is 0
 COMPARED = ("loss", "grad_norm", "weight_norm")
 
@@ -27,8 +27,8 @@ def can_differ(name: str) -> bool:
 
 
 def twin_experiment(experiment: Experiment, name: str, value: Value) -> Experiment:
-    """Return the experiment of a twin. KnobError if the knob does not allow the value or has it already, and where
-    the two would not see the same batches."""
+    """Return the experiment of a twin. KnobError if the knob does not allow the value or already has it, or if the two
+    would not see the same batches."""
     if not can_differ(name):
         raise KnobError(f"twins see the same batches for the same steps, so they cannot differ in {name}")
     knobs = with_adjustments(experiment, name, value)
@@ -46,7 +46,7 @@ def twin_of(preset: Preset, experiment: Experiment, name: str, value: Value) -> 
 
 
 def another_value(knob: Knob, now: Value) -> Value:
-    """Return a value to begin with for the twin of a run that has `now`: one whose effect can be seen."""
+    """Return an initial value for the twin of a run that has `now`: one with a visible effect."""
     if isinstance(now, bool):
         return not now
     if isinstance(now, str):
@@ -67,7 +67,7 @@ class Twins:
 
     def __init__(self, one: Run, other: Run, knob: str) -> None:
         self.one, self.other, self.knob = one, other, knob
-        self.differ_at: int | None = None  # first step at which they differ, as far as `look` has seen
+        self.differ_at: int | None = None  # first step at which they differ, as far as `look` has compared
         self._compared = 0
 
     @property
@@ -76,7 +76,7 @@ class Twins:
         return min(len(self.one.history), len(self.other.history))
 
     def look(self) -> int | None:
-        """Return the first step at which they differ in any bit of COMPARED, as far as they have come."""
+        """Return the first step at which they differ in any bit of COMPARED, so far."""
         count = self.steps
         if self.differ_at is None and count > self._compared:
             differs = np.zeros(count - self._compared, bool)

@@ -1,4 +1,5 @@
-"""What is known of the script whose training a run watched. Its other facts are in the run's rows and settings."""
+"""The script whose training a run watched, as far as it is known. Its other facts are in the run's rows and
+settings."""
 
 from __future__ import annotations
 
@@ -9,11 +10,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class WatchedScript:
-    """The script of a watched run. `facts` are name and value of what was read off it, such as its optimizer: the knobs
-    of the run's experiment have these values, and those of which there is no fact mean nothing. Secrets among the
-    arguments are masked, also those of a file that has them."""
+    """The script of a watched run. `facts` are name and value of what was read from it, such as its optimizer: the
+    knobs of the run's experiment have these values, and knobs without a fact are meaningless. Secrets among the
+    arguments are masked, including those in an argument file."""
 
-    script: str  # name of its file; "" where there is none, as in a notebook
+    script: str  # name of its file; "" if there is none, for example in a notebook
     arguments: tuple[str, ...]
     sha256: str  # of its text; "" where it could not be read
     every: int  # steps of the script from one row to the next

@@ -23,7 +23,7 @@ _PLAIN: dict[str, Callable[[], Command]] = {each.__name__: each for each in (Pau
 
 
 def encode(command: Command) -> list[Any]:
-    """Return a command as plain values: its name, and what it takes."""
+    """Return a command as plain values: its name and its arguments."""
     match command:
         case SetKnob(name, value):
             return ["SetKnob", name, plain(value)]
@@ -38,7 +38,7 @@ def encode(command: Command) -> list[Any]:
 
 
 def decode(given: list[Any]) -> Command:
-    """Return the command that was said. NotConforming where it is none."""
+    """Return the command in a message. NotConforming if it is not one."""
     match given:
         case ["SetKnob", name, value]:
             return SetKnob(typed(str, name), typed(Value, value))

@@ -1,4 +1,4 @@
-"""A family of runs in a worker: what the worker knows of it, and what is known here of its snapshots."""
+"""A family of runs in a worker: what the worker knows about it, and what is known here about its snapshots."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from gradstudio.worker.frames import Frame
 from gradstudio.worker.worker_process import Said, WorkerProcess
 
 PIECE = 4096  # rows of a frame
-PACKING = 10.0  # seconds that the worker gets to pack a run's snapshots for the library
+PACKING = 10.0  # seconds allowed for the worker to pack a run's snapshots for the library
 
 StoredOf = Callable[[list[str]], Iterable[StoredSnapshot]]
 
 
 class FamilyThere:
-    """A family of runs that share snapshots in a worker, and what is known here of those. After the end of its worker
-    it goes on in another."""
+    """A family of runs that share snapshots in a worker, and what is known here about those. After the end of its
+    worker it continues in another."""
 
     def __init__(self, pool: WorkerPool, budget: int, stored: StoredOf | None) -> None:
         self._pool, self._stored = pool, stored
@@ -42,7 +42,7 @@ class FamilyThere:
 
     @property
     def process(self) -> WorkerProcess:
-        """The worker of the family, another one where that has ended."""
+        """The worker of the family; a new one if it has ended."""
         with self._changing:
             process = self._process
             if process is None or not process.lives:
@@ -58,16 +58,17 @@ class FamilyThere:
             return process
 
     def tell(self, head: dict[str, Any]) -> None:
-        """Tell the worker something about the family, if it has one."""
+        """Send the worker a message about the family, if it has one."""
         if self._process is not None:
             self._process.post({**head, "family": self.number})
 
     def set_speed(self, speed: float) -> None:
-        """Let a future make so many steps a second."""
+        """Limit a future to this many steps a second."""
         self.tell({"m": "pace", "pace": plain(speed)})
 
     def introduce(self, run: Run) -> Callable[[], None]:
-        """Return what makes the run known to the worker, as it is now. It is to be trained there or looked into."""
+        """Return a function that sends the run, in its current state, to the worker. It is to be trained there or
+        looked into."""
         if self._own is None:
             self._own = run.experiment.studio_file is not None
         process = self.process
@@ -94,7 +95,7 @@ class FamilyThere:
             finalize(run, self._forget, process, run.id).atexit = False
 
     def _base(self, run: Run) -> tuple[str | None, int]:
-        """Return the run there that has the most of the first rows of a run, and how many."""
+        """Return the run there with the most of the first rows of a run, and how many."""
         ends = {**run.ancestors, run.id: len(run.history)}
         shared = {
             each: min(ends[each], len(run.history), ends[each] if each in self._trained else self._known[each])
@@ -105,21 +106,21 @@ class FamilyThere:
         return base, shared[base] if base is not None else 0
 
     def trains(self, run: Run) -> None:
-        """Know that the worker has every row of a run from now on."""
+        """Record that the worker has every row of a run from now on."""
         self._trained.add(run.id)
 
     def _forget(self, process: WorkerProcess, run: str) -> None:
-        """Let the worker forget a run that nobody here has any more."""
+        """Let the worker forget a run that is no longer used here."""
         if process is self._process:
             self._known.pop(run, None)
             self._trained.discard(run)
             self.tell({"m": "forget_run", "run": run})
 
-    # ---- as the snapshots of this process have it
+    # ---- same interface as the snapshots of this process
 
     @property
     def snapshots(self) -> FamilyThere:
-        """What is known of the snapshots: the family itself."""
+        """The known snapshots: the family itself."""
         return self
 
     def __len__(self) -> int:
@@ -131,16 +132,16 @@ class FamilyThere:
         return sorted({step for each, steps in self._steps.items() for step in steps if step <= ends.get(each, -1)})
 
     def resize(self, budget: int) -> None:
-        """Keep no more than so many bytes from now on."""
+        """Limit the snapshots to `budget` bytes from now on."""
         self.budget = budget
         self.tell({"m": "snapshots", "budget": budget})
 
     def forget(self, runs: Iterable[str]) -> None:
-        """Let go of the snapshots of these runs."""
+        """Release the snapshots of these runs."""
         self.tell({"m": "snapshots", "forget": list(runs)})
 
     def packed(self, run: Run) -> list[tuple[int, bytes]]:
-        """Return the snapshots of a run that the library is to keep."""
+        """Return the snapshots of a run for the library."""
         process = self._process
         if process is None or not process.lives or not self._knows(run):
             return []
@@ -152,7 +153,7 @@ class FamilyThere:
             at += size
         return states
 
-    # ---- what the worker says of the family
+    # ---- messages of the worker about the family
 
     def take(self, frame: Frame) -> None:
         if frame.head["m"] == "kept":

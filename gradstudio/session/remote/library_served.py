@@ -1,5 +1,5 @@
-"""What a worker tells of the run library of the machine that it is on: the list, a run as a file, and a run that some
-program trains there."""
+"""The worker's access to the run library of its machine: the list, a run as a file, and a run that some program trains
+there."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from gradstudio.session.remote.run_news import RunTold
 from gradstudio.worker.worker_process import Said
 
 EVERY = 0.5  # seconds between two looks, as often as the library is written
-ANYWAY = 8  # looks without a change, after which a run is read all the same: a program that was killed changes nothing
+ANYWAY = 8  # checks without a change, after which a run is read anyway: a program that was killed changes nothing
 
 
 def opened() -> Library:
-    """Open the library of this machine. LibraryError where there is none."""
+    """Open the library of this machine. LibraryError if there is none."""
     path = files.user_library()
     if not is_there(path):
         raise LibraryError(f"there is no run library {path}")
@@ -34,7 +34,7 @@ def opened() -> Library:
 
 
 def answer(head: dict[str, Any]) -> Said:
-    """Return what is asked of the library."""
+    """Return the answer to a request about the library."""
     with closing(opened()) as library:
         match head["ask"]:
             case "entries":
@@ -52,7 +52,7 @@ def answer(head: dict[str, Any]) -> Said:
 
 
 class RunFollowed(Served):
-    """A run of the library, told as it grows."""
+    """A run of the library, sent as it grows."""
 
     def __init__(self, to: int, name: str) -> None:
         super().__init__(to)

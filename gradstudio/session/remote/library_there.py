@@ -23,11 +23,12 @@ from gradstudio.session.remote.run_news import RunReader
 from gradstudio.session.remote.worker_pool import WorkerPool
 from gradstudio.worker.frames import Frame
 
-PATIENCE = 120.0  # seconds for an answer, of which a slow start takes most
+PATIENCE = 120.0  # seconds to wait for an answer, most of them for a slow start
 
 
 class LibraryThere:
-    """What can be asked of it. Each method but `request` waits for its answer; LibraryError says why there is none."""
+    """The requests to that library. Each method but `request` waits for its answer; LibraryError says why there is
+    none."""
 
     def __init__(self, place: Place, pool: WorkerPool) -> None:
         self.place, self._pool = place, pool
@@ -45,7 +46,7 @@ class LibraryThere:
         return FollowedThere(self, self._pool, run)
 
     def request(self, run: str, word: Word, factor: float) -> None:
-        """Ask something of a run that some program trains there."""
+        """Send a request to a run that some program trains there."""
         self._ask({"ask": "request", "run": run, "word": word, "factor": factor})
 
     def _ask(self, question: dict[str, Any]) -> tuple[dict[str, Any], memoryview]:
@@ -60,7 +61,7 @@ class LibraryThere:
 
 
 def take_in(into: Library, content: memoryview) -> str:
-    """Put a run that was fetched into a library here, and return its id. LibraryError where it cannot be."""
+    """Import a fetched run into a library here, and return its id. LibraryError on failure."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, f"fetched{travelling.ENDING}")
         path.write_bytes(content)
@@ -68,7 +69,7 @@ def take_in(into: Library, content: memoryview) -> str:
 
 
 class FollowedThere:
-    """A run of a place. `run` is there once it has come, and grows in a thread of the connection."""
+    """A run of a place. `run` is set once it has arrived, and grows in a thread of the connection."""
 
     def __init__(self, library: LibraryThere, pool: WorkerPool, name: str) -> None:
         self.library = library
@@ -81,7 +82,7 @@ class FollowedThere:
         self._process.post({"m": "follow", "to": self._number, "run": name})
 
     def wait(self) -> Run:
-        """Return the run once it has come. LibraryError where it does not."""
+        """Return the run once it has arrived. LibraryError if it does not."""
         if not self._come.wait(PATIENCE) or self.run is None:
             raise LibraryError(self.problem or f"{self.library.place.name} does not answer")
         return self.run
@@ -102,7 +103,7 @@ class FollowedThere:
             self._reader = RunReader(self.run)
         elif head["m"] == "run" and self._reader is not None:
             self._reader.take(head, frame.raw)
-            if "rows" not in head:  # what comes after all rows
+            if "rows" not in head:  # what follows all rows
                 self._come.set()
         elif head["m"] == "end":
             problem = typed(str, head["problem"])

@@ -1,4 +1,4 @@
-"""What a worker measures beside its runs: looks into a step, trials of fixes, and the future with the best one."""
+"""What a worker measures besides its runs: looks into a step, trials of fixes, and the future with the best one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LOOKS: dict[str, type[StepSampler]] = {"layers": LayerSampler, "cliff": CliffSam
 FOUND: dict[str, tuple[str, Any]] = {
     "layers": ("sample", LayerSample), "cliff": ("cliff", Cliff), "time_steps": ("sample", TimeSteps),
 }  # fmt: skip
-# What is told of a trial, in this order; its outcome comes last.
+# The values sent about a trial, in this order; its outcome comes last.
 TRIAL: dict[str, Any] = {
     "from_step": int, "broke_at": int | None, "nonfinite": bool, "loss": float | None, "score": float | None,
     "accuracy": float | None, "learns": bool, "useless": bool, "seconds": float, "message": str,
@@ -35,7 +35,7 @@ TRIAL: dict[str, Any] = {
 
 
 class Served:
-    """Something that goes on for the other side, which knows it by a number."""
+    """A task that runs for the other side, which identifies it by a number."""
 
     def __init__(self, to: int) -> None:
         self.to = to
@@ -45,7 +45,7 @@ class Served:
         self.begun = True
 
     def news(self) -> list[Said]:
-        """Return what is new; `over` is set once nothing more comes."""
+        """Return the new messages; `over` is set once there will be no more."""
         raise NotImplementedError
 
     def stop(self) -> None:
@@ -85,7 +85,7 @@ class LookServed(Served):
 
 
 class _TrialsTold(Trials):
-    """Trials whose runs are told from their beginning."""
+    """Trials whose runs are sent from their beginning."""
 
     def __init__(self, run: Run, snapshots: Snapshots, remedies: Iterable[str]) -> None:
         super().__init__(run, snapshots, remedies)

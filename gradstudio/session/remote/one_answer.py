@@ -11,7 +11,7 @@ from gradstudio.worker.worker_process import WorkerProcess
 
 
 class OneAnswer:
-    """Asks at once. Any thread may wait for the answer, once."""
+    """Sends the request at once. Any thread may wait for the answer, once."""
 
     def __init__(self, process: WorkerProcess, head: dict[str, Any]) -> None:
         self.why = ""  # how the worker ended, if it has
@@ -21,7 +21,7 @@ class OneAnswer:
         process.post({**head, "to": self._number})
 
     def wait(self, seconds: float) -> tuple[dict[str, Any], memoryview] | None:
-        """Return the answer; None where none comes. RuntimeError says why there is none."""
+        """Return the answer; None if none arrives. RuntimeError says why there is none."""
         self._come.wait(seconds)
         self._process.drop(self._number)
         if self._frame is None:

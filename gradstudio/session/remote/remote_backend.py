@@ -1,4 +1,4 @@
-"""Runs that are trained by workers in processes of their own. It has the methods of session/running/backend.py."""
+"""Runs that are trained by workers in separate processes, with the interface of session/running/backend.py."""
 
 from __future__ import annotations
 
@@ -26,35 +26,35 @@ DEFAULT = "process" if sys.platform == "linux" else "thread"  # not tried elsewh
 
 
 class RemoteFamily(FamilyThere):
-    """A place for a family of runs."""
+    """A family of runs trained by a worker."""
 
     def worker(self, run: Run, **asked: Any) -> RemoteWorker:
         """Return a worker for a run, and its twin."""
         return RemoteWorker(self, run, **asked)
 
     def layers(self, run: Run, step: int) -> LayerSampler:
-        """Return what looks into the layers at a step."""
+        """Return a sampler of the layers at a step."""
         return cast("LayerSampler", RemoteLook(self, "layers", run, step))
 
     def cliff(self, run: Run, step: int) -> CliffSampler:
-        """Return what measures the loss around the weights before a step."""
+        """Return a sampler of the loss around the weights before a step."""
         return cast("CliffSampler", RemoteLook(self, "cliff", run, step))
 
     def time_steps(self, run: Run, step: int) -> TimeStepSampler:
-        """Return what measures the gradient along a sequence."""
+        """Return a sampler of the gradient along a sequence."""
         return cast("TimeStepSampler", RemoteLook(self, "time_steps", run, step))
 
     def trials(self, run: Run) -> RemoteTrials:
-        """Return trials of the fixes of a run."""
+        """Return the trials of the fixes of a run."""
         return RemoteTrials(self, run)
 
     def future(self, trials: Trials, trial: Trial, pace: Callable[[], float]) -> RemoteFuture:
-        """Return what lets a fix train on."""
+        """Return the future of a fix."""
         assert isinstance(trials, RemoteTrials)
         return RemoteFuture(self, trials, trial, pace)
 
     def train_whole(self, run: Run, stopped: Callable[[], bool]) -> None:
-        """Train a run to its end, or as far as it is when it is stopped."""
+        """Train a run to its end, or until it is stopped."""
         worker = RemoteWorker(self, run, whole=True)
         worker.start()
         told = False
@@ -71,17 +71,17 @@ class RemoteBackend(WorkerPool):
     """Trains in workers."""
 
     def family(self, budget: int = BUDGET, stored: StoredOf | None = None) -> RemoteFamily:
-        """Return a place for a family of runs."""
+        """Return a new family of runs."""
         return RemoteFamily(self, budget, stored)
 
 
 def at(place: Place) -> RemoteBackend:
-    """Return what trains runs at a place. Its command is run when the first one begins."""
+    """Return the backend that trains runs at a place. Its command is run when the first one begins."""
     return RemoteBackend(partial(start_at, place), ahead=False)
 
 
 class PlacesBackend:
-    """Trains families here, or at the place that is chosen for the next one."""
+    """Trains families here, or at the place chosen for the next one."""
 
     def __init__(self, here: Backend) -> None:
         self.here = here
@@ -89,12 +89,12 @@ class PlacesBackend:
         self._elsewhere: dict[Place, RemoteBackend] = {}
 
     def family(self, budget: int = BUDGET, stored: StoredOf | None = None) -> RunFamily:
-        """Return what trains a family of runs."""
+        """Return the family at the chosen place."""
         backend = self.here if self.place is None else self.at(self.place)
         return backend.family(budget, stored)
 
     def at(self, place: Place) -> RemoteBackend:
-        """Return what trains at a place."""
+        """Return the backend of a place."""
         if place not in self._elsewhere:
             self._elsewhere[place] = at(place)
         return self._elsewhere[place]
@@ -106,6 +106,6 @@ class PlacesBackend:
 
 
 def chosen() -> LocalBackend | RemoteBackend:
-    """Return what trains the runs of a window: workers, or threads of the window's own process where GRADSTUDIO_WORKER
+    """Return the backend for the runs of a window: workers, or threads of the window's own process if GRADSTUDIO_WORKER
     is thread."""
     return RemoteBackend() if os.environ.get("GRADSTUDIO_WORKER", DEFAULT) == "process" else LocalBackend()

@@ -1,5 +1,5 @@
-"""What stands here for what a worker measures beside its runs: looks into a step, trials of fixes, and the future with
-the best one. Each has the methods of the thread that it stands for."""
+"""The counterparts of a worker's measurements besides its runs: looks into a step, trials of fixes, and the future with
+the best one. Each has the interface of the thread that it stands for."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ ENDED = "The worker {}, so nothing was measured."
 
 
 class _Elsewhere(threading.Thread):
-    """A thread that is none: what it does is done in a worker."""
+    """The interface of a thread for work that is done in a worker."""
 
     _process: WorkerProcess | None = None
     _number = 0
     _end: threading.Event
 
     def _ask(self, family: FamilyThere, run: Run, head: dict[str, Any]) -> None:
-        """Have the worker begin."""
+        """Send the request to the worker."""
         introduce = family.introduce(run)
         process = self._process = family.process
         self._number = process.add(cast("Any", self))
@@ -101,7 +101,7 @@ class RemoteTrials(_Elsewhere, Trials):
 
     @property
     def number(self) -> int:
-        """The number under which the worker knows it."""
+        """The number by which the worker identifies it."""
         return self._number
 
     def start(self) -> None:

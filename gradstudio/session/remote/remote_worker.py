@@ -1,5 +1,5 @@
-"""What stands here for the worker of a run that trains in a process of its own. It has the methods of
-session/running/worker.py, and writes what it is told into the run here."""
+"""The counterpart of the worker of a run that trains in a separate process. It has the interface of
+session/running/worker.py, and writes the received news into the run here."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BROKEN_DEVICE = ("CUDA error", "device-side assert", "AcceleratorError")  # noth
 
 
 class _Twin:
-    """Takes the news of a twin."""
+    """Receives the news of a twin."""
 
     def __init__(self, reader: RunReader) -> None:
         self._reader = reader
@@ -66,8 +66,8 @@ class RemoteWorker:
         self.process: WorkerProcess | None = None
 
     def start(self) -> None:
-        """Have the process begin. The runs have a worker from now on."""
-        documents = [self._family.introduce(run) for run in self._runs]  # as they are before they are taken up
+        """Start the training in the process. The runs have a worker from now on."""
+        documents = [self._family.introduce(run) for run in self._runs]  # their state before they are taken up
         for run in self._runs:
             RunWriter(run).queue()
         self._begin(documents)
@@ -97,10 +97,10 @@ class RemoteWorker:
 
     @property
     def _has_begun(self) -> bool:
-        """Whether the worker has told anything of the runs."""
+        """Whether the worker has sent anything about the runs."""
         return any(reader.begun for reader in self._readers)
 
-    # ---- as a worker of this process has it
+    # ---- same interface as a worker of this process
 
     def is_alive(self) -> bool:
         """Return whether the runs may still be written."""
@@ -112,12 +112,12 @@ class RemoteWorker:
             self._ended.wait(timeout)
 
     def let_go(self) -> None:
-        """Say that nobody goes on from this run."""
+        """Declare that no run continues from this one."""
         if self.process is not None:
             self.process.post({"m": "let_go", "to": self._numbers[0]})
 
     def send(self, command: Command) -> None:
-        """Hand over a command; it acts before the next optimizer step."""
+        """Send a command; it acts before the next optimizer step."""
         self._stopping |= isinstance(command, Stop)
         with self._changing:
             if not self._has_begun:
@@ -127,7 +127,7 @@ class RemoteWorker:
                 self.process.post({"m": "do", "to": self._numbers[0], "command": said})
 
     def on_request(self, request: Request) -> None:
-        """Do what another program asks of the run."""
+        """Do what another program requests of the run."""
         for command in commands_of(request, self.record):
             self.send(command)
 
@@ -139,12 +139,12 @@ class RemoteWorker:
         return False
 
     def abandon(self) -> None:
-        """End the process, whatever it is in."""
+        """End the process, whatever it is doing."""
         self._leave("stopped")
 
     def leave_if_stuck(self) -> bool:
-        """End the process where a run that was stopped is in a step that takes long, or the worker says nothing.
-        Return whether it was ended within a step."""
+        """End the process if a run that was stopped is in a step that takes long, or the worker is silent. Return
+        whether it was ended within a step."""
         process = self.process
         if self._stopping and self.is_alive() and process is not None:
             mute = (process.hello or process.place) and process.silent > 2 * PATIENCE
@@ -172,10 +172,10 @@ class RemoteWorker:
             writer.end(status, "", None)
         self._ended.set()
 
-    # ---- what the process says
+    # ---- messages of the process
 
     def take(self, frame: Frame) -> None:
-        """Take news of the run, or its end."""
+        """Receive news of the run, or its end."""
         match frame.head["m"]:
             case "run":
                 self._readers[0].take(frame.head, frame.raw)
@@ -199,13 +199,13 @@ class RemoteWorker:
         self._ended.set()
 
     def unheard(self, seconds: float) -> None:
-        """Tell that the worker says nothing."""
+        """Report that the worker is silent."""
         for run in self._runs:
             RunWriter(run).unheard(seconds)
 
     def lose(self, why: str, trace: str) -> None:
-        """End the runs with what there is of them, as the process has ended. A run that had not begun, whose process
-        was ended for another one, begins in a new one."""
+        """End the runs with what there is of them, as the process has ended. A run that had not begun, and whose
+        process was ended for another one, begins in a new one."""
         if self._ended.is_set():
             return
         process, gone = self.process, snapshots_gone(len(self._family)) if len(self.record.history) else ""
@@ -227,6 +227,6 @@ class RemoteWorker:
 
 
 def snapshots_gone(count: int) -> str:
-    """Return what went with a worker, as a sentence or two."""
+    """Return what was lost with a worker, as a sentence or two."""
     lost = f"{plural(count, 'snapshot', 'snapshots')} went with it, so a" if count else "A"
     return f"{lost} rewind makes steps again from the beginning, in a new worker; Restart begins in a new one too."

@@ -1,4 +1,5 @@
-"""A run in a message: all of it but its rows, so that the other side can make the same run and train it on."""
+"""A run in a message: everything except its rows, so that the other side can build the same run and continue training
+it."""
 
 from __future__ import annotations
 
@@ -20,19 +21,19 @@ from gradstudio.session import own_model
 from gradstudio.session.record.run import JoinedBatch, Run, Status
 from gradstudio.session.record.watched_script import WatchedScript
 
-# What is said of a run as it is: its fields by name, and their types.
+# The state of a run, as it is sent: its fields by name, and their types.
 FIELDS: dict[str, Any] = {
     "status": Status, "message": str, "refused": bool, "replayed": int | None, "differs_at": int | None,
     "not_compared": str, "first_nonfinite_step": int | None, "accuracy": float | None,
     "provenance": Provenance | None, "environment": dict[str, str],
 }  # fmt: skip
-# What stays: fields as above.
+# The constant part: fields as above.
 _FIXED: dict[str, Any] = {
     "planned": tuple[Change, ...], "compare_at": tuple[int, ...], "id": str, "name": str, "started": float,
     "parent": str, "parent_step": int, "ancestors": dict[str, int], "asked": tuple[Change, ...], "seconds": float,
     "watched": WatchedScript | None,
 }  # fmt: skip
-# The lists that grow, by their place: of the run, or of its history.
+# The growing lists, by owner: the run, or its history.
 OF_RUN: dict[str, Any] = {"events": Event, "timeline": Change, "refusals": Event, "compared": JoinedBatch}
 OF_HISTORY: dict[str, Any] = {
     "loops": tuple[int, Loop], "settings": tuple[int, Settings], "accumulated": AccumulationError,
@@ -44,12 +45,12 @@ VALUES = list[tuple[str, Value]]
 
 
 def list_of(run: Run, kind: str) -> list[Any]:
-    """Return one of the lists that grow."""
+    """Return one of the growing lists."""
     return getattr(run if kind in OF_RUN else run.history, kind)
 
 
 def document(run: Run) -> dict[str, Any]:
-    """Return the run, as it is now, without its rows."""
+    """Return the run in its current state, without its rows."""
     agreed = () if own_model.needs_agreement(run.experiment) else own_model.hashes(run.experiment)
     preset = run.preset
     return {
@@ -65,13 +66,13 @@ def document(run: Run) -> dict[str, Any]:
 
 
 def agreed_in(said: dict[str, Any]) -> list[str]:
-    """Return the hashes of what a person has agreed to run."""
+    """Return the hashes of what the user has agreed to run."""
     return typed(list[str], said["agreed"])
 
 
 def run_from(said: dict[str, Any], history: History | None, parent: Run | None) -> Run:
-    """Return the run of a document. `history` has its first rows, if it has any; the others are to follow. `parent` is
-    the run that it branched from, where that is known here."""
+    """Return the run of a document. `history` has its first rows, if any; the others are to follow. `parent` is the run
+    that it branched from, if that is known here."""
     experiment = _experiment(typed(str, said["experiment"]))
     preset = _preset(*typed(tuple[str, str, int], said["preset"]))
     at_fork = said["at_fork"]
@@ -101,6 +102,6 @@ def _preset(preset_id: str, text: str, written_in: int) -> Preset:
     return presets.parse(text, Path(preset_id + ".toml")).model_copy(update=known)
 
 
-@lru_cache(maxsize=16)  # a restart has the same once more
+@lru_cache(maxsize=16)  # a restart sends the same again
 def _experiment(text: str) -> Experiment:
     return presets.parse(text, Path("run.toml")).experiment

@@ -1,4 +1,4 @@
-"""What a run has anew since it was told of last, in frames: no row and no entry of a list is said twice. One side tells
+"""The changes of a run since the last message, in frames: no row and no entry of a list is sent twice. One side sends
 (RunTold), the other writes it into a run of its own (RunReader)."""
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _SINGLE = len(LAYER_METRICS) * 4  # bytes of a row for each layer
 
 
 class RunTold:
-    """How much of a run was told. Whoever writes the run need not wait: it is read as any reader does."""
+    """How much of a run was sent. The writer of the run does not have to wait: it is read like by any reader."""
 
     def __init__(self, run: Run, *, rows_too: bool = False) -> None:
-        """All that the run has now is known on the other side; with `rows_too`, but for its rows."""
+        """Everything that the run has now is known on the other side; with `rows_too`, except its rows."""
         self.run, self._history = run, run.history
         self._rows, self._ranks = (0, 0) if rows_too else (len(run.history), len(run.history.ranks))
         self._lists = {kind: (list_of(run, kind), len(list_of(run, kind))) for kind in LISTS}
@@ -47,10 +47,11 @@ class RunTold:
         self._problems = dict(run.gauge_problems)
 
     def news(self, to: int) -> list[Said]:
-        """Return the frames that tell what is new, none where nothing is. A status comes with all that led to it."""
+        """Return the frames that contain the news; none if there is none. A status comes with everything that led to
+        it."""
         run = self.run
         head: dict[str, Any] = {}
-        fields = {name: getattr(run, name) for name in FIELDS}  # first: what is said later is at least as new
+        fields = {name: getattr(run, name) for name in FIELDS}  # first: what is sent later is at least as new
         head |= {"state": state} if (state := self._state(fields)) else {}
         if run.step_now != self._step_now:
             self._step_now = step_now = run.step_now
@@ -98,8 +99,8 @@ class RunTold:
         return head
 
     def _grown(self) -> dict[str, Any]:
-        """Return the entries that are new in each list, and from which number on. A list that is another one is told
-        from where it differs."""
+        """Return the new entries of each list, and the number of the first. A list that was replaced is sent from where
+        it differs."""
         found = {}
         for kind in LISTS:
             now = list_of(self.run, kind)
@@ -134,7 +135,7 @@ class RunTold:
         return found
 
     def _new_rows(self, to: int) -> Iterator[Said]:
-        """Yield frames with the rows that are new."""
+        """Yield frames with the new rows."""
         history = self._history
         stop = len(history)
         ranks = history.ranks.rows(self._ranks, stop) if len(history.ranks) > self._ranks else None
@@ -150,7 +151,7 @@ class RunTold:
 def rows_said(
     history: History, start: int, stop: int, to: int, ranks: np.ndarray | None = None, name: str = "run"
 ) -> Said:
-    """Return the frame with rows start to stop, and with what the ranks measured in some."""
+    """Return the frame with rows start to stop, including the ranks' measurements if there are any."""
     columns = np.ascontiguousarray(history.table(start, stop))
     layers = np.stack([history.layer_metric(metric, start, stop) for metric in LAYER_METRICS])
     head = {"m": name, "to": to, "rows": [start, stop - start, len(history.layers)]}
@@ -160,7 +161,7 @@ def rows_said(
 
 
 def take_rows(history: History, head: dict[str, Any], raw: memoryview) -> None:
-    """Add the rows of a frame to a history. NotConforming where they are not those that come next."""
+    """Add the rows of a frame to a history. NotConforming if they are not the next ones."""
     start, count, layers = typed(tuple[int, int, int], head["rows"])
     ranks = typed(tuple[int, int], head["ranks"]) if "ranks" in head else None
     sizes = [count * len(COLUMNS) * 8, count * layers * _SINGLE]
@@ -169,21 +170,21 @@ def take_rows(history: History, head: dict[str, Any], raw: memoryview) -> None:
         raise NotConforming(f"rows {start:,} to {start + count:,} behind {len(history):,}")
     columns = np.frombuffer(raw[: sizes[0]], np.float64).reshape(count, len(COLUMNS))
     measured = np.frombuffer(raw[sizes[0] : sum(sizes)], np.float32).reshape(len(LAYER_METRICS), count, layers)
-    if ranks:  # before the rows: a reader of a row looks for its ranks
+    if ranks:  # before the rows: a reader of a row looks up its ranks
         history.ranks.extend(np.frombuffer(raw[sum(sizes) :], np.float32).reshape(*ranks, len(RANK_COLUMNS)))
     history.extend(columns, measured)
 
 
 class RunReader:
-    """Writes into a run here what is told of the same run there."""
+    """Writes the news into its own copy of the run."""
 
     def __init__(self, run: Run) -> None:
         self.run, self._values = run, vars(run)
         self._writer = RunWriter(run)
-        self.begun = False  # whether anything was told but that it waits for its turn
+        self.begun = False  # whether anything was reported besides waiting for its turn
 
     def take(self, head: dict[str, Any], raw: memoryview) -> None:
-        """Take a frame of news. NotConforming or KeyError where it is none."""
+        """Receive a frame of news. NotConforming or KeyError if it is invalid."""
         self.begun |= head.get("state") != {"status": "starting"} or "rows" in head or "layers" in head
         if "rows" in head:
             take_rows(self.run.history, head, raw)
@@ -204,7 +205,7 @@ class RunReader:
         state = {name: typed(FIELDS[name], value) for name, value in head.get("state", {}).items()}
         status = state.pop("status", None)
         self._values.update(state)
-        if status is not None:  # last: whoever sees the end sees all of it
+        if status is not None:  # last: a reader that sees the end sees all of it
             self._values["status"] = status
 
     def _take_list(self, kind: str, start: int, entries: list[Any]) -> None:
@@ -213,7 +214,7 @@ class RunReader:
             raise NotConforming(f"{kind} from {start:,} on, behind {len(kept):,}")
         if start == len(kept) and kind != "timeline":
             kept.extend(entries)
-        elif kept[start:] != entries:  # readers hold the list that was
+        elif kept[start:] != entries:  # readers keep a reference to the old list
             where = self._values if kind in self._values else vars(self.run.history)
             where[kind] = [*kept[:start], *entries]
 

@@ -1,5 +1,5 @@
-"""What a worker does: it hears what is asked on its standard input, has runs trained and looked into, and tells what
-comes of it. One thread hears, another tells; those that train never wait for either."""
+"""The worker's main loop: it reads requests on its standard input, has runs trained and looked into, and sends the
+results. One thread reads, another sends; the training threads never wait for either."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from gradstudio.session.running.worker import Stop, Worker, thread_of
 from gradstudio.worker import frames
 from gradstudio.worker.worker_process import Said
 
-TICK = 0.02  # seconds between two looks at what is new
-SOON = 0.003  # seconds likewise, for a moment after something was asked
+TICK = 0.02  # seconds between two checks for news
+SOON = 0.003  # seconds likewise, for a moment after a request
 MOMENT = 0.15  # seconds
-WORD = 0.5  # seconds after which a worker says at least that it lives
-SWITCH = 0.001  # seconds after which a thread that trains lets another one hear or tell
-LINE_AFTER = 1.0  # seconds of a step after which the line of a studio file is told
+WORD = 0.5  # seconds after which a worker at least reports that it is alive
+SWITCH = 0.001  # seconds after which a training thread lets another one read or send
+LINE_AFTER = 1.0  # seconds of a step after which the line of a studio file is reported
 
 
 class Family:
@@ -45,14 +45,14 @@ class Family:
         self.stored: list[StoredSnapshot] = []
         self.snapshots = Snapshots(budget, stored=self._of)
         self.runs: dict[str, Run] = {}
-        self.told: Any = None  # what was last said of its snapshots
+        self.told: Any = None  # what was last sent about its snapshots
         self.pace = float("inf")  # steps a second of a future
 
     def _of(self, runs: list[str]) -> Iterable[StoredSnapshot]:
         return [each for each in self.stored if each.run in runs]
 
     def state(self) -> dict[str, Any]:
-        """Return what is told of its snapshots."""
+        """Return the state of its snapshots for the other side."""
         steps: dict[str, list[int]] = {}
         for kept in self.snapshots.all():
             steps.setdefault(kept.run, []).append(kept.step)
@@ -68,7 +68,7 @@ class WorkerServed(Served):
         self._lines = ""
 
     def news(self) -> list[Said]:
-        over = not self.worker.is_alive()  # asked first, so that the end of the run is told too
+        over = not self.worker.is_alive()  # read first, so that the end of the run is sent too
         said = [frame for told, to in self._runs for frame in told.news(to)]
         if over:
             self.over = True
@@ -79,7 +79,7 @@ class WorkerServed(Served):
         return said
 
     def line(self) -> list[Said]:
-        """Return at which line a studio file is, where a step takes long."""
+        """Return the current line of a studio file, if a step takes long."""
         self.worker.show_waiting()
         run = self.worker.record
         slow = run.experiment.studio_file is not None and slow_step(run, LINE_AFTER) is not None
@@ -92,7 +92,7 @@ class WorkerServed(Served):
 
 
 class WholeRun(threading.Thread):
-    """Trains a run to its end, as no person looks on."""
+    """Trains a run to its end, without an audience."""
 
     def __init__(self, run: Run) -> None:
         super().__init__(name=thread_of(run), daemon=True)
@@ -129,8 +129,8 @@ class Server:
         self._said_at = 0.0
 
     def serve(self) -> None:
-        """Hear until the other side is gone."""
-        self._say({"m": "version", "version": _version()})  # before anything is heard that another version says
+        """Read requests until the other side is gone."""
+        self._say({"m": "version", "version": _version()})  # before anything that another version sends is read
         for target, name in ((self._tell, "telling"), (self._load, "loading torch")):
             threading.Thread(target=target, name=name, daemon=True).start()
         try:
@@ -141,9 +141,9 @@ class Server:
         except BaseException:
             traceback.print_exc()
             os._exit(1)
-        os._exit(0)  # whatever a thread is in: nobody is there to hear of it
+        os._exit(0)  # whatever a thread is doing: there is no one to report it to
 
-    # ---- what is asked
+    # ---- requests
 
     def _answer(self, head: dict[str, Any], raw: memoryview) -> None:
         getattr(self, f"_on_{head['m']}")(head, raw)
@@ -211,7 +211,7 @@ class Server:
             served.worker.let_go()
 
     def _on_free(self, head: dict[str, Any], raw: memoryview) -> None:
-        """Forget a worker, look or trials that nobody has any more."""
+        """Forget a worker, look or trials that are no longer used."""
         if (served := self._served.pop(head["of"], None)) is not None and not served.over:
             served.stop()
 
@@ -238,7 +238,7 @@ class Server:
         self._families[head["family"]].pace = typed(float, head["pace"])
 
     def _on_pack(self, head: dict[str, Any], raw: memoryview) -> None:
-        """Tell the snapshots of a run that the library is to keep."""
+        """Send the snapshots of a run for the library."""
         family = self._families[head["family"]]
         run = family.runs.get(head["run"])
 
@@ -258,7 +258,7 @@ class Server:
         self._serve(library_served.RunFollowed(head["to"], head["run"]))
 
     def _answer_apart(self, to: int, find: Callable[[], Said]) -> None:
-        """Find an answer in a thread of its own, and say it, or why there is none."""
+        """Compute an answer in its own thread, and send it, or why there is none."""
 
         def work() -> None:
             try:
@@ -276,10 +276,10 @@ class Server:
         self._served[served.to] = served
         served.begin()
 
-    # ---- what is told
+    # ---- messages
 
     def _tell(self) -> None:
-        """Tell what is new, again and again."""
+        """Send the news, repeatedly."""
         looked_at = 0.0
         while True:
             now = time.monotonic()
@@ -294,7 +294,7 @@ class Server:
                 except Exception:  # of one of them; without its end the other side would wait
                     traceback.print_exc()
                     os._exit(1)
-                if served.over:  # whoever sees the end sees what is kept
+                if served.over:  # a reader that sees the end sees what is kept
                     self._tell_snapshots()
                 for head, raw in said:
                     self._say(head, raw)
@@ -321,7 +321,8 @@ class Server:
             frames.write(self._telling, pieces)
 
     def _load(self) -> None:
-        """Load all that training needs, so that it is there when a run begins; then say what can train here."""
+        """Load everything that training needs, so that it is ready when a run begins; then report what can train
+        here."""
         from gradstudio.session.machine.device_search import Machine
 
         machine = Machine()
@@ -334,7 +335,7 @@ class Server:
 
 
 def _free_device() -> None:
-    """Give the memory of a device back that no run uses any more."""
+    """Release the device memory that no run uses any more."""
     torch: Any = sys.modules.get("torch")
     with suppress(Exception):
         if torch is not None and torch.cuda.is_initialized():
@@ -348,7 +349,7 @@ def _version() -> str:
 
 
 def main(nonce: str) -> None:
-    """Be a worker. What a studio file prints goes to stderr, and what it reads is empty."""
+    """Run as a worker. Output of a studio file goes to stderr, and its input is empty."""
     import faulthandler
 
     hearing, telling = os.dup(0), os.dup(1)

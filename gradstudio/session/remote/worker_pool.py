@@ -1,4 +1,4 @@
-"""The workers of one window: one that serves family after family, one each for studio files, and a spare one."""
+"""The workers of one window: one that serves family after family, one for each studio file, and a spare one."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ def start_at(place: Place) -> WorkerProcess:
 
 
 class WorkerPool:
-    """Starts workers as they are needed. One serves family after family; a studio file has one of its own."""
+    """Starts workers as they are needed. One serves family after family; a studio file has its own."""
 
     def __init__(self, start: Callable[[], WorkerProcess] = start_here, *, ahead: bool = True) -> None:
-        """`ahead`: start one before it is needed, where the next run would have to wait."""
+        """`ahead`: start one before it is needed, if the next run would have to wait."""
         self._start, self._ahead = start, ahead
         self._shared: WorkerProcess | None = None
         self._spare: WorkerProcess | None = None
         self._own: list[WorkerProcess] = []
         self._closed = False
-        self._changing = threading.RLock()  # a family may be collected while it is held
+        self._changing = threading.RLock()  # a family may be garbage-collected while this is locked
 
     def warm(self) -> WorkerProcess:
-        """Return the worker that the next family gets, started by now."""
+        """Return the worker for the next family, started by now."""
         return self.take(own=False)
 
     def hello(self) -> dict[str, Any]:
-        """Return what the worker can train on, once it says so; call it in a thread that may wait."""
+        """Return the devices of the worker, once it reports them; call it in a thread that may wait."""
         process = self.warm()
         process.greeted.wait()
         return process.hello or {"devices": [], "problem": f"The worker {process.why}.", "nccl": False}
 
     def take(self, *, own: bool) -> WorkerProcess:
-        """Return a worker for a family; `own`: one that no other family gets."""
+        """Return a worker for a family; `own`: one that no other family uses."""
         with self._changing:
             shared = self._shared
             if not own and shared is not None and shared.lives:
@@ -63,13 +63,13 @@ class WorkerPool:
             return process
 
     def replace(self, process: WorkerProcess) -> None:
-        """Start the next worker where this one was ended."""
+        """Start the next worker if this one was ended."""
         with self._changing:
             if process is self._shared and self._ahead and not self._closed:
                 self._shared = self._start()
 
     def leave(self, process: WorkerProcess) -> None:
-        """End the worker of a studio file that was left, and the spare one, in which a restart would have begun."""
+        """End the worker of an abandoned studio file, and the spare one, in which a restart would have begun."""
         process.post({"m": "quit"})
         with self._changing:
             if all(each is process or each.over for each in self._own) and self._spare is not None:

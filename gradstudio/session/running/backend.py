@@ -1,5 +1,5 @@
-"""What trains the runs of a simulator: threads of this process, or workers in processes of their own (session/remote).
-Both have the same methods."""
+"""The backends that train the runs of a simulator: threads of this process, or workers in separate processes
+(session/remote). Both have the same interface."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ StoredOf = Callable[[list[str]], Iterable[StoredSnapshot]]
 
 
 class AnyWorker(Protocol):
-    """What a simulator uses of a worker. Every method but `join` returns at once."""
+    """The interface of a worker for a simulator. Every method but `join` returns at once."""
 
     record: Run
 
@@ -42,7 +42,7 @@ class AnyWorker(Protocol):
 
 
 class RunFamily(Protocol):
-    """What a simulator uses of the place where a family of runs is trained."""
+    """The interface of a family of runs for a simulator."""
 
     @property
     def snapshots(self) -> Snapshots | SnapshotsElsewhere: ...
@@ -59,7 +59,7 @@ class RunFamily(Protocol):
 
 
 class Backend(Protocol):
-    """What a simulator trains with."""
+    """The interface of a simulator's backend."""
 
     def family(self, budget: int = BUDGET, stored: StoredOf | None = None) -> RunFamily: ...
     def close(self) -> None: ...
@@ -81,38 +81,38 @@ class LocalFamily:
         )  # fmt: skip
 
     def layers(self, run: Run, step: int) -> LayerSampler:
-        """Return what looks into the layers at a step."""
+        """Return a sampler of the layers at a step."""
         return LayerSampler(run, self.snapshots, step)
 
     def cliff(self, run: Run, step: int) -> CliffSampler:
-        """Return what measures the loss around the weights before a step."""
+        """Return a sampler of the loss around the weights before a step."""
         return CliffSampler(run, self.snapshots, step)
 
     def time_steps(self, run: Run, step: int) -> TimeStepSampler:
-        """Return what measures the gradient along a sequence."""
+        """Return a sampler of the gradient along a sequence."""
         return TimeStepSampler(run, self.snapshots, step)
 
     def trials(self, run: Run) -> Trials:
-        """Return trials of the fixes of a run."""
+        """Return the trials of the fixes of a run."""
         return Trials(run, self.snapshots)
 
     def future(self, trials: Trials, trial: Trial, pace: Callable[[], float]) -> FutureRun:
-        """Return what lets a fix train on."""
+        """Return the future of a fix."""
         return FutureRun(trials, trial, pace)
 
     def train_whole(self, run: Run, stopped: Callable[[], bool]) -> None:
-        """Train a run to its end, or as far as it is when it is stopped."""
+        """Train a run to its end, or until it is stopped."""
         train_whole(run, stopped)
 
     def set_speed(self, speed: float) -> None:
-        """Do nothing: a future asks for the speed itself."""
+        """Do nothing: a future reads the speed itself."""
 
 
 class LocalBackend:
     """Trains in threads of this process."""
 
     def family(self, budget: int = BUDGET, stored: StoredOf | None = None) -> LocalFamily:
-        """Return a place for a family of runs."""
+        """Return a new family of runs."""
         return LocalFamily(budget, stored)
 
     def close(self) -> None:

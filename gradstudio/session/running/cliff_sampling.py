@@ -1,4 +1,4 @@
-"""The loss around the weights before a recorded step, measured beside the run."""
+"""The loss around the weights before a recorded step, measured without touching the run."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from gradstudio.session.record.run import Run
 from gradstudio.session.record.snapshots import Snapshots
 from gradstudio.session.running.step_sampling import StepSampler
 
-BACK = 40  # steps before a NaN among which the one that led over the cliff is looked for
+BACK = 40  # steps before a NaN that are searched for the one that led over the cliff
 
 
 class CliffSampler(StepSampler):
-    """Measures the slice at one step of a run. `cliff` is replaced by a finer one until it is whole."""
+    """Measures the slice at one step of a run. `cliff` is replaced by a finer one until it is complete."""
 
     def __init__(self, run: Run, snapshots: Snapshots, step: int) -> None:
         super().__init__(run, snapshots, step)
@@ -24,7 +24,7 @@ class CliffSampler(StepSampler):
     def measure(self) -> None:
         from gradstudio.engine.probes import cliff_slice
 
-        trainer = self.trainer_before(ahead=1)  # which also knows the update before
+        trainer = self.trainer_before(ahead=1)  # whose history also includes the update before
         if trainer is None:
             return
         for cliff in cliff_slice.measure(trainer, self.is_stopped, self.check):
@@ -32,8 +32,7 @@ class CliffSampler(StepSampler):
 
 
 def step_to_look_at(run: Run) -> int:
-    """Return the step whose update is worth a look: of a diverged run the one that raised the loss most; else the
-    newest."""
+    """Return the most interesting step: for a diverged run the one that raised the loss most; otherwise the newest."""
     rows, broke = len(run.history), run.first_nonfinite_step
     if broke is None or not broke:
         return max(rows - 1, 0)

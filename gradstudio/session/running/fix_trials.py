@@ -1,6 +1,6 @@
-"""Trying fixes: a run goes on from its last healthy step, once for each remedy and once without a change.
+"""Trying fixes: a run continues from its last healthy step, once for each remedy and once without a change.
 
-Every trial has the same seed and batches. The remedies are ranked by what happened."""
+Every trial has the same seed and batches. The remedies are ranked by their results."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
     from gradstudio.engine.trainer import Trainer
 
-HORIZON = 100  # steps of each trial, at the least
-TIMES = 2  # a trial makes so many times the steps from its start to where the run broke, where that is more
+HORIZON = 100  # steps of each trial, at least
+TIMES = 2  # a trial makes this many times the steps from its start to where the run broke, if that is more
 EARLY = LOOK_EVERY  # a run that broke within its first steps may have had no healthy one
-BEFORE = 20  # a trial of a run that stayed finite starts so many steps before its finding
-LOOKED_FOR = 1000  # steps within which such a finding has to come again without a change
+BEFORE = 20  # a trial of a run that stayed finite starts this many steps before its finding
+LOOKED_FOR = 1000  # steps within which such a finding must reappear without a change
 
 
 def broken(run: Run) -> bool:
@@ -42,7 +42,7 @@ def broken(run: Run) -> bool:
 
 
 def starting_step(run: Run) -> int:
-    """Return the step that the trials go on from: the last healthy one, or step 0 if the harm was done in the first
+    """Return the step from which the trials continue: the last healthy one, or step 0 if the harm was done in the first
     EARLY steps; but no earlier than the last change before the run broke, so that every trial has that change."""
     broke = run.first_nonfinite_step
     if broke is None:
@@ -59,25 +59,25 @@ def starting_step(run: Run) -> int:
 
 
 class Trials(threading.Thread):
-    """Tries one remedy after the other, with trainers of its own, so that whatever else trains is not disturbed. Any
-    thread may read it."""
+    """Tries one remedy after the other, with its own trainers, so that other training is not disturbed. Any thread may
+    read it."""
 
     def __init__(self, run: Run, snapshots: Snapshots, remedies: Iterable[str] | None = None) -> None:
-        """`snapshots` of the run are read; nothing is added to them. `remedies` are tried instead of those that the
-        run's findings offer."""
+        """`snapshots` of the run are read; nothing is added to them. `remedies` replace those that the run's findings
+        offer."""
         super().__init__(name=f"training fixes of {run.id}", daemon=True)
         self.tried, self.step = run, starting_step(run)
         self.length = len(run.history)  # steps that the run had made when the trials began
         offered = candidates(run) if remedies is None else remedies
-        # first without a change: it says what an effect is
+        # first without a change: it is the reference for effects
         self.trials = [Trial(remedy) for remedy in dict.fromkeys(("", *offered))]
         self.now: Trial | None = None
-        self.failure = ""  # the traceback of a fault of the program, for whoever wants the details
+        self.failure = ""  # the traceback of a program error, for those who want the details
         self._finite = run.first_nonfinite_step is None
         self._begun = _begun_with(run)
         self._planned = tuple(sorted((*run.planned, *run.asked), key=lambda change: change.step))
         self._family, self._snapshots = snapshots, _BorrowedSnapshots(snapshots)
-        self._trainer: Trainer | None = None  # of the run's family; the next live remedy goes on with it
+        self._trainer: Trainer | None = None  # of the run's family; the next live remedy continues with it
         self._stopping = False
 
     @property
@@ -92,10 +92,11 @@ class Trials(threading.Thread):
 
     @property
     def end(self) -> int:
-        """Number of steps after which a trial that did not break ends."""
+        """Number of steps after which an unbroken trial ends."""
         unchanged = self.trials[0]
         broke = self.tried.first_nonfinite_step if unchanged.broke_at is None else unchanged.broke_at
-        if broke is None and unchanged.outcome is None:  # it is yet to be seen where the finding becomes critical again
+        # it remains to be seen where the finding becomes critical again
+        if broke is None and unchanged.outcome is None:
             wanted = min(self.step + LOOKED_FOR, max(self.length, self.step + HORIZON))
         else:
             wanted = self.step + max(HORIZON, 0 if broke is None else TIMES * (broke + 1 - self.step))
@@ -103,7 +104,7 @@ class Trials(threading.Thread):
 
     @property
     def progress(self) -> str:
-        """How far the present trial is, in words."""
+        """The progress of the current trial, in words."""
         trial = self.now
         if trial is None or trial.run is None:
             return ""
@@ -115,26 +116,26 @@ class Trials(threading.Thread):
         return self._begun.with_values(values(remedy))
 
     def run_with(self, remedy: str) -> Run:
-        """Return a new run that goes on with the remedy: a branch, or one from step 0 if it acts on restart."""
+        """Return a new run that continues with the remedy: a branch, or one from step 0 if it acts on restart."""
         return branches.fork(self.tried, self.step) if acts_live(remedy) else self._from_the_start(remedy)
 
     def borrow_snapshots(self) -> Snapshots:
-        """Return the snapshots of the family to go on from; nothing that is added to them reaches it."""
+        """Return a copy of the family's snapshots to continue from; additions do not reach the family."""
         return _BorrowedSnapshots(self._family)
 
     @property
     def best(self) -> Trial | None:
-        """The best fix so far that held and learns; None if none does."""
+        """The best fix so far that held and learns; None if there is none."""
         first = self.best_first[0]
         return first if first.is_healed and first.remedy else None
 
     def stop(self) -> None:
-        """Make no more steps, from any thread. What is known by then stays."""
+        """Make no more steps; any thread may call this. Results so far stay."""
         self._stopping = True
 
     def abandon(self) -> None:
-        """Say that what has no outcome was not tried, though a step still holds the thread. Only for a program that
-        ends right after."""
+        """Mark the remaining trials as not tried, though a step still blocks the thread. Only for a program that ends
+        right after."""
         for trial in self.trials:
             trial.outcome = trial.outcome or "not tried"
 
@@ -157,7 +158,7 @@ class Trials(threading.Thread):
         started = time.perf_counter()
         try:
             outcome = self._train(trial, values(trial.remedy))
-        except Exception as fault:  # KnobError for values that do not go together, and what nobody thought of
+        except Exception as fault:  # KnobError for values that do not go together, and anything unforeseen
             outcome, trial.message, self.failure = "failed", str(fault) or type(fault).__name__, traceback.format_exc()
         trial.seconds = time.perf_counter() - started
         trial.outcome = outcome
@@ -173,7 +174,7 @@ class Trials(threading.Thread):
         driver.begin(self._trainer if live else None, lambda: self._stopping)
         if live:
             self._keep(driver)
-        self._snapshots.wanted = False  # where a trial breaks, nobody investigates
+        self._snapshots.wanted = False  # a trial that breaks is not investigated
         if live and driver.outcome is None and not self._stopping:
             driver.change_as_planned()
             for name, value in wanted.items():
@@ -185,12 +186,12 @@ class Trials(threading.Thread):
         if trial.accuracy is None and run.accuracy is not None:
             trial.accuracy = run.accuracy
         if live:
-            self._trainer = driver.trainer  # none where an error left it within a step
+            self._trainer = driver.trainer  # none if an error left it within a step
         return self._judge(trial, run, driver)
 
     def _goes_on(self, trial: Trial, driver: RunDriver) -> bool:
-        """Return whether a trial goes on: it has not broken, and has steps to make."""
-        driver.settle()  # its rows say where it ends
+        """Return whether a trial continues: it has not broken, and has steps to make."""
+        driver.settle()  # its rows show where it ends
         run = driver.run
         if len(run.history) >= self.end or run.refusals or run.first_nonfinite_step is not None:
             return False
@@ -204,7 +205,7 @@ class Trials(threading.Thread):
         return Run(self.tried.preset, self.restarted_with(remedy), self._planned)
 
     def _keep(self, driver: RunDriver) -> None:
-        """Keep the state in which the trials begin, so that later trials are there at once."""
+        """Store the state in which the trials begin, so that later trials start at once."""
         run, trainer = driver.run, driver.trainer
         if trainer is None or trainer.step != self.step or run.replayed is not None:
             return
@@ -253,8 +254,8 @@ class Trials(threading.Thread):
 
 
 def _begun_with(run: Run) -> Experiment:
-    """Return the values at step 0, with what was changed by hand. A change that comes by itself comes again at its
-    step, and not before."""
+    """Return the values at step 0, with the changes made by hand. A planned change is repeated at its step, and not
+    before."""
     planned = {*run.planned, *run.asked}
     return run.experiment.with_values(
         {change.knob: change.value for change in list(run.timeline) if change not in planned}
@@ -262,7 +263,7 @@ def _begun_with(run: Run) -> Experiment:
 
 
 class _BorrowedSnapshots(Snapshots):
-    """A family's snapshots to go on from. Trials add only the state in which they begin."""
+    """A copy of a family's snapshots. Trials add only the state in which they begin."""
 
     def __init__(self, family: Snapshots) -> None:
         super().__init__()

@@ -1,5 +1,5 @@
-"""Training without a window: progress on stderr, until the run is over or Ctrl+C stops it. What a studio file prints
-goes to stderr too, so that stdout has the answer of the command alone."""
+"""Training without a window: progress on stderr, until the run is over or Ctrl+C stops it. Output of a studio file goes
+to stderr too, so that stdout contains only the answer of the command."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def train(
     record: Run, *, progress: bool, snapshots: Snapshots | None = None,
     began: Callable[[AnyWorker], object] | None = None, family: RunFamily | None = None,
 ) -> str:  # fmt: skip
-    """Train a run in the worker's thread, and wait for it here, where Ctrl+C arrives: it ends the run after its present
-    step, or without it where that takes too long. Return the traceback of what failed, "" if nothing did. `snapshots`
-    take the run's snapshots and have those to go on from. `began` is given the worker as it begins. A `family` has a
-    worker and snapshots of its own."""
+    """Train a run in the worker's thread, and wait for it here, where Ctrl+C arrives: it ends the run after its current
+    step, or without it if that takes too long. Return the traceback of a failure, "" if there is none. `snapshots`
+    store the run's snapshots and supply those to continue from. `began` is called with the worker as it begins. A
+    `family` has its own worker and snapshots."""
     worker: AnyWorker = Worker(record, snapshots=snapshots)
     if family is not None:
         worker = family.worker(record, paused=False, speed=UNLIMITED, before=None, twin=None, twin_knob="")
@@ -46,7 +46,7 @@ def train(
 
 
 def wait_for(trials: Trials, *, progress: bool) -> None:
-    """Try fixes, and wait here until each has an outcome or Ctrl+C ends it. What is known by then stays."""
+    """Try fixes, and wait here until each has an outcome or Ctrl+C ends it. Results so far stay."""
     own = trials.tried.experiment.studio_file is not None
     with streams.apart(own=own), interrupts.stopping(trials.stop) as signals:
         signals.hasty |= own
@@ -59,13 +59,13 @@ def wait_for(trials: Trials, *, progress: bool) -> None:
 
 
 def _wait(thread: threading.Thread | AnyWorker, signals: Interrupts) -> None:
-    """Wait for the end of a thread, or until it is left behind within a step that does not end."""
+    """Wait for the end of a thread, or until it is abandoned in a step that does not end."""
     while thread.is_alive() and not signals.overdue:
         thread.join(0.2)
 
 
 def _show_progress(record: Run, worker: AnyWorker, signals: Interrupts) -> None:
-    """Draw a bar on stderr until the worker has ended or is left behind."""
+    """Draw a bar on stderr until the worker has ended or is abandoned."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -98,7 +98,7 @@ def _show_progress(record: Run, worker: AnyWorker, signals: Interrupts) -> None:
 
 
 def _show_trials(trials: Trials, signals: Interrupts) -> None:
-    """Draw a bar on stderr until the trials have ended or are left behind."""
+    """Draw a bar on stderr until the trials have ended or are abandoned."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 

@@ -15,11 +15,11 @@ from gradstudio.session.running.fix_trials import Trials
 from gradstudio.session.running.remedy_trial import Trial, acts_live, values
 from gradstudio.session.running.run_driver import RunDriver
 
-LONGEST_REST = 0.05  # seconds of sleep after which a request to stop is heard
+LONGEST_REST = 0.05  # seconds of sleep after which a request to stop is noticed
 
 
 class Future(NamedTuple):
-    """What comes of the best fix: its run, the step from which on it is another one, and what it is called."""
+    """The future of the best fix: its run, the step from which it differs, and its name."""
 
     run: Run
     start: int
@@ -27,21 +27,21 @@ class Future(NamedTuple):
 
 
 class FutureRun(threading.Thread):
-    """Repeats a trial, with a trainer of its own, and goes on to the last step that the run was to make. Any thread may
-    read it; it adds nothing to the family of the run."""
+    """Repeats a trial, with its own trainer, and continues to the last planned step of the run. Any thread may read it;
+    it adds nothing to the family of the run."""
 
     def __init__(self, trials: Trials, trial: Trial, pace: Callable[[], float]) -> None:
-        """`pace`: the steps a second behind the end of the trial, asked anew at each of them."""
+        """`pace`: the steps per second after the end of the trial, read again at each of them."""
         super().__init__(name=f"training a future of {trials.tried.id}", daemon=True)
         self.trial = trial
         self.record: Run = trials.run_with(trial.remedy)
-        self.failure = ""  # the traceback of a fault of the program
+        self.failure = ""  # the traceback of a program error
         self._snapshots, self._pace = trials.borrow_snapshots(), pace
         self._trial_end = trial.from_step + trial.steps
         self._stopping, self._due = False, time.monotonic()
 
     def stop(self) -> None:
-        """Make no more steps, from any thread."""
+        """Make no more steps; any thread may call this."""
         self._stopping = True
 
     def run(self) -> None:
@@ -70,8 +70,8 @@ class FutureRun(threading.Thread):
 
 
 def differs_since(one: Run, other: Run, start: int) -> int | None:
-    """Return the first step from `start` on at which the loss or a gradient norm of two runs is not the same; None
-    if both have the same rows so far. A NaN is the same as a NaN."""
+    """Return the first step from `start` on at which the loss or a gradient norm of two runs differs; None if both have
+    the same rows so far. NaN equals NaN."""
     stop = min(len(one.history), len(other.history))
     apart = np.zeros(max(stop - start, 0), bool)
     for name in ("loss", "grad_norm", "clipped_norm"):

@@ -1,4 +1,4 @@
-"""Gauges on demand: those that somebody looks at, measured between a run's steps for a small share of the time."""
+"""On-demand gauges: those that are visible, measured between a run's steps for a small share of the time."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from gradstudio.engine.probes import OnDemandGauges
     from gradstudio.engine.trainer import Trainer
 
-SHARE = 0.1  # of the time that passes, for all gauges together
-FIRST = 0.25  # the next sample costs so much of the first one, which also copies the model and begins from nothing
+SHARE = 0.1  # of the elapsed time, for all gauges together
+FIRST = 0.25  # the next sample costs this share of the first one, which also copies the model and starts from scratch
 NO_MODEL = "Not measured with several ranks: the model is in their processes."
-SOONEST = 0.1  # seconds from one sample of a gauge to the next: nobody sees more
+SOONEST = 0.1  # seconds from one sample of a gauge to the next: more would not be visible
 
 
 class GaugeSampler:
-    """Measures the gauges of a run that somebody looks at. Only the run's worker calls it."""
+    """Measures the visible gauges of a run. Only the run's worker calls it."""
 
     def __init__(self, writer: RunWriter) -> None:
         self._writer = writer
@@ -33,7 +33,7 @@ class GaugeSampler:
         self._costs: dict[str, float] = {}  # seconds that the latest sample of a gauge took
         # by gauge: the step of its latest sample, the values in force there, and when that was
         self._latest: dict[str, tuple[int, Experiment | None, float]] = {}
-        self.failure = ""  # the traceback of the latest exception, for whoever wants the details
+        self.failure = ""  # the traceback of the latest exception, for those who want the details
 
     def want(self, names: frozenset[str]) -> None:
         """Measure these gauges from now on, and no others."""
@@ -55,7 +55,7 @@ class GaugeSampler:
         return name if over[name] >= 0 and self._is_new(trainer, name) else ""
 
     def measure_all(self, trainer: Trainer, interrupted: Callable[[], bool]) -> None:
-        """Measure every gauge that has no sample of here, while the run stands."""
+        """Measure every gauge that has no sample at the current step, while the run is paused."""
         for name in self._wanted:
             if interrupted():
                 return
@@ -68,17 +68,17 @@ class GaugeSampler:
         return step != trainer.step or values is not trainer.experiment
 
     def end(self) -> None:
-        """Free what was kept for the next sample."""
+        """Release what was cached for the next sample."""
         self._prober = None
 
     def _interval(self, name: str) -> float:
         """Return the seconds between two samples of a gauge. All gauges together take SHARE of the time, and a gauge
-        that costs four times as much comes half as often."""
+        that costs four times as much is measured half as often."""
         roots = sum(math.sqrt(self._costs.get(each, 0.0)) for each in self._wanted)
         return max(math.sqrt(self._costs[name]) * roots / SHARE, SOONEST)
 
     def measure(self, trainer: Trainer, name: str) -> None:
-        """Measure a gauge. An error is told beside the gauge, and is no fault of the run."""
+        """Measure a gauge. An error is shown beside the gauge, and does not affect the run."""
         started = time.perf_counter()
         try:
             if ranks_allowed.several(trainer.experiment):

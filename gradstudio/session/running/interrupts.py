@@ -1,8 +1,9 @@
-"""Ctrl+C, SIGTERM and SIGHUP in a program without a window: the first stops what is going on, the second ends all.
+"""Ctrl+C, SIGTERM and SIGHUP in a program without a window: the first stops the current work, the second ends the
+program.
 
-A Python signal handler runs only between two instructions of the main thread, which a long call into C can hold. So a
-thread of its own hears the signals too, and ends the program where the main thread does not. The program is ended
-without Python's own clean-up, which crashes while another thread is in torch."""
+A Python signal handler runs only between two instructions of the main thread, which a long call into C can block. So a
+separate thread receives the signals too, and ends the program if the main thread does not. The program is ended without
+Python's own clean-up, which crashes while another thread is in torch."""
 
 from __future__ import annotations
 
@@ -19,38 +20,39 @@ if TYPE_CHECKING:
     import socket
     from types import FrameType
 
-PATIENCE = 1.5  # seconds from the first signal until a thread that has not stopped is left behind
-ECHO = 0.2  # seconds within which a signal is the first one again: `timeout` sends it to the process and to its group
+PATIENCE = 1.5  # seconds from the first signal until a thread that has not stopped is abandoned
+# seconds within which a signal counts as a repetition of the first: `timeout` sends it to the process and to its group
+ECHO = 0.2
 EXIT_CODE = 130
-THREAD = "signals"  # name of the thread that hears them
+THREAD = "signals"  # name of the thread that receives them
 
 SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
 class Interrupts:
-    """What was heard, and what to do about it."""
+    """The signals received, and what to do about them."""
 
     def __init__(self) -> None:
-        self.hasty = False  # whether the program has to end without Python's own way out
-        self._first: float | None = None  # when the first signal was known
+        self.hasty = False  # whether the program has to end without Python's normal exit
+        self._first: float | None = None  # when the first signal was noticed
         self._obeyed = False  # by the main thread
         # What to stop and what to save, the innermost last. Without any, the first signal is a KeyboardInterrupt.
         self._duties: list[tuple[Callable[[], object], Callable[[], object]]] = []
 
     @property
     def interrupted(self) -> bool:
-        """True once a signal came."""
+        """True once a signal was received."""
         return self._first is not None
 
     @property
     def overdue(self) -> bool:
-        """True if what was to stop has had all the time that it gets."""
+        """True if the work to stop has used up its time."""
         return self._first is not None and time.monotonic() - self._first > PATIENCE
 
     @contextlib.contextmanager
     def duty(self, stop: Callable[[], object], save: Callable[[], object]) -> Iterator[None]:
-        """Call `stop` at the first signal in here, at once where it has come already; call `save` before the second
-        ends the program."""
+        """Call `stop` at the first signal in this context, immediately if it was already received; call `save` before
+        the second ends the program."""
         self._duties.append((stop, save))
         try:
             if self._obeyed:
@@ -70,8 +72,8 @@ class Interrupts:
         self._duties[-1][0]()
 
     def wait_for_signals(self, source: socket.socket) -> None:
-        """End the program at the second signal, or where the first has no effect. This ends when `source` is closed at
-        its other end."""
+        """End the program at the second signal, or if the first has no effect. Returns when the other end of `source`
+        is closed."""
         begun: float | None = None
         while True:
             source.settimeout(PATIENCE if self.interrupted and not self._duties else None)
@@ -90,7 +92,7 @@ class Interrupts:
                 self._first = self._first or now
 
     def _end(self) -> None:
-        """End the program at once, with what was measured saved."""
+        """End the program at once, with the measurements saved."""
         for _, save in reversed(self._duties):
             with contextlib.suppress(Exception):
                 save()
@@ -105,14 +107,14 @@ _before: list[dict[int, Any]] = []  # the handlers that were there before ours
 
 
 def heed(handler: Callable[[int, FrameType | None], object]) -> None:
-    """Let `handler` act on the signals until `leave`, but for those that are ignored: a shell ignores SIGINT for what
-    runs in the background, nohup ignores SIGHUP."""
+    """Let `handler` act on the signals until `leave`, except for ignored ones: a shell ignores SIGINT for background
+    jobs, nohup ignores SIGHUP."""
     heeded = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
     _before.append({number: signal.signal(number, handler) or signal.SIG_DFL for number in heeded})
 
 
 def leave() -> None:
-    """Give the signals back to their former handlers."""
+    """Restore the former handlers of the signals."""
     for number, handler in _before.pop().items():
         signal.signal(number, handler)
 
@@ -126,8 +128,9 @@ def _let_signals_come() -> None:
 
 
 def _leave_all() -> None:
-    """Leave the signals of a process that was forked off to itself: the pool of a studio file ends its workers by
-    SIGTERM, and each would wake this program as if it were meant. One may come before this is done, so they wait."""
+    """Restore the default signal handling of a forked process: the pool of a studio file ends its workers by SIGTERM,
+    and each would wake this program as if it were the target. A signal may arrive before this is done, so they are
+    blocked until then."""
     if _before:
         signal.set_wakeup_fd(-1)
     while _before:
@@ -135,14 +138,14 @@ def _leave_all() -> None:
     _let_signals_come()
 
 
-_held = threading.local()  # what a thread that forks let come before
+_held = threading.local()  # signals that a forking thread blocked
 if hasattr(os, "register_at_fork"):  # not on Windows
     os.register_at_fork(before=_hold_signals, after_in_parent=_let_signals_come, after_in_child=_leave_all)
 
 
 @contextlib.contextmanager
 def listening() -> Iterator[Interrupts]:
-    """Handle the signals in this context, unless that is done already. Only a main thread can."""
+    """Handle the signals in this context, unless that is already done. Only a main thread can."""
     if _present or threading.current_thread() is not threading.main_thread():
         yield _present[-1] if _present else Interrupts()
         return
@@ -159,8 +162,8 @@ def listening() -> Iterator[Interrupts]:
 
 @contextlib.contextmanager
 def _ears(interrupts: Interrupts) -> Iterator[None]:
-    """Let a thread hear every signal as it comes."""
-    import socket  # only now: a signal that comes while it is imported is obeyed
+    """Let a thread receive every signal as it arrives."""
+    import socket  # only now: a signal that arrives while it is imported is obeyed
 
     source, sink = socket.socketpair()
     sink.setblocking(False)
@@ -178,6 +181,6 @@ def _ears(interrupts: Interrupts) -> Iterator[None]:
 
 @contextlib.contextmanager
 def stopping(stop: Callable[[], object], save: Callable[[], object] = lambda: None) -> Iterator[Interrupts]:
-    """Call `stop` at the first signal in here; a second one ends the program, after `save`."""
+    """Call `stop` at the first signal in this context; a second one ends the program, after `save`."""
     with listening() as interrupts, interrupts.duty(stop, save):
         yield interrupts

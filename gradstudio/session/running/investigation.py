@@ -1,5 +1,5 @@
-"""Why a run diverged: its first non-finite step is made again under watch, from a snapshot, and told with what led up
-to it."""
+"""Why a run diverged: its first non-finite step is replayed under observation, from a snapshot, and reported with what
+led up to it."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from gradstudio.engine.ranks.ranked_trainer import RankedTrainer
     from gradstudio.engine.trainer import Trainer
 
-BACK = 20  # steps that broken weights are followed back, at the most
-RECENT = 100  # a knob change is told if it came no more than so many steps before
+BACK = 20  # steps for which broken weights are traced back, at most
+RECENT = 100  # a knob change is reported if it came at most this many steps before
 
 
 def investigate(run: Run, trainer: Trainer, snapshots: Snapshots, stopped: Callable[[], bool]) -> Provenance | None:
-    """Return where the first non-finite value of a run was born; None if that cannot be found, for want of a
-    snapshot or of time, and ProvenanceUnknown where the step is too large. The trainer must have no rows to be read.
-    Afterwards it stands where it stood before, even where this raises."""
+    """Return where the first non-finite value of a run was born; None if that cannot be determined, for lack of a
+    snapshot or of time, and ProvenanceUnknown if the step is too large. The trainer must have no unread rows.
+    Afterwards it is back at its former step, even if this raises."""
     from gradstudio.engine.snapshot import Snapshot
 
     there = Snapshot.take(trainer)
@@ -41,8 +41,8 @@ def investigate(run: Run, trainer: Trainer, snapshots: Snapshots, stopped: Calla
 
 
 def investigate_ranks(run: Run, trainer: RankedTrainer) -> Provenance:
-    """Return the same of a run on several ranks. The rank that brought the value makes its step again, alone.
-    ProvenanceUnknown where it cannot."""
+    """Return the same for a run on several ranks. The rank that produced the value replays its step alone.
+    ProvenanceUnknown if it cannot."""
     birth = trainer.explain()
     return replace(birth, led_up=led_up(run, birth))
 
@@ -62,7 +62,7 @@ def _find(run: Run, trainer: Trainer, snapshots: Snapshots, stopped: Callable[[]
 
 
 def bring(run: Run, trainer: Trainer, snapshots: Snapshots, step: int, stopped: Callable[[], bool]) -> bool:
-    """Bring the trainer before a step, with the changes that act from it on. Return whether it got there."""
+    """Bring the trainer to the start of a step, with the changes that act from it on. Return whether it got there."""
     snapshot = snapshots.nearest(run, step)
     if snapshot is None:
         return False
@@ -71,7 +71,7 @@ def bring(run: Run, trainer: Trainer, snapshots: Snapshots, step: int, stopped: 
 
 
 def replay(run: Run, trainer: Trainer, step: int, stopped: Callable[[], bool]) -> bool:
-    """Make the steps from where the trainer stands to before a later one again, with the run's changes. Return whether
+    """Replay the steps from the trainer's position to the start of a later one, with the run's changes. Return whether
     it got there."""
     while trainer.step < step:
         _change_as_then(run, trainer)
@@ -84,14 +84,14 @@ def replay(run: Run, trainer: Trainer, step: int, stopped: Callable[[], bool]) -
 
 
 def _change_as_then(run: Run, trainer: Trainer) -> None:
-    """Make the changes that the run made before the trainer's next step."""
+    """Repeat the changes that the run made before the trainer's next step."""
     for change in run.timeline:
         if change.step == trainer.step:
             trainer.change(change.knob, change.value)
 
 
 def led_up(run: Run, birth: Provenance) -> str:
-    """Return what the steps before it, and the changes of knobs, did."""
+    """Return the effect of the steps and knob changes before it."""
     history, step, parts = run.history, birth.step, []
     healthy = branches.last_healthy_step(run)
     if healthy is not None and healthy < step - 1:
@@ -120,7 +120,7 @@ def led_up(run: Run, birth: Provenance) -> str:
 
 
 def _mostly(history: History, step: int) -> str:
-    """Return in which layer most of a step's gradient is; "" if it is in several."""
+    """Return which layer has most of a step's gradient; "" if several do."""
     squares = history.layer_metric("grad_norm", step, step + 1)[0].astype(float) ** 2
     total = float(squares.sum())
     if not (math.isfinite(total) and total > 0):
@@ -135,7 +135,7 @@ def _mostly(history: History, step: int) -> str:
 
 
 def growth_factor(birth: Provenance) -> float | None:
-    """Return by how much the values grew from one place to the next, as a geometric mean; None if they did not."""
+    """Return by how much the values grew from one stage to the next, as a geometric mean; None if they did not."""
     values = [value for _, value in birth.growth if value > 0 and math.isfinite(value)]
     if len(values) < 3 or values[-1] < 10 * values[0]:
         return None
@@ -143,7 +143,7 @@ def growth_factor(birth: Provenance) -> float | None:
 
 
 def sentence(birth: Provenance) -> str:
-    """Return where the value was born, and of what, as a sentence."""
+    """Return where the value was born, and from what, as a sentence."""
     at = f"time step {birth.time_step + 1:,} of the sequence" if birth.time_step is not None else ""
     of_a_part = birth.micro_batches > 1 and birth.phase not in ("unscale", "update")
     part = f"micro-batch {birth.micro_batch + 1} of {birth.micro_batches}" if of_a_part else ""
@@ -164,10 +164,10 @@ def sentence(birth: Provenance) -> str:
             f"The first {what} came with the data of step {birth.step:,}{f' ({given})' if given else ''}: "
             f"{birth.cause}.{all_alike}"
         )
-    if birth.phase == "update" and not operation.is_birth:  # found as the next step began
+    if birth.phase == "update" and not operation.is_birth:  # detected as the next step began
         held = f"The weights held what is not finite before step {birth.step:,}{f' ({where})' if where else ''}"
         return f"{held}: {birth.cause}.{all_alike}"
-    of_inf = what == "NaN" and birth.is_birth and not operation.taken_nan  # as a softmax of nothing but -Inf
+    of_inf = what == "NaN" and birth.is_birth and not operation.taken_nan  # such as a softmax of nothing but -Inf
     verb = "was born" if operation.is_birth or of_inf else "came" if birth.is_birth else "was first seen"
     return (
         f"The first {what} {verb} in the {PHASES[birth.phase]} of step "
@@ -176,12 +176,12 @@ def sentence(birth: Provenance) -> str:
 
 
 def heading(birth: Provenance) -> str:
-    """Return what stands above that sentence."""
+    """Return the heading of that sentence."""
     return "Where it was born" if birth.is_birth else "Where it was first seen"
 
 
 def as_json(birth: Provenance | None) -> dict[str, Any] | None:
-    """Return the provenance as the summary of a run has it."""
+    """Return the provenance in the form of a run's summary."""
     if birth is None:
         return None
     return {

@@ -1,5 +1,5 @@
-"""A training thread that is left behind within a step which does not end: it writes no run any more, and ends as soon
-as the code that it is in lets Python go on."""
+"""A training thread that is abandoned in a step that does not end: it no longer writes its run, and ends as soon as the
+code that it is in returns to Python."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import threading
 
 
 class LeftBehind(BaseException):
-    """Ends a thread that was left behind."""
+    """Ends an abandoned thread."""
 
 
 def end(thread: threading.Thread) -> None:

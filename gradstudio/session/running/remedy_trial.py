@@ -1,5 +1,5 @@
-"""The trial of a remedy, before and after it was made: which remedies are tried, what each changes, what came of it and
-which did best. Who makes trials is fix_trials.py."""
+"""The trial of a remedy, before and after it was made: which remedies are tried, what each changes, what it achieved
+and which did best. fix_trials.py makes the trials."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ class Trial:
     run: Run | None = None
     broke_at: int | None = None  # the step
     nonfinite: bool = False  # it diverged; otherwise a run that stayed finite had its critical finding again
-    loss: float | None = None  # mean of the last rows that are finite
-    score: float | None = None  # the rank among trials that held: the lower the better
-    accuracy: float | None = None  # on the test set where the trial ended; None where that was not measured
+    loss: float | None = None  # mean of the last finite rows
+    score: float | None = None  # the rank among trials that held: lower is better
+    accuracy: float | None = None  # on the test set when the trial ended; None if not measured
     learns: bool = True  # its score did not rise
-    useless: bool = False  # it held, and is no better than guessing
+    useless: bool = False  # it held, but is no better than guessing
     seconds: float = 0.0
     message: str = ""  # why it failed
     outcome: Outcome | None = None
 
     @property
     def is_healed(self) -> bool:
-        """Whether it held and learns. One that learns nothing, or gets worse, only survives."""
+        """Whether it held and learns. One that learns nothing, or gets worse, merely survives."""
         return self.outcome == "held" and self.learns and not self.useless
 
     @property
@@ -73,29 +73,29 @@ def values(remedy: str) -> dict[str, Value]:
 
 
 def acts_live(remedy: str) -> bool:
-    """Return whether every knob of a remedy can change while a run goes on, and does something then."""
+    """Return whether every knob of a remedy can change while a run is training, and has an effect then."""
     return all(KNOBS[name].live and name not in _AT_THE_START for name in values(remedy))
 
 
-_AT_THE_START = ("schedule.warmup_steps",)  # knobs that can change at any step, but act on the first ones
+_AT_THE_START = ("schedule.warmup_steps",)  # knobs that can change at any step, but affect the first ones
 
 
 def _not_of_the_loop(remedy: str) -> bool:
-    """Return False for a remedy that mends a mistake in the loop, so that those come first."""
+    """Return False for a remedy that fixes a mistake in the loop, so that those are sorted first."""
     return not remedy.startswith("mistakes.")
 
 
 def in_words(remedy: str) -> str:
-    """Return the remedy as a person reads it."""
+    """Return the remedy in words."""
     return ", ".join(part.replace("=", " = ") for part in remedy.split()) or "no change"
 
 
 def ranking(trials: list[Trial]) -> list[Trial]:
     """Return the trials, the best first.
 
-    First come those that held and learn: a mended mistake in the loop before a knob that hides it; then those whose
+    First come those that held and learn: a fixed mistake in the loop before a knob that hides it; then those whose
     accuracy on the test set is within MOVED of the best, by how little they change; then the others by their accuracy.
-    Where none was measured, the loss at the same step takes its place, divided by loss.weight.
+    If none was measured, the loss at the same step takes its place, divided by loss.weight.
 
     Then come those whose loss rose; those that learn nothing; those that broke later than without a change, the latest
     first; those without an effect; and those that broke earlier."""
@@ -130,7 +130,7 @@ def ranking(trials: list[Trial]) -> list[Trial]:
 
 
 def as_json(trials: list[Trial]) -> list[dict[str, Any]]:
-    """Return the trials as the summary of a run has them."""
+    """Return the trials in the form of a run's summary."""
     return [
         {name: getattr(trial, name) for name in ("remedy", "outcome", "from_step", "steps", "broke_at", "loss")}
         for trial in trials

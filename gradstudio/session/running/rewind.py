@@ -1,4 +1,4 @@
-"""Rewinding: standing before any step of a run again, from the nearest snapshot and the steps after it made anew."""
+"""Rewinding: returning to the start of any step of a run, from the nearest snapshot by replaying the steps after it."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class Rewinder:
         self._kept_at = 0.0  # seconds that the run had spent in steps, at the latest snapshot
 
     def due(self, seconds: float) -> bool:
-        """Return whether it is time for a snapshot, after so many seconds in the run's steps."""
+        """Return whether a snapshot is due, after this many seconds in the run's steps."""
         return self._snapshots.due(seconds - self._kept_at)
 
     def keep_if_due(
         self, trainer: Trainer, diagnosis: Diagnosis, findings: Mapping[str, Finding], seconds: float
     ) -> None:
-        """Take a snapshot if it is time for one, before anything changes for the next step. `seconds` were spent in the
-        run's steps."""
+        """Take a snapshot if one is due, before anything changes for the next step. `seconds` were spent in the run's
+        steps."""
         if trainer.step and not self.due(seconds):
             return
         from gradstudio.engine.runtime import out_of_memory
@@ -47,7 +47,7 @@ class Rewinder:
         except (RuntimeError, MemoryError) as fault:
             if not out_of_memory(fault):
                 raise
-            return  # there is one less to rewind to
+            return  # there is one fewer to rewind to
         snapshot = KeptSnapshot(
             self._run.owner(trainer.step),
             trainer.step,
@@ -59,7 +59,7 @@ class Rewinder:
         self._snapshots.add(snapshot, time.perf_counter() - started, self._run.ancestors)
 
     def stand(self, trainer: Trainer | None, stopped: Callable[[], bool]) -> Trainer:
-        """Return a trainer that stands where the run goes on, behind its last row, or where it was stopped on the way
+        """Return a trainer positioned where the run continues, behind its last row, or where it was stopped on the way
         there. `trainer` is one of the same family that can be brought there."""
         run, end = self._run, len(self._run.history)
         trainer, nearest = self._trainer_and_snapshot(trainer)
@@ -87,7 +87,8 @@ class Rewinder:
         return trainer
 
     def _trainer_and_snapshot(self, trainer: Trainer | None) -> tuple[Trainer, KeptSnapshot | None]:
-        """Return a trainer of the run's kind, and the snapshot to begin from: none is step 0 of a new trainer."""
+        """Return a trainer of the run's kind, and the snapshot to begin from: without one, it is step 0 of a new
+        trainer."""
         from gradstudio.engine.trainer import Trainer
 
         run, is_new = self._run, False
@@ -100,7 +101,7 @@ class Rewinder:
     def _restore(
         self, trainer: Trainer, nearest: KeptSnapshot | None, stopped: Callable[[], bool]
     ) -> tuple[Diagnosis, dict[str, Finding]]:
-        """Bring the trainer to the snapshot. Return the diagnosis as it was there, and what it had found."""
+        """Bring the trainer to the snapshot. Return the diagnosis at that point, and its findings."""
         if nearest is None:
             diagnosis = Diagnosis(all_rules(), Progress.of(self._run.experiment))
             self.keep_if_due(trainer, diagnosis, {}, 0.0)
@@ -112,7 +113,7 @@ class Rewinder:
         return nearest.diagnosis.copy(), dict(nearest.findings)
 
     def _seen_until(self, step: int, stopped: Callable[[], bool]) -> tuple[Diagnosis, dict[str, Finding]]:
-        """Return the diagnosis as it was before a step, and what it had found."""
+        """Return the diagnosis before a step, and its findings."""
         diagnosis, findings = Diagnosis(all_rules(), Progress.of(self._run.experiment)), {}
         for history in self._run.history.as_it_grew(0, step):
             if stopped():
@@ -122,10 +123,10 @@ class Rewinder:
 
 
 def _follow(diagnosis: Diagnosis, history: History, findings: dict[str, Finding]) -> None:
-    """Add what the rules find in the latest row of a history."""
+    """Add the rules' findings for the latest row of a history."""
     findings.update((finding.rule, finding) for finding in diagnosis.look(history))
 
 
 def _same(one: float, other: float) -> bool:
-    """Return whether two numbers are equal; NaN is equal to NaN."""
+    """Return whether two numbers are equal; NaN equals NaN."""
     return one == other or (one != one and other != other)

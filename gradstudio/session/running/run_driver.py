@@ -1,9 +1,9 @@
-"""Drives a run: its trainer makes the steps, its writer takes the rows, and any exception becomes the run's outcome.
+"""Drives a run: its trainer makes the steps, its writer stores the rows, and any exception becomes the run's outcome.
 
-A device that works beside the host delivers rows some steps after they were made, so that the trainer is ahead of the
-run. All rows are held back for a moment (HELD). Whatever needs trainer and run at the same step settles first: it waits
-for the rows. Steps beyond the row that ends a run do not belong to it: their rows are dropped, and the trainer is taken
-back."""
+A device that works asynchronously delivers rows some steps after they were made, so that the trainer is ahead of the
+run. All rows are buffered for a moment (HELD). Anything that needs trainer and run at the same step settles first: it
+waits for the rows. Steps beyond the row that ends a run do not belong to it: their rows are dropped, and the trainer is
+moved back."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 # pays for that.
 HELD = 1 / 60  # seconds until rows are shown, checked at the end of a step: half the time between two frames
 UNSEEN = 0.2  # seconds until the rules look at them, likewise
-LONG = 0.2  # seconds of a step, after which others need not wait for its end to see the rows before it
+LONG = 0.2  # seconds of a step after which the rows before it are shown without waiting for its end
 
 
 class RunDriver:
@@ -51,35 +51,35 @@ class RunDriver:
         self.run, self.writer = run, RunWriter(run)
         self.trainer: Trainer | None = None
         self.outcome: Status | None = None  # set once no more steps come
-        self.failure = ""  # the traceback of an exception, for whoever wants the details
+        self.failure = ""  # the traceback of an exception, for those who want the details
         self.gauges = GaugeSampler(self.writer)
         self._ranked = ranks_allowed.several(run.experiment)
         self._message, self._ended = "", False
         self._held: list[Row] = []
         self._changing, self._within = threading.Lock(), False  # whether the thread is within a step
-        self.left = False  # whether it was left there: the run is over, and no longer written by this thread
+        self.left = False  # whether it was abandoned there: the run is over, and no longer written by this thread
         self._show_at = self._look_at = 0.0
-        self._stands = False  # whether the trainer is where the run is
+        self._stands = False  # whether the trainer is at the same step as the run
         self._snapshots, self._rewinder = snapshots, Rewinder(self.writer, snapshots)
         self._stopped: Callable[[], bool] = lambda: False
-        # Of the engine, once that is loaded
+        # From the engine, once that is loaded
         self._take_notices: Callable[[], list[str]] = list
         self._check_room: Callable[[int], None] = lambda layers: None
         self._planned = run.to_come
         self._compare_at = frozenset(run.compare_at)
         self._looked_at: Experiment | None = None
         self._test_every = 1  # steps between two measurements of the test set
-        self._accumulating: tuple[object, ...] | None = None  # the way of accumulating now
-        self._accumulation: tuple[object, ...] | None = None  # and the latest that was checked
+        self._accumulating: tuple[object, ...] | None = None  # the current way of accumulating
+        self._accumulation: tuple[object, ...] | None = None  # and the last one that was checked
 
     @property
     def _ready(self) -> Trainer:
-        """The trainer, once `begin` has made one."""
+        """The trainer, once `begin` has created one."""
         assert self.trainer is not None
         return self.trainer
 
     def begin(self, trainer: Trainer | None, stopped: Callable[[], bool]) -> None:
-        """Stand before the first step, or behind the rows that the run has. `trainer` is one of its family that can be
+        """Move to the first step, or behind the rows that the run has. `trainer` is one of its family that can be
         brought there."""
         self.trainer, self._stopped = trainer, stopped
         with self._caught():
@@ -87,12 +87,12 @@ class RunDriver:
             from gradstudio.engine import memory, notices
 
             self._take_notices, self._check_room = notices.take, memory.check_more_rows
-            jit.compile_all()  # also what draws the rows, for which a window is not to wait
+            jit.compile_all()  # including what draws the rows, so that a window need not wait for it
             if not stopped():
                 own_model.check(self.run.experiment, stopped)
             if not stopped() and (unknown := budget.check(self.run.in_force, self._planned, stopped)):
                 self.writer.note("notice", unknown)
-            if stopped():  # while another run had to end, or torch to load, or a studio file was checked
+            if stopped():  # while another run had to end, torch to load, or a studio file to be checked
                 return
             stands = self._stand_again(trainer) if self.run.environment else self._stand_at_first()
             self._stands = stands
@@ -100,7 +100,7 @@ class RunDriver:
                 self._end_at_the_last()
 
     def _stand_at_first(self) -> bool:
-        """Build the model and stand before step 0."""
+        """Build the model and move to the start of step 0."""
         trainer = self.trainer = self._new_trainer()
         self._check_plan(trainer)
         self.writer.begin(trainer.layers, trainer.environment)
@@ -110,7 +110,7 @@ class RunDriver:
         return True
 
     def _new_trainer(self) -> Trainer:
-        """Return the trainer of the run; of several ranks one that has them train."""
+        """Return the trainer of the run; with several ranks, one that controls them."""
         if not self._ranked:
             from gradstudio.engine.trainer import Trainer
 
@@ -120,12 +120,12 @@ class RunDriver:
         return cast("Trainer", RankedTrainer(self.run.experiment, self._stopped))
 
     def _keep_if_due(self, trainer: Trainer) -> None:
-        """Take a snapshot if it is time for one; the state of several ranks is not kept."""
+        """Take a snapshot if one is due; the state of several ranks is not stored."""
         if not self._ranked:
             self._rewinder.keep_if_due(trainer, *SoFar.of(self.writer.run))
 
     def _stand_again(self, trainer: Trainer | None) -> bool:
-        """Stand behind the rows that the run has. Return whether it got there before it was stopped."""
+        """Move behind the rows that the run has. Return whether it got there before it was stopped."""
         run = self.run
         self.writer.inherit()
         self.writer.let_go_of_parent()
@@ -139,7 +139,7 @@ class RunDriver:
         return True
 
     def train(self, goes_on: Callable[[], bool] = lambda: True) -> None:
-        """Make steps until the run is over, is stopped, or does not go on."""
+        """Make steps until the run is over, is stopped, or does not continue."""
         while self.outcome is None and not self._stopped() and goes_on():
             self.change_as_planned()
             if self.outcome is None:
@@ -152,7 +152,7 @@ class RunDriver:
             self.change(change.knob, change.value)
 
     def change(self, name: str, value: Value) -> None:
-        """Change a live knob. Where the device or the knob does not allow it, the run goes on unchanged."""
+        """Change a live knob. If the device or the knob does not allow it, the run continues unchanged."""
         if self.run.in_force[name] == value:
             return
         self.settle()
@@ -168,7 +168,7 @@ class RunDriver:
                 self.writer.change(name, self._ready.experiment[name])
 
     def _check_changes(self) -> None:
-        """Raise KnobError if the run has as many changes as its file may have."""
+        """Raise KnobError if the run has as many changes as its file may contain."""
         if len(self.run.timeline) + len(self._planned) >= MOST_CHANGES:
             raise KnobError(f"a run has at most {MOST_CHANGES:,} changes, and this one has; restart it to change more")
 
@@ -205,7 +205,7 @@ class RunDriver:
                 self._show()
 
     def _advance(self, trainer: Trainer) -> list[Row]:
-        """Make one step. LeftBehind where nobody waits for it any more."""
+        """Make one step. LeftBehind if it is no longer awaited."""
         with self._changing:
             self._within = True
         self.writer.step_begins(trainer.step)
@@ -221,7 +221,7 @@ class RunDriver:
             self.writer.step_ends()
 
     def _measure_added(self, trainer: Trainer) -> None:
-        """Measure the gauges of plug-ins on the model as the step has left it."""
+        """Measure the gauges of plug-ins on the model after the step."""
         if plugins.names("gauges"):
             from gradstudio.engine.gauges import added_gauges
 
@@ -230,7 +230,7 @@ class RunDriver:
                 self.writer.gauges[step] = figures
 
     def show_waiting(self) -> None:
-        """Show the rows that are held back while a step takes long, from another thread."""
+        """Show the buffered rows while a step takes long, from another thread."""
         with self._changing:
             now = self.run.step_now
             if self._within and not self.left and now is not None and time.monotonic() - now[1] > LONG:
@@ -238,8 +238,8 @@ class RunDriver:
                     self.writer.append(row)
 
     def leave(self) -> bool:
-        """End the run from another thread, without the step that holds the driver's own. Return False if none
-        does. A driver that was left writes its run no more."""
+        """End the run from another thread, without the step that blocks the driver's own. Return False if there is
+        none. An abandoned driver no longer writes its run."""
         with self._changing:
             if not self._within or self._ranked:
                 return False
@@ -259,19 +259,19 @@ class RunDriver:
         self.writer.end(self.outcome, self._message, None)
 
     def settle(self) -> None:
-        """Wait for every row that was made, and give it to the run, which may turn out to be over."""
+        """Wait for every row that was made, and add it to the run, which may turn out to be over."""
         if self.outcome is None:
             with self._caught():
                 self._held += self._ready.settle()
                 self._record(self._let_go())
 
     def _let_go(self) -> list[Row]:
-        """Return the rows that were held back, and hold them no more."""
+        """Return the buffered rows, and clear the buffer."""
         rows, self._held = self._held, []
         return rows
 
     def _show(self) -> None:
-        """Show the rows that were held back, and now and then look at them too."""
+        """Show the buffered rows, and now and then let the rules look at them too."""
         for row in self._let_go():
             self.writer.append(row)
         self._show_at = time.perf_counter() + HELD
@@ -279,22 +279,22 @@ class RunDriver:
             self._look()
 
     def _look(self) -> None:
-        """Let the rules look at the rows that are new."""
+        """Let the rules look at the new rows."""
         self._pass_on_notices()
         self.writer.look()
         self._look_at = time.perf_counter() + UNSEEN
 
     def _record(self, rows: Iterable[Row]) -> None:
-        """Give rows to the run, one by one, until one of them ends it."""
+        """Add rows to the run, one by one, until one of them ends it."""
         run, trainer, rows = self.run, self._ready, deque(rows)
         self._look()
         while rows:
             row = rows.popleft()
             self.writer.record(row)
-            # a loss scale that overflowed says nothing about the way of accumulating
+            # a loss scale that overflowed shows nothing about the way of accumulating
             if row.accumulated is not None and math.isfinite(row.accumulated.difference):
                 self._accumulation = self._accumulating
-            if trainer.step == len(run.history) and self.outcome != "failed":  # not what a fault left in mid-step
+            if trainer.step == len(run.history) and self.outcome != "failed":  # not what an error left in mid-step
                 self._keep_if_due(trainer)
             if run.first_nonfinite_step == row.step:
                 rows += trainer.settle()  # before the trainer is used to look for the cause
@@ -306,21 +306,21 @@ class RunDriver:
             self._end_at_the_last()
 
     def _take_back(self, trainer: Trainer) -> None:
-        """Stand behind the last row, where the trainer has gone beyond it."""
+        """Move back behind the last row, if the trainer has gone beyond it."""
         trainer.settle()
         if trainer.step > len(self.run.history):
             self._stands = False
-            with contextlib.suppress(BaseException):  # it is no fault of the run
+            with contextlib.suppress(BaseException):  # not a fault of the run
                 self._stands = bring(self.run, trainer, self._snapshots, len(self.run.history), self._stopped)
 
     def stand(self, interrupted: Callable[[], bool]) -> None:
-        """Measure the gauges that somebody looks at, while the run stands."""
+        """Measure the visible gauges while the run is paused."""
         if self._stands:
             self.gauges.measure_all(self._ready, interrupted)
 
     def _measure_if_due(self, trainer: Trainer) -> None:
-        """Ask the next step for what is measured now and then: activations, the test set, and once in every way of
-        accumulating whether the sum is right."""
+        """Request the periodic measurements from the next step: activations, the test set, and once for every way of
+        accumulating whether the sum is correct."""
         trainer.requests.activations = trainer.step % SAMPLE_EVERY == 0
         knobs = self.run.in_force
         trainer.requests.attention = trainer.step % LOOK_EVERY == 0 and knobs.applies("model.qk_norm")
@@ -331,7 +331,7 @@ class RunDriver:
         trainer.requests.accumulation = knobs.accumulation.steps > 1 and self._accumulating != self._accumulation
 
     def end(self, *, leaving: bool) -> None:
-        """Tell the run how it ended, once. A run that is stopped to be left has no time for the test set."""
+        """Record how the run ended, once. A run that is stopped for another one has no time for the test set."""
         if self._ended:
             return
         self._ended = True
@@ -345,26 +345,26 @@ class RunDriver:
         if self._ranked:
             self._end_ranks()
         if self.outcome == "failed":
-            self.trainer = None  # it may have been left in mid-step
+            self.trainer = None  # it may have been interrupted in mid-step
         self._pass_on_notices()
         self.writer.end(self.outcome, self._message, accuracy)
 
     def _leave_torch_as_it_was(self) -> None:
-        """End the run with a line where its studio file has changed torch itself. A fault from before stays told."""
+        """End the run with an error line if its studio file has modified torch itself. An earlier error is kept."""
         if self.trainer is None or self._ranked:
             return
         with self._caught() if self.outcome != "failed" else contextlib.suppress(KnobError):
             self.trainer.subject.end()
 
     def _end_ranks(self) -> None:
-        """End the processes of the ranks. Nobody goes on from them."""
+        """End the processes of the ranks. No run continues from them."""
         trainer, self.trainer, self._stands = self.trainer, None, False
         if trainer is not None:
             cast("RankedTrainer", trainer).close()
 
     def test_accuracy(self) -> float | None:
-        """Return the accuracy on the test set where the run stands; None if there is no model to find it with, or
-        where that fails, which ends the run."""
+        """Return the test accuracy at the run's current step; None if there is no model to compute it with, or if that
+        fails, which ends the run."""
         self.settle()
         if self.trainer is None or not self._stands or self.outcome == "failed":
             return None
@@ -373,7 +373,7 @@ class RunDriver:
         return None
 
     def _accuracy(self) -> float | None:
-        """Return the accuracy on the test set, None if there is no model to find it with. It may show that the last
+        """Return the accuracy on the test set; None if there is no model to compute it with. It may show that the last
         update broke the weights."""
         trainer, accuracy = self.trainer, None
         if trainer is None or not self._stands or self.outcome == "failed" or not len(self.run.history):
@@ -388,11 +388,11 @@ class RunDriver:
         return accuracy if trainer.subject.judged else None
 
     def _read_the_rest(self) -> None:
-        """Read what was made before the run was stopped, or before a step failed. A row that was not finite may be why
-        the step failed."""
+        """Read what was made before the run was stopped, or before a step failed. A non-finite row may be why the step
+        failed."""
         self.settle()
         if self.outcome == "failed":
-            # a device that is gone fails again; what was read of it before stays
+            # a lost device fails again; what was read from it before stays
             with contextlib.suppress(BaseException):
                 self._held += self._ready.settle()
             with contextlib.suppress(BaseException):
@@ -401,7 +401,7 @@ class RunDriver:
                 self._message = self.failure = ""
 
     def _check_plan(self, trainer: Trainer) -> None:
-        """Raise KnobError if the device cannot do what a planned change asks for, before a single step is made."""
+        """Raise KnobError if the device does not support a planned change, before a single step is made."""
         experiment = self.run.in_force
         for change in self._planned:
             experiment = experiment.with_value(change.knob, change.value)
@@ -412,7 +412,7 @@ class RunDriver:
                     raise KnobError(f"timeline at step {change.step}: {fault}") from None
 
     def _investigate(self) -> None:
-        """Find where the first non-finite value came from. An error here is no fault of the run."""
+        """Find where the first non-finite value came from. An error here is not a fault of the run."""
         try:
             if self._ranked:
                 self.writer.explain(investigate_ranks(self.run, cast("RankedTrainer", self._ready)))
@@ -425,7 +425,7 @@ class RunDriver:
             self.failure = traceback.format_exc()
 
     def _pass_on_notices(self) -> None:
-        """Note in the run what the engine has to tell a person, such as a missing part of torch."""
+        """Record the engine's notices for the user, such as a missing part of torch."""
         for text in self._take_notices():
             self.writer.note("notice", text)
 
@@ -443,9 +443,9 @@ class RunDriver:
             raise
         except KnobError as fault:
             self.outcome, self._message = "failed", str(fault)
-            if not self.run.own:  # later it is a fault of a studio file, which began
+            if not self.run.own:  # later it is a fault of a studio file, which has started to run
                 self.writer.refuse_to_train()
-        except BaseException as fault:  # also SystemExit: nobody else would tell
+        except BaseException as fault:  # including SystemExit: otherwise it would go unreported
             where = own_model.place_of(fault, self.run.experiment)
             self.outcome, self._message = "failed", f"{where}{_describe(fault, self.run.in_force)}"
             if isinstance(fault, ModuleNotFoundError) and fault.name in _NEEDED:
@@ -454,7 +454,7 @@ class RunDriver:
 
 
 def _way_of_accumulating(knobs: Experiment) -> tuple[object, ...]:
-    """Return the values that decide whether the sum over micro-batches is right."""
+    """Return the values that determine whether the sum over micro-batches is correct."""
     return knobs.accumulation, knobs.mistakes, knobs.precision.dtype
 
 
@@ -462,7 +462,7 @@ _NEEDED = {"torch": "PyTorch"}
 
 
 def _describe(fault: BaseException, in_force: Experiment) -> str:
-    """Return an exception as one sentence, with the usual way out where there is one."""
+    """Return an exception as one sentence, with the usual solution if there is one."""
     text, kind = first_line(fault, 400), one_line(type(fault).__name__)
     if isinstance(fault, ranks_allowed.RankFailure):
         return text

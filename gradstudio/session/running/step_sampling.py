@@ -1,5 +1,5 @@
-"""Looking into a recorded step: a trainer of its own makes the steps up to it again from the nearest snapshot, so the
-run that a person looks at is not touched."""
+"""Looking into a recorded step: a separate trainer replays the steps up to it from the nearest snapshot, so that the
+run on view is not touched."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ def why_not(run: Run) -> str:
 
 
 class CameOutOtherwise(Exception):
-    """The step is not the one that was recorded."""
+    """The step differs from the recorded one."""
 
 
 class StepSampler(threading.Thread):
-    """Measures something at one step of a run. Any thread may read it; a sample or `problem` is there when it has
-    ended, unless it was stopped. A subclass fills in `measure`."""
+    """Measures something at one step of a run. Any thread may read it; a sample or `problem` is available when it has
+    ended, unless it was stopped. A subclass implements `measure`."""
 
     def __init__(self, run: Run, snapshots: Snapshots, step: int) -> None:
         super().__init__(name=f"looking into step {step} of {run.id}", daemon=True)
         self.looked_at, self.step = run, step
         self.problem = ""  # one sentence
-        self.failure = ""  # the traceback of a fault, for whoever wants the details
-        self.at: int | None = None  # the step that is made again just now
+        self.failure = ""  # the traceback of an error, for those who want the details
+        self.at: int | None = None  # the step being replayed
         self._snapshots = snapshots
         self._stopping = False
 
@@ -52,7 +52,7 @@ class StepSampler(threading.Thread):
         raise NotImplementedError
 
     def stop(self) -> None:
-        """Make no more steps, from any thread."""
+        """Make no more steps; any thread may call this."""
         self._stopping = True
 
     def run(self) -> None:
@@ -70,8 +70,8 @@ class StepSampler(threading.Thread):
             self.problem = f"It could not be measured ({type(fault).__name__}: {text[:200]})."
 
     def trainer_before(self, ahead: int = 0) -> Trainer | None:
-        """Return a trainer that stands before the step; it made at least `ahead` steps before it, where there are so
-        many. None if it was stopped."""
+        """Return a trainer at the start of the step; it made at least `ahead` steps before it, if there are that many.
+        None if it was stopped."""
         from gradstudio.engine.trainer import Trainer
 
         run = self.looked_at
@@ -94,7 +94,7 @@ class StepSampler(threading.Thread):
         return self._stopping
 
     def check(self, row: Row) -> None:
-        """Raise CameOutOtherwise where the row of the step is not the recorded one."""
+        """Raise CameOutOtherwise if the row of the step is not the recorded one."""
         loss = self.looked_at.history.value("loss", self.step)
-        if row.loss != loss and row.loss == row.loss and loss == loss:  # NaN is equal to NaN here
+        if row.loss != loss and row.loss == row.loss and loss == loss:  # NaN equals NaN here
             raise CameOutOtherwise

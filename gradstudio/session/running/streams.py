@@ -1,5 +1,5 @@
-"""The streams of the program while a studio file is trained without a window. What it prints goes to stderr, so that
-stdout has the answer of the command alone; it reads nothing; and it cannot close what the command still needs."""
+"""The streams of the program while a studio file is trained without a window. Its output goes to stderr, so that stdout
+contains only the answer of the command; its input is empty; and it cannot close what the command still needs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import IO, Any, cast
 
 @contextmanager
 def apart(*, own: bool) -> Iterator[None]:
-    """Send what is printed in here to stderr; where the code is somebody's `own`, also what gets around Python."""
+    """Redirect output in this context to stderr; for the user's `own` code, also output that bypasses Python."""
     if not own:
         with redirect_stdout(sys.stderr):
             yield
@@ -39,7 +39,7 @@ def apart(*, own: bool) -> Iterator[None]:
 
 
 class _SharedStream:
-    """A stream that its borrower cannot close, and that still accepts text after it was closed."""
+    """A stream that its borrower cannot close, and that still accepts text afterwards."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -66,7 +66,7 @@ class _SharedStream:
 
 
 class _OfOneThread(_SharedStream):
-    """The stream of the thread that made this one. What threads that a file has left behind print goes elsewhere."""
+    """The stream for the thread that created this object. Output of leftover threads of a file goes elsewhere."""
 
     def __init__(self, stream: Any, elsewhere: Any) -> None:
         super().__init__(stream._stream if isinstance(stream, _OfOneThread) else stream)
@@ -79,7 +79,7 @@ class _OfOneThread(_SharedStream):
 
 
 def _copy(number: int) -> int:
-    """Return another number of an open file; -1 if there is none."""
+    """Return a duplicate descriptor of an open file; -1 if there is none."""
     with suppress(OSError):
         return os.dup(number)
     return -1
@@ -97,7 +97,7 @@ def _flush(streams: tuple[Any, ...]) -> None:
 
 
 def _open(stream: Any, number: int) -> IO[str]:
-    """Return a stream, or a new one in its place where it was closed."""
+    """Return a stream, or a new one in its place if it was closed."""
     if not getattr(stream, "closed", False):
         return stream
     with suppress(OSError):

@@ -1,4 +1,5 @@
-"""The gradient along the sequence that a recurrent network reads, at a recorded step, measured beside the run."""
+"""The gradient along the sequence that a recurrent network reads, at a recorded step, measured without touching the
+run."""
 
 from __future__ import annotations
 

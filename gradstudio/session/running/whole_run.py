@@ -1,4 +1,4 @@
-"""Training a run from its start to its end in this thread, while nobody turns its knobs."""
+"""Training a run from start to end in this thread, without changes of its knobs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gradstudio.session.running.run_driver import RunDriver
 
 
 def train_whole(run: Run, stopped: Callable[[], bool]) -> None:
-    """Train a run to its end, or as far as it is when it is stopped."""
+    """Train a run to its end, or until it is stopped."""
     driver = RunDriver(run, Snapshots())
     try:
         driver.begin(None, stopped)

@@ -1,8 +1,7 @@
 """The training thread: it obeys commands, lets its run make a step, and keeps the pace.
 
 Commands come through a queue and act between optimizer steps, so that no knob changes within a step. Nothing else
-enters the thread. It alone writes its run, and everybody reads that.
-"""
+enters the thread. It alone writes its run, which anyone may read."""
 
 from __future__ import annotations
 
@@ -27,9 +26,9 @@ if TYPE_CHECKING:
     from gradstudio.engine.trainer import Trainer
 
 UNLIMITED = float("inf")
-PATIENCE = 1.0  # seconds that a step of a run that was stopped may take, where those before it took a tenth of that
+PATIENCE = 1.0  # seconds allowed for a step of a run that was stopped, if those before it took a tenth of that
 
-# One run trains at a time: a run that follows another waits until it has let go of its model and torch's global seed.
+# One run trains at a time: the next run waits until the previous one has released its model and torch's global seed.
 _training = threading.Lock()
 
 
@@ -48,7 +47,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Make steps without end."""
+    """Make steps indefinitely."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,29 +63,29 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """End the run. `leaving`: it is left for another one, so there is no time for the test set."""
+    """End the run. `leaving`: it is stopped for another one, so there is no time for the test set."""
 
     leaving: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class SetSpeed:
-    """Make no more than so many steps a second."""
+    """Make no more than this many steps a second."""
 
     steps_per_second: float
 
 
 @dataclass(frozen=True, slots=True)
 class WatchGauges:
-    """Measure these gauges of core.gauge_samples.NAMES from now on, and no others: between the steps, and at once on a
-    run that stands."""
+    """Measure these gauges of core.gauge_samples.NAMES from now on, and no others: between the steps, and immediately
+    for a paused run."""
 
     names: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Rename:
-    """Give a run of the worker a name."""
+    """Name a run of the worker."""
 
     run: Run
     name: str
@@ -96,7 +95,7 @@ Command = SetKnob | Pause | Resume | StepOnce | Compare | Stop | SetSpeed | Watc
 
 
 def commands_of(request: Request, run: Run) -> tuple[Command, ...]:
-    """Return the commands for what another program asks of a run. A factor is one on the learning rate at step 0."""
+    """Return the commands for a request of another program. A factor refers to the learning rate at step 0."""
     match request.word:
         case "pause":
             return (Pause(),)
@@ -122,38 +121,39 @@ class Worker(threading.Thread):
         self, run: Run, *, paused: bool = False, speed: float = UNLIMITED, snapshots: Snapshots | None = None,
         before: Worker | None = None, twin: Run | None = None, twin_knob: str = "",
     ) -> None:  # fmt: skip
-        """`snapshots` take the snapshots of the run, and have those to go on from. A run that has rows goes on behind
-        them; the worker `before` may have a trainer that can be brought there. A `twin` gets every change but those
-        of `twin_knob`."""
+        """`snapshots` store the snapshots of the run, and supply those to continue from. A run that has rows continues
+        after them; the worker `before` may have a trainer that can be brought there. A `twin` gets every change except
+        those of `twin_knob`."""
         super().__init__(name=thread_of(run), daemon=True)
         self.record = run
-        self.trainer: Trainer | None = None  # of a run that is over, for whoever goes on from it
-        self.wanted = snapshots is not None  # whether somebody may
+        self.trainer: Trainer | None = None  # of a run that is over, for the next run to continue from
+        self.wanted = snapshots is not None  # whether one may
         snapshots = Snapshots() if snapshots is None else snapshots
         self._drivers = [RunDriver(run, snapshots), *([RunDriver(twin, snapshots)] if twin else [])]
         self._twin_knob = twin_knob
         self._before = before
         self._commands = queue.SimpleQueue[Command]()
         self._paused = paused
-        self._steps_due = 0  # single steps asked for while paused
+        self._steps_due = 0  # single steps requested while paused
         self._speed = speed
-        self._stopping = threading.Event()  # not a flag of this thread: drivers that held the thread were a circle
+        # not a flag of this thread: drivers that refer to the thread would form a cycle
+        self._stopping = threading.Event()
         self._leaving = False
         self._giving_back = threading.Lock()
         self._has_runs = True  # until others may write them
 
     @property
     def failure(self) -> str:
-        """The traceback of an exception, for whoever wants the details."""
+        """The traceback of an exception, for those who want the details."""
         return next((driver.failure for driver in self._drivers if driver.failure), "")
 
     def let_go(self) -> None:
-        """Say that nobody goes on from this run: its model is freed, now or when it is over."""
+        """Declare that no run continues from this one: its model is freed, now or when it is over."""
         self.wanted, self.trainer = False, None
 
     def send(self, command: Command) -> None:
-        """Hand over a command, from any thread. It acts before the next optimizer step; Stop also before the first. A
-        run that is over takes none."""
+        """Send a command, from any thread. It acts before the next optimizer step; Stop also before the first. A run
+        that is over accepts none."""
         if isinstance(command, Stop):
             self._leaving = command.leaving
             self._stopping.set()
@@ -162,36 +162,36 @@ class Worker(threading.Thread):
                 self._commands.put(command)
 
     def on_request(self, request: Request) -> None:
-        """Do what another program asks of the run, from any thread."""
+        """Do what another program requests of the run, from any thread."""
         for command in commands_of(request, self.record):
             self.send(command)
 
     def show_waiting(self) -> None:
-        """Show the rows of the runs that wait for the end of a step which takes long, from any thread."""
+        """Show the rows of the runs that wait for the end of a long step, from any thread."""
         for driver in self._drivers:
             driver.show_waiting()
 
     def abandon(self) -> None:
-        """Say that the runs were stopped, though a step still holds the thread. Only for a program that ends right
-        after: what the step measures is lost."""
+        """Mark the runs as stopped, though a step still blocks the thread. Only for a program that ends right after:
+        the measurements of the step are lost."""
         for driver in self._drivers:
             if not driver.run.over:
                 driver.writer.set_status("stopped")
 
     @property
     def abandoned(self) -> bool:
-        """Whether the thread was left behind within a step: its runs are over."""
+        """Whether the thread was abandoned within a step: its runs are over."""
         return any(driver.left for driver in self._drivers)
 
     def leave_if_stuck(self) -> bool:
-        """End the runs without the step that holds the thread, from any other one, where a run that was stopped is in a
-        step that takes PATIENCE longer than those before it. Return whether the thread was left behind."""
+        """End the runs without the step that blocks the thread, from any other one, if a run that was stopped is in a
+        step that takes PATIENCE longer than those before it. Return whether the thread was abandoned."""
         if not self._stopping.is_set() or self.abandoned or not any(slow_step(d.run, PATIENCE) for d in self._drivers):
             return self.abandoned
         if not any(driver.leave() for driver in self._drivers):
             return False
         for driver in self._drivers:
-            if not driver.left:  # a twin, whose turn would be next
+            if not driver.left:  # a twin, which is next
                 driver.end(leaving=True)
         left_behind.end(self)
         _training.release()
@@ -199,8 +199,8 @@ class Worker(threading.Thread):
         return True
 
     def rename(self, run: Run, name: str) -> bool:
-        """Give a run a name, from any thread. Return False if the worker does not write that run, or not any more:
-        then its owner writes the name."""
+        """Name a run, from any thread. Return False if the worker does not write that run, or no longer does: then its
+        owner writes the name."""
         with self._giving_back:
             own = self._has_runs and not run.over and any(driver.run is run for driver in self._drivers)
             if own:
@@ -208,8 +208,8 @@ class Worker(threading.Thread):
         return own
 
     def start(self) -> None:
-        """Start the thread. The runs have a worker from now on, also before the thread gets to them: a knob that is
-        changed right after is a change of a run that goes on."""
+        """Start the thread. The runs have a worker from now on, even before the thread gets to them: a knob changed
+        right after is a change of a running run."""
         self._queue()
         super().start()
 
@@ -218,8 +218,8 @@ class Worker(threading.Thread):
             driver.writer.queue()
 
     def run(self) -> None:
-        """Train until the run is over or stopped, and let go of everything."""
-        self._queue()  # again, for whoever calls it without a thread
+        """Train until the run is over or stopped, and release everything."""
+        self._queue()  # again, for callers without a thread
         _training.acquire()
         try:
             trainer = self._taken_over()
@@ -235,7 +235,7 @@ class Worker(threading.Thread):
                 self._end()
 
     def _end(self) -> None:
-        """End the runs, and let go of everything."""
+        """End the runs, and release everything."""
         try:
             for driver in self._drivers:
                 driver.end(leaving=self._leaving)
@@ -247,7 +247,7 @@ class Worker(threading.Thread):
             self._give_runs_back()
 
     def _give_runs_back(self) -> None:
-        """Write the names that were given too late for a step, and let others write from then on."""
+        """Write the names that came too late for a step, and let others write from then on."""
         with self._giving_back:
             self._has_runs = False
             while not self._commands.empty():
@@ -284,7 +284,7 @@ class Worker(threading.Thread):
                 driver.step("paused" if self._paused else "running")
 
     def _going(self) -> list[RunDriver]:
-        """Return the drivers whose runs go on, and let the others tell how they ended."""
+        """Return the drivers whose runs continue, and let the others record how they ended."""
         for driver in self._drivers:
             if driver.outcome is not None:
                 driver.end(leaving=False)
@@ -330,7 +330,7 @@ class Worker(threading.Thread):
                     driver.compare()
                 self._steps_due = max(self._steps_due, 1) if self._paused else 0
             case Stop():
-                pass  # send() has said so; it only wakes a worker that waits
+                pass  # send() has done it; it only wakes a worker that waits
             case SetSpeed(speed):
                 self._speed = speed
             case WatchGauges(names):
@@ -339,6 +339,6 @@ class Worker(threading.Thread):
                 RunWriter(run).rename(name)
 
     def _wait(self, going: list[RunDriver], seconds: float | None) -> None:
-        """Wait until a command has come, and obey it, or until the time is over."""
+        """Wait for a command and obey it, or until the timeout."""
         with contextlib.suppress(queue.Empty):
             self._do(self._commands.get(timeout=seconds), going)

@@ -1,5 +1,5 @@
-"""What a curve shows, in words, for a person who listens to it: its last, smallest and largest value, and how many of
-its values are not finite. Every number is of the run, and every sentence names the steps that it is about."""
+"""A curve in words, for screen-reader users: its last, smallest and largest value, and how many of its values are
+non-finite. Every number is that of the run, and every sentence names its steps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from gradstudio.core.history import History
 from gradstudio.core.text import number, percent, plural
 
-# Columns of the history as a curve is called. Those that are not here are told by the plot's own reading.
+# Columns of the history by the name of their curve. The others are described by the plot's own reading.
 CURVES: dict[str, str] = {
     "loss": "loss",
     "grad_norm": "gradient norm",
@@ -31,18 +31,18 @@ def column_words(history: History, names: tuple[str, ...], stop: int) -> str:
 
 
 def curve_words(name: str, steps: np.ndarray, values: np.ndarray, told: Callable[[float], str] = number) -> str:
-    """Return the words for one curve: `values`, shape (n,), measured at `steps`, shape (n,), ascending. `told` writes a
-    value. "" if nothing was measured."""
+    """Return the words for one curve: `values`, shape (n,), measured at `steps`, shape (n,), ascending. `told` formats
+    a value. "" if nothing was measured."""
     summary = CurveSummary()
     summary.add(steps, values)
     return summary.words(name, told)
 
 
 class CurveSummary:
-    """What is told of a curve, kept as its rows arrive: nothing is read twice."""
+    """The summary of a curve, updated as its rows arrive: nothing is read twice."""
 
     def __init__(self) -> None:
-        self._count = self._broken = 0  # values, and those that are not finite
+        self._count = self._broken = 0  # numbers of all and of non-finite values
         self._first_broken = 0  # step
         self._last = self._least = self._most = (0, 0.0)  # step and value
 
@@ -67,7 +67,7 @@ class CurveSummary:
         self._last = (int(steps[-1]), float(values[-1]))
 
     def words(self, name: str, told: Callable[[float], str] = number) -> str:
-        """Return the words for the curve as it is now, of which `told` writes a value. "" without any."""
+        """Return the words for the current curve; `told` formats a value. "" if it is empty."""
         if not self._count:
             return ""
         parts = [f"{name} {told(self._last[1])} at step {self._last[0]:,}"]
@@ -85,11 +85,11 @@ class CurveSummary:
 
 
 class ColumnSummaries:
-    """The words of `column_words` for a history that grows, of which only new rows are read."""
+    """The words of `column_words` for a growing history, of which only new rows are read."""
 
     def __init__(self) -> None:
         self._history: History | None = None
-        self._kept: dict[str, tuple[int, CurveSummary]] = {}  # by column: rows taken in, and what is told of them
+        self._kept: dict[str, tuple[int, CurveSummary]] = {}  # by column: rows read, and their summary
 
     def forget(self) -> None:
         self._kept = {}

@@ -1,4 +1,4 @@
-"""What a fix reached, in words."""
+"""The result of a fix, in words."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gradstudio.session.words.outcome_words import LEARNS_NOTHING, UNHEALTHY
 
 
 def outcome_key(trial: Trial) -> str:
-    """Return the key in `OUTCOMES` (outcome_words.py) of what came of a trial; "running" until it has an outcome."""
+    """Return the key in `OUTCOMES` (outcome_words.py) for the outcome of a trial; "running" until it has one."""
     if trial.outcome == "held":
         return LEARNS_NOTHING if trial.useless else "learns" if trial.learns else "gets worse"
     if trial.outcome == "broke again":
@@ -35,15 +35,15 @@ def describe_trial(trial: Trial) -> str:
 
 
 def accuracy(trial: Trial) -> str:
-    """Return the accuracy on the test set where the trial ended; "" if it broke or none was measured."""
+    """Return the accuracy on the test set at the end of the trial; "" if it broke or none was measured."""
     if trial.outcome != "held" or trial.accuracy is None or not math.isfinite(trial.accuracy):
         return ""
     return percent(round(trial.accuracy, 2))
 
 
 def describe_result(trial: Trial) -> str:
-    """Return how far the trial of a fix came: its accuracy on the test set, or the accuracy in training where the loss
-    does not tell, or its loss; "" for a trial that measured nothing."""
+    """Return the result of the trial of a fix: its accuracy on the test set, or the accuracy in training if the loss is
+    not informative, or its loss; "" for a trial that measured nothing."""
     run = trial.run
     if run is not None and trial.outcome == "held" and trial.accuracy is not None and math.isfinite(trial.accuracy):
         return measure(run.experiment).headline.format(percent(round(trial.accuracy, 2)))

@@ -17,7 +17,7 @@ SETTLED = 10  # samples of the noise before its average is reliable
 
 
 def share(value: float) -> str:
-    """Return '31 %' with a space that does not break; a share near 0 or 1 is not rounded to 0 or 100."""
+    """Return '31 %' with a non-breaking space; a share near 0 or 1 is not rounded to 0 or 100."""
     percent = 100 * value
     if 0 < percent < 0.01:
         return "less than 0.01\N{NO-BREAK SPACE}%"
@@ -27,7 +27,7 @@ def share(value: float) -> str:
 
 
 def factor(scale: float) -> str:
-    """Return a loss scale, as a power of two where it is one."""
+    """Return a loss scale, as a power of two if it is one."""
     mantissa, exponent = math.frexp(scale)
     return power(2, exponent - 1) if mantissa == 0.5 else number(scale)
 
@@ -112,7 +112,7 @@ def sharpness(found: Sharpness, run: Run) -> str:
 
 
 def noise_scale(found: NoiseScale) -> str:
-    """Return what a batch of another size would change."""
+    """Return the effect of another batch size."""
     batch = f"the batch has {found.batch:,}"
     if math.isinf(found.value):
         text = (
@@ -189,7 +189,7 @@ def logits(found: Logits) -> str:
 
 
 def clipping(clipped_gradient: ClippedGradient) -> str:
-    """Return what each kind of clipping makes of the whole gradient."""
+    """Return the effect of each kind of clipping on the whole gradient."""
     texts = [f"All {clipped_gradient.size:,} entries: the gradient is {number(clipped_gradient.norm)} long."]
     for kind, what in (
         ("norm", f"Norm, max_norm {number(clipped_gradient.max_norm)}"),
@@ -202,7 +202,7 @@ def clipping(clipped_gradient: ClippedGradient) -> str:
 
 
 def cut_in_words(before: float, after: float, angle: float) -> str:
-    """Return what clipping did to a vector: its length afterwards, and by how many degrees it turned."""
+    """Return the effect of clipping on a vector: its length afterwards, and by how many degrees it turned."""
     if after >= before * (1 - 1e-6):
         return "nothing is cut"
     if math.isnan(angle):

@@ -13,9 +13,9 @@ from gradstudio.core.text import number, plural
 from gradstudio.session.record.run import Run
 from gradstudio.session.words.names import comparison
 
-WINDOW = 500  # latest steps that a hint tells of
+WINDOW = 500  # latest steps covered by a hint
 ENOUGH = 50  # steps before a max_norm is advised
-# Share of the steps that a sensible max_norm clips: it cuts the spikes and leaves the other steps as they are.
+# Share of the steps that a sensible max_norm clips: it cuts the spikes and leaves the other steps unchanged.
 OUTLIERS = 0.05
 _OF_LONG_GRADIENTS = {"exploding_gradient", "loss_spike", "updates_after_spike"}  # rules
 
@@ -26,7 +26,7 @@ class Hint(NamedTuple):
 
 
 def hint(name: str, requested: Experiment, run: Run) -> Hint:
-    """Return the hint under the knob of that name; a mistake has one only while it is switched on."""
+    """Return the hint under the knob with this name; a mistake has one only while it is switched on."""
     if name.startswith("mistakes.") and requested[name]:
         return Hint(mistakes.note(name, requested))
     maker = _HINTS.get(name)
@@ -34,21 +34,21 @@ def hint(name: str, requested: Experiment, run: Run) -> Hint:
 
 
 def why_not(knob: Knob, requested: Experiment) -> str:
-    """Return why a knob has no effect beside the others."""
+    """Return why a knob has no effect given the others."""
     if requested.studio_file is not None and knob.name in BROUGHT:
         return f"no effect: {requested.studio_file.name} brings its own {WHAT_IT_BRINGS[knob.section]}"
     return applies_to(knob)
 
 
 def applies_to(knob: Knob) -> str:
-    """Return with which values of other knobs this one has an effect: 'applies to mlp, rnn', 'applies to fp16 with
+    """Return the values of other knobs with which this one has an effect: 'applies to mlp, rnn', 'applies to fp16 with
     scaling dynamic'."""
     return "applies to " + "; or to ".join(_condition(knob, condition) for condition in knob.when)
 
 
 def _condition(knob: Knob, condition: Condition) -> str:
-    """Return one condition in words. The values of its first knob stand alone, unless they are a kind of the knob's own
-    section; the other knobs are named."""
+    """Return one condition in words. The values of its first knob appear without its name, unless they are a kind of
+    the knob's own section; the other knobs are named."""
     first, *others = condition.items()
     left_out = [choice for choice in KNOBS[first[0]].choices if choice not in first[1]]
     said = (
@@ -84,8 +84,8 @@ def _accumulation(requested: Experiment, run: Run) -> Hint:
 
 
 def _share_clipped(requested: Experiment, run: Run) -> Hint:
-    """Return what share of the last steps was clipped, as the foot of the window has it; and what share the limit of
-    now would clip, where it was another one for a part of them."""
+    """Return what share of the last steps was clipped, as shown in the footer of the window; and what share the current
+    limit would clip, if a different one was in force for some of them."""
     norms = run.history.column("grad_norm", len(run.history) - WINDOW)
     if not len(norms) or requested.clipping.kind != "norm":
         return Hint()
@@ -105,20 +105,21 @@ def _share_clipped(requested: Experiment, run: Run) -> Hint:
 
 
 def share_clipped(run: Run, stop: int | None = None) -> float:
-    """Return the share of the last steps, of all or of those before `stop`, that were clipped."""
+    """Return the share of clipped steps among the last ones, or among the last before `stop`."""
     stop = len(run.history) if stop is None else stop
     coefficients = run.history.column("clip_coef", max(stop - WINDOW, 0), stop)
     return float(np.count_nonzero(coefficients < 1) / len(coefficients)) if len(coefficients) else 0.0
 
 
 def share_over(run: Run, limit: float) -> float:
-    """Return the share of the last steps whose gradient norm is above a limit, or not finite."""
+    """Return the share of the last steps whose gradient norm is above a limit, or non-finite."""
     norms = run.history.column("grad_norm", len(run.history) - WINDOW)
     return float((~(norms <= limit)).mean()) if len(norms) else 0.0
 
 
 def advised_max_norm(run: Run) -> float | None:
-    """Return the max_norm that would have clipped a share of OUTLIERS of the last steps; None of too few steps."""
+    """Return the max_norm that would have clipped a share of OUTLIERS of the last steps; None if there are too few
+    steps."""
     norms = run.history.column("grad_norm", len(run.history) - WINDOW)
     norms = np.sort(np.where(np.isnan(norms), np.inf, norms))
     if len(norms) < ENOUGH:
@@ -128,7 +129,7 @@ def advised_max_norm(run: Run) -> float | None:
 
 
 def clipping_in_question(run: Run) -> bool:
-    """Return whether a finding of the run is about a gradient that clipping limits, or offers clipping as a remedy."""
+    """Return whether a finding of the run concerns a gradient that clipping limits, or offers clipping as a remedy."""
     findings = dict(run.findings)
     return not findings.keys().isdisjoint(_OF_LONG_GRADIENTS) or any(
         remedy.startswith("clipping.") for finding in findings.values() for remedy in finding.remedies

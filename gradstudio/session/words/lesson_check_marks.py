@@ -1,4 +1,4 @@
-"""The check marks of a lesson: which steps are done. A step once done stays done, over all runs of the lesson."""
+"""The check marks of a lesson: which steps are done. A finished step stays done, over all runs of the lesson."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from gradstudio.core.presets import LessonStep
 from gradstudio.session.record.run import Run, recent_mean
 from gradstudio.session.record.run_outcome import fires
 
-LEAST_ROWS = 50  # rows before the accuracy counts
+LEAST_ROWS = 50  # rows needed before the accuracy counts
 
 
 def no_map(_: Run) -> Collection[str]:
-    """Say that nothing was done with a map."""
+    """Return that nothing was done with a map."""
     return ()
 
 
 def is_done(
     step: LessonStep, run: Run, requested: Experiment, of_map: Callable[[Run], Collection[str]] = no_map
 ) -> bool:
-    """Return whether everything that the step names holds for the run now. A step that names only knobs is done once
-    they are set, one that names only a map once that is there; a step that names nothing is done once the run has a
-    row. `of_map`: what was done with the map that the run's preset proposes, as a step's `map` names it."""
+    """Return whether all conditions of the step hold for the run now. A step that names only knobs is done once they
+    are set, one that names only a map once that exists; a step that names nothing is done once the run has a row.
+    `of_map`: what was done with the map that the run's preset proposes, in the terms of a step's `map`."""
     history = run.history
     wanted = [parse_assignment(text) for text in step.knobs]
     looks = step.outcome or step.rule or step.accuracy is not None or step.branch

@@ -21,7 +21,7 @@ OPTIMIZERS = {
     "stable_adamw": "StableAdamW",
 }
 
-# What a network learns: the words after "learned" or "will learn".
+# The task of a network: the words after "learned" or "will learn".
 _TASKS = {
     "digits": "handwritten digits",
     "sequential_digits": "handwritten digits, each read in {steps}",
@@ -71,7 +71,8 @@ def network(knobs: Experiment) -> str:
 
 
 def aim(run: Run) -> str:
-    """Return what to watch over the last steps, such as 'pole up 45 % of the time'; empty if the loss tells."""
+    """Return what to watch over the last steps, such as 'pole up 45 % of the time'; empty if the loss is
+    informative."""
     share = recent_mean(run.history, "accuracy")
     text = measure(run.experiment).headline.format(percent(round(share, 2)))
     return text if why_it_need_not_fall(run.experiment) else ""
@@ -87,8 +88,8 @@ def task(knobs: Experiment) -> str:
 
 
 def comparison(batch: JoinedBatch, knobs: Experiment) -> str:
-    """Return how an accumulated gradient compares with that of the large batch: 'equal to the large batch within
-    3.1e-8 of its norm', or by how much it differs, and why where a right loop must differ."""
+    """Return how an accumulated gradient compares with that of the large batch: 'equal to the large batch within 3.1e-8
+    of its norm', or by how much it differs, and why if even a correct loop must differ."""
     if batch.alike:
         return f"equal to the large batch within {number(batch.difference, 2)} of its norm"
     why = ""
@@ -111,7 +112,7 @@ def _distance(difference: float) -> str:
 
 
 def mistakes_made(run: Run) -> dict[str, str]:
-    """Return the mistakes that were switched on at the start or are now, each with its note beside the other knobs."""
+    """Return the mistakes that were switched on at the start or are now, each with its note given the other knobs."""
     made = {}
     for knob, value in run.experiment.items():
         if knob.section == "mistakes" and (value or run.in_force[knob.name]):

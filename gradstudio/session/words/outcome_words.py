@@ -1,5 +1,5 @@
-"""The outcome of a training: one word and one colour for each, wherever it is shown. Files and JSON keep the status
-itself. Green is only for what is well: a run that learned nothing or has a critical finding is not."""
+"""The outcome of a training: one word and one colour for each, wherever it is shown. Files and JSON store the status
+itself. Green is only for healthy runs: a run that learned nothing or has a critical finding is not."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SEVERITY_TONES: dict[Severity, Literal["bad", "warning", "dim"]] = {
     "info": "dim",
 }
 UNHEALTHY, LEARNS_NOTHING = "unhealthy", "learns nothing"
-OUTCOMES: dict[str, Outcome] = {  # by the status of a run, what its findings say of it, or what a fix did
+OUTCOMES: dict[str, Outcome] = {  # by the status of a run, the severity of its findings, or the effect of a fix
     "finished": Outcome("finished", "good"),
     UNHEALTHY: Outcome("unhealthy", "bad"),
     LEARNS_NOTHING: Outcome("learns nothing", "warning"),
@@ -42,7 +42,7 @@ OUTCOMES: dict[str, Outcome] = {  # by the status of a run, what its findings sa
 
 
 def outcome_key(status: str, findings: Collection[tuple[str, str]]) -> str:
-    """Return the key in `OUTCOMES` of a run with this status and these findings, each by its rule and severity."""
+    """Return the key in `OUTCOMES` for a run with this status and these findings, each by its rule and severity."""
     if status != "finished":
         return status
     if any(severity == "critical" for _, severity in findings):
@@ -51,5 +51,5 @@ def outcome_key(status: str, findings: Collection[tuple[str, str]]) -> str:
 
 
 def outcome_of(key: str) -> Outcome:
-    """Return word and colour for a key that may be of another version's library."""
+    """Return word and colour for a key that may come from another version's library."""
     return OUTCOMES.get(key, Outcome(key, "dim"))

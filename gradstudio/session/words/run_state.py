@@ -19,8 +19,8 @@ from gradstudio.session.running.worker import thread_of
 from gradstudio.session.words import names
 from gradstudio.session.words.outcome_words import LEARNS_NOTHING, OUTCOMES, UNHEALTHY, Outcome, Tone, outcome_key
 
-WINDOW = 300  # latest steps that the text tells of
-_GROWN = 10.0  # factor up to which a gradient norm rises and falls without anything growing
+WINDOW = 300  # latest steps covered by the text
+_GROWN = 10.0  # factor within which a gradient norm may vary without counting as growth
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class State:
 
 
 def outcome(run: Run) -> Outcome:
-    """Return the word for what came of a run so far, and its colour."""
+    """Return the word for the outcome of a run so far, and its colour."""
     return OUTCOMES[_key(run)]
 
 
@@ -58,7 +58,7 @@ def _describe(run: Run) -> State:
 
 
 def _unheard(run: Run) -> State | None:
-    """Return the state of a run whose worker says nothing, which may be stopped, or in code that lets nobody speak."""
+    """Return the state of a run whose worker is silent, which may be stopped, or in code that blocks it."""
     if not run.unheard or run.over:
         return None
     if math.isinf(run.unheard):
@@ -70,7 +70,7 @@ def _unheard(run: Run) -> State | None:
 
 
 def _in_a_slow_step(run: Run) -> State | None:
-    """Return the state of a run whose present step takes far longer than those before it, or does not end."""
+    """Return the state of a run whose current step takes far longer than those before it, or does not end."""
     seconds = slow_step(run)
     if seconds is None or run.step_now is None or run.first_nonfinite_step is not None:
         return None
@@ -139,7 +139,7 @@ def _over(run: Run) -> State | None:
 
 
 def _in_training(run: Run) -> State:
-    """Return the state of a run that trains or is paused."""
+    """Return the state of a run that is training or paused."""
     count, worst = len(run.history), _critical(run)
     if run.status == "paused" and run.parent and not run.own:
         text = (
@@ -171,7 +171,7 @@ def _not_the_same(run: Run) -> str:
 
 
 def progress(run: Run) -> str:
-    """Return what the loss and the gradient norms did over the last steps."""
+    """Return the course of the loss and the gradient norms over the last steps."""
     history = run.history
     start = max(len(history) - WINDOW, 0)
     losses, norms = history.column("loss", start), history.column("grad_norm", start)
@@ -195,7 +195,7 @@ def progress(run: Run) -> str:
 
 
 def _ends(losses: np.ndarray) -> tuple[float, float] | None:
-    """Return the means of the first and of the last tenth of the finite losses; None without any."""
+    """Return the means of the first and of the last tenth of the finite losses; None if there are none."""
     finite = losses[np.isfinite(losses)]
     tenth = max(len(finite) // 10, 1)
     return (float(finite[:tenth].mean()), float(finite[-tenth:].mean())) if len(finite) else None

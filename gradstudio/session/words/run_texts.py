@@ -12,7 +12,7 @@ from gradstudio.session.words.outcome_words import Outcome, outcome_key, outcome
 
 
 class RowTexts(NamedTuple):
-    """Texts of a row. `short` stands where there is no room for `line`."""
+    """Texts of a row. `short` is used if there is no room for `line`."""
 
     title: str
     outcome: Outcome
@@ -42,7 +42,7 @@ def when(started: float, now: float) -> str:
 
 def line(entry: Entry, now: float, *, short: bool = False) -> str:
     """Return the second line of a row. `short`: without the name of a preset or a watched script, which the tooltip
-    has."""
+    shows."""
     branch = f"from step {entry.parent_step:,}" if entry.parent else ""
     loss = "" if entry.final_loss is None else f"loss {number(entry.final_loss)}"
     preset = entry.preset if not entry.parent else ""  # there is no room for both
@@ -69,7 +69,7 @@ def spoken(entry: Entry, now: float) -> str:
 
 
 def tip(entry: Entry) -> str:
-    """Return the tooltip as rich text in which no text of a person is interpreted."""
+    """Return the tooltip as rich text; the user's own texts are escaped."""
     accuracy = "" if entry.accuracy is None else f" · accuracy {100 * entry.accuracy:.1f} %"
     began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(entry.started))
     note = f"<p>{rich(entry.note[:600])}</p>" if entry.note else ""

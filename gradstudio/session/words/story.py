@@ -43,7 +43,7 @@ def _headline(run: Run) -> str:
 
 
 def _of_all(run: Run) -> str:
-    """Return how many steps were made, of how many where that is known."""
+    """Return how many steps were made, and of how many if that is known."""
     if run.watched is not None:
         return plural(len(run.history), "step", "steps")
     return f"{len(run.history):,} of {plural(run.experiment.run.steps, 'step', 'steps')}"
@@ -80,7 +80,7 @@ def _setup(run: Run) -> str:
 
 
 def _describe_script(script: WatchedScript) -> str:
-    """Return what was watched."""
+    """Return a description of the watched script."""
     if script.log:
         return f"The training was read from the log {script.script}."
     facts = "; ".join(f"{name}: {text}" for name, text in script.facts)
@@ -190,7 +190,7 @@ def _end(run: Run) -> str:
 
 
 def loss_scale(scale: float | None) -> str:
-    """Return a loss scale as a whole number where it is one: 65,536."""
+    """Return a loss scale, as a whole number if it is one: 65,536."""
     return f"{scale:,.0f}" if scale is not None and scale == round(scale, 3) and 1 <= scale < 1e7 else number(scale)
 
 
@@ -201,7 +201,7 @@ def _gradient(run: Run, found: Figures) -> str:
 
 
 def _describe_clipping(run: Run, found: Figures) -> str:
-    """Return how many of the steps were clipped; where none was, whether clipping was on at all."""
+    """Return how many of the steps were clipped; if none was, whether clipping was on at all."""
     if found.clipped_share or any(settings.clipping != "none" for _, settings in run.history.settings):
         return f"clipped in {percent(found.clipped_share)} of the steps"
     if run.watched is not None and run.watched.log:
@@ -247,7 +247,7 @@ def in_words(run: Run) -> str:
         lines.append(f"  time       {number(found.seconds)} s in {plural(found.steps, 'step', 'steps')} on {device}")
     if run.provenance is not None:
         lines += ["", f"{heading(run.provenance)}: {sentence(run.provenance)}"]
-    for finding in ranked_findings(run):  # whose steps are those of the script already
+    for finding in ranked_findings(run):  # whose steps already have the script's numbers
         lines += ["", f"{finding.severity}: {finding.title}, {finding.when}", f"  {finding.evidence}"]
         if finding.severity != "info":
             lines.append(f"  {finding.meaning}")

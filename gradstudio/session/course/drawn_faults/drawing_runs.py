@@ -1,4 +1,4 @@
-"""Healthy runs, drawn from ranges by a seeded generator. The ranges come of what people do, not of the rules."""
+"""Healthy runs, drawn from ranges by a seeded generator. The ranges follow common practice, not the rules."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LEARNED = {
 
 
 def between(random: Random, low: float, high: float) -> float:
-    """Return a number between two, evenly on a logarithmic scale."""
+    """Return a number between two bounds, drawn log-uniformly."""
     return float(f"{np.exp(random.uniform(np.log(low), np.log(high))):.3g}")
 
 
@@ -31,7 +31,7 @@ def rate(random: Random, kind: str, momentum: float = 0.0) -> float:
 
 
 def trained_by(random: Random, *kinds: str) -> Texts:
-    """Return an optimizer; its rate comes last."""
+    """Return an optimizer; its learning rate is the last text."""
     kind = str(one_of(random, *(kinds or ("sgd", "sgd", "adam", "adamw", "rmsprop"))))
     momentum = float(one_of(random, 0.0, 0.9)) if kind == "sgd" else 0.0
     return [
@@ -72,7 +72,7 @@ def plain(random: Random, activation: str, low: int, high: int, init: str) -> Te
 
 
 def small_batches(random: Random, deepest: int = 3) -> Texts:
-    """Return a stack that takes few examples at a time, so that micro-batches can be added up."""
+    """Return a stack with small batches, so that micro-batches can be accumulated."""
     return [
         *(text for text in stack(random, deepest) if not text.startswith("problem.batch_size")),
         "problem.batch_size=16",
@@ -80,7 +80,8 @@ def small_batches(random: Random, deepest: int = 3) -> Texts:
 
 
 def other_task(random: Random) -> Texts:
-    """Return a run on a task other than the digits, with an optimizer of any kind; its rate comes last."""
+    """Return a run on a task other than the digits, with an optimizer of any kind; its learning rate is the last
+    text."""
     task = str(one_of(random, "adding", "copy", "characters", "spirals"))
     kind = str(one_of(random, "adam", "adamw", "rmsprop"))
     slower = 0.5 if kind == "rmsprop" else 1.0

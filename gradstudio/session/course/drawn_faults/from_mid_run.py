@@ -19,7 +19,7 @@ from gradstudio.session.course.drawn_faults.drawing_runs import (
 from gradstudio.session.course.drawn_faults.kinds import DrawnFault, Kind, Part, since
 
 _RATE = ("rate_raised", "update_ratio_high", "exploding_gradient", "dead_units")
-_FREEZE = (3, 12)  # steps at which a run that stands still from then on has learned nothing
+_FREEZE = (3, 12)  # steps at which a run that stagnates from then on has learned nothing
 
 
 def _one(base: Texts, part: Part) -> DrawnFault:
@@ -117,7 +117,7 @@ def _forward_overflow(random: Random) -> DrawnFault:
 
 
 def _large_decay(random: Random) -> DrawnFault:
-    """The weights are pulled to 0: at each step a large share of them is taken away."""
+    """The weights are pulled to 0: each step removes a large share of them."""
     base = [*stack(random, 3), *trained_by(random, "sgd", "adamw")]
     share = between(random, 0.2, 0.9)  # of the weights, at each step
     pull = f"optimizer.weight_decay={min(share / lr_of(base), 1000):.3g}"
@@ -131,7 +131,7 @@ def _noise(random: Random) -> DrawnFault:
 
 
 def _momentum(random: Random) -> DrawnFault:
-    """Velocity that is never lost, so the steps add up without end."""
+    """Velocity that never decays, so the steps add up without end."""
     base = [*stack(random, 3), "optimizer.kind=sgd", f"optimizer.lr={between(random, 0.03, 0.1)}", "run.steps=300"]
     named = ("momentum_high", "update_ratio_high", "exploding_gradient", "loss_oscillating", "dead_units")
     return _one(base, since(_middle(random), "optimizer.momentum=1", named=named))

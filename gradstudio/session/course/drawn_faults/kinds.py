@@ -1,4 +1,4 @@
-"""What a kind of case is: how it is drawn, and what it has to be called, from what was done to the run."""
+"""The kinds of cases: how each is drawn, and the diagnosis that it must get, given what was done to the run."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from gradstudio.session.course.drawn_faults.drawing_runs import Random, Texts
 class Part:
     """What is done to a healthy run: knobs from the start, or from a step on (`at`, such as 60:optimizer.lr=3)."""
 
-    named: tuple[str, ...] = ()  # rules any of which names it
+    named: tuple[str, ...] = ()  # rules any of which identifies it
     change: tuple[str, ...] = ()
     at: tuple[str, ...] = ()
     silent: bool = False  # it is a fault whether or not the accuracy shows it
-    since: int = 0  # the first step at which it can act
+    since: int = 0  # the first step at which it can have an effect
 
 
 @dataclass(frozen=True)
 class DrawnFault:
-    """A healthy run, and what is done to it, the earlier part first."""
+    """A healthy run, and what is done to it, in order of steps."""
 
     base: Texts
     parts: tuple[Part, ...]
@@ -29,7 +29,7 @@ class DrawnFault:
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of cases. `healthy`: what is done to the run only makes it look ill."""
+    """A kind of case. `healthy`: the run only looks ill."""
 
     group: str
     name: str

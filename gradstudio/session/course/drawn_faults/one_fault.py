@@ -1,4 +1,4 @@
-"""One fault from the start: the rate, the weights as drawn, the number format, the clipping, the order of the calls."""
+"""One fault from the start: the rate, the initial weights, the number format, the clipping, the order of the calls."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _rate_too_low(random: Random) -> tuple[Texts, Texts]:
 
 
 def _decay_too_strong(random: Random) -> tuple[Texts, Texts]:
-    """SGD and AdamW take a share of the weights at each step; Adam and RMSprop add them to the gradient."""
+    """SGD and AdamW subtract a share of the weights at each step; Adam and RMSprop add it to the gradient."""
     texts = [*stack(random, 3), *trained_by(random)]
     direct = "optimizer.kind=sgd" in texts or "optimizer.kind=adamw" in texts
     decay = min(between(random, 0.02, 0.6) / lr_of(texts), 1000) if direct else between(random, 1, 30)
@@ -250,7 +250,7 @@ def _poisoned_statistics(random: Random) -> tuple[Texts, Texts]:
 
 
 def _otherwise_too_low(random: Random) -> tuple[Texts, Texts]:
-    """Clipping of the other kinds, with SGD, which takes the shortened gradient as it is."""
+    """Clipping of the other kinds, with SGD, which uses the shortened gradient as it is."""
     kind, knob, low, high = {
         "value": ("value", "clip_value", 1e-7, 1e-5),
         "per_tensor": ("per_tensor", "max_norm", 1e-5, 1e-3),
@@ -279,7 +279,7 @@ def _bug(name: str, draw: Draw, *named: str) -> Kind:
 
 _MICRO = "accumulation.steps={n}"
 _LIMITED = ("clipping.kind=norm", "clipping.max_norm={limit}")
-_TOO_LARGE = ("update_ratio_high", "exploding_gradient", "dead_units")  # which it kills, where they are relus
+_TOO_LARGE = ("update_ratio_high", "exploding_gradient", "dead_units")  # which it kills, if they are relus
 
 KINDS = (
     _kind("rate too high", _rate_too_high, *_TOO_LARGE),

@@ -1,6 +1,6 @@
 """Curves of other programs: table_file.py reads them from CSV, json_file.py from JSON, event_file.py from a TensorBoard
-log, wandb_file.py and mlflow_store.py from what W&B and MLflow leave on a disk. May use core and
-session/files/tensorboard (formats); knows no run."""
+log, wandb_file.py and mlflow_store.py from the files that W&B and MLflow leave on disk. May use core and
+session/files/tensorboard (formats); knows nothing about runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gradstudio.session.files.curve_import.imported_curve import LARGEST_STEP, C
 
 __all__ = ["Curve", "CurveError", "read"]
 
-# The log that a folder has: of Hugging Face's Trainer, of Lightning, of W&B, of MLflow.
+# The log in a folder: of Hugging Face's Trainer, Lightning, W&B or MLflow.
 _IN_FOLDERS = (
     "trainer_state.json", "checkpoint-*/trainer_state.json", "metrics.csv", "version_*/metrics.csv", "run-*.wandb",
     "*run*/run-*.wandb", "mlflow.db",
@@ -22,8 +22,8 @@ _IN_FOLDERS = (
 
 
 def read(path: Path) -> list[Curve]:
-    """Return every curve in a table of text (such as CSV), JSON, a TensorBoard log, or what W&B or MLflow have written
-    on this disk; of a folder, those of the log that it has.
+    """Return every curve in a text table (such as CSV), JSON, a TensorBoard log, or what W&B or MLflow have written on
+    this disk; for a folder, those of the log that it contains.
 
     CurveError, one line, says which file, where in it, and what is allowed. Nothing is imported that trains or draws.
     """
@@ -54,7 +54,7 @@ def _read(path: Path) -> list[Curve]:
 
 
 def _told_apart(curves: list[Curve]) -> list[Curve]:
-    """Return the curves with a name each: the second of a name gets a number."""
+    """Return the curves with unique names: repeated names get a number."""
     taken: set[str] = set()
     for place, curve in enumerate(curves):
         names = (curve.name if number == 1 else f"{curve.name} ({number})" for number in count(1))

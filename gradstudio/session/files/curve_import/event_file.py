@@ -20,8 +20,8 @@ MOST_FOLDERS = 10_000  # below it
 
 
 def read(path: Path) -> list[Curve]:
-    """Return the scalars of an event file, or of all in a folder and below it. A last record that is not written whole
-    is left out, as TensorBoard does; a damaged one is a CurveError that names it."""
+    """Return the scalars of an event file, or of all event files in a folder and below it. An incomplete last record is
+    ignored, as in TensorBoard; a damaged one is a CurveError that names it."""
     found: dict[str, tuple[array, array]] = {}
     for file, run in _files(path):
         contents, damage = records.unpack(load(file))
@@ -47,7 +47,7 @@ def read(path: Path) -> list[Curve]:
 
 
 def _files(path: Path) -> list[tuple[Path, str]]:
-    """Return the event files, oldest first, each with the name of its run: its folder below `path`."""
+    """Return the event files, oldest first, each with the name of its run: its folder relative to `path`."""
     if not os.path.isdir(path):
         return [(path, "")]
     paths: list[Path] = []
@@ -68,8 +68,8 @@ def _files(path: Path) -> list[tuple[Path, str]]:
 
 
 def _curve(name: str, steps: array, values: array) -> Curve:
-    """Return the points in order of steps. Where the steps of a log go back, the program continued from an older state:
-    its later points replace the earlier ones, as in TensorBoard."""
+    """Return the points in order of steps. If the steps of a log go back, the program resumed from an older state: its
+    later points replace the earlier ones, as in TensorBoard."""
     counted = np.array(steps, np.int64)
     ahead = np.minimum.accumulate(counted[::-1])[::-1]  # the smallest step from here on
     kept = np.append(counted[:-1] < ahead[1:], True)
@@ -92,7 +92,7 @@ def _scalars(contents: list[bytes]) -> Iterator[tuple[int, str, float]]:
 
 
 def _scalar(content: bytes) -> tuple[str, float] | None:
-    """Return tag and value of a Summary.Value; None if it is no scalar."""
+    """Return tag and value of a Summary.Value; None if it is not a scalar."""
     tag, value = "", None
     for number, kind, part in fields(content):
         if (number, kind) == (1, BYTES):
@@ -105,7 +105,7 @@ def _scalar(content: bytes) -> tuple[str, float] | None:
 
 
 def _tensor(content: bytes) -> float | None:
-    """Return the number in a TensorProto with one number; None for any other."""
+    """Return the number in a TensorProto with a single number; None for any other."""
     dtype, packed = 0, b""
     for number, kind, part in fields(content):
         if (number, kind) == (1, VARINT):

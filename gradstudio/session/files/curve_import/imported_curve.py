@@ -1,4 +1,4 @@
-"""An imported curve as plain data, and the error of a file that cannot be read."""
+"""An imported curve as plain data, and the error for a file that cannot be read."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from gradstudio.core.text import one_line
 
 LARGEST_FILE = 200_000_000  # bytes
 MOST_CURVES = 1000
-LARGEST_STEP = 2**53  # beyond it a float does not tell neighbouring steps apart
+LARGEST_STEP = 2**53  # beyond it a float cannot distinguish neighbouring steps
 LONGEST_NAME = 200  # characters
 
 
 class CurveError(ValueError):
-    """A file that holds no curves, or is damaged. One line for the user."""
+    """A file that contains no curves, or is damaged. One line for the user."""
 
     def __init__(self, path: Path, text: str) -> None:
         super().__init__(one_line(f"{path}{text if text.startswith(',') else ': ' + text}"))
@@ -25,8 +25,8 @@ class CurveError(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """A curve. `steps` are finite and never fall, `values` may be NaN or Inf; both are float64, of one length of at
-    least 1."""
+    """A curve. `steps` are finite and never decrease, `values` may be NaN or Inf; both are float64, of the same length
+    of at least 1."""
 
     name: str
     steps: np.ndarray

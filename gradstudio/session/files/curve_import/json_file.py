@@ -1,4 +1,4 @@
-"""Curves from JSON: lines of it, a list of records, the `trainer_state.json` of Hugging Face's Trainer."""
+"""Curves from JSON: JSON lines, a list of records, or the `trainer_state.json` of Hugging Face's Trainer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DEEPEST = 8  # records within records
 
 
 def read(path: Path) -> list[Curve]:
-    """Return the curves of a file; CurveError names the line that is no JSON."""
+    """Return the curves of a file; CurveError names the line that is not JSON."""
     text = load(path).decode("utf-8-sig", "replace")
     try:
         whole = json.loads(text)
@@ -31,8 +31,8 @@ def read(path: Path) -> list[Curve]:
 
 
 def of_records(path: Path, records: Iterable[Mapping[str, Any]]) -> list[Curve]:
-    """Return a curve for each name in records of numbers, which may lie in each other. The step is that of the record;
-    without one, records are counted."""
+    """Return a curve for each name in records of numbers, which may be nested. The step is that of the record; without
+    one, records are counted."""
     found: dict[str, tuple[array, array]] = {}
     for number, record in enumerate(records):
         flat = dict(_flat(record))

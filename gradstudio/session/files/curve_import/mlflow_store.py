@@ -1,4 +1,4 @@
-"""Curves from what MLflow has kept on this disk: a run's folder below `mlruns`, or the latest run in `mlflow.db`.
+"""Curves from what MLflow has stored on this disk: a run's folder below `mlruns`, or the latest run in `mlflow.db`.
 MLflow need not be installed."""
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import numpy as np
 
 from gradstudio.session.files.curve_import.imported_curve import Curve, CurveError, load
 
-LARGEST = 1.7976931348623157e308  # what MLflow writes for Inf
+LARGEST = 1.7976931348623157e308  # MLflow's representation of Inf
 
 
 def folder_of(path: Path) -> Path | None:
-    """Return the folder of metrics of a run, or of the latest run below this folder; None where there is none."""
+    """Return the metrics folder of a run, or of the latest run below this folder; None if there is none."""
     if path.name == "metrics" or (path / "metrics").is_dir():
         return path if path.name == "metrics" else path / "metrics"
     runs = [found for found in path.glob("*/*/metrics") if any(found.iterdir())]
@@ -40,7 +40,7 @@ def read_folder(folder: Path) -> list[Curve]:
 
 
 def read_database(path: Path) -> list[Curve]:
-    """Return the curves of the run that was written to last."""
+    """Return the curves of the most recently updated run."""
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as store:
             run = store.execute("SELECT run_uuid FROM metrics ORDER BY timestamp DESC LIMIT 1").fetchone()

@@ -1,5 +1,5 @@
-"""Curves from a table of text: a row for each step, a column for each curve, as spreadsheets, loggers, W&B and
-TensorBoard write them."""
+"""Curves from a text table: a row for each step, a column for each curve, as spreadsheets, loggers, W&B and TensorBoard
+write them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gradstudio.core.knobs import quote
 from gradstudio.core.text import one_line
 from gradstudio.session.files.curve_import.imported_curve import LONGEST_NAME, MOST_CURVES, Curve, CurveError, load
 
-# Columns that count steps, the first of them that there is; by their names in small letters without signs.
+# Columns that count steps, in order of preference; by their names in lower case without punctuation.
 STEPS = ("step", "steps", "global_step", "trainer_global_step", "iteration", "iterations", "iter", "epoch", "epochs")
 TIMES = (
     "wall_time",
@@ -28,8 +28,8 @@ TIMES = (
     "relative_time_process",
     "relative_time_wall",
     "date",
-)  # which are no curves
-MISSING = ("", "-", "–", "na", "n/a", "#n/a", "none", "null", "<na>")  # a step at which nothing was written down
+)  # which are not curves
+MISSING = ("", "-", "–", "na", "n/a", "#n/a", "none", "null", "<na>")  # a step at which nothing was logged
 _SPELLED = {
     "∞": math.inf, "+∞": math.inf, "-∞": -math.inf, "1.#inf": math.inf, "-1.#inf": -math.inf, "1.#qnan": math.nan,
     "-1.#ind": math.nan,
@@ -77,7 +77,7 @@ def _text(path: Path) -> str:
 
 
 def _delimiter(text: str) -> str:
-    """Return the delimiter that cuts the first lines into the most columns, the same number in each line."""
+    """Return the delimiter that splits the first lines into the most columns, with the same number in each line."""
     start = text[:65536].splitlines()[:20]
 
     def count_cells(delimiter: str) -> int:
@@ -91,13 +91,13 @@ def _delimiter(text: str) -> str:
 
 
 def _rows(text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the line on which each row ends, and its cells."""
+    """Yield the last line of each row, and its cells."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True)
     return ((reader.line_num, row) for row in reader if any(cell.strip() for cell in row))
 
 
 class _Column(NamedTuple):
-    """The cells of a column that are not empty: their rows and their values."""
+    """The nonempty cells of a column: their rows and their values."""
 
     rows: array
     values: array
@@ -147,7 +147,7 @@ def _curves(path: Path, head: Sequence[str], columns: Sequence[_Column | None]) 
         "wall_time",
         "step",
         "value",
-    ]  # as TensorBoard's own download has it: the file's name tells of what
+    ]  # as in TensorBoard's own download, whose file name says what the values are
     curves = []
     for index, (name, column) in enumerate(zip(head, columns, strict=True)):
         if column is None or column is counted or not column.rows:
@@ -171,8 +171,8 @@ def _step_column(head: Sequence[str]) -> int | None:
 
 
 def plain_name(name: str) -> str:
-    """Return a column's name in lower case, with _ for all signs: wall_time for 'Wall time', trainer_global_step for
-    'trainer/global_step'."""
+    """Return a column's name in lower case, with _ for all punctuation: wall_time for 'Wall time', trainer_global_step
+    for 'trainer/global_step'."""
     return re.sub(r"\W+", "_", name.strip().lower()).strip("_")
 
 

@@ -1,6 +1,6 @@
 """Curves from the file of a run that W&B has written offline, `run-ID.wandb`. W&B need not be installed.
 
-It is a log of LevelDB (blocks of 32 KB, in which a record may lie in parts) whose records are protobuf. Sources:
+It is a LevelDB log (32 KB blocks, in which a record may be split into parts) whose records are protobuf. Sources:
 wandb/sdk/internal/datastore.py, wandb/proto/wandb_internal.proto."""
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from gradstudio.session.files.tensorboard.messages import BYTES, VARINT, fields
 
 BLOCK, HEAD, OPENING = 32768, 7, b":W&B"
 _WHOLE, _FIRST, _LAST = 1, 2, 4  # kinds of a part
-_HISTORY, _ITEM, _STEP, _KEY, _NESTED, _VALUE = 2, 1, 2, 1, 2, 16  # numbers of the fields
+_HISTORY, _ITEM, _STEP, _KEY, _NESTED, _VALUE = 2, 1, 2, 1, 2, 16  # field numbers
 
 
 def read(path: Path) -> list[Curve]:
-    """Return the curves of a run. What is not written whole at the end is left out."""
+    """Return the curves of a run. An incomplete end is ignored."""
     data = load(path)
     if not data.startswith(OPENING):
         raise CurveError(path, "not a file of W&B; allowed: run-ID.wandb of an offline run")
@@ -36,7 +36,7 @@ def _records(data: bytes) -> Iterator[bytes]:
     place, parts = HEAD, b""
     while place + HEAD <= len(data):
         left = BLOCK - place % BLOCK
-        if left < HEAD:  # too short for another head
+        if left < HEAD:  # too short for another header
             place += left
             continue
         length, kind = struct.unpack_from("<HB", data, place + 4)

@@ -1,11 +1,11 @@
-"""Which column of a log is which quantity of ours: guessed by its name, or said by a person."""
+"""The mapping of a log's columns to our quantities: guessed by name, or given by the user."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
 
-# By quantity, the names that logs have for it, the likeliest first: in small letters, with _ for all other signs.
+# By quantity, the names that logs use for it, the likeliest first: in lower case, with _ for all punctuation.
 NAMES: dict[str, tuple[str, ...]] = {
     "loss": ("loss", "train_loss", "training_loss", "train_loss_step", "loss_train", "batch_loss", "total_loss",
              "train_total_loss", "loss_total", "lm_loss", "policy_loss", "train_loss_epoch", "objective"),
@@ -25,11 +25,11 @@ NAMES: dict[str, tuple[str, ...]] = {
                "ep_rew_mean", "eval_mean_reward", "objective_scores", "train_reward", "rewards_mean", "return"),
     "kl": ("kl", "approx_kl", "train_approx_kl", "kl_divergence", "objective_kl", "train_kl", "mean_kl"),
 }  # fmt: skip
-_BESIDE = re.compile(r"__(min|max)$", re.IGNORECASE)  # as W&B's own tables have them beside each curve
+_BESIDE = re.compile(r"__(min|max)$", re.IGNORECASE)  # as in W&B's own tables, beside each curve
 
 
 def guessed(there: Iterable[str], said: Mapping[str, str]) -> dict[str, str]:
-    """Return the column of each quantity that a log has, by the quantity. `said` has those that a person named."""
+    """Return the column for each quantity in a log, by quantity. `said` contains those that the user named."""
     known = [name for name in there if not _BESIDE.search(name)]
     by_name: dict[str, str] = {}
     for name in known:
@@ -46,13 +46,13 @@ def guessed(there: Iterable[str], said: Mapping[str, str]) -> dict[str, str]:
 
 
 def _forms(name: str) -> Iterable[str]:
-    """Yield a name as it is looked for: whole, then without what stands before it, as the run in 'my run - loss'."""
+    """Yield the forms in which a name is matched: whole, then without a prefix, such as the run in 'my run - loss'."""
     for part in (name, name.rpartition(" - ")[2], *_after_slashes(name)):
         yield re.sub(r"\W+|_+", "_", part.strip().lower()).strip("_")
 
 
 def _after_slashes(name: str) -> Iterable[str]:
-    """Yield 'train/loss' and 'loss' of 'run/train/loss', but nothing of what belongs to a test set."""
+    """Yield 'train/loss' and 'loss' of 'run/train/loss', but nothing that belongs to a test set."""
     parts = name.split("/")
     for place in range(1, len(parts)):
         if not re.search(r"val|eval|test", "/".join(parts[:place]), re.IGNORECASE):

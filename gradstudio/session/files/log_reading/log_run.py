@@ -1,4 +1,4 @@
-"""A training that is over, as its log tells of it: a run like one that was watched, in which all that was not logged is
+"""A finished training as recorded in its log: a run like a watched one, in which everything that was not logged is
 unknown."""
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from gradstudio.session.record.watched_script import WatchedScript
 
 _RARELY = ("test_accuracy", "val_loss", "reward", "kl")  # measured now and then: they go to the nearest row
 _LAYERS = np.empty((len(LAYER_METRICS), 0), np.float32)
-_ENDS = 2  # rows in a row without a finite norm up to the end: no scaler has skipped them all
+_ENDS = 2  # consecutive rows without a finite norm up to the end: too many for a scaler to have skipped them all
 
 
 class Log(NamedTuple):
-    """What was read of a log. `columns`: the name in the log of each quantity of ours; `unused`: the other names."""
+    """The contents of a log. `columns`: the name in the log for each of our quantities; `unused`: the other names."""
 
     run: Run
     columns: Mapping[str, str]
@@ -38,7 +38,7 @@ class Log(NamedTuple):
 
 
 def read(path: Path, said: Mapping[str, str]) -> Log:
-    """Return the run of a log. CurveError, one line, where there is none."""
+    """Return the run of a log. CurveError, one line, if there is none."""
     curves = {curve.name: curve for curve in curve_import.read(path)}
     for quantity, name in said.items():
         if name not in curves:
@@ -54,7 +54,8 @@ def read(path: Path, said: Mapping[str, str]) -> Log:
 
 def _run(path: Path, columns: Mapping[str, str], curves: Mapping[str, Curve], base: str) -> Run:
     places = np.unique(curves[base].steps)
-    steps = places.astype(np.int64) if (places == np.rint(places)).all() else np.arange(len(places))  # else of epochs
+    # otherwise of epochs
+    steps = places.astype(np.int64) if (places == np.rint(places)).all() else np.arange(len(places))
     table = {quantity: _aligned(curves[name], places, quantity in _RARELY) for quantity, name in columns.items()}
     run = _empty(path, columns, table, steps)
     writer = RunWriter(run)
@@ -83,7 +84,7 @@ def _empty(path: Path, columns: Mapping[str, str], table: Mapping[str, np.ndarra
         try:
             experiment = experiment.with_values({name: value})
         except KnobError:
-            continue  # beyond what a knob can be
+            continue  # beyond the range of a knob
     title = shorten(clean(path.resolve().name), LONGEST_TITLE)
     script = WatchedScript(title, (), "", 1, tuple(facts), log=True)
     preset = Preset(id="log", title=title, experiment=experiment)
@@ -91,8 +92,8 @@ def _empty(path: Path, columns: Mapping[str, str], table: Mapping[str, np.ndarra
 
 
 def _rows(table: Mapping[str, np.ndarray], steps: np.ndarray) -> Iterator[Row]:
-    """Yield the rows. A loss that is not finite did no harm where a finite one follows; a norm that is not finite
-    reached the weights where none that is finite follows."""
+    """Yield the rows. A non-finite loss did no harm if a finite one follows; a non-finite norm reached the weights if
+    no finite one follows."""
     losses, norms = (table.get(name, np.full(len(steps), UNKNOWN)) for name in ("loss", "grad_norm"))
     last_finite_loss = max(np.flatnonzero(np.isfinite(losses) & (losses != 0)), default=-1)
     last_finite_norm = max(np.flatnonzero(np.isfinite(norms)), default=-1)
@@ -111,7 +112,7 @@ def _rows(table: Mapping[str, np.ndarray], steps: np.ndarray) -> Iterator[Row]:
 
 
 def _of_the_filter(table: Mapping[str, np.ndarray], row: int) -> bool:
-    """Return whether a loss of 0 is one that nobody measured: Hugging Face's Trainer leaves NaN out of its mean."""
+    """Return whether a loss of 0 was not measured: Hugging Face's Trainer leaves NaN out of its mean."""
     if "loss" not in table or "grad_norm" not in table:
         return False
     norm = table["grad_norm"][row : row + 1]
@@ -119,8 +120,8 @@ def _of_the_filter(table: Mapping[str, np.ndarray], row: int) -> bool:
 
 
 def _aligned(curve: Curve, places: np.ndarray, rarely: bool) -> np.ndarray:
-    """Return the values of a curve at the rows: each at the nearest row, where that is no farther than half the
-    distance of two rows, or where it is measured `rarely`."""
+    """Return the values of a curve at the rows: each at the nearest row, if that is no farther than half the distance
+    between two rows, or if it is measured `rarely`."""
     column = np.full(len(places), UNKNOWN)
     after = np.clip(np.searchsorted(places, curve.steps), 0, len(places) - 1)
     before = np.maximum(after - 1, 0)

@@ -1,4 +1,4 @@
-"""What the rules could not see in a log, and how a script comes to log it."""
+"""What the rules could not see in a log, and how to make a script log it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from gradstudio.core.diagnosis.finding import NAMES, OF_THE_STUDIO
 
-# By quantity of a log: the rules that are blind without it, and the line that gives the number.
+# By quantity of a log: the rules that are blind without it, and the line that logs it.
 NEEDED: dict[str, tuple[tuple[str, ...], str]] = {
     "loss": (("nonfinite_loss", "loss_not_decreasing", "loss_oscillating", "loss_spike"), "`loss.item()`"),
     "grad_norm": (
@@ -25,11 +25,12 @@ NEEDED: dict[str, tuple[tuple[str, ...], str]] = {
     "reward": (("reward_lost",), "the mean reward, where there is one"),
 }  # fmt: skip
 _BY_LOGS = {rule for rules, _ in NEEDED.values() for rule in rules}
-# No log has what these read: each layer by itself, the optimizer, the calls of the loop.
+# No log has the inputs of these: each layer by itself, the optimizer, the calls of the loop.
 OF_A_WATCH = tuple(rule for rule in NAMES if rule not in _BY_LOGS and rule not in OF_THE_STUDIO)
 
 
 def lacking(columns: Iterable[str]) -> list[tuple[str, tuple[str, ...], str]]:
-    """Return each quantity that is not among these columns, the rules that are blind without it, and how to log it."""
+    """Return each quantity that is missing from these columns, the rules that are blind without it, and how to log
+    it."""
     there = set(columns)
     return [(quantity, *needed) for quantity, needed in NEEDED.items() if quantity not in there and needed[0]]

@@ -26,7 +26,7 @@ def html(run: Run, note: str = "") -> str:
 
 
 def pdf(run: Run, note: str = "") -> bytes:
-    """Return the report on A4 pages, as vector graphics, with text that can be selected."""
+    """Return the report on A4 pages, as vector graphics with selectable text."""
     return _pdf(_of_run(run, note))
 
 
@@ -34,7 +34,7 @@ def content(
     run: Run, suffix: str, note: str = "", more: Sequence[Section] = (), line: Sequence[Run] = (),
     fixes: Fixes = MappingProxyType({}),
 ) -> str | bytes:  # fmt: skip
-    """Return the report in this format, with `more` sections after the curves, and of a branch with its journey: the
+    """Return the report in this format, with `more` sections after the curves, and for a branch with its journey: the
     runs of its `line`, the oldest first, and the `fixes` that were tried. ValueError for an unknown format."""
     return _format(suffix)(_of_run(run, note, more, line, fixes))
 

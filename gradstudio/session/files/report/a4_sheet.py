@@ -22,7 +22,7 @@ _FOOT = 52.0  # kept free for the page number
 
 
 class Sheets:
-    """The pages so far; on the last of them there is room below the height `y`."""
+    """The pages so far; the last of them has room below the height `y`."""
 
     def __init__(self) -> None:
         self.pages: list[Figure] = []
@@ -30,7 +30,7 @@ class Sheets:
         self._begin()
 
     def room(self, height: float) -> bool:
-        """Begin a new page where this height does not fit, and return whether it did."""
+        """Begin a new page if this height does not fit, and return whether it did."""
         if self.y + height <= PAGE[1] - _FOOT or self.y == MARGIN:
             return False
         self._begin()
@@ -46,7 +46,7 @@ class Sheets:
         self.skip(1.2 * size)
 
     def paragraph(self, text: str, *, size: float = 9, bold: bool = False, colour: str = LIGHT["text"]) -> None:
-        """Write text over the whole width, on several pages if it needs them."""
+        """Write text over the full width, on several pages if needed."""
         for line in wrap(text, size, PAGE[0] - 2 * MARGIN, bold=bold):
             self.room(1.5 * size)
             self.text(MARGIN, self.y + size, line, size=size, bold=bold, colour=colour)
@@ -64,7 +64,7 @@ class Sheets:
         colour: str = LIGHT["text"],
         align: Literal["left", "right"] = "left",
     ) -> None:
-        """Write text with its base line at y."""
+        """Write text with its baseline at y."""
         if text.strip():
             self.pages[-1].text(
                 *_place(x, y),
@@ -103,7 +103,7 @@ class Sheets:
         figure.add_artist(line)
 
     def outline(self, x: float, y: float, points: np.ndarray, codes: np.ndarray, scale: float) -> None:
-        """Fill a path whose lower left corner is at (x, y), `scale` points of the page for one of its own."""
+        """Fill a path whose lower left corner is at (x, y), with `scale` points of the page for one of its own."""
         figure = self.pages[-1]
         path = Path((points - points.min(axis=0)) * scale / INCH + (x / INCH, (PAGE[1] - y) / INCH), codes)
         figure.add_artist(PathPatch(path, facecolor=LIGHT["text"], linewidth=0, transform=figure.dpi_scale_trans))
@@ -116,7 +116,7 @@ class Sheets:
         )
 
     def number(self, what: str) -> None:
-        """Write the foot of every page. Call this last."""
+        """Write the footer of every page. Call this last."""
         for index, figure in enumerate(self.pages, 1):
             for x, text, align in (
                 (MARGIN, what[:90], "left"),

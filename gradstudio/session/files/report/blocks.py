@@ -1,4 +1,4 @@
-"""The blocks of a report. A section says what they hold; html_page.py and pdf_pages.py say how they look."""
+"""The blocks of a report. A section defines their content; html_page.py and pdf_pages.py their appearance."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Tone = Literal["", "good", "bad", "warning", "dim"]
 
 @dataclass(frozen=True)
 class Prose:
-    """A text. `answer`: it belongs to the card before it; any other short one leads up to what follows it."""
+    """A text. `answer`: it belongs to the card before it; any other short one introduces what follows it."""
 
     text: str
     dim: bool = False
@@ -21,7 +21,7 @@ class Prose:
 
 @dataclass(frozen=True)
 class Tile:
-    """One number with its name under it."""
+    """One number with its name below it."""
 
     label: str
     value: str
@@ -36,12 +36,12 @@ class Tiles:
 
 @dataclass(frozen=True)
 class Table:
-    """A table. `widths`: share of the page's width for each column. A row with one cell is the head of a group."""
+    """A table. `widths`: share of the page's width for each column. A row with one cell is the heading of a group."""
 
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     widths: tuple[float, ...]
-    code: tuple[int, ...] = ()  # columns that hold names and values rather than words
+    code: tuple[int, ...] = ()  # columns that contain names and values rather than words
     kind: ClassVar[str] = "table"
 
 
@@ -79,8 +79,8 @@ class Code:
 
 @dataclass(frozen=True)
 class Fold:
-    """A long text that a reader unfolds. On paper, `elsewhere` says where the text is found; where it is to be
-    `printed`, it follows."""
+    """A long text that a reader unfolds. On paper, `elsewhere` says where to find the text; if it is to be `printed`,
+    it follows."""
 
     title: str
     text: str
@@ -102,7 +102,7 @@ class KeyRow:
 
 @dataclass(frozen=True)
 class Key:
-    """The key of the figures' lines."""
+    """The legend of the figures' lines."""
 
     rows: tuple[KeyRow, ...]
     kind: ClassVar[str] = "key"
@@ -110,7 +110,7 @@ class Key:
 
 @dataclass(frozen=True)
 class Formula:
-    """A formula in matplotlib's mathtext, without dollar signs, which can be read."""
+    """A formula in matplotlib's mathtext, without dollar signs, that can be parsed."""
 
     text: str
     kind: ClassVar[str] = "formula"

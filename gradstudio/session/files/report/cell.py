@@ -1,4 +1,4 @@
-"""Runs as HTML for the output of a notebook's cell: how they ended, what was found, the pictures of a report."""
+"""Runs as HTML for the output of a notebook cell: how they ended, what was found, the pictures of a report."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from gradstudio.session.record.ranked_findings import ranked_findings
 from gradstudio.session.record.run import Run
 from gradstudio.session.words.story import headline
 
-SHOWN = 4  # runs, and pictures of each
-ASIDE = ("lr", "directions")  # pictures that a cell does without
+SHOWN = 4  # number of runs, and of pictures of each
+ASIDE = ("lr", "directions")  # pictures that a cell leaves out
 
 
 def cell(runs: Sequence[Run]) -> str:

@@ -1,4 +1,4 @@
-"""The report of a comparison: what differs between runs, and what came of each."""
+"""The report of a comparison: what differs between runs, and the result of each."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gradstudio.session.words.story import headline, tell, tone
 
 Runs = Sequence[Run]
 _NAMED = 6  # knobs that the first paragraph names
-_IN_THE_KEY = 3  # knobs that stand beside a run's title
+_IN_THE_KEY = 3  # knobs shown beside a run's title
 
 
 def document(runs: Runs) -> Document:
@@ -44,7 +44,7 @@ def _count_ends(runs: Runs) -> str:
 
 
 def what_differs(runs: Runs, comparison: Comparison) -> Section:
-    """Return the runs, the knobs that differ, and from which step on the losses do."""
+    """Return the runs, the knobs that differ, and the step from which the losses differ."""
     rows = []
     for index, run in enumerate(runs):
         knobs = ", ".join(

@@ -1,5 +1,5 @@
-"""The handbook: the lessons of many presets as one document, in the order in which they are best taken, with the curves
-of real runs (core/gallery.py) and the answers to their questions."""
+"""The handbook: the lessons of many presets as one document, in the recommended order, with the curves of real runs
+(core/gallery.py) and the answers to their questions."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def _promise(preset: Preset) -> Iterator[Block]:
 
 
 def _notes(preset: Preset) -> Iterator[Block]:
-    """Yield what the teacher needs, as one card."""
+    """Yield the teacher's notes, as one card."""
     notes = preset.notes
     if notes is None:
         return

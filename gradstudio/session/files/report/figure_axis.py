@@ -1,4 +1,4 @@
-"""The axes of figures: limits and ticks, with numbers written as everywhere in the program."""
+"""The axes of figures: limits and ticks, with numbers formatted as elsewhere in the program."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def step_axis(axes: Axes, count: int) -> None:
 
 
 def log_axis(axes: Axes, values: np.ndarray) -> None:
-    """Set a log axis that holds every positive finite value."""
+    """Set a log axis that covers every positive finite value."""
     low, high = _log_limits(values)
     axes.set_yscale("log", base=10, nonpositive="mask")
     axes.set_ylim(10.0**low, 10.0**high)

@@ -1,4 +1,4 @@
-"""The numbers of a run for its figures: reduced to what a page can show, with every NaN and Inf kept."""
+"""The numbers of a run for its figures: reduced to what fits on a page, with every NaN and Inf kept."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MARKS = 300  # marks of a kind on a curve, at most
 
 @dataclass(frozen=True)
 class Trace:
-    """The rows of a run up to a step, while the run may go on. A column is copied only when it is asked for."""
+    """The rows of a run up to a step, while the run may continue. A column is copied only on request."""
 
     history: History
     count: int
@@ -50,7 +50,7 @@ class Trace:
 
     @property
     def ranks_known(self) -> bool:
-        """Whether each rank's own figures are known: of a run that was trained here on several."""
+        """Whether each rank's own figures are known: for a run that was trained here on several ranks."""
         return len(self.history.ranks) >= self.count > 0
 
     @cached_property
@@ -84,8 +84,8 @@ def take(run: Run) -> Trace:
 
 
 def reduce(values: np.ndarray, points: int = POINTS) -> np.ndarray:
-    """Return the indices of at most `points` values that keep the look of a curve: the smallest and largest of every
-    bucket, its first that is not finite (which leaves a gap), and both ends."""
+    """Return the indices of at most `points` values that preserve the look of a curve: the smallest and largest of
+    every bucket, its first non-finite one (which leaves a gap), and both ends."""
     if len(values) <= points:
         return np.arange(len(values))
     finite = np.isfinite(values)
@@ -109,13 +109,13 @@ def thin(steps: np.ndarray, count: int, marks: int = MARKS) -> np.ndarray:
 
 def reduce_cells(read: Callable[[int, int], np.ndarray], count: int, layers: int, cells: int = CELLS) -> np.ndarray:
     """Return the rows of `read(start, stop)`, (rows, layers), reduced to at most `cells` columns: (layers, columns). A
-    column holds the largest value of its steps, NaN if any is not finite. Only a block of rows is held at a time."""
+    column is the largest value of its steps, NaN if any is non-finite. Only a block of rows is in memory at a time."""
     edges = np.linspace(0, count, min(count, cells) + 1).astype(int)[:-1]
     largest = np.full((len(edges), layers), -np.inf, np.float32)
     for start in range(0, count, BLOCK):
         stop = min(start + BLOCK, count)
         first, last = np.searchsorted(edges, start, "right") - 1, np.searchsorted(edges, stop)
-        inside = np.maximum(edges[first:last] - start, 0)  # the first of them may have begun in the block before
-        norms = np.maximum.reduceat(read(start, stop), inside, axis=0)  # a NaN wins, an Inf is the largest
+        inside = np.maximum(edges[first:last] - start, 0)  # the first of them may have begun in the previous block
+        norms = np.maximum.reduceat(read(start, stop), inside, axis=0)  # a NaN takes precedence, an Inf is the largest
         largest[first:last] = np.maximum(largest[first:last], norms)
     return np.where(np.isfinite(largest), largest, np.nan).T.astype(float)

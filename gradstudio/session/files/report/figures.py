@@ -1,4 +1,4 @@
-"""The figures of a report, each drawn on given matplotlib axes. They know nothing of the page."""
+"""The figures of a report, each drawn on given matplotlib axes, independent of the page."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from gradstudio.session.files.report.figure_data import Trace, reduce, thin
 from gradstudio.session.record.own_steps import differ, own_step
 
 WIDTH = 7.6  # inches
-LEFT, RIGHT = 1.22, 0.62  # inches beside the axes, the same for every figure, so that steps stand under steps
-SIZE = 8  # points of the lettering
+LEFT, RIGHT = 1.22, 0.62  # inches beside the axes, the same for every figure, so that their steps line up
+SIZE = 8  # font size in points
 
 Colours = Mapping[str, str]
 
@@ -43,7 +43,7 @@ def drawing(**more: Any) -> Iterator[None]:
     """Set the style of every figure while one is drawn, and close the fonts; `more` are further rcParams."""
     style: Any = {**STYLE, **more}
     with fonts_closed(), matplotlib.rc_context(style), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing")  # a name may hold letters that the font has not
+        warnings.filterwarnings("ignore", message="Glyph .* missing")  # a name may contain letters that the font lacks
         yield
 
 
@@ -56,7 +56,7 @@ def loss(axes: Axes, trace: Trace, colours: Colours) -> None:
 
 
 def gradient_norm(axes: Axes, trace: Trace, colours: Colours) -> None:
-    """Draw the norm of the true gradient before and after clipping, and max_norm where it was in force."""
+    """Draw the norm of the true gradient before and after clipping, and max_norm while it was in force."""
     before, after = trace["grad_norm"], trace["clipped_norm"]
     limits = [
         (start, stop, float(knobs.clipping.max_norm))
@@ -97,7 +97,7 @@ def learning_rate(axes: Axes, trace: Trace, colours: Colours) -> None:
 
 
 def logged(axes: Axes, trace: Trace, colours: Colours, name: str) -> None:
-    """Draw a number that the script or its log tells by itself, with a dot at each step that has one."""
+    """Draw a number logged by the script, with a dot at each step that has one."""
     steps, values = map(np.array, trace.history.logged_as(name))
     plain_axis(axes, values)
     axes.plot(steps, values, color=colours["accent"], linewidth=1.2, marker="o", markersize=3)
@@ -105,7 +105,7 @@ def logged(axes: Axes, trace: Trace, colours: Colours, name: str) -> None:
 
 
 def directions(axes: Axes, trace: Trace, colours: Colours) -> None:
-    """Draw what was measured on the test set, with a dot at each step that did, and the cosines of every step."""
+    """Draw what was measured on the test set, with a dot at each such step, and the cosines of every step."""
     entries: list[Any] = []
     broken = np.zeros(len(trace), bool)
     for name, label, colour, dashes in _DIRECTIONS:
@@ -114,9 +114,9 @@ def directions(axes: Axes, trace: Trace, colours: Colours) -> None:
             continue
         broken[steps[np.isnan(values)]] = True
         dots: dict[str, Any] = {}
-        if len(steps) < len(trace) / 2:  # nobody knows how it went between them
+        if len(steps) < len(trace) / 2:  # the course between them is unknown
             dots = {"linestyle": "none", "marker": "o", "markersize": 4, "fillstyle": "none" if dashes[0] else "full"}
-        if not dots:  # of every step: a gap where one was not measured
+        if not dots:  # at every step: a gap if one was not measured
             values = trace[name]
             steps = reduce(values)
             values = values[steps]
@@ -147,8 +147,8 @@ def curve(
     dashes: Any = (None, None),
     mark: bool = True,
 ) -> list[Line2D]:
-    """Draw values over their steps on a log axis, with a gap where one is not a positive number, and a mark that tells
-    the reason."""
+    """Draw values over their steps on a log axis, with a gap if one is not a positive number, and a mark that shows the
+    reason."""
     mask = reduce(values)
     shown = values[mask]
     drawable = np.isfinite(shown) & (shown > 0)
@@ -178,8 +178,8 @@ def curve(
 
 
 def finish(axes: Axes, trace: Trace, colours: Colours, entries: Sequence[Any]) -> None:
-    """Draw what every figure of one run has: frame and grid, step axis, knob changes, the first step that is not
-    finite, and the key."""
+    """Draw what every figure of one run has: frame and grid, step axis, knob changes, the first non-finite step, and
+    the legend."""
     frame(axes, len(trace), colours)
     if differ(trace.history):
         axes.xaxis.set_major_formatter(FuncFormatter(lambda row, _: f"{own_step(trace.history, round(row)):,}"))
@@ -202,7 +202,7 @@ def frame(axes: Axes, count: int, colours: Colours) -> None:
 
 
 def key(axes: Axes, entries: Sequence[Any], colours: Colours, length: float = 1.8) -> None:
-    """Draw the key of a figure above it, on the right; `length` of its lines, in letters."""
+    """Draw the legend of a figure above it, on the right; `length` of its lines, in letters."""
     if entries:
         shown = axes.legend(
             handles=list(entries),
@@ -235,7 +235,7 @@ def _change_marks(axes: Axes, trace: Trace, colours: Colours) -> None:
         "facecolor": colours["plot"],
         "edgecolor": "none",
         "pad": 0.8,
-    }  # marks of NaN may lie where the numbers stand
+    }  # marks of NaN may overlap the numbers
     for group in groups:
         first, last, step = group[0][0], group[-1][0], group[0][1]
         for place in sorted({step for _, step in group})[:20]:
@@ -247,7 +247,7 @@ def _change_marks(axes: Axes, trace: Trace, colours: Colours) -> None:
 
 
 def name_nonfinite(axes: Axes, trace: Trace, colours: Colours) -> None:
-    """Label the line of the first step that is not finite."""
+    """Label the line of the first non-finite step."""
     step = trace.first_nonfinite_step
     if step is None or step >= len(trace):
         return

@@ -1,4 +1,4 @@
-"""The report as one HTML page: no script, nothing loaded from outside, light or dark as the reader's system is."""
+"""The report as one HTML page: no script, nothing loaded from outside, light or dark like the reader's system."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gradstudio.session.files.report.palette import DARK, LIGHT, SENTINELS, VARI
 from gradstudio.session.files.report.typesetting import printable
 
 TOP, BOTTOM = 0.24, 0.26  # inches above and below the axes
-FORMULA = 16  # pixels of a letter of a formula
+FORMULA = 16  # pixels per letter of a formula
 _LETTERS = {1: ("M", 1), 2: ("L", 1), 3: ("Q", 2), 4: ("C", 3), 79: ("Z", 0)}  # of SVG, and points, for each code
 
 
@@ -41,7 +41,7 @@ def render(document: Document) -> str:
 
 
 def _finalize(value: object) -> object:
-    return printable(value) if type(value) is str else value  # a Markup is made here and has nothing to hide
+    return printable(value) if type(value) is str else value  # a Markup is created here and needs no escaping
 
 
 def svg(plot: Plot) -> Markup:
@@ -78,10 +78,10 @@ def formula(block: Formula) -> Markup:
     for code in codes:
         letter, points = _LETTERS[code]
         parts.append(letter + " ".join(next(places) for _ in range(points)))
-        for _ in range(points - 1):  # matplotlib gives each point of a curve a code
+        for _ in range(points - 1):  # matplotlib assigns each point of a curve a code
             next(codes)
         if letter == "Z":
-            next(places)  # where it closes, which has no meaning
+            next(places)  # the point where it closes, which has no meaning
     wide, high = right - left, top - bottom
     return Markup(
         '<svg class="formula" viewBox="0 0 {:.1f} {:.1f}" width="{:.0f}" role="img" aria-label="{}">'

@@ -1,5 +1,5 @@
 """The journey of a branch: how each run that it comes from went and broke, which fixes were tried there, what was
-changed, and how it went on, with all of them on one axis."""
+changed, and how it went on, all on one axis."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ Fixes = Mapping[str, Sequence[Trial]]  # the trials of fixes by the run that the
 
 
 def journey(run: Run, line: Sequence[Run], fixes: Fixes) -> Section | None:
-    """Return the story from the first run on; None for a run that is no branch and of which no fix was tried. `line`:
-    the runs that it branched from, as far as they are there."""
+    """Return the story from the first run on; None for a run that is not a branch and has no tried fix. `line`: the
+    runs that it branched from, as far as they are available."""
     if not run.parent:
         tried = tuple(_trial_blocks(fixes.get(run.id, ())))
         return Section("fixes", "Fixes that were tried", tried) if tried else None
@@ -55,7 +55,7 @@ def journey(run: Run, line: Sequence[Run], fixes: Fixes) -> Section | None:
 
 
 def _near(axes: Axes, values: np.ndarray) -> None:
-    """Choose a log axis on which the runs that went on can be told apart, whatever an explosion reached."""
+    """Choose a log axis on which the runs that went on can be told apart, however high an explosion reached."""
     finite = values[np.isfinite(values)]
     log_axis(axes, np.minimum(finite, EXPLODED * np.median(finite)) if len(finite) else values)
 

@@ -15,13 +15,13 @@ from gradstudio.session.files.report.figure_axis import log_ticks, power_of_ten
 from gradstudio.session.files.report.figure_data import Trace
 from gradstudio.session.files.report.figures import SIZE, Colours, finish
 
-NOT_FINITE, ZERO = "#e5484d", "#9aa1ac"  # neither is a colour of the map, on a light page or a dark one
+NOT_FINITE, ZERO = "#e5484d", "#9aa1ac"  # neither is a colour of the map, on a light or a dark page
 LABELS = 20  # names beside the map, at most
 LONGEST = 22  # letters of a name
 
 
 def height(rows: int) -> float:
-    """Return the height in inches that so many rows need."""
+    """Return the height in inches of `rows` rows."""
     return min(max(0.24 * rows, 1.5), 3.6) + 0.65
 
 
@@ -37,8 +37,8 @@ def ranks_by_steps(axes: Axes, trace: Trace, colours: Colours) -> None:
 
 
 def _draw(axes: Axes, trace: Trace, colours: Colours, cells: np.ndarray, names: list[str]) -> None:
-    """Draw every cell, (rows, columns): viridis on a log scale, and colours of their own for NaN or Inf and for exactly
-    0."""
+    """Draw every cell, (rows, columns): viridis on a log scale, with separate colours for NaN or Inf and for
+    exactly 0."""
     low, high, extend = _levels(cells)
     scale = LogNorm(low, high, clip=True)
     picture = colormaps["viridis"](scale(np.where(cells > 0, cells, low)))

@@ -1,5 +1,5 @@
-"""The section of a report on the memory of one step. It is there where that was worked out: for a run with a memory
-budget, on the page Memory, or as `gradstudio report --memory` asks for it."""
+"""The section of a report on the memory of one step. It is included if that was computed: for a run with a memory
+budget, on the page Memory, or for `gradstudio report --memory`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gradstudio.session.record.run import Run
 
 
 def memory(run: Run) -> Section | None:
-    """Return the section: what a step of the run takes with the knobs at its start; None if it is not known."""
+    """Return the section: the memory use of a step of the run with its initial knobs; None if unknown."""
     found = None if run.watched is not None else budget.cached(run.experiment)
     if found is None:
         return None
@@ -42,7 +42,7 @@ def _cure(cure: Cure) -> tuple[str, str]:
 
 
 def _curve(axes: Axes, trace: tuple[Footprint, int], colours: Colours) -> None:
-    """Draw the bytes after each operation, the budget, and where each phase begins."""
+    """Draw the bytes after each operation, the budget, and the beginning of each phase."""
     footprint, limit = trace
     taken, phases = np.array([footprint.before, *footprint.curve]) / MB, np.array(footprint.phases)
     frame(axes, len(taken), colours)

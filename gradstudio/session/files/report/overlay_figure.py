@@ -64,7 +64,7 @@ def _letters(axes: Axes, ends: Sequence[tuple[int, float, float]], colours: Colo
         places.setdefault((round(x), round(y)), []).append(index)
     at = {index: (step, value) for index, step, value in ends}
     placed: list[tuple[int, float]] = []
-    edge = axes.transAxes.transform((0.99, 0))[0] * points  # beyond it a letter hides nothing
+    edge = axes.transAxes.transform((0.99, 0))[0] * points  # beyond it a letter covers nothing
     for (x, y), runs in sorted(places.items(), key=lambda place: place[0][1]):
         lifted = float(y)
         for other_x, other_y in placed:  # from the lowest up

@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 from gradstudio.core import colors
 
-# Beside the colours of the window those of runs in one figure: the first in the accent, as where it stands alone.
+# Beside the colours of the window those of runs in one figure: the first in the accent colour, like a single run.
 SERIES = tuple(f"series-{index}" for index in range(8))
 
 
@@ -17,7 +17,7 @@ def _series(plain: colors.Colors, others: tuple[str, ...]) -> dict[str, str]:
 LIGHT = {**asdict(colors.LIGHT), **_series(colors.LIGHT, colors.SERIES_LIGHT)}
 DARK = {**asdict(colors.DARK), **_series(colors.DARK, colors.SERIES_DARK)}
 
-# Lines on and off, in points; one a run, so that none is told by its colour alone.
+# Lines on and off, in points; one per run, so that none is identified by its colour alone.
 DASHES: tuple[tuple[float, ...], ...] = (
     (),
     (7, 3),
@@ -34,13 +34,13 @@ Look = tuple[str, tuple[float, ...]]  # name of a colour, and the dash
 
 
 def looks(count: int, *, journey: bool = False) -> list[Look]:
-    """Return colour and dash of so many runs in one figure. Of a journey the last run is as in the window the run on
-    view, and the one before it as its parent: grey and dashed."""
+    """Return colour and dash of `count` runs in one figure. In a journey the last run looks like the current run in the
+    window, and the one before it like its parent: grey and dashed."""
     found = [(name, DASHES[index]) for index, name in enumerate(SERIES[:count])]
     return [*found[1 : count - 1], ("dim", PARENT_DASH), found[0]] if journey and count > 1 else found
 
 
-# matplotlib wants a colour that it can read, the page a variable: figures are drawn in these, which then give way to
-# the variables.
+# matplotlib needs a concrete colour, the page a variable: figures are drawn in these, which are then replaced by the
+# variables.
 SENTINELS = {name: f"#0c1b{index:02x}" for index, name in enumerate(LIGHT, 16)}
 VARIABLES = {SENTINELS[name]: f"var(--{name})" for name in LIGHT}

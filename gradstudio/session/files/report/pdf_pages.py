@@ -30,10 +30,10 @@ from gradstudio.session.files.report.typesetting import wrap
 
 _GAP = 10  # points between two blocks
 _LEADING_UP = 120  # letters of a line that belongs to what follows it
-_CODE_LINE, _FIRST_LINES = 11, 12  # points of a line of code, and how many of them stand under their heading
-_ROW = 20  # points of a row of a table
-_QUESTION = 100  # points of a question of a worksheet with the beginning of its answer
-_FORMULA = 10  # points of a letter of a formula
+_CODE_LINE, _FIRST_LINES = 11, 12  # points per line of code, and how many of them stay with their heading
+_ROW = 20  # points per row of a table
+_QUESTION = 100  # points for a question of a worksheet with the beginning of its answer
+_FORMULA = 10  # points per letter of a formula
 _BELOW = 0.26 * INCH  # points under the axes of a figure, for the steps
 _ACROSS = PAGE[0] - 2 * MARGIN
 
@@ -61,7 +61,7 @@ def render(document: Document) -> bytes:
 
 
 def _together(blocks: Sequence[Block]) -> float:
-    """Return the height in points that the first block needs on one page, with the second where the first introduces
+    """Return the height in points that the first block needs on one page, including the second if the first introduces
     it."""
     first, *others = blocks
     if isinstance(first, Plot):

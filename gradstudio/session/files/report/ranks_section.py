@@ -17,7 +17,7 @@ from gradstudio.session.record.run import Run
 
 
 def ranks(run: Run) -> Section | None:
-    """Return the section; None for a run of one process."""
+    """Return the section; None for a single-process run."""
     trace = figure_data.take(run)
     if run.watched is not None or run.experiment.distributed.ranks == 1 or not len(trace):
         return None
@@ -55,7 +55,7 @@ def _reductions(run: Run, taken: Trace) -> str:
 
 
 def _range(values: np.ndarray) -> str:
-    """Return the least and the greatest of some counts; "" if there are none."""
+    """Return the smallest and largest of some counts; "" if there are none."""
     if not len(values):
         return ""
     low, high = int(values.min()), int(values.max())
@@ -81,7 +81,7 @@ def _table(trace: Trace) -> Table:
 
 
 def _median(norms: np.ndarray) -> str:
-    """Return the median of the norms that are finite, and how many are not."""
+    """Return the median of the finite norms, and how many are not."""
     finite = norms[np.isfinite(norms)]
     text = number(float(np.median(finite))) if len(finite) else "–"
     return text if len(finite) == len(norms) else f"{text}; {len(norms) - len(finite):,} not finite"

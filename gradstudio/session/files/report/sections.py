@@ -38,8 +38,8 @@ from gradstudio.session.running.investigation import heading, sentence
 from gradstudio.session.words.outcome_words import SEVERITY_TONES
 from gradstudio.session.words.story import headline, loss_scale, tell, tone
 
-_TIMELINE = {"loop": "each step calls {}", "knob_refused": "refused: {}"}  # what stands around an event's text
-MOST_LOGGED = 8  # figures of what a script tells by itself
+_TIMELINE = {"loop": "each step calls {}", "knob_refused": "refused: {}"}  # text before and after an event
+MOST_LOGGED = 8  # figures of the numbers that a script logs
 _MOST_LISTED = 4  # events of one kind that are listed one by one
 
 
@@ -123,7 +123,7 @@ def curves(run: Run) -> Section | None:
 
 
 def _events(run: Run) -> list[Event]:
-    """Return the events of the run, of its changes only those that took effect."""
+    """Return the events of the run; of its changes, only those that took effect."""
     changes = {(change.step, change.knob): change for change in run.changes}
     heard = {(event.step, event.knob): event for event in list(run.events) if event.kind == "knob_changed"}
     told: list[Event] = []

@@ -1,4 +1,4 @@
-"""The sections of a report that say what a run was made with, and how to repeat it."""
+"""The sections of a report on how a run was configured and how to repeat it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gradstudio.session.record.run import Run
 
 
 def script_section(run: Run) -> Section | None:
-    """Return the script that was watched, and what was read off it; None for a run of the studio."""
+    """Return the watched script, and what was read from it; None for a run of the studio."""
     script = run.watched
     if script is None:
         return None
@@ -66,7 +66,7 @@ def knobs(run: Run) -> Section | None:
 
 
 def _against_the_preset(run: Run) -> list[Block]:
-    """Return the knobs that differ from the preset; empty where none does."""
+    """Return the knobs that differ from the preset; empty if none does."""
     preset = run.preset.experiment
     rows = [
         (knob.name, format_value(preset[knob.name]), format_value(value))

@@ -1,4 +1,4 @@
-"""Typesetting: the width of a text, and where its lines break."""
+"""Typesetting: the width of a text, and its line breaks."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from functools import lru_cache
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
 
-# Control characters show nothing, and those that change the direction of writing would turn all text after them.
+# Control characters are invisible, and those that change the direction of writing would affect all text after them.
 _TURNING = (0x061C, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
 _ODD = dict.fromkeys((*range(9), 11, 12, *range(14, 32), *range(127, 160), *_TURNING), "")
 
 
 def printable(text: str) -> str:
-    """Return the text without characters that cannot be shown; line breaks and tabs stay."""
+    """Return the text without unprintable characters; line breaks and tabs stay."""
     return text.translate(_ODD)
 
 

@@ -28,7 +28,7 @@ from gradstudio.session.record.run import Run
 
 HEIGHT = 2.4  # inches of a figure
 MOST_POINTS = 2000  # of a curve on paper
-SENTENCE = 4  # words of an answer that two students do not write alike by chance
+SENTENCE = 4  # words of an answer that two students are unlikely to write identically by chance
 
 
 class HandedIn(NamedTuple):
@@ -41,8 +41,7 @@ class HandedIn(NamedTuple):
 
 
 def document(sheet: Worksheet, exercise: Exercise, runs: Mapping[str, Run], peaks: Mapping[str, str]) -> Document:
-    """Return a worksheet that was handed in. `runs` by name; `peaks`: what each takes of memory, where that is
-    asked for."""
+    """Return a worksheet that was handed in. `runs` by name; `peaks`: memory use of each, if requested."""
     answered = [sheet.answers.get(f"q{place}", "") for place in range(1, len(exercise.question) + 1)]
     done = sum(bool(answer.strip()) for answer in answered)
     return Document(
@@ -160,7 +159,7 @@ def _answers(asked: Sequence[Question], answers: Sequence[str]) -> Iterator[Bloc
 
 
 def class_document(handed: Sequence[HandedIn], exercises: Mapping[str, Assignment]) -> Document:
-    """Return the table of a class, and what each has answered."""
+    """Return the table of a class, and each student's answers."""
     verified = sum(each.grade is not None and each.grade.verified for each in handed)
     rows = [
         (

@@ -1,7 +1,7 @@
 """The TensorBoard export of a run. TensorBoard need not be installed.
 
-tensorboardX could do it too, but it imports torch where that is installed, and it writes in a thread that loses data on
-a full disk."""
+tensorboardX would also work, but it imports torch if that is installed, and it writes in a thread that loses data on a
+full disk."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ SCALARS = tuple(name for name in COLUMNS if name != "step")
 
 
 def export(run: Run, folder: Path) -> Path:
-    """Write the run's event file into the folder, whole or not at all, and return its path. An earlier file of the same
-    run is replaced. OutputError if it cannot be written.
+    """Write the run's event file into the folder, atomically, and return its path. An earlier file of the same run is
+    replaced. OutputError if it cannot be written.
 
-    Every column is a scalar at the steps that measured it, every layer's gradient norm another (`grad_norm/<layer>`);
-    the story, the experiment with its knobs and the events are texts. Histograms show how gradient norm, weight norm
-    and update ratio are spread over the layers, as log10 of those that are finite and not 0. NaN and Inf stay what they
-    are in the scalars. TensorBoard's scalars have 32 bits: values beyond 3.4e38 become Inf."""
+    Every column is a scalar at the steps that measured it, and so is every layer's gradient norm (`grad_norm/<layer>`);
+    the story, the experiment with its knobs and the events are texts. Histograms show the spread of gradient norm,
+    weight norm and update ratio over the layers, as log10 of those that are finite and nonzero. NaN and Inf are
+    preserved in the scalars. TensorBoard's scalars have 32 bits: values beyond 3.4e38 become Inf."""
     return write_together({folder / name: content for name, content in event_file(run).items()})[0]
 
 
@@ -47,13 +47,13 @@ def event_file(run: Run) -> dict[str, files.Content]:
 
 
 def _write(run: Run, file: BinaryIO) -> None:
-    count = len(run.history)  # a run that still trains grows
+    count = len(run.history)  # a run that is still training grows
     texts = [messages.event(run.started, 0, messages.text(tag, text)) for tag, text in _texts(run).items()]
     file.write(records.pack([messages.opening(run.started), *texts]))
     now = run.started
     for start in range(0, count, BLOCK):
         stop = min(start + BLOCK, count)
-        moments = now + run.history.column("step_seconds", start, stop).cumsum()  # pauses aside
+        moments = now + run.history.column("step_seconds", start, stop).cumsum()  # without pauses
         file.write(records.pack(list(_rows(run, start, stop, count, moments))))
         now = float(moments[-1])
 

@@ -1,5 +1,5 @@
-"""The few messages of an event file that are needed, in protobuf's encoding: written and read without TensorBoard,
-TensorFlow or protobuf.
+"""The few required messages of an event file, in protobuf's encoding: written and read without TensorBoard, TensorFlow
+or protobuf.
 
 Sources: tensorflow/core/util/event.proto, framework/summary.proto, framework/tensor.proto;
 protobuf.dev/programming-guides/encoding."""
@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # how protobuf writes a field
-FLOAT, DOUBLE, STRING = 1, 2, 7  # tensorflow's DataType
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # protobuf's wire types
+FLOAT, DOUBLE, STRING = 1, 2, 7  # TensorFlow's DataType
 
 VERSION = b"brain.Event:2"  # of the first event of a file
 
@@ -67,8 +67,8 @@ def histogram(tag: str, values: np.ndarray) -> bytes:
 
 
 def fields(content: bytes) -> Iterator[tuple[int, int, Any]]:
-    """Yield number, encoding and content of each field of a message: an int for a VARINT, else bytes. ValueError or
-    IndexError for bytes that are no message."""
+    """Yield number, encoding and content of each field of a message: an int for a VARINT, otherwise bytes. ValueError
+    or IndexError for bytes that are not a message."""
     place = 0
     while place < len(content):
         key, place = _varint(content, place)
@@ -107,7 +107,7 @@ def _as_varint(value: int) -> bytes:
 
 
 def _varint(content: bytes, place: int) -> tuple[int, int]:
-    """Return the number that begins there, and the place after it."""
+    """Return the number that begins at `place`, and the position after it."""
     value = shift = 0
     while shift < 70:
         byte = content[place]

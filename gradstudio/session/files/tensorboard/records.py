@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 HEAD, FOOT = 12, 4  # bytes around a record's content
-FEW = 50  # records of one length, for which numpy's own cost is more than Python's
-LONG, STRETCH = 1 << 16, 4096  # bytes of a record that is computed in stretches, and of a stretch
+FEW = 50  # records of one length, below which numpy's overhead exceeds that of Python
+LONG, STRETCH = 1 << 16, 4096  # bytes of a record that is processed in stretches, and of a stretch
 _POLYNOMIAL = 0x82F63B78  # Castagnoli's, reversed
 
 
@@ -26,8 +26,8 @@ def pack(contents: Sequence[bytes]) -> bytes:
 
 
 def unpack(data: bytes) -> tuple[list[bytes], str]:
-    """Return the contents of the records before the first damaged one, and what is wrong with that: empty if the
-    rest is only not written yet."""
+    """Return the contents of the records before the first damaged one, and what is wrong with it: empty if the rest is
+    merely not written yet."""
     heads, contents, feet, place = [], [], [], 0
     while place + HEAD <= len(data):
         (length,) = struct.unpack_from("<Q", data, place)
@@ -67,7 +67,7 @@ def _crc32c(rows: np.ndarray) -> np.ndarray:
 
 
 def _after(crc: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Return what each row of bytes makes of a register."""
+    """Return the register after each row of bytes."""
     for column in np.ascontiguousarray(rows.T):
         crc = _TABLE[(crc ^ column) & 0xFF] ^ (crc >> 8)
     return crc
@@ -83,8 +83,9 @@ def _crc32c_of_one(content: bytes) -> int:
 
 
 def _after_stretches(crc: int, rows: np.ndarray) -> int:
-    """Return what the rows make of a register, one after the other. All are computed at once: a register after a row is
-    what the row makes of 0, and for each bit that was set before it, what as many zeros make of that bit."""
+    """Return the register after all rows, one after the other. All are computed at once: the register after a row is
+    the row's effect on 0, combined, for each bit that was set before it, with the effect of as many zeros on that bit.
+    """
     own = _after(np.zeros(len(rows), np.uint32), rows).tolist()
     moved = _after(np.uint32(1) << np.arange(32, dtype=np.uint32), np.zeros((32, STRETCH), np.uint8)).tolist()
     for after in own:
