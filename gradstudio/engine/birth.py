@@ -1,5 +1,5 @@
-"""How what is not finite spread from where it was born among operations that were watched or that autograd knows, and
-why it was born there: one sentence for one cause."""
+"""How a non-finite value spread from where it was born, among operations that were watched or that autograd knows, and
+why it was born there: one sentence for each cause."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from gradstudio.core.provenance import Operation, Phase, Provenance, operation_o
 from gradstudio.core.text import number, plural
 from gradstudio.engine.operation_watcher import FILLS, NOTHING, Values, WatchedOperation, together
 
-LONGEST = 12  # operations of a chain that are kept
+LONGEST = 12  # operations kept in a chain
 NO_LABEL = "the mean over no label at all is 0 / 0: every label is the one that is left out, or has a weight of 0"
 SINGULAR = "the determinant of a matrix is 0 or negative, of which there is no logarithm"
-# What is NaN of a number that is none itself.
+# Functions that are NaN for a non-finite number.
 NAN_OF_A_NUMBER = {
     "sqrt": f"{ROOT_OF_NEGATIVE} is NaN",
     **dict.fromkeys(("log", "log2", "log10"), "the logarithm of a negative number is NaN"),
@@ -30,8 +30,8 @@ _SOFTMAX = {"_softmax", "_log_softmax", "_safe_softmax"}
 
 
 def chain_to(operations: list[WatchedOperation], sink: int) -> list[int]:
-    """Return the operations from the birth of a value to `sink`. The search goes back along what was not finite, a NaN
-    before an Inf, to the operation that made it from finite values, or a NaN from Inf that somebody put in."""
+    """Return the operations from the birth of a value to `sink`. The search follows non-finite values backwards, NaN
+    before Inf, to the operation that produced one from finite values, or a NaN from a deliberate Inf."""
     chain = [sink]
     while True:
         operation = operations[chain[-1]]
@@ -48,12 +48,12 @@ def chain_to(operations: list[WatchedOperation], sink: int) -> list[int]:
 
 
 def _is_fill(operation: WatchedOperation) -> bool:
-    """Return whether an operation only puts in what somebody chose. A NaN in a batch is the batch's."""
+    """Return whether an operation only writes a chosen value. A NaN in a batch belongs to the batch."""
     return operation.kind in FILLS and (operation.phase == "data" or operation.put_in)
 
 
 def operation_told(operation: WatchedOperation, *, is_known: bool = True) -> Operation:
-    """Return what a provenance keeps of an operation. `is_known`: all that went into it is known."""
+    """Return the record of an operation for a provenance. `is_known`: all of its inputs are known."""
     values = together(operation.taken)
     return Operation(
         operation.phase, operation.module, operation.name, operation.node,
@@ -66,8 +66,8 @@ def operation_told(operation: WatchedOperation, *, is_known: bool = True) -> Ope
 def provenance(
     operations: Sequence[WatchedOperation], chain: Sequence[int], layers: Iterable[str], /, **known: Any
 ) -> Provenance:
-    """Return the birth at the head of a chain. `layers` are the names of all, `known` the fields that are not as the
-    operation itself says."""
+    """Return the birth at the head of a chain. `layers` are the names of all, `known` the fields that override those of
+    the operation."""
     operation = operations[chain[0]]
     module = known.get("module", operation.module)
     fields: dict[str, Any] = {
@@ -81,7 +81,7 @@ def provenance(
 
 
 def taken_by(taken: list[Values]) -> str:
-    """Return what went into an operation, as half a sentence."""
+    """Return the inputs of an operation, as half a sentence."""
     return "; ".join(_values_told(values) for values in taken if values.low == values.low or not values.finite)
 
 
@@ -114,7 +114,7 @@ def largest_of(dtype: torch.dtype) -> str:
 
 
 def cause_of(operation: WatchedOperation) -> str:
-    """Return why an operation gave what is not finite, as a sentence."""
+    """Return why an operation produced a non-finite value, as a sentence."""
     values, dtype, most = together(operation.taken), str(operation.dtype).removeprefix("torch."), _most(operation.dtype)
     where = (
         f" in the derivative of {operation.node.removesuffix('0').removesuffix('Backward')}" if operation.node else ""
@@ -141,7 +141,7 @@ def cause_of(operation: WatchedOperation) -> str:
 
 
 def _cause_by_kind(operation: WatchedOperation, first: Values, where: str) -> str:
-    """Return the cause that is known of an operation of this kind, given what it took first; empty for others."""
+    """Return the known cause for an operation of this kind, given its first input; empty for others."""
     match operation.kind.removesuffix("_"):
         case kind if kind.startswith("nll_loss") and operation.given.nan:
             return NO_LABEL
@@ -181,8 +181,8 @@ def _cause_by_kind(operation: WatchedOperation, first: Values, where: str) -> st
 
 
 def _cause_in_a_derivative(operation: WatchedOperation, where: str) -> str:
-    """Return why a derivative of the loss code is not finite; "" if nothing that was saved for it says so."""
-    saved = together(operation.taken[1:])  # behind the gradient that came to it
+    """Return why a derivative of the loss code is non-finite; "" if none of the tensors saved for it explains that."""
+    saved = together(operation.taken[1:])  # after the gradient that reached it
     name = operation_of(operation.name)
     if saved.zeros and any(part in name for part in _DIVIDES):
         return f"{'0 divided by 0 is NaN' if operation.given.nan else 'a division by 0 is Inf'}{where}"
@@ -193,7 +193,7 @@ def _cause_in_a_derivative(operation: WatchedOperation, where: str) -> str:
 
 
 def _cause_in_a_power(operation: WatchedOperation, first: Values) -> str:
-    """Return why a power is not finite; "" if it is too large."""
+    """Return why a power is non-finite; "" if it is too large."""
     if operation.given.nan:
         return OF_NEGATIVE
     if operation.number is not None:  # a negative exponent, or 0 as the base

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 GLOBAL = threading.RLock()  # held by whoever draws from them
-_left: weakref.WeakSet[threading.Thread] = weakref.WeakSet()  # left behind within a step
+_left: weakref.WeakSet[threading.Thread] = weakref.WeakSet()  # abandoned within a step
 
 
 def leave(thread: threading.Thread) -> None:
-    """Let others draw though this thread, which was left behind, holds the generators and never lets go of them. It
-    does not bring them back to where they were, either."""
+    """Let others draw although this thread, which was abandoned, holds the generators and never releases them. It does
+    not restore their state, either."""
     global GLOBAL
     _left.add(thread)
     GLOBAL = threading.RLock()
@@ -37,7 +37,7 @@ def restore(tensors: Sequence[Tensor], device: str) -> None:
 
 @contextmanager
 def preserve(device: str) -> Iterator[None]:
-    """Leave the generators behind as they are now."""
+    """Restore the current state of the generators at the end."""
     with GLOBAL:
         before = states(device)
         try:

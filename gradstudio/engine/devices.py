@@ -14,7 +14,7 @@ from gradstudio.core.knobs import KnobError
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A device that can train: `id` as in run.device, `name` as its maker calls it."""
+    """A device that can train: `id` as in run.device, `name` as given by its manufacturer."""
 
     id: str
     name: str
@@ -33,9 +33,9 @@ def available() -> list[Device]:
 
 
 def resolve(choice: str) -> str:
-    """Return the id of the device that run.device asks for; KnobError if it is not there."""
+    """Return the id of the device for run.device; KnobError if it is not available."""
     if choice == "cpu":
-        return choice  # before any accelerator is asked, which may be broken
+        return choice  # before any accelerator is queried, which may be broken
     ids = [device.id for device in available()]
     if choice == "auto":
         return ids[1] if len(ids) > 1 else "cpu"
@@ -47,18 +47,18 @@ def resolve(choice: str) -> str:
 
 
 def nccl() -> bool:
-    """Return whether this build of torch has NCCL, without which no GPU trains with another."""
+    """Return whether this build of torch has NCCL, which GPUs need to train together."""
     return torch.distributed.is_available() and torch.distributed.is_nccl_available()
 
 
 def to_device(tensor: Tensor, device: str) -> Tensor:
-    """Return a tensor of the CPU on a device."""
-    # CUDA copies only pinned memory without waiting for the device, and torch keeps that memory until it is copied.
+    """Return a CPU tensor on a device."""
+    # CUDA copies without blocking only from pinned memory, which torch keeps until it is copied.
     return tensor.pin_memory().to(device, non_blocking=True) if device.startswith("cuda") else tensor.to(device)
 
 
 def processor() -> str:
-    """Return the name of the CPU, as far as the system tells it."""
+    """Return the name of the CPU, as far as the system reports it."""
     try:
         for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
             if line.startswith("model name"):

@@ -1,4 +1,4 @@
-"""The environment of a run: versions and machine, for a person who wants to repeat it."""
+"""The environment of a run: versions and machine, for repeating it."""
 
 from __future__ import annotations
 

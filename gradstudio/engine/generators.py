@@ -1,10 +1,10 @@
-"""Random numbers: one generator for each thing that is drawn, so that none disturbs another one."""
+"""Random numbers: one generator for each kind of draw, so that none affects another."""
 
 from __future__ import annotations
 
 import torch
 
-# Added to run.seed. The CPU's generator keeps 32 bits of a seed, so the offsets must stay small.
+# Added to run.seed. The CPU's generator uses 32 bits of a seed, so the offsets must stay small.
 OFFSETS = {
     "order": 0,
     "noise": 1_000_003,

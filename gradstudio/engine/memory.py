@@ -1,6 +1,6 @@
-"""The memory that training takes on the CPU, worked out before it is taken. A system that runs out of memory ends a
-program without a word, so what cannot fit is refused in words. Every figure is a lower bound: what is refused could
-never have been trained here. An accelerator says itself what does not fit."""
+"""The memory use of training on the CPU, computed before it is allocated. A system that runs out of memory kills a
+program silently, so anything that cannot fit is rejected with a message. Every figure is a lower bound: whatever is
+rejected could never have been trained here. An accelerator itself reports what does not fit."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from gradstudio.engine import models
 from gradstudio.engine.passes.operation_calls import storage_of
 from gradstudio.engine.shape import Shape
 
-UNCHECKED = 256 << 20  # bytes: what cannot take more is not looked at any closer
-SPARE = 64 << 20  # bytes that the rows leave to everything else
+UNCHECKED = 256 << 20  # bytes: smaller requests are not checked any further
+SPARE = 64 << 20  # bytes that the rows leave for everything else
 _FLOAT = 4  # bytes
-# Tensors of the weights' size that an optimizer keeps, beside weights, gradients and the weights before the update.
+# Tensors of the weights' size that an optimizer keeps, besides weights, gradients and the weights before the update.
 _STATES = {"sgd": 0, "rmsprop": 1, "adam": 2, "adamw": 2, "lion": 1, "muon": 1, "stable_adamw": 2}
 
 
 def check_weights(knobs: Experiment, shape: Shape) -> None:
-    """Raise KnobError if the weights, with all that is kept of their size, take more than is free."""
+    """Raise KnobError if the weights, with everything of their size, exceed the free memory."""
     model = knobs.model
-    if 12 * model.depth * model.width**2 * 5 * _FLOAT < UNCHECKED:  # a transformer has 12 square matrices a layer
+    if 12 * model.depth * model.width**2 * 5 * _FLOAT < UNCHECKED:  # a transformer has 12 square matrices per layer
         return
-    with torch.device("meta"):  # nothing is drawn and no memory taken
+    with torch.device("meta"):  # nothing is drawn and no memory allocated
         count = sum(weight.numel() for weight in models.MODELS[model.kind](model, shape).parameters())
     taken = count * _FLOAT * (3 + _STATES[knobs.optimizer.kind])
     _check(taken, f"{count:,} weights and what is kept of them", "model.width or model.depth")
 
 
 def check_step(knobs: Experiment, shape: Shape, model: nn.Module, inputs: Tensor) -> int:
-    """Return the bytes that a forward pass keeps of each micro-batch until its backward pass; 0 if that is little.
-    KnobError if a step takes more than is free. `inputs` are two examples of the task."""
+    """Return the bytes that a forward pass saves of each micro-batch until its backward pass; 0 if that is little.
+    KnobError if a step exceeds the free memory. `inputs` are two examples of the task."""
     steps, examples = shape.time_steps, knobs.problem.batch_size
     times = examples * steps / inputs.shape[1]  # a policy sees one time step at a time
     batches = check_batches(knobs, shape)
@@ -54,7 +54,7 @@ def check_step(knobs: Experiment, shape: Shape, model: nn.Module, inputs: Tensor
 
 
 def check_batches(knobs: Experiment, shape: Shape) -> int:
-    """Return the bytes that the inputs of a step take; KnobError if that is more than is free."""
+    """Return the bytes of the inputs of a step; KnobError if they exceed the free memory."""
     examples = knobs.problem.batch_size * knobs.accumulation.steps
     taken = examples * shape.time_steps * shape.features * _FLOAT
     if taken > UNCHECKED:
@@ -63,33 +63,33 @@ def check_batches(knobs: Experiment, shape: Shape) -> int:
 
 
 def check_rows(knobs: Experiment) -> None:
-    """Raise KnobError if the rows of all steps take more than is free. The layers' rows go to disk."""
+    """Raise KnobError if the rows of all steps exceed the free memory. The layers' rows go to disk."""
     taken = knobs.run.steps * len(COLUMNS) * np.dtype(float).itemsize
     if taken > UNCHECKED:
         _check(taken, f"the rows of {knobs.run.steps:,} steps", "run.steps")
 
 
 def check_more_rows(layers: int) -> None:
-    """Raise MemoryError if there is no room for the next block of rows, as after days, or where the disk does not
-    take those of the layers."""
+    """Raise MemoryError if there is no room for the next block of rows, for example after days, or if the disk rejects
+    those of the layers."""
     taken = BLOCK * (len(COLUMNS) * np.dtype(float).itemsize + len(LAYER_METRICS) * layers * _FLOAT) + SPARE
     if not fits(taken):
         raise MemoryError(f"the rows of {BLOCK:,} more steps do not fit into the {free() / 1e6:,.0f} MB that are free.")
 
 
 def fits(taken: int) -> bool:
-    """Return whether so many bytes are free."""
+    """Return whether this many bytes are free."""
     return taken <= free()
 
 
 def free() -> int:
-    """Return the bytes of memory that are free now, a very large number where the system does not tell."""
+    """Return the bytes of memory that are free now; a very large number if the system does not report it."""
     found = [_of_machine(), _of_group()]
     return min((size for size in found if size is not None), default=1 << 62)
 
 
 def free_of(device: str) -> int | None:
-    """Return the bytes of memory that are free on a device, None where the system does not tell."""
+    """Return the bytes of memory that are free on a device; None if the system does not report it."""
     if device.startswith("cuda"):
         with contextlib.suppress(RuntimeError):
             return torch.cuda.mem_get_info(device)[0]
@@ -107,10 +107,10 @@ def _check(taken: int, what: str, lower: str) -> None:
 
 
 def _kept_of_an_example(model: nn.Module, inputs: Tensor, most: float) -> int:
-    """Return the bytes that a forward pass keeps of each example for its backward pass. Only tensors that grow with the
+    """Return the bytes that a forward pass saves of each example for its backward pass. Only tensors that grow with the
     number of examples count, up to a sum of about `most`. The passes leave no trace in the model."""
     training = model.training
-    model.eval()  # a batch norm would note what it saw
+    model.eval()  # a batch norm would update its statistics
     try:
         one, two = (_saved_bytes(model, inputs[:count], most * count) for count in (1, 2))
     finally:
@@ -119,14 +119,14 @@ def _kept_of_an_example(model: nn.Module, inputs: Tensor, most: float) -> int:
 
 
 class _Enough(Exception):
-    """What was counted is enough."""
+    """The count has reached its limit."""
 
 
 def _saved_bytes(model: nn.Module, inputs: Tensor, most: float) -> list[int]:
-    """Return the bytes of each tensor that a forward pass keeps, in order, 0 for a part of one that came before. It
-    ends where they are `most` together."""
+    """Return the bytes of each tensor that a forward pass saves, in order, 0 for a part of an earlier one. Stops once
+    the sum reaches `most`."""
     own = {storage_of(tensor) for tensor in (*model.parameters(), *model.buffers())}
-    tensors: list[Tensor] = []  # so that no storage is used twice
+    tensors: list[Tensor] = []  # so that no storage is reused
     sizes, total = list[int](), [0]
 
     def keep(tensor: Tensor) -> Tensor:
@@ -136,7 +136,7 @@ def _saved_bytes(model: nn.Module, inputs: Tensor, most: float) -> list[int]:
         total[0] += sizes[-1]
         if total[0] > most:
             raise _Enough
-        return tensors[-1]  # the tensor itself may belong to the graph, which would then hold itself for good
+        return tensors[-1]  # the tensor itself may belong to the graph, which would then refer to itself forever
 
     with contextlib.suppress(_Enough), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         model(inputs)
@@ -144,12 +144,12 @@ def _saved_bytes(model: nn.Module, inputs: Tensor, most: float) -> list[int]:
 
 
 def _of_machine() -> int | None:
-    """Return what Linux says that programs can still take without swapping."""
+    """Return the memory that programs can still use without swapping, according to Linux."""
     return _number(Path("/proc/meminfo"), lambda text: int(text.partition("MemAvailable:")[2].split()[0]) * 1024)
 
 
 def _of_group() -> int | None:
-    """Return what the container's limit leaves; files that were read can be let go."""
+    """Return the rest of the container's limit; cached files can be evicted."""
     group = Path("/sys/fs/cgroup")
     limit, used = (_number(group / name, int) for name in ("memory.max", "memory.current"))
     cached = _number(group / "memory.stat", lambda text: int(text.partition("\ninactive_file ")[2].split()[0]))

@@ -1,4 +1,4 @@
-"""What the engine has to tell a person beside a run's numbers, such as a part of torch that is missing."""
+"""Messages of the engine for the user besides a run's numbers, such as a missing part of torch."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ _untold: list[str] = []
 
 
 def tell(text: str) -> None:
-    """Add a notice, a whole sentence. A text that was told before is not told again."""
+    """Add a notice, a whole sentence. A repeated text is ignored."""
     if text not in _told:
         _told[text] = None
         _untold.append(text)
 
 
 def take() -> list[str]:
-    """Return the notices that nobody has taken yet, in order. Any thread may call it."""
+    """Return the notices that have not been taken yet, in order. Any thread may call it."""
     taken = []
     while _untold:
         try:

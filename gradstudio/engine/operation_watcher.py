@@ -1,4 +1,4 @@
-"""Passes made with every operation watched: what each took and gave, and which module and which line it belongs to."""
+"""Passes made with every operation watched: its inputs and outputs, and the module and line that it belongs to."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from gradstudio.core.provenance import Phase, ProvenanceUnknown
 from gradstudio.engine.passes.operation_calls import Call, SeesOperations, storage_of, tensors_in
 from gradstudio.engine.torch_internals import autograd_nodes
 
-MOST_BYTES = 1 << 30  # that the results of a watched step may take: all of them are held until it is over
-MOST_OPERATIONS = 400_000  # of a watched step; each takes some 1.5 kB and a tenth of a millisecond
-# Operations that make an Inf on purpose, such as a mask: nothing is born there, unless it is NaN.
+MOST_BYTES = 1 << 30  # bytes of the results of a watched step, all of which are kept until it is over
+MOST_OPERATIONS = 400_000  # operations of a watched step; each takes some 1.5 kB and a tenth of a millisecond
+# Operations that produce an Inf on purpose, such as a mask: nothing is born there, unless it is NaN.
 FILLS = {
     "masked_fill",
     "masked_fill_",
@@ -31,17 +31,18 @@ FILLS = {
     "lift_fresh",
 }
 
-# Operations that hand on an Inf that somebody put in, as a mask that is added to scores.
+# Operations that pass on a deliberate Inf, such as a mask that is added to scores.
 _HANDING_ON = {
     "add", "sub", "neg", "cat", "stack", "clone", "copy", "_to_copy", "expand", "repeat", "index", "index_put",
     "index_select", "gather", "scatter", "baddbmm", "max", "amax", "maximum", "min", "amin", "minimum",
 }  # fmt: skip
-# Operations whose other results hold -Inf wherever they are right, as the table of ctc_loss.
+# Operations whose other results contain -Inf even if they are correct, such as the table of ctc_loss.
 _COUNTED_BY_THE_FIRST = ("aten._ctc_loss.", "aten._cudnn_ctc_loss.")
 
 
 class Values(NamedTuple):
-    """The values of one or several tensors: extremes of the finite ones (NaN without any), and counts of the others."""
+    """The values of one or several tensors: extremes of the finite ones (NaN if there are none), and counts of the
+    others."""
 
     low: float
     high: float
@@ -55,7 +56,7 @@ class Values(NamedTuple):
 
     @property
     def broken(self) -> str:
-        """What is not finite, in words: '3 NaN and 1 Inf'; "" if all is."""
+        """The non-finite values, in words: '3 NaN and 1 Inf'; "" if all are finite."""
         return " and ".join([f"{self.nan:,} NaN"] * (self.nan > 0) + [f"{self.inf:,} Inf"] * (self.inf > 0))
 
     @property
@@ -64,11 +65,11 @@ class Values(NamedTuple):
 
 
 class WatchedOperation(NamedTuple):
-    """An operation, with its tensors as they were then. `sources` are the numbers of the operations that wrote those
-    inputs of it that are not finite, `origins` the names of those that were not finite from the start, `into` the
-    named tensors that it wrote to, `place` its line of code as the watcher's `where` gave it, `number` a Python number
-    that it was given and that is not finite, or by which it divides if that is 0; None without one. `put_in`: what it
-    gave is Inf that somebody put in on purpose, or may have."""
+    """An operation, with its tensors as they were then. `sources` are the numbers of the operations that wrote its
+    non-finite inputs, `origins` the names of those that were non-finite from the start, `into` the named tensors that
+    it wrote to, `place` its line of code as returned by the watcher's `where`, `number` a Python number among its
+    arguments that is non-finite, or 0 as a divisor; None without one. `put_in`: its output is a deliberate Inf, or may
+    be."""
 
     name: str
     phase: Phase
@@ -91,8 +92,8 @@ class WatchedOperation(NamedTuple):
 
 
 class Watcher(SeesOperations):
-    """Keeps every operation of the passes through a model. `named` are storages with what lies in them; `where` gives
-    the place in the code for the node of autograd's graph that is at work, None in a forward pass."""
+    """Records every operation of the passes through a model. `named` are storages with their contents; `where` returns
+    the place in the code for the active node of autograd's graph, None in a forward pass."""
 
     def __init__(
         self,
@@ -111,16 +112,16 @@ class Watcher(SeesOperations):
         self.states: dict[str, Tensor] = {}  # the latest output of each module, by its name, in the order of their ends
         self._model = model
         self._named, self._where = dict(named), where
-        self._made: dict[int, int] = {}  # which operation wrote to a storage last
-        self._held: list[Any] = []  # so that no storage is used twice
+        self._made: dict[int, int] = {}  # which operation last wrote to a storage
+        self._held: list[Any] = []  # so that no storage is reused
         self._modules: list[str] = []
         self._names = {module: name for name, module in model.named_modules()}
 
     def see(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Do the operation and keep what it took and gave. ProvenanceUnknown where that is too much, or is stopped."""
+        """Do the operation and record its inputs and outputs. ProvenanceUnknown if that is too much, or is stopped."""
         self._check()
         call = Call(function, args, kwargs, [])
-        before = [values_of(tensor) for tensor in call.taken]  # an operation may write to what it takes
+        before = [values_of(tensor) for tensor in call.taken]  # an operation may overwrite its inputs
         broken = [place for place, values in zip(call.taken_in, before, strict=True) if not values.finite]
         results = function(*args, **kwargs)
         written = list(call.written_tensors)
@@ -130,10 +131,10 @@ class Watcher(SeesOperations):
         ]
         places = {storage_of(tensor) for tensor in tensors}
         if not written and places <= set(call.taken_in):
-            return results  # another view of what was there
+            return results  # another view of existing memory
         counted = tensors[:1] if str(function).startswith(_COUNTED_BY_THE_FIRST) else tensors
         node = self._node_at_work()
-        at_work = self._modules[-1] if self._modules else ""  # a checkpoint that is computed again may leave its own
+        at_work = self._modules[-1] if self._modules else ""  # a recomputed checkpoint may leave its own
         module = at_work if node is None else node.metadata.get("module", at_work)
         operation = WatchedOperation(
             str(function),
@@ -165,7 +166,7 @@ class Watcher(SeesOperations):
         return handed_on or made.kind in FILLS
 
     def _check(self) -> None:
-        """Raise ProvenanceUnknown where the step is not to be watched any further."""
+        """Raise ProvenanceUnknown if the step must not be watched any further."""
         if self._stopped():
             raise ProvenanceUnknown("the search was stopped")
         if self._bytes > MOST_BYTES or len(self.operations) > MOST_OPERATIONS:
@@ -179,18 +180,18 @@ class Watcher(SeesOperations):
         self._named.update(dict.fromkeys(map(storage_of, tensors), name))
 
     def maker(self, tensor: Tensor) -> int:
-        """Return the number of the operation that wrote to a tensor last."""
+        """Return the number of the operation that last wrote to a tensor."""
         return self._made.get(storage_of(tensor), -1)
 
     @contextmanager
     def track_modules(self) -> Iterator[None]:
-        """Keep track of the module at work in here, in the forward pass and in the backward pass."""
+        """Track the active module in this context, in the forward pass and in the backward pass."""
 
         def begin(module: nn.Module, inputs: Any, named_inputs: Any) -> None:
             if module is self._model:
                 self.phase = "forward"
                 self.micro_batch += module.training
-            for tensor in tensors_in((inputs, named_inputs)):  # made by the module around this one, not by this one
+            for tensor in tensors_in((inputs, named_inputs)):  # produced by the module around this one, not by this one
                 _sign(tensor.grad_fn, self._modules[-1] if self._modules else "")
             self._modules.append(self._names[module])
 
@@ -215,7 +216,7 @@ class Watcher(SeesOperations):
 
 
 def _odd_number(name: str, args: tuple[Any, ...]) -> float | None:
-    """Return the first Python number among the arguments of an operation by which its result may not be finite."""
+    """Return the first Python number among the arguments of an operation that may make its result non-finite."""
     divides = name.startswith(("aten.div", "aten.pow.Scalar"))  # 0 to a negative power
     raises = name.startswith(("aten.pow.Tensor_Scalar", "aten.pow_.Scalar"))
     for each in args:
@@ -227,7 +228,7 @@ def _odd_number(name: str, args: tuple[Any, ...]) -> float | None:
 
 
 def values_of(tensor: Tensor) -> Values:
-    """Return what a tensor holds; a tensor of integers counts as finite."""
+    """Return the values of a tensor; a tensor of integers counts as finite."""
     if not tensor.is_floating_point() or not tensor.numel():
         return NOTHING
     tensor = tensor.detach()
@@ -240,14 +241,14 @@ def values_of(tensor: Tensor) -> Values:
 
 
 def _entries(tensor: Tensor) -> Tensor:
-    """Return the values that a sparse tensor holds; one 0 for a layout of which they cannot be had."""
+    """Return the stored values of a sparse tensor; a single 0 for a layout in which they are inaccessible."""
     if tensor.layout is torch.sparse_coo:
         return tensor.coalesce().values()
     return tensor.values() if tensor.is_sparse_csr else torch.zeros(1)
 
 
 def is_finite(tensor: Tensor) -> bool:
-    """Return whether a tensor holds neither NaN nor Inf."""
+    """Return whether a tensor contains neither NaN nor Inf."""
     return math.isfinite(tensor.item()) if tensor.numel() == 1 else values_of(tensor).finite
 
 
@@ -264,7 +265,7 @@ def together(parts: list[Values]) -> Values:
 
 
 def _sign(node: Any, name: str) -> None:
-    """Write a module's name to the part of autograd's graph that it has made."""
+    """Write a module's name to the part of autograd's graph that it has created."""
     waiting = [node]
     while waiting:
         node = waiting.pop()

@@ -1,5 +1,5 @@
-"""The search for provenance: one step is made with every operation watched, to find the one that made the first NaN or
-Inf which reached the loss, the gradient or the weights."""
+"""The search for provenance: one step is made with every operation watched, to find the one that produced the first NaN
+or Inf which reached the loss, the gradient or the weights."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from gradstudio.engine.trainer import Trainer
 
 
 class _Witness(Observer):
-    """Tells a watcher in which phase the step is and what lies in its batches, and finds out which operations gave a
-    loss that is not finite. `batches` are the names of the micro-batches, with what their tensors hold."""
+    """Tells a watcher the phase of the step and the contents of its batches, and finds the operations that produced a
+    non-finite loss. `batches` are the names of the micro-batches, with the contents of their tensors."""
 
     def __init__(self, watcher: Watcher) -> None:
         super().__init__()
         self._watcher = watcher
-        self._held: list[Tensor] = []  # so that no storage is used twice
+        self._held: list[Tensor] = []  # so that no storage is reused
         self.batches: dict[str, Values] = {}
         self.losses: list[int] = []
 
@@ -43,7 +43,7 @@ class _Witness(Observer):
 
     @property
     def first_reached(self) -> int | None:
-        """The first operation by which a value that is not finite reached the loss, the gradients or the weights."""
+        """The first operation by which a non-finite value reached the loss, the gradients or the weights."""
         written = [
             number
             for number, operation in enumerate(self._watcher.operations)
@@ -58,12 +58,12 @@ class _Witness(Observer):
 
 
 def explain(trainer: Trainer, stopped: Callable[[], bool] = lambda: False) -> Provenance | None:
-    """Make the trainer's next step under watch, and return where its first non-finite value was born; None if none
-    reached the loss, the gradients or the weights, or where torch cannot be watched. ProvenanceUnknown where the step
-    is too large for that, or it is `stopped`: then the trainer stands within the step."""
+    """Make the trainer's next step under observation, and return where its first non-finite value was born; None if
+    none reached the loss, the gradients or the weights, or if torch cannot be watched. ProvenanceUnknown if the step is
+    too large for that, or it is `stopped`: then the trainer is left within the step."""
     if not seen_operations.seeing_possible():
         return None
-    trainer.pass_over(stopped)  # not under watch, which would hold every batch
+    trainer.pass_over(stopped)  # not watched, which would keep every batch
     flat = {storage_of(trainer.flat.gradients): "gradients", storage_of(trainer.flat.weights.data): "weights"}
     watcher = Watcher(trainer.model, flat, stopped)
     watcher.phase = "data"  # the step draws its batches first
@@ -90,7 +90,7 @@ def explain(trainer: Trainer, stopped: Callable[[], bool] = lambda: False) -> Pr
         step=step,
         phase="data" if came else operation.phase,
         cause=_of_the_batch(came[0]) if came else cause_of(operation),
-        micro_batch=max(operation.micro_batch, 0) % micro_batches,  # that of the second passes begins anew
+        micro_batch=max(operation.micro_batch, 0) % micro_batches,  # that of the second passes starts over
         micro_batches=micro_batches,
         time_step=_time_step(watcher, chain[0], trainer),
         growth_along=along,
@@ -99,7 +99,7 @@ def explain(trainer: Trainer, stopped: Callable[[], bool] = lambda: False) -> Pr
 
 
 def _from_its_birth(operations: Sequence[WatchedOperation], chain: list[int]) -> list[int]:
-    """Return the chain without the operations that only handed on what a batch held when it was drawn."""
+    """Return the chain without the operations that only passed on a value that was in a batch when it was drawn."""
     later = [number for number in chain if operations[number].phase != "data"]
     first = operations[chain[0]]
     handed_on = first.phase == "data" and not (first.taken and together(first.taken).finite)
@@ -117,7 +117,7 @@ def _time_steps(trainer: Trainer, module: str) -> int:
 
 
 def _backward_steps(watcher: Watcher, module: str) -> list[int]:
-    """Return the operations that take a recurrent layer's gradient through its activation, one a time step, the last
+    """Return the operations that take a recurrent layer's gradient through its activation, one per time step, the last
     time step first."""
     return [
         number

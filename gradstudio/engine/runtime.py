@@ -13,14 +13,14 @@ _preparations = 0
 
 
 def preparations() -> int:
-    """Return a number that is another one once torch was set up for another run."""
+    """Return a number that changes whenever torch was set up for another run."""
     return _preparations
 
 
 def prepare(deterministic: bool) -> None:
     """Set torch up for a run. The switches belong to the process, so the run that starts last decides."""
     global _preparations
-    _preparations += 1  # before and after: whoever looks in between has seen neither the old state nor the new one
+    _preparations += 1  # before and after: a concurrent reader has seen neither the old state nor the new one
     torch.set_num_threads(int(THREADS))
     torch.set_default_dtype(torch.float32)  # a studio file that was trained before may have set these two
     torch.set_float32_matmul_precision("highest")
@@ -29,16 +29,16 @@ def prepare(deterministic: bool) -> None:
     torch.backends.cudnn.deterministic = deterministic
     torch.backends.cudnn.benchmark = False
     device_kernels.leave_fresh_memory_alone()
-    if torch.cuda.is_available():  # the weights lie in one tensor with gaps (passes/flat.py), so cuDNN copies them
+    if torch.cuda.is_available():  # the weights are in one tensor with gaps (passes/flat.py), so cuDNN copies them
         warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous chunk")
     _preparations += 1
 
 
 def out_of_memory(fault: BaseException) -> bool:
-    """Return whether an exception says that memory is used up; on the CPU torch has no class for that."""
+    """Return whether an exception says that memory is exhausted; on the CPU torch has no class for that."""
     if isinstance(fault, (torch.OutOfMemoryError, MemoryError)):
         return True
     try:
         return "can't allocate memory" in str(fault)
-    except BaseException:  # one of a studio file, which cannot tell itself
+    except BaseException:  # one from a studio file, which fails to describe itself
         return False

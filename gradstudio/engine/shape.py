@@ -1,4 +1,4 @@
-"""The shape of what goes into a model and what comes out of it, which its task decides."""
+"""The shape of a model's inputs and outputs, which its task determines."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 class Shape(NamedTuple):
     """Sizes of the inputs, (batch, time_steps, features), and the outputs: (batch, outputs) for one answer, (batch,
-    answers, outputs) where the last `answers` time steps are to be answered, more than one."""
+    answers, outputs) if the last `answers` time steps are to be answered, more than one."""
 
     time_steps: int
     features: int
@@ -21,5 +21,5 @@ class Shape(NamedTuple):
 
     @property
     def of_a_step(self) -> Shape:
-        """The shape for one time step by itself."""
+        """The shape for a single time step."""
         return Shape(1, self.features, self.outputs)

@@ -1,6 +1,6 @@
-"""Snapshots: the whole state of a run before a step, to be restored later. It holds weights, buffers, gradients,
-optimizer, loss scaler, schedule, every generator and the place in the data. A run that goes on from a snapshot repeats
-itself to the last bit on the CPU."""
+"""Snapshots: the whole state of a run before a step, to be restored later. It includes weights, buffers, gradients,
+optimizer, loss scaler, schedule, every generator and the position in the data. A run that continues from a snapshot
+repeats itself to the last bit on the CPU."""
 
 from __future__ import annotations
 
@@ -26,30 +26,30 @@ _GENERATORS = ("order_generator", "noise_generator", "outlier_generator")  # of 
 
 
 class SnapshotError(ValueError):
-    """The bytes hold no snapshot of this trainer's kind of run."""
+    """The bytes contain no snapshot of this trainer's kind of run."""
 
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """The state before `step`, the number of the next step. `experiment` holds the values in force at the step before
-    it."""
+    """The state before `step`, the number of the next step. `experiment` has the values in force at the step
+    before it."""
 
     step: int
     experiment: Experiment
     taken: int
     passed: int
     weights: Tensor  # (flat.layout.length,)
-    gradients: Tensor  # likewise: a loop that never clears them adds to what the last step left
-    buffers: list[Tensor]  # and the parameters that are not trained
+    gradients: Tensor  # likewise: a loop that never clears them adds to those of the last step
+    buffers: list[Tensor]  # and the untrained parameters
     optimizer: dict[str, Any]  # its state of the flat weights
     scaler: dict[str, Any]
     order: Tensor  # of the epoch
     position: int
     generators: list[Tensor]
-    chance: list[Tensor] = field(default_factory=list)  # torch's global generators, where the run draws from them
-    norms: list[float] = field(default_factory=list)  # by which a spike is told
-    earlier: dict[str, Any] = field(default_factory=dict)  # weights to which a spike leads back
-    frozen: list[int] = field(default_factory=list)  # of the parameters that are trained, those that a file has frozen
+    chance: list[Tensor] = field(default_factory=list)  # torch's global generators, if the run draws from them
+    norms: list[float] = field(default_factory=list)  # for detecting a spike
+    earlier: dict[str, Any] = field(default_factory=dict)  # weights to which a spike returns
+    frozen: list[int] = field(default_factory=list)  # those trained parameters that a file has frozen
 
     @classmethod
     def take(cls, trainer: Trainer) -> Snapshot:
@@ -74,7 +74,7 @@ class Snapshot:
     def restore(self, trainer: Trainer) -> None:
         """Rewind a trainer of the same run to this state. Tensors are written in place: recorded passes read them."""
         task, before = trainer.task, trainer.experiment
-        trainer.settle()  # rows that nobody read are of steps that are undone
+        trainer.settle()  # unread rows belong to steps that are undone
         trainer.experiment = self.experiment
         trainer.step, trainer.taken, trainer.passed = self.step, self.taken, self.passed
         trainer.requests = Requests()
@@ -113,8 +113,8 @@ class Snapshot:
 
     @cached_property
     def nbytes(self) -> int:
-        """Memory of the snapshot in bytes. The order of an epoch counts in each of its snapshots, though they share
-        it."""
+        """Memory of the snapshot in bytes. The order of an epoch counts in each of its snapshots, though they
+        share it."""
         tensors = [self.weights, self.gradients, *self.buffers, self.order, *self.generators, *self.chance]
         tensors += [*self.optimizer.values(), *self.earlier.get("optimizer", {}).values()]
         tensors += [*self.earlier.get("buffers", ()), *([self.earlier["weights"]] if self.earlier else [])]
@@ -130,8 +130,8 @@ class Snapshot:
 
     @classmethod
     def unpack(cls, data: bytes, device: str, file: StudioFile | None = None) -> Snapshot:
-        """Return the snapshot that was packed, on a device. `file` is the studio file that the run trains. Raises
-        SnapshotError if the bytes are damaged, or would take more memory than they are."""
+        """Return the packed snapshot, on a device. `file` is the studio file that the run trains. SnapshotError if the
+        bytes are damaged, or would use more memory than their size."""
         try:
             _check_sizes(data)
             content = torch.load(io.BytesIO(data), map_location=device, weights_only=True)
@@ -140,15 +140,15 @@ class Snapshot:
                 content[name] = [state.cpu() for state in content.get(name, [])]
             content["order"] = content["order"].cpu()
             snapshot = cls(**content, experiment=in_force)
-            if snapshot.nbytes > len(data):  # a tensor may show one number at many places
+            if snapshot.nbytes > len(data):  # a tensor may show one number at many positions
                 raise SnapshotError(f"{len(data):,} bytes hold tensors of {snapshot.nbytes:,}")
             return snapshot
-        except Exception as fault:  # torch.load raises what it likes
+        except Exception as fault:  # torch.load raises arbitrary exceptions
             raise SnapshotError(f"damaged snapshot: {str(fault)[:200]}") from None
 
 
 def _check_sizes(data: bytes) -> None:
-    """Raise SnapshotError for an archive that unpacks to more than it has bytes. torch.save compresses nothing."""
+    """Raise SnapshotError for an archive that unpacks to more than its own size. torch.save does not compress."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         parts = archive.infolist()
     packed = any(part.compress_type != zipfile.ZIP_STORED for part in parts)

@@ -1,4 +1,4 @@
-"""What is asked of the next step alone, beside training: it is measured before the passes, and leaves no trace."""
+"""Requests for the next step alone, besides training: they are measured before the passes, and leave no trace."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from gradstudio.engine import memory
 from gradstudio.engine.step.checks import DOES_NOT_FIT, NOBODY_JOINS, Checks
 from gradstudio.engine.trainer_state import TrainerState
 
-Compute = Callable[..., tuple[Tensor, Tensor]]  # of a micro-batch: what is differentiated, and its figures
+Compute = Callable[..., tuple[Tensor, Tensor]]  # of a micro-batch: the value that is differentiated, and its figures
 
 
 def before_climb(trainer: TrainerState, batch: Any) -> Checks:
-    """Measure what needs no gradient, where the step begins."""
+    """Measure what needs no gradient, at the start of the step."""
     requests = trainer.requests
     checks = Checks(trainer.step, ALIKE[trainer.experiment.precision.dtype])
     if requests.activations:
@@ -30,7 +30,7 @@ def before_climb(trainer: TrainerState, batch: Any) -> Checks:
 
 
 def before_passes(trainer: TrainerState, batches: Sequence[Any], checks: Checks, compute: Compute) -> None:
-    """Measure the gradients that were asked for, where that of the step is taken."""
+    """Measure the requested gradients, at the weights of the step's own gradient."""
     requests, subject, parameters = trainer.requests, trainer.subject, trainer.flat.parameters
 
     def loss(*batch: Any, divisor: int = 1, shared: bool = False) -> Tensor:

@@ -1,4 +1,4 @@
-"""What a trainer trains: the built-in model, data and loss that the knobs choose. Those of a studio file are in
+"""The subject of a trainer: the built-in model, data and loss that the knobs select. Those of a studio file are in
 own_model/."""
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from gradstudio.engine.tasks.task import Dataset
 
 
 class BatchLoss(NamedTuple):
-    """The loss of a batch in fp32, and what a row tells of it: a function that returns the accuracy and the largest
+    """The loss of a batch in fp32, and the function for its figures in a row: it returns the accuracy and the largest
     absolute output, as tensors."""
 
     loss: Tensor
@@ -33,18 +33,18 @@ class BatchLoss(NamedTuple):
 
 
 class Subject(Protocol):
-    """A model, its data and its loss. `task` draws the batches. `recorded`: passes may be recorded and repeated."""
+    """A model, its data and its loss. `task` draws the batches. `recorded`: passes may be recorded and replayed."""
 
     task: Any
     recorded: bool
     judged: bool  # whether there is an accuracy, and batches that can be joined
 
     def build(self, knobs: Experiment) -> nn.Module:
-        """Return the model with its first weights, on the CPU. torch's global generator has the seed of the run."""
+        """Return the model with its initial weights, on the CPU. torch's global generator has the seed of the run."""
         ...
 
     def parameters(self, model: nn.Module) -> list[tuple[str, nn.Parameter]]:
-        """Return the parameters that are trained, with their names, in forward order."""
+        """Return the trained parameters, with their names, in forward order."""
         ...
 
     def layers(self, model: nn.Module) -> tuple[Layer, ...]:
@@ -56,7 +56,7 @@ class Subject(Protocol):
         ...
 
     def shares(self, batches: Sequence[Any]) -> Tensor | None:
-        """Return the factor on the loss of each micro-batch, (micro-batches,), whose mean is 1, that lets each example
+        """Return the factor on the loss of each micro-batch, (micro-batches,), whose mean is 1, that makes each example
         count by its weight; None if all have the same weight."""
         ...
 
@@ -65,7 +65,7 @@ class Subject(Protocol):
         ...
 
     def end(self) -> None:
-        """Leave torch as it was before the run; KnobError if the run has changed it."""
+        """Restore torch's state before the run; KnobError if the run has changed it."""
         ...
 
     def check(self, model: nn.Module, knobs: Experiment) -> None:
@@ -73,8 +73,8 @@ class Subject(Protocol):
         ...
 
     def saved_bytes(self, model: nn.Module, knobs: Experiment) -> int:
-        """Return the bytes that a pass keeps of a micro-batch, where they are many; KnobError if a step takes more
-        than is free."""
+        """Return the bytes that a pass saves of a micro-batch, if they are many; KnobError if a step exceeds the free
+        memory."""
         ...
 
     def activations(self, model: nn.Module, batch: Any, knobs: Experiment) -> tuple[Activation, ...]:
@@ -82,24 +82,24 @@ class Subject(Protocol):
         ...
 
     def attention(self, model: nn.Module, batch: Any, knobs: Experiment) -> tuple[float, float]:
-        """Measure the largest logit of the attentions and their least entropy, without a trace in training."""
+        """Measure the largest logit of the attentions and their smallest entropy, without a trace in training."""
         ...
 
     def test(self, model: nn.Module, knobs: Experiment) -> OnTestSet:
-        """Measure the model, which is in evaluation, on the test set."""
+        """Measure the model, which is in evaluation mode, on the test set."""
         ...
 
     def plain_loss(self, model: nn.Module, batch: Any, knobs: Experiment, place: Callable[[Tensor], Tensor]) -> Tensor:
-        """Compute the loss of a batch without autocast and loss.weight, of a copy of the model that may be of another
-        format and on another device: `place` brings tensors there."""
+        """Compute the loss of a batch without autocast and loss.weight, for a copy of the model that may have another
+        format and device: `place` brings tensors there."""
         ...
 
     def chance(self) -> AbstractContextManager[None]:
-        """Return the context of a step, in which torch's global generators are in the run's own state."""
+        """Return the context of a step, in which torch's global generators have the run's own state."""
         ...
 
     def no_chance(self) -> AbstractContextManager[None]:
-        """Return the context of a measurement in a step, after which they are as before."""
+        """Return the context of a measurement in a step, after which they are unchanged."""
         ...
 
     def chance_state(self) -> list[Tensor]:
@@ -107,7 +107,7 @@ class Subject(Protocol):
         ...
 
     def set_chance(self, states: list[Tensor]) -> None:
-        """Set it, as `chance_state` returned it."""
+        """Set the state returned by `chance_state`."""
         ...
 
 
@@ -186,7 +186,7 @@ class BuiltIn:
     def test(self, model: nn.Module, knobs: Experiment) -> OnTestSet:
         with precision.autocast(knobs.precision, self.device), head.inputs_seen(model) as tensors:
             inputs, targets = self.task.test_batch(model)
-            tensors.clear()  # a task in which the model acts has asked it for its actions
+            tensors.clear()  # a task in which the model acts has called it for its actions
             outputs = model(inputs).float()
         alike = head.mean_cosine(tensors[0]) if self.task.goal in ("classes", "value") else UNKNOWN
         return OnTestSet(losses.accuracy(self.loss, outputs, targets), alike)

@@ -26,12 +26,12 @@ from gradstudio.engine.trainer_state import TrainerState
 
 
 class Trainer(TrainerState):
-    """Makes the steps of one experiment. Without `measured` the CPU reads the loss alone."""
+    """Makes the steps of one experiment. Without `measured` the CPU reads only the loss."""
 
     def __init__(self, experiment: Experiment, *, measured: bool = True) -> None:
         super().__init__(experiment)
         self.observer = Observer()
-        self._reached: ReachedParameters | None = None  # in a step in which somebody looks which parameters are used
+        self._reached: ReachedParameters | None = None  # in a step that records which parameters are used
         self._at_once: Reading = ImmediateReading(self.flat) if measured else LossReading(self.flat)
         self._late = late_reading(self.flat, self.device)
         self._loss_alone = not measured and self._late is None
@@ -43,7 +43,7 @@ class Trainer(TrainerState):
             yield from self.settle()
 
     def advance(self) -> list[Row]:
-        """Make one step, and return the rows that are there by then. On the CPU this is the row of the step. On a
+        """Make one step, and return the rows that are available by then. On the CPU this is the row of the step. On a
         device whose rows are read later it is that of an earlier step, or none, or all that were not read yet."""
         with self.subject.chance(), self._note_reached_parameters():
             if self._late is None:
@@ -54,7 +54,7 @@ class Trainer(TrainerState):
 
     @contextmanager
     def _note_reached_parameters(self) -> Iterator[None]:
-        """Note which parameters the loss depends on, in the steps after which rules look. A recorded pass depends on
+        """Record which parameters the loss depends on, in the steps after which rules look. A recorded pass depends on
         all of them."""
         if self.subject.recorded or self._loss_alone or (self.step + 1) % LOOK_EVERY:
             yield
@@ -102,7 +102,7 @@ class Trainer(TrainerState):
         return reading.rows(StepFacts(number, lr, scale, loop, self._settings_in_force(), checks, judged, unused))
 
     def _make_passes(self, batches: list[Any], reading: Reading, *, counted: bool) -> UnclippedSum | None:
-        """Add up the gradients of all micro-batches, times the loss scale. Return their true sum where each of them
+        """Accumulate the gradients of all micro-batches, times the loss scale. Return their true sum if each of them
         was clipped. `counted`: the losses are those of the step."""
         mistakes, flat = self.experiment.mistakes, self.flat
         divisor = 1 if mistakes.unscaled_accumulation or mistakes.divide_each_micro_batch else len(batches)
@@ -135,9 +135,9 @@ class Trainer(TrainerState):
     def _finish_gradient(
         self, reading: Reading, checks: Checks, scaling: str, scale: float, unclipped: UnclippedSum | None
     ) -> None:
-        """Make of the sum, which carries the loss `scale`, the gradient that the optimizer gets."""
+        """Turn the sum, which carries the loss `scale`, into the gradient for the optimizer."""
         knobs, mistakes, flat = self.experiment, self.experiment.mistakes, self.flat
-        if unclipped:  # the true gradient is the sum of micro-batches that nobody clipped
+        if unclipped:  # the true gradient is the sum of micro-batches that were not clipped
             reading.gradient(unclipped.sum, scale)
             if knobs.clipping.kind != "none":
                 reading.on_clip(unclipped.sum, flat.gradients)
@@ -160,8 +160,8 @@ class Trainer(TrainerState):
             self._clip(reading)
 
     def _update(self, reading: Reading, scaling: str) -> tuple[float, bool]:
-        """Let the optimizer, the loss scale and the schedule make their step. Return the learning rate, and whether
-        the update was skipped: by the scaler at an overflow, or at a spike."""
+        """Let the optimizer, the loss scale and the schedule make their step. Return the learning rate, and whether the
+        update was skipped: by the scaler at an overflow, or at a spike."""
         precision, mistakes, flat = self.experiment.precision, self.experiment.mistakes, self.flat
         lr = self._set_learning_rate()
         self.before.copy_(flat.weights)
@@ -190,16 +190,16 @@ class Trainer(TrainerState):
 
     def _forward_backward(self, batch: Sequence[Any], divisor: int, share: Tensor | None = None) -> Tensor:
         """Add the gradient of a micro-batch, whose loss is multiplied by its `share`, (). Return its loss, its accuracy
-        and its largest absolute output, (3,), or its loss alone, (1,), on the device and valid until the next pass."""
+        and its largest absolute output, (3,), or only its loss, (1,), on the device and valid until the next pass."""
         self.observer.call("forward")
         self.observer.call("backward")
         compute = partial(self.compute, divisor=divisor, shared=share is not None)
         return self.passes.make(divisor, compute, batch if share is None else (*batch, share))[1]
 
     def compute(self, *batch: Any, divisor: int, shared: bool = False) -> tuple[Tensor, Tensor]:
-        """Return what is differentiated, and for the row, in one tensor that a device hands over at once: the loss, the
-        accuracy, and the largest absolute output, NaN if an output is NaN. All in fp32, whatever the model computed
-        in. `shared`: the batch ends with its share."""
+        """Return the differentiated loss, and the figures for the row, in one tensor that a device transfers at once:
+        the loss, the accuracy, and the largest absolute output, NaN if an output is NaN. All in fp32, whatever the
+        model computed in. `shared`: the batch ends with its share."""
         self.observer.takes(batch)
         weight = self._loss_weight()
         loss, measured = self.subject.compute(self.called, batch[:-1] if shared else batch, self.experiment)
@@ -218,9 +218,9 @@ class Trainer(TrainerState):
         return self.experiment.loss.weight
 
     def _climb(self, batches: list[Any], reading: Reading) -> sharpness_aware.Origin:
-        """Make the passes whose losses the step has, and move the weights along their gradient: sharpness-aware
-        minimization. A mistake of the loop is in the passes that come after; only a missing zero_grad is missing here
-        too. Return where the weights were."""
+        """Make the passes that determine the step's loss, and move the weights along their gradient: sharpness-aware
+        minimization. A mistake of the loop is in the later passes; only a missing zero_grad is missing here too. Return
+        the former weights."""
         knobs = self.experiment
         if not knobs.mistakes.never_zero_grad:
             self._zero_grad()
@@ -237,12 +237,13 @@ class Trainer(TrainerState):
         return origin
 
     def _come_back(self, origin: sharpness_aware.Origin) -> None:
-        """Bring the weights back to where the update begins."""
+        """Restore the weights from which the update starts."""
         self.observer.call("restore")
         origin.restore()
 
     def _finish_reduction(self, reading: Reading, scale: float) -> None:
-        """Make of the rank's gradient, which carries the loss `scale`, that of all ranks. One process has no others."""
+        """Turn the rank's gradient, which carries the loss `scale`, into that of all ranks. A single process has no
+        others."""
 
     def _divide(self, gradients: list[Tensor], count: int) -> None:
         self.observer.call("divide")
@@ -257,7 +258,7 @@ class Trainer(TrainerState):
         self.observer.phase("update")
 
     def _clip(self, reading: Reading, *, measured: bool = True) -> None:
-        """Clip the gradients where the knobs ask for it."""
+        """Clip the gradients if the knobs ask for it."""
         knobs = self.experiment.clipping
         if knobs.kind == "none":
             return
@@ -268,7 +269,7 @@ class Trainer(TrainerState):
 
     @cached_property
     def _unclipped_gradients(self) -> Tensor:
-        """Room for the gradients as they are before clipping."""
+        """Buffer for the gradients before clipping."""
         return self.flat.new()
 
     def _set_learning_rate(self) -> float:
@@ -289,7 +290,7 @@ class Trainer(TrainerState):
         self.taken += 1
 
     def _host_looks(self) -> bool:
-        """Return whether something in the next step is for the host to see. torch's own GradScaler looks at every step
+        """Return whether the host has to read something in the next step. torch's own GradScaler checks at every step
         whether it overflowed."""
         self._settings_in_force()
         return (

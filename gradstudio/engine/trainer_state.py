@@ -1,4 +1,5 @@
-"""What is trained, and all that a step changes of it: the model, its data, its optimizer and the values in force."""
+"""The subject of training and everything that a step changes: the model, its data, its optimizer and the values in
+force."""
 
 from __future__ import annotations
 
@@ -28,12 +29,12 @@ from gradstudio.engine.subject import BuiltIn, Subject
 
 
 class TrainerState:
-    """Everything that a step changes is in plain attributes: model, optimizer, scaler, task (place in the data and its
-    generators), gradient_noise, step (number of the next one), taken (updates that the schedule has counted) and passed
-    (batches that were skipped).
+    """Everything that a step changes is in plain attributes: model, optimizer, scaler, task (position in the data and
+    its generators), gradient_noise, step (number of the next one), taken (updates counted by the schedule) and passed
+    (skipped batches).
 
-    Only one thread at a time may use a trainer; several trainers in one process do not disturb each other. Building one
-    raises KnobError if the device is missing or cannot do what is asked for."""
+    Only one thread at a time may use a trainer; several trainers in one process do not affect each other. Building one
+    raises KnobError if the device is missing or does not support the experiment."""
 
     alone = True  # the one process that trains
 
@@ -45,7 +46,7 @@ class TrainerState:
         memory.check_rows(knobs)
         self.device = devices.resolve(knobs.run.device)
         runtime.prepare(knobs.run.deterministic)
-        torch_itself.put_back()  # a studio file that was left in mid-step may have changed it
+        torch_itself.put_back()  # a studio file that was interrupted in mid-step may have changed it
         self.environment = environment.describe(self.device, knobs.run.deterministic)
         with chance.preserve("cpu"):
             torch.manual_seed(knobs.run.seed)
@@ -53,13 +54,13 @@ class TrainerState:
             model = self.subject.build(knobs)
         self.task = self.subject.task
         self.model = model.to(self.device)
-        self.called = self.model  # by a pass: the model, or what is around it
+        self.called = self.model  # by a pass: the model, or its wrapper
         self.layers = self.subject.layers(model)
         self.flat = Flat(self.subject.parameters(model))
         weight_format.draw(self._weights, knobs.precision.weights)
         self.passes = Passes(self.flat, list(model.buffers()), recorded=self.subject.recorded)
         self.check(experiment)
-        self.batch_bytes = self.subject.saved_bytes(self.model, knobs)  # bytes of a micro-batch, where they are many
+        self.batch_bytes = self.subject.saved_bytes(self.model, knobs)  # bytes of a micro-batch, if they are many
         self.optimizer = optimizers.build(self.flat, knobs)
         self.updates = optimizers.Updates(self.optimizer)
         self.scaler = loss_scale.build(knobs.precision, self.device)
@@ -71,7 +72,7 @@ class TrainerState:
         self.before = self.flat.new()  # the weights before the last update
         self.moved = False  # whether an update led from there to the weights: not at the start, nor after a rewind
         self.requests = Requests()  # of the next step
-        self._known: Experiment | None = None  # the values that the next two were worked out for
+        self._known: Experiment | None = None  # the values for which the next two were computed
         self._settings, self._has_mistakes = settings(experiment), False
         self.forget_changes()
 
@@ -80,8 +81,8 @@ class TrainerState:
         self.subject.check(self.model, experiment)
 
     def change(self, name: str, value: Value) -> None:
-        """Give a live knob a new value, between two steps. Raises KnobError if the knob, the value or the device
-        does not allow it."""
+        """Give a live knob a new value, between two steps. KnobError if the knob, the value or the device does not
+        allow it."""
         knob = find_knob(name)
         if not knob.live:
             raise KnobError(f"{name} acts on restart and cannot change while the run goes on")
@@ -101,36 +102,36 @@ class TrainerState:
             self._change_scaler(before.precision)
 
     def forget_changes(self) -> None:
-        """Let the changes of the next step begin from the values that are in force now."""
+        """Use the values in force now as the starting point for the changes of the next step."""
         self._unchanged = (self.step, self.experiment.precision, self.scaler)
 
     def _change_scaler(self, before: Precision) -> None:
-        """Switch to the scaler that all changes of this step together lead to. A change that was undone leaves it as it
-        was."""
+        """Switch to the scaler that results from all changes of this step together. A change that was undone leaves it
+        unchanged."""
         if self._unchanged[0] != self.step:
             self._unchanged = (self.step, before, self.scaler)
         _, before, scaler = self._unchanged
         self.scaler = loss_scale.change(scaler, before, self.experiment.precision, self.device)
 
     def evaluate(self) -> float | None:
-        """Return the share of the test set that is right, None if the data has no test set; NaN if any output is
-        not finite, or without a test set any weight."""
+        """Return the accuracy on the test set, None if the data has no test set; NaN if any output is non-finite, or
+        without a test set any weight."""
         if not self.subject.judged:
             return None if self.weights_are_finite() else math.nan
         return self.test().accuracy
 
     def test(self) -> OnTestSet:
-        """Measure the model on the test set, as it is in evaluation, without a trace in training."""
+        """Measure the model on the test set, in evaluation mode, without a trace in training."""
         self.model.eval()
         try:
             with torch.no_grad():
                 return self.subject.test(self.model, self.experiment)
         finally:
-            self.model.train()  # also where it does not fit into memory: then training goes on
+            self.model.train()  # even if it does not fit into memory: then training goes on
 
     @property
     def state(self) -> list[Tensor]:
-        """What a step may change in the model beside `flat`: its buffers, and parameters that are not trained."""
+        """The state of the model that a step may change besides `flat`: its buffers, and untrained parameters."""
         trained = {id(parameter) for parameter in self.flat.parameters}
         others = (parameter for parameter in self.model.parameters() if not parameter.requires_grad)
         return [*self.model.buffers(), *(each.data for each in others if id(each) not in trained)]
@@ -148,9 +149,9 @@ class TrainerState:
         return bool(torch.isfinite(self.flat.weights).all())
 
     def pass_over(self, stopped: Callable[[], bool] = lambda: False) -> bool:
-        """Draw the batches that are to be skipped before the next step, and let go of each at once. They can take
-        hours, so this ends early where it is `stopped`. Return whether all are passed over. It is done just before the
-        step, so that a change that is undone before leaves no trace."""
+        """Draw the batches that are to be skipped before the next step, and release each at once. They can take hours,
+        so this ends early if it is `stopped`. Return whether all are skipped. It is done just before the step, so that
+        a change that is undone before leaves no trace."""
         while self.passed < self.experiment.problem.skip_batches:
             if stopped():
                 return False
@@ -159,7 +160,7 @@ class TrainerState:
         return True
 
     def next_batches(self) -> list[Any]:
-        """Draw the micro-batches of the next step, behind those that are to be skipped."""
+        """Draw the micro-batches of the next step, after those that are to be skipped."""
         self.pass_over()
         problem = self.experiment.problem
         batches = self.task.next_batches(self.model, self.experiment.accumulation.steps)
@@ -179,7 +180,7 @@ class TrainerState:
         return self.flat.layout.views(self.flat.weights.data, self.flat.parameters)
 
     def _settings_in_force(self) -> Settings:
-        """Return what the values in force tell a step to do to its gradient; worked out once for each experiment."""
+        """Return the settings in force for the treatment of a step's gradient; computed once for each experiment."""
         if self._known is not self.experiment:
             self._known = self.experiment
             self._settings = settings(self.experiment)
@@ -188,14 +189,14 @@ class TrainerState:
 
 
 def _subject(knobs: Experiment, device: str) -> Subject:
-    """Return what the knobs ask to be trained."""
+    """Return the subject of training for these knobs."""
     if knobs.studio_file is None:
         return BuiltIn(knobs, device)
     return OwnModel(knobs.studio_file, knobs, device)
 
 
 def settings(knobs: Experiment) -> Settings:
-    """Return what a step under these values is told to do to its gradient."""
+    """Return the settings of these knobs for the treatment of a step's gradient."""
     limits = ("clipping.max_norm", "clipping.clip_value", "clipping.agc_factor")
     limit = next((float(knobs[name]) for name in limits if knobs.applies(name)), 0.0)
     momentum, beta1, beta2 = (

@@ -2,10 +2,11 @@
 run.
 
 The program repeats the operations of the run in their order. On the CPU of one machine, in fp32 and bf16, its losses
-are those of the run to the last bit. The gradient norm is a sum, which the run adds up in another order: it agrees to
+are those of the run to the last bit. The gradient norm is a sum, which the run computes in another order: it agrees to
 the nine digits that are printed. In fp16 both agree to about five digits.
 
-reference/ is the program with every knob in it; specialise.py writes from it the one of an experiment. May use core."""
+reference/ is the program with every knob in it; specialise.py derives the one of an experiment from it. May use core.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +35,8 @@ PARTS = (
 
 
 def script(experiment: Experiment, timeline: Sequence[Change] = (), *, title: str = "", threads: str = "1") -> str:
-    """Return the program, ending in a newline. `threads` is the number of CPU threads: another number adds up in
-    another order."""
+    """Return the program, ending in a newline. `threads` is the number of CPU threads: another number sums in another
+    order."""
     plan, file = Plan(experiment, timeline, threads), experiment.studio_file
     docstring = _docstring(title or (file.title if file else ""), int(experiment.distributed.ranks))
     settings = Specialiser(source(PARTS[:1]), plan).program()
@@ -51,8 +52,8 @@ def script(experiment: Experiment, timeline: Sequence[Change] = (), *, title: st
 
 
 def run_until_step(plan: Plan, parts: tuple[str, ...], names: dict[str, Any]) -> dict[str, Any]:
-    """Run all that these parts of a program do before the first step, in `names`. Return these, with `one_step`, which
-    makes a step, among them."""
+    """Run everything in these parts of a program before the first step, in the namespace `names`. Return the namespace,
+    including `one_step`, which makes a step."""
     imports, text = tidy.split(Specialiser(source(parts), plan).program())
     before, _, step = text.partition("\nfor step in range(")
     lines = [*imports, before, "def one_step(step=0):", *step.split("\n")[1:]]
@@ -61,7 +62,8 @@ def run_until_step(plan: Plan, parts: tuple[str, ...], names: dict[str, Any]) ->
 
 
 def run_reference(experiment: Experiment, timeline: Sequence[Change] = (), threads: str = "1") -> None:
-    """Run the reference as it is, part by part, with these knobs; it prints what the program of the experiment does."""
+    """Run the reference as it is, part by part, with these knobs; it prints the same as the program of the
+    experiment."""
     plan = Plan(experiment, timeline, threads)
     changes = [(change.step, variable(change.knob), change.value) for change in plan.timeline]
     names = {
@@ -77,12 +79,12 @@ def run_reference(experiment: Experiment, timeline: Sequence[Change] = (), threa
 
 
 def data_files(program: str) -> list[Path]:
-    """Return the bundled data sets that a program reads, which it looks for beside itself."""
+    """Return the bundled data sets that a program reads, and looks for beside itself."""
     return [RESOURCES / "data" / name for name in re.findall(r'data_file\("([^"]+)"\)', program)]
 
 
 def read_ahead() -> None:
-    """Parse the reference, so that the first program is written sooner."""
+    """Parse the reference in advance, so that the first program is written sooner."""
     for parts in (PARTS[:1], PARTS[1:]):
         source(parts)
 
@@ -96,7 +98,7 @@ def source(parts: tuple[str, ...]) -> Source:
 
 def _docstring(title: str, ranks: int) -> str:
     start = f"Start it with: torchrun --nproc-per-node {ranks} train.py\n\n" if ranks > 1 else ""
-    name = one_line(title).replace("\\", "").replace('"', "'")  # cannot end the docstring in which it stands
+    name = one_line(title).replace("\\", "").replace('"', "'")  # cannot end the docstring that contains it
     return (
         f'"""{name or "Training"} in plain PyTorch.\n\n{start}Prints step, loss and gradient norm (before '
         'clipping, nine digits) of every step.\n"""\n'
@@ -104,7 +106,7 @@ def _docstring(title: str, ranks: int) -> str:
 
 
 def _changes(plan: Plan) -> str:
-    """Return the table of live changes, and the values that it changes."""
+    """Return the table of live changes, and the values that they change."""
     names = plan.changing()
     if not names:
         return ""
@@ -116,7 +118,7 @@ def _changes(plan: Plan) -> str:
 
 
 def _filled(text: str, plan: Plan) -> str:
-    """Return a program with the values of knobs in its comments, and with what is known of its mistakes there."""
+    """Return a program with the values of knobs filled into its comments, and the notes on its mistakes."""
 
     def noted(found: re.Match[str]) -> str:
         note = mistakes.note(f"mistakes.{found[1]}", plan.experiment)

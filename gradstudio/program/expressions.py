@@ -1,5 +1,5 @@
-"""The expressions of the reference as a program has them. A knob that stays is a literal; one that changes stays
-`knobs.x`. A neutral element (+ 0, * 1) goes, and so does an argument that has torch's own default."""
+"""The expressions of the reference as they appear in a program. A constant knob becomes a literal; one that changes
+stays `knobs.x`. A neutral element (+ 0, * 1) is removed, and so is an argument with torch's own default."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _SAFE = {"max": max, "min": min, "len": len}
 
 
 class Expressions:
-    """The expressions of a source as the program of one plan has them."""
+    """The expressions of a source, specialised for one plan."""
 
     def __init__(self, of: Source, plan: Plan) -> None:
         self._source = of
-        self._given: dict[str, ast.expr] = {}  # arguments of the function that is written where it is called
+        self._given: dict[str, ast.expr] = {}  # arguments of the function that is inlined
         self._known = {"knobs", "plan", "TYPE_CHECKING", *of.inline}
         self._worlds: list[dict[str, Any]] = []
         for state in plan.states:
@@ -46,7 +46,7 @@ class Expressions:
         self._arguments: list[dict[str, Any]] = [{} for _ in self._worlds]
 
     def _values(self, node: ast.expr) -> list[Any]:
-        """Return what an expression gives in each state of the knobs; nothing where it depends on anything else."""
+        """Return the values of an expression in each state of the knobs; empty if it depends on anything else."""
         names = self._source.names(node)
         if names.isdisjoint(self._known) and names.isdisjoint(self._given):
             return []
@@ -57,12 +57,13 @@ class Expressions:
             return []
 
     def value(self, node: ast.expr) -> Any:
-        """Return what an expression gives at every step; UNKNOWN where it differs, or depends on anything else."""
+        """Return the value of an expression if it is the same at every step; UNKNOWN if it differs, or depends on
+        anything else."""
         values = self._values(node)
         return values[0] if len({repr(value) for value in values}) == 1 else UNKNOWN
 
     def holds(self, test: ast.expr) -> bool | None:
-        """Return whether a condition holds at every step, or at none; None where that is not known."""
+        """Return whether a condition holds at every step, or at none; None if unknown."""
         found = {bool(value) for value in self._values(test)}
         if len(found) == 1:
             return found.pop()
@@ -73,8 +74,8 @@ class Expressions:
         return None
 
     def enter(self, call: ast.Call) -> tuple[list[ast.stmt], Any]:
-        """Return the statements of the function that is written here, whose arguments are known from now on, and what
-        `leave` wants."""
+        """Return the statements of the function that is inlined here, whose arguments are known from now on, and the
+        state for `leave`."""
         function, before = self._source.inline[name_of(call.func)], (self._given, self._arguments)
         given = dict(zip((each.arg for each in function.args.args), call.args, strict=True))
         values = {name: self._values(argument) for name, argument in given.items()}
@@ -86,11 +87,11 @@ class Expressions:
         self._given, self._arguments = before
 
     def text(self, node: ast.AST) -> str:
-        """Return a node in one line, as the program has it."""
+        """Return a node in one line, as in the program."""
         return re.sub(r"(?<=[\w.]) \*\* (?=[\w.])", "**", ast.unparse(self.of(node)))
 
     def of(self, node: Any) -> Any:
-        """Return a node as the program has it: the same one if nothing differs."""
+        """Return a node as in the program: the same one if nothing differs."""
         if isinstance(node, ast.expr) and not isinstance(node, ast.BinOp):
             value = self.value(node)
             if value is None or isinstance(value, (bool, int, float, str)):
@@ -117,7 +118,7 @@ class Expressions:
         return self._same(node, {name: self._part(node, name, value) for name, value in ast.iter_fields(node)})
 
     def _same(self, node: Any, fields: dict[str, Any]) -> Any:
-        """Return a node with these fields: the node itself if they are its own."""
+        """Return a node with these fields: the node itself if they are unchanged."""
         for name, value in fields.items():
             old = getattr(node, name)
             if not (all(map(_is, old, value)) and len(old) == len(value) if isinstance(old, list) else old is value):
@@ -134,7 +135,7 @@ class Expressions:
         return self.of(value) if isinstance(value, ast.AST) else value
 
     def _element(self, node: Any) -> list[Any]:
-        """Return an element of a list; of a starred one that has at most one element, this."""
+        """Return an element of a list; for a starred one with at most one element, that element."""
         items = self.value(node.value) if isinstance(node, ast.Starred) else UNKNOWN
         if isinstance(items, list) and len(items) <= 1:
             return [_parsed(each) for each in items]
@@ -160,7 +161,7 @@ class Expressions:
         return new
 
     def _returned(self, body: Sequence[ast.stmt]) -> ast.expr | None:
-        """Return the expression that a function gives, where only one can be."""
+        """Return the expression that a function returns, if there can be only one."""
         for statement in body:
             if isinstance(statement, ast.Return):
                 return statement.value
@@ -172,7 +173,7 @@ class Expressions:
 
 
 def literal(value: Any) -> str:
-    """Return a value as Python writes it, with texts in double quotes."""
+    """Return a value in Python syntax, with texts in double quotes."""
     if isinstance(value, WrittenNumber):
         return value.text
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)

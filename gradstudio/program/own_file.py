@@ -1,5 +1,5 @@
-"""The program of a studio file: its text as it is, then the loop, in a function of its own so that no name of the loop
-meets one of the file."""
+"""The program of a studio file: its text as it is, then the loop, in a function so that no name of the loop collides
+with one of the file."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from gradstudio.program.tidy import imports_of, names_in
 
 
 def around(file: StudioFile, docstring: str, settings: str, imports: Sequence[str], loop: str) -> str:
-    """Return the whole program. The settings come before the file, which may compute something at its top level; of
-    `imports` the loop gets what the file does not bring."""
+    """Return the whole program. The settings come before the file, which may compute something at its top level; the
+    loop gets those of `imports` that the file does not bring."""
     futures, text = _future_imports(file)
     name = "train"
     while re.search(rf"\b{name}\b", file.text):
@@ -30,8 +30,8 @@ def around(file: StudioFile, docstring: str, settings: str, imports: Sequence[st
 
 
 def _local_imports(file: StudioFile, imports: Sequence[str], loop: str) -> list[str]:
-    """Return what the function of the loop has to import itself: of `imports` and of Python's own functions what the
-    file does not bring, or may call otherwise. A name counts as bound wherever the file binds it."""
+    """Return the imports that the loop's function has to make itself: those of `imports` and of Python's own functions
+    that the file does not bring, or may rebind. A name counts as bound wherever the file binds it."""
     tree = ast.parse(file.text)
     bound = _bindings(tree)
     brought = {line for node in tree.body for line, _ in imports_of(node)} | {"import torch"}
@@ -47,8 +47,8 @@ def _local_imports(file: StudioFile, imports: Sequence[str], loop: str) -> list[
 
 
 def _bindings(tree: ast.AST) -> dict[str, set[str]]:
-    """Return the names that a file binds, at any depth, each with what binds it: an import as it is written, or else
-    a line."""
+    """Return the names that a file binds, at any depth, each with its binding: an import as it is written, or else a
+    line."""
     found: dict[str, set[str]] = {}
     for node in ast.walk(tree):
         names = {name: line for line, name in imports_of(node)}
@@ -74,7 +74,7 @@ sys.modules[__name__] = sys.modules["__main__"]"""
 
 def _future_imports(file: StudioFile) -> tuple[list[str], str]:
     """Return the imports from __future__, which must come first in a program, and the text without them."""
-    lines, found = re.split("\r\n?|\n", file.text), []  # as Python counts them
+    lines, found = re.split("\r\n?|\n", file.text), []  # in Python's own counting
     for node in ast.parse(file.text).body:
         if not (isinstance(node, ast.ImportFrom) and node.module == "__future__"):
             continue

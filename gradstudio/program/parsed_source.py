@@ -1,4 +1,4 @@
-"""A text with its syntax tree, parsed once; numbers and texts stand in the tree as they are written."""
+"""A text with its syntax tree, parsed once; numbers and texts are kept in the tree as written."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Source:
         return self._names[node]
 
     def code(self, node: ast.expr) -> Any:
-        """Return an expression compiled, None for a part that is no expression by itself."""
+        """Return an expression compiled; None for a node that is not an expression by itself."""
         if node not in self._codes:
             try:
                 self._codes[node] = compile(f"({ast.unparse(node)})", "reference", "eval")
@@ -42,7 +42,7 @@ class Source:
 
 
 class _AsWritten(ast.NodeTransformer):
-    """Puts a name that reads like it in place of each number and text, except for docstrings."""
+    """Replaces each number and text by a name with the same spelling, except for docstrings."""
 
     def __init__(self, lines: list[str]) -> None:
         self._lines = lines
@@ -58,7 +58,7 @@ class _AsWritten(ast.NodeTransformer):
 
 
 def _functions(body: list[ast.stmt]) -> Iterator[ast.FunctionDef]:
-    """Yield the functions of a program, also those that stand in an if."""
+    """Yield the functions of a program, including those inside an if."""
     for node in body:
         if isinstance(node, ast.FunctionDef):
             yield node

@@ -1,4 +1,5 @@
-"""What is known of a run before it starts: which knobs change in it, and what follows from them for its program."""
+"""The facts that are known about a run before it starts: which knobs change in it, and what follows from them for its
+program."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ _GAINS = dict.fromkeys(("relu", "leaky_relu", "gelu", "silu"), ("math.sqrt(2)", 
 
 
 class WrittenNumber(float):
-    """A number that a program has in words of its own."""
+    """A number with its own notation in a program."""
 
     def __new__(cls, text: str, value: float) -> WrittenNumber:
         made = super().__new__(cls, value)
@@ -35,7 +36,7 @@ class WrittenNumber(float):
 class Plan:
     """An experiment and its timeline. `states` has the values of all knobs at the start and after each change.
 
-    Its facts are asked for by the reference alone: a specialised program has the branch that follows."""
+    Its facts are used only by the reference: a specialised program contains the resulting branch."""
 
     def __init__(
         self,
@@ -76,11 +77,11 @@ class Plan:
         return any(len({repr(getattr(state, name)) for state in self.states}) > 1 for name in names)
 
     def changing(self) -> list[str]:
-        """Return the knobs that change, as the program calls them."""
+        """Return the knobs that change, by their names in the program."""
         return [name for name in map(variable, KNOBS) if self.changes(name)]
 
     def ever(self, holds: Callable[[Any], bool]) -> bool:
-        """Return whether something holds of the knobs at some step."""
+        """Return whether a condition on the knobs holds at some step."""
         return any(holds(state) for state in self.states)
 
     def arguments(self, function: str) -> dict[str, Value]:
@@ -89,7 +90,7 @@ class Plan:
         return {name: given[name] for name in (file.reading.arguments[function] if file else ()) if name in given}
 
     def _note_passes(self) -> None:
-        """Note what a step makes of its micro-batches and of their gradients."""
+        """Derive the facts about the micro-batches of a step and their gradients."""
         ever = self.ever
         self.many = ever(lambda knobs: knobs.accumulation_steps > 1)
         self.first_count: int = self.start.accumulation_steps
@@ -98,7 +99,7 @@ class Plan:
         self.leaves_out = ever(lambda knobs: knobs.clipping_on_spike != "none")
         self.goes_back = ever(lambda knobs: knobs.clipping_on_spike == "rewind")
         self.ever_keeps_gradients = ever(lambda knobs: knobs.mistakes_never_zero_grad)
-        # something asks for gradients before the first backward pass, as not every rule of clipping does
+        # something needs gradients before the first backward pass, which not every clipping rule does
         early = ever(lambda knobs: knobs.mistakes_clip_before_backward)
         self.keeps_gradients = early and ever(lambda knobs: knobs.clipping_kind in ("value", "agc"))
         # the gradient is needed without the clipping between two micro-batches
@@ -108,7 +109,7 @@ class Plan:
         self.measured_before = self.keeps_unclipped or self.clips_scaled or before_reduction
 
     def _note_loss_scale(self) -> None:
-        """Note how the loss is scaled, and whether the scaler may skip an update."""
+        """Derive how the loss is scaled, and whether the scaler may skip an update."""
         ever, scaled = (
             self.ever,
             lambda knobs, kind: knobs.precision_dtype == "fp16" and knobs.precision_scaling == kind,
@@ -121,7 +122,7 @@ class Plan:
         self.may_skip = self.dynamic and ever(lambda knobs: not knobs.mistakes_step_without_scaler)
 
     def _note_rates(self) -> None:
-        """Note what becomes of the learning rate."""
+        """Derive the course of the learning rate."""
         ever = self.ever
         self.falls = ever(lambda knobs: knobs.schedule_kind != "constant")
         self.rises = ever(lambda knobs: knobs.schedule_warmup_steps > (0 if self.falls else 1))
@@ -129,11 +130,11 @@ class Plan:
         self.asks_whether_skipped = self.may_skip and (
             self.scheduled or (self.measures and ever(lambda knobs: knobs.run_stop_on_nonfinite))
         )
-        # a change touches what a scheduler must know from the start
+        # a change affects what a scheduler must know from the start
         rates = ("optimizer_lr", "optimizer_adamw_lr", "optimizer_discriminator_factor")
         course = ("schedule_kind", "schedule_warmup_steps", "schedule_total_steps")
         self.live_schedule = self.changes(*rates, *course)
-        # the discriminator of a gan has a learning rate of its own
+        # the discriminator of a gan has its own learning rate
         is_gan = self.experiment.model.kind == "gan"
         self.two_rates = is_gan and ever(lambda knobs: knobs.optimizer_discriminator_factor != 1)
         self.new_rates = self.changes(*rates[: 2 + self.two_rates]) and not self.scheduled
@@ -142,13 +143,13 @@ class Plan:
         self.adds_momentum = self.experiment.optimizer.kind == "rmsprop" and begins
 
     def _note_task(self) -> None:
-        """Note the shapes of the task, what its data are and what its loss is."""
+        """Derive the shapes of the task, and the kind of its data and loss."""
         problem, loss = self.experiment.problem, self.experiment.loss
         task, steps = problem.task, problem.seq_len
         copied = COPIED + steps + 1 + COPIED
         self.time_steps = {"digits": 8, "copy": copied, "spirals": 1, "ring": 1, "pole": 1}.get(task, steps)
         features = {"digits": 8, "adding": 2, "copy": 10, "spirals": 2, "ring": 2, "pole": 4}
-        self.features = features.get(task, PIXELS // min(steps, PIXELS))  # of characters the program counts them
+        self.features = features.get(task, PIXELS // min(steps, PIXELS))  # for characters the program counts them
         self.outputs = {"adding": 1, "copy": 8, "spirals": 2, "ring": 1, "pole": 2}.get(task, 10)
         self.answers = {"copy": COPIED, "characters": self.time_steps}.get(task, 1)
         self.classes = 2 if task == "spirals" else 10
@@ -165,7 +166,7 @@ class Plan:
         self.shares = self.weighted and self.many and (self.climbs or normalized)
 
     def _note_model(self) -> None:
-        """Note what the network is made of."""
+        """Derive the parts of the network."""
         model = self.experiment.model
         kind, normed = model.kind, model.norm != "none"
         self.layered = kind in LAYERED and (normed or model.residual)  # hidden layers have a class of their own
@@ -189,7 +190,7 @@ class Plan:
         self.draws_weights = (model.init, model.init_gain, model.initial_bias) != ("default", 1, 0)
 
     def _note_ranks(self) -> None:
-        """Note when the ranks reduce their gradients."""
+        """Derive when the ranks reduce their gradients."""
         distributed, device = self.experiment.distributed, self.experiment.run.device
         self.first_gpu = int(device.partition(":")[2] or 0)
         self.sharded = self.ranks and distributed.clip_shards and self.clips
@@ -201,7 +202,8 @@ class Plan:
 
 
 def effective(experiment: Experiment, timeline: Iterable[Change]) -> Iterator[Change]:
-    """Yield the changes that have an effect: not those to a value in force, nor those after the end of the run."""
+    """Yield the changes that have an effect: not those to a value already in force, nor those after the end of the
+    run."""
     in_force: dict[str, Value] = {}
     for change in timeline:
         if change.step < experiment.run.steps and in_force.get(change.knob, experiment[change.knob]) != change.value:

@@ -1,7 +1,7 @@
-"""The specialiser: of the reference program it keeps the branches that an experiment takes, and all comments.
+"""The specialiser: it keeps the branches of the reference program that an experiment takes, and all comments.
 
-A condition that holds of the knobs at every step, or at none, is decided (expressions.py). A function marked @inline
-stands where it is called."""
+A condition on the knobs that holds at every step, or at none, is decided (expressions.py). A function marked @inline is
+inserted at its call."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Specialiser:
         return "\n".join(self._block(self._source.tree.body, 0, 0))
 
     def _block(self, body: Sequence[ast.stmt], column: int, row: int) -> list[str]:
-        """Return the lines of statements, indented by `column`; comments above them are looked for from `row` on."""
+        """Return the lines of statements, indented by `column`; the comments above them are searched from `row` on."""
         lines: list[str] = []
         for statement in body:
             first = min([statement.lineno, *(each.lineno for each in getattr(statement, "decorator_list", []))]) - 1
@@ -41,7 +41,7 @@ class Specialiser:
         return lines
 
     def _comments(self, above: Sequence[str], column: int, *, whole: bool) -> list[str]:
-        """Return the comments and empty lines above a statement; only those on mistakes where it is not there."""
+        """Return the comments and empty lines above a statement; only those on mistakes if it is dropped."""
         lines = []
         for line in above:
             text = line.strip()
@@ -123,7 +123,7 @@ class Specialiser:
         return f"  # {comment}" if comment else ""
 
     def _compound(self, node: Any, column: int) -> list[str]:
-        """Return a loop, a context, a function or a class; nothing where nothing is in it."""
+        """Return a loop, a context, a function or a class; nothing if its body is empty."""
         end, pad = self._source.header(node), " " * column
         inside = self._block(node.body, column + 4, end)
         if isinstance(node, ast.FunctionDef):
@@ -141,7 +141,7 @@ class Specialiser:
 
     def _simple(self, node: ast.stmt, column: int) -> list[str]:
         new, pad = self._of.of(node), " " * column
-        if new is node:  # as it is written
+        if new is node:  # as written
             lines = self._source.lines[node.lineno - 1 : node.end_lineno]
             return [pad + line[node.col_offset :] if line else "" for line in lines]
         text = self._of.text(node)
@@ -159,7 +159,7 @@ def _wrapped(pad: str, text: str) -> list[str]:
 
 
 def _ends(lines: Sequence[str], column: int) -> bool:
-    """Return whether nothing after these lines is reached."""
+    """Return whether nothing after these lines is reachable."""
     last = next((line[column:] for line in reversed(lines) if line[column : column + 1] not in ("", " ", ")")), "")
     return last.partition(" ")[0] in ("return", "continue", "break")
 

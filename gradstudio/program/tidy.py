@@ -1,4 +1,4 @@
-"""A specialised program made tidy: without functions, values and imports that nothing uses, spaced as PEP 8 asks."""
+"""Tidies a specialised program: removes unused functions, values and imports, and adds the blank lines of PEP 8."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def split(text: str) -> tuple[list[str], str]:
-    """Return the imports of a program, one name each, and the rest, both without what nothing uses."""
+    """Return the imports of a program, one name each, and the rest, both without unused ones."""
     lines, statements = text.split("\n"), ast.parse(text).body
     imports = [node for node in statements if isinstance(node, (ast.Import, ast.ImportFrom))]
     rest = [node for node in statements if node not in imports]
@@ -43,10 +43,10 @@ def imports(lines: Sequence[str], standard: frozenset[str]) -> str:
 
 
 def spaced(text: str) -> str:
-    """Return the lines with empty ones between them: two around a function or class, one before a loop or a comment
-    that begins a part."""
+    """Return the lines with blank lines between them: two around a function or class, one before a loop or a comment
+    that begins a section."""
     found: list[str] = []
-    before, inside = "", False  # the last line that is not empty; in a function or a class
+    before, inside = "", False  # the last nonempty line; in a function or a class
     for line in text.split("\n"):
         if not line:
             if found and found[-1] and before.startswith(" "):
@@ -67,7 +67,7 @@ def spaced(text: str) -> str:
 
 
 def _bound(node: Any) -> str:
-    """Return the one name that a statement binds, and does nothing else."""
+    """Return the single name that a statement binds, if it does nothing else."""
     match node:
         case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
             return name
@@ -85,7 +85,7 @@ def _first(node: Any, lines: list[str]) -> int:
 
 
 def imports_of(node: ast.AST) -> list[tuple[str, str]]:
-    """Return the imports of a statement as one would write each alone, with the name that it binds."""
+    """Return the imports of a statement as separate imports, with the names that they bind."""
     if not isinstance(node, (ast.Import, ast.ImportFrom)):
         return []
     start = f"from {'.' * node.level}{node.module or ''} import" if isinstance(node, ast.ImportFrom) else "import"
@@ -101,7 +101,7 @@ def _place(line: str) -> tuple[bool, str]:
 
 
 def _loops(text: str) -> str:
-    """Return a text in which a loop that does not use its number does not name it."""
+    """Return a text in which a loop with an unused variable does not name it."""
     lines = text.split("\n")
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.For) and not any("index" in names_in(each) for each in node.body):

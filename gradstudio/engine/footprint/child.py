@@ -1,9 +1,9 @@
-"""The process that works out footprints (session/footprint/process.py starts it). It imports torch once, and answers
-each request in a copy of itself, so that a studio file can end or hang no more than that.
+"""The process that computes footprints (session/footprint/process.py starts it). It imports torch once, and answers
+each request in a fork of itself, so that a studio file can end or hang no more than that.
 
-A request is a line of JSON on stdin: its number, the experiment as TOML, and whether the cures are wanted. The answers
-are lines of JSON with that number: the footprint, each cure, and at last that it is done; or why it is not known. A new
-request ends the one before. The process ends with its stdin, or after a while without a request."""
+A request is a line of JSON on stdin: its number, the experiment as TOML, and whether cures are requested. The answers
+are lines of JSON with that number: the footprint, each cure, and finally that it is done; or why it is unknown. A new
+request ends the previous one. The process ends with its stdin, or after a while without a request."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from gradstudio.engine.own_model.check import limit_memory
 
 READY = "ready"  # the first line
 IDLE = 300.0  # seconds without a request
-COPIES = sys.platform == "linux"  # elsewhere the process itself answers, and ends
+COPIES = sys.platform == "linux"  # elsewhere the process itself answers, and exits
 _CHUNK = 1 << 16  # bytes
 
 Answer = dict[str, Any]
@@ -34,28 +34,28 @@ Answer = dict[str, Any]
 
 def main() -> None:
     """Answer requests until stdin ends."""
-    answers = os.dup(1)  # what a studio file prints goes nowhere
+    answers = os.dup(1)  # the output of a studio file is discarded
     nowhere = os.open(os.devnull, os.O_RDWR)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
-    estimate.possible()  # imports all that is needed
+    estimate.possible()  # imports everything needed
     os.write(answers, f"{READY}\n".encode())
     if COPIES:
         if estimate.possible():
-            estimate.estimate(Experiment().with_value("optimizer.kind", "adam"))  # what comes once comes before
+            estimate.estimate(Experiment().with_value("optimizer.kind", "adam"))  # requires only a single import
         _Server(answers).serve()
     else:
         _answer(json.loads(sys.stdin.readline()), _writer(answers))
-    os._exit(0)  # whatever threads a studio file has begun
+    os._exit(0)  # whatever threads a studio file has started
 
 
 class _Server:
-    """Answers requests one after the other, each in a copy of this process."""
+    """Answers requests one after the other, each in a fork of this process."""
 
     def __init__(self, answers: int) -> None:
         self._answers = answers
-        self._copy, self._pipe, self._number = 0, -1, 0  # the copy at work, what it says, and its request
-        self._asked, self._said = b"", b""  # lines that are not whole yet
+        self._copy, self._pipe, self._number = 0, -1, 0  # the running fork, its output, and its request
+        self._asked, self._said = b"", b""  # incomplete lines
 
     def serve(self) -> None:
         while True:
@@ -79,7 +79,7 @@ class _Server:
         return bool(data)
 
     def _begin(self, line: bytes) -> None:
-        """Let a copy answer."""
+        """Let a fork answer."""
         request = json.loads(line)
         self._number = request["number"]
         self._pipe, end = os.pipe()
@@ -88,21 +88,21 @@ class _Server:
             os.close(end)
             return
         os.close(self._pipe)
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # a studio file reads no requests
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # a studio file must not read requests
         try:
             _answer(request, _writer(end))
         finally:
             os._exit(0)
 
     def _pass_on(self) -> None:
-        """Pass whole lines on; a copy that is ended in the middle of one leaves nothing of it."""
+        """Pass whole lines on; a fork that is ended in the middle of a line leaves nothing of it."""
         data = os.read(self._pipe, _CHUNK)
         *lines, self._said = (self._said + data).split(b"\n")
         for line in lines:
             _write(self._answers, line + b"\n")
         if not data:
             ended = {"number": self._number, "problem": "the process that works it out has ended"}
-            _write(self._answers, json.dumps(ended).encode() + b"\n")  # nobody reads it where all was answered
+            _write(self._answers, json.dumps(ended).encode() + b"\n")  # there is no reader if everything was answered
             self._end_copy()
 
     def _end_copy(self) -> None:
@@ -120,7 +120,7 @@ def _answer(request: dict[str, Any], say: Callable[[Answer], None]) -> None:
     try:
         experiment = presets.parse(request["toml"], Path("asked")).experiment
         if (file := experiment.studio_file) is not None:
-            trust.agree_here(file.sha256, *file.hashes(experiment.model_file))  # or nobody had asked
+            trust.agree_here(file.sha256, *file.hashes(experiment.model_file))  # or the user has not agreed to it
             limit_memory()
         for answer in footprints(experiment, with_cures=request["cures"]):
             say({"number": number, **answer})
@@ -130,7 +130,7 @@ def _answer(request: dict[str, Any], say: Callable[[Answer], None]) -> None:
 
 
 def footprints(experiment: Experiment, *, with_cures: bool) -> Iterator[Answer]:
-    """Yield the footprint of an experiment, and what would lower it."""
+    """Yield the footprint of an experiment, and the changes that would lower it."""
     if not estimate.possible():
         yield {"problem": "this torch has no tensors without memory"}
         return

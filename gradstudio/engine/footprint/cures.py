@@ -1,4 +1,4 @@
-"""What would lower the peak of an experiment: the cheapest changes, each worked out."""
+"""Changes that lower the peak of an experiment: the cheapest ones, each with its computed result."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from gradstudio.engine.step import precision
 from gradstudio.engine.subject import BuiltIn
 
 MOST_MICRO_BATCHES = 256
-PARTS_WITHOUT_BUDGET = 8  # into which a batch is split where no budget says how many are needed
+PARTS_WITHOUT_BUDGET = 8  # number of parts of a batch if no budget determines it
 _CHECKPOINTING: dict[str, Value] = {"model.checkpointing": True}
 _BF16: dict[str, Value] = {"precision.dtype": "bf16"}
-# With these mistakes a step over micro-batches is not that of the large batch.
+# With these mistakes a step over micro-batches differs from that of the large batch.
 _OF_ACCUMULATION = (
     "clip_each_micro_batch", "unscaled_accumulation", "zero_grad_each_micro_batch", "scheduler_each_micro_batch",
     "drop_last_micro_batches", "divide_each_micro_batch", "normalize_each_micro_batch",
@@ -24,8 +24,8 @@ _OF_ACCUMULATION = (
 
 def cures(knobs: Experiment, now: Footprint) -> Iterator[Cure]:
     """Yield the changes that bring the experiment into its budget, the cheapest first: the same gradient before
-    another, less work before more; none where it fits. Without a budget, what the three usual ones would bring. What
-    does not help is left out. Where none of them fits, two of them together come last."""
+    another, less work before more; none if it fits. Without a budget, yield the three usual ones. Useless changes are
+    left out. If none of them suffices, two of them combined come last."""
     limit = knobs.run.memory_budget * MB
     if limit and now.peak <= limit:
         return
@@ -43,13 +43,13 @@ def cures(knobs: Experiment, now: Footprint) -> Iterator[Cure]:
 
 
 class _Search:
-    """Works out changes of one experiment."""
+    """Computes the effect of changes to one experiment."""
 
     def __init__(self, knobs: Experiment, now: Footprint, limit: int) -> None:
         self._knobs, self._now, self._limit = knobs, now, limit
 
     def try_changes(self, changes: dict[str, Value], *, same: bool) -> Cure | None:
-        """Return what these changes bring; None if they are not possible or do not help."""
+        """Return the effect of these changes; None if they are not possible or do not help."""
         knobs = self._knobs
         if all(knobs[name] == value for name, value in changes.items()) or not _possible(knobs, changes):
             return None
@@ -63,8 +63,8 @@ class _Search:
         return Cure(changes, footprint.peak, same, work, not self._limit or footprint.peak <= self._limit)
 
     def split(self, beside: dict[str, Value]) -> Cure | None:
-        """Return the fewest micro-batches that fit, with other changes beside; the most that are possible where none
-        fit."""
+        """Return the smallest number of micro-batches that fits, together with other changes; the largest possible if
+        none fits."""
         ways = self._ways()
         if not ways:
             return None
@@ -83,7 +83,7 @@ class _Search:
         return best
 
     def _ways(self) -> list[int]:
-        """Return the numbers of parts into which a micro-batch can be split, rising."""
+        """Return the numbers of parts into which a micro-batch can be split, ascending."""
         knobs, size = self._knobs, self._knobs.problem.batch_size
         if knobs.mistakes.model_copy(update=dict.fromkeys(_OF_ACCUMULATION, False)) != knobs.mistakes:
             return []
@@ -130,7 +130,7 @@ def _possible(knobs: Experiment, changes: dict[str, Value]) -> bool:
 
 
 def _computes(knobs: Experiment) -> bool:
-    """Return whether torch can compute such a network in bf16 here: a small one tries it."""
+    """Return whether torch supports such a network in bf16 here: a small one tries it."""
     small = knobs.with_values({"model.width": 8, "model.depth": 1, "problem.batch_size": 2})
     few = BuiltIn(small, "cpu")
     wanted = small.precision.model_copy(update={"dtype": "bf16"})

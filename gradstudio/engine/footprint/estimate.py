@@ -1,5 +1,5 @@
 """The footprint of an experiment: one step of the plain loop on tensors that have a shape and no memory. Only in a
-process of its own (child.py): what it needs of torch takes a second to import."""
+separate process (child.py): the parts of torch that it needs take a second to import."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from gradstudio.engine.subject import BuiltIn, Subject
 from gradstudio.engine.tasks.task import Batch
 from gradstudio.engine.torch_internals import memory_and_work, seen_operations
 
-_FEW = 2  # examples that are really drawn, to see what one is like
+_FEW = 2  # number of examples that are actually drawn, to see their shape
 
 
 @cache
 def possible() -> bool:
     """Return whether this torch has what an estimate needs: tensors of 8 TB without memory."""
-    # what is tried once is tried here: in such a context a trial sees no numbers
+    # internals are tried here: in such a context a trial would see no numbers
     if not seen_operations.seeing_possible() or memory_and_work.without_memory() is None:
         return False
     memory_and_work.count_multiplications()
@@ -39,14 +39,14 @@ def possible() -> bool:
 
 
 def estimate(knobs: Experiment) -> Footprint:
-    """Return what a step of the experiment takes on the CPU. Only where `possible`."""
+    """Return the memory use of a step of the experiment on the CPU. Only if `possible`."""
     runtime.prepare(knobs.run.deterministic)
     if knobs.studio_file is None:
         return of_built_in(knobs)
     try:
         return of_own_model(knobs, without_memory())
     except (RuntimeError, TypeError, NotImplementedError):
-        # The file looks at its numbers, which tensors without memory have not: it is counted on real ones.
+        # The file reads its numbers, which tensors without memory lack: it is counted on real ones.
         return of_own_model(knobs, nullcontext())
 
 
@@ -103,7 +103,7 @@ def _count_bytes(knobs: Experiment, subject: Subject, draw: Callable[[], Iterato
     tally.mark(loop.model.buffers(), "data")
     tally.mark(loop.gradients(), "gradients")
     if knobs.clipping.on_spike == "rewind":
-        loop.step()  # which keeps the state that is there in every later step
+        loop.step()  # which keeps its existing state in every later step
     tally.begin()
     with saving(tally):
         loop.step()
@@ -113,7 +113,7 @@ def _count_bytes(knobs: Experiment, subject: Subject, draw: Callable[[], Iterato
 
 
 class _UniformPolicy(nn.Module):
-    """Stands where a model acts: it likes every action as much as the other."""
+    """A substitute for a model that acts: all actions are equally likely."""
 
     def forward(self, seen: Tensor) -> Tensor:
         return torch.zeros(*seen.shape[:2], 2)

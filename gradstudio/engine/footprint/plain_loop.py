@@ -1,5 +1,5 @@
-"""The step of an experiment's plain program, without what only measures. It runs on real tensors and on tensors without
-memory alike: the data are given to it."""
+"""The step of an experiment's plain program, without measurements. It runs on real tensors and on tensors without
+memory alike: the data are passed in."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from gradstudio.engine.subject import Subject
 from gradstudio.program import run_until_step
 from gradstudio.program.plan import Plan
 
-SEEN = 2  # micro-batches that are computed; all later ones take what the second takes
+SEEN = 2  # micro-batches that are computed; all later ones use as much as the second
 _PARTS = ("layers", "models", "losses", "weights", "clipping", "optimizers", "pieces", "sharpness_aware", "step")
-# What asks for numbers, or for other processes, and takes no memory of its own.
+# What reads numbers or talks to other processes, and uses no memory of its own.
 _LEFT_OUT: dict[str, Value] = {
     "run.steps": 2, "model.init": "default", "model.init_gain": 1.0, "model.initial_bias": 0.0,
     "problem.outlier_every": 0, "problem.nan_every": 0, "problem.skip_batches": 0, "distributed.ranks": 1,
@@ -29,8 +29,8 @@ _LEFT_OUT: dict[str, Value] = {
 
 
 class PlainLoop:
-    """Model and optimizer of an experiment as its program makes them. `draw` yields the micro-batches of a step, and
-    `tell` hears its phases."""
+    """Model and optimizer of an experiment as its program creates them. `draw` yields the micro-batches of a step, and
+    `tell` is called with its phases."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class PlainLoop:
         device: str = "cpu",
     ) -> None:
         few = {"accumulation.steps": min(knobs.accumulation.steps, SEEN), "run.device": device, **_LEFT_OUT}
-        # A GradScaler does in place what a fixed scale does, and asks for numbers.
+        # A GradScaler works in place like a fixed scale, but reads numbers.
         scaling = "none" if knobs.precision.scaling == "none" else "static"
         self._plan = plan = Plan(
             knobs.with_values({**few, "precision.scaling": scaling}), measures=False, tells_phases=True
@@ -66,10 +66,10 @@ class PlainLoop:
         self.model: nn.Module = self._names["model"]
         self.parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         if knobs.mistakes.never_zero_grad:
-            self._give_gradients()  # which stay from step to step
+            self._give_gradients()  # which persist from step to step
 
     def prepare(self) -> None:
-        """Give the optimizer its state, which it makes at the first update."""
+        """Create the state of the optimizer, which normally happens at the first update."""
         self._give_gradients()
         self._names["optimizer"].step()
         if not (self._plan.own or self._plan.ever_keeps_gradients):
@@ -95,7 +95,8 @@ class PlainLoop:
 
 
 def parts(whole: Any, count: int, size: int) -> Iterator[Any]:
-    """Yield the micro-batches of one large batch, each in memory of its own; the large batch itself where it is one."""
+    """Yield the micro-batches of one large batch, each in memory of its own; or the large batch itself if there is only
+    one."""
     if count == 1:
         yield whole
         return

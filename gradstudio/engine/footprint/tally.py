@@ -1,4 +1,4 @@
-"""Counts the memory that torch takes: every storage that an operation makes, from its birth to its end."""
+"""Counts torch's memory: every storage that an operation creates, from its creation to its release."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from gradstudio.engine.passes.operation_calls import SeesOperations, storage_of,
 from gradstudio.engine.torch_internals import memory_and_work, seen_operations
 
 _TEMPORARY = "temporary"
-_OWNED = ("parameters", "gradients", "optimizer", "data")  # these stay what they are when they are kept for backward
+_OWNED = ("parameters", "gradients", "optimizer", "data")  # these keep their use when they are saved for backward
 
 
 class Storage:
-    """One piece of memory. `part` is what it turned out to be."""
+    """One piece of memory. `part` is its use, as far as known."""
 
     __slots__ = ("alive", "part", "size")
 
@@ -29,7 +29,7 @@ class Storage:
 
 
 class Tally(SeesOperations):
-    """A context that counts. A storage is held weakly, so that its end is seen when it comes."""
+    """A context that counts. A storage is referenced weakly, so that its release is observed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,11 +40,11 @@ class Tally(SeesOperations):
         self._begun = 0  # number of events before the step that counts
         self._multiplications = 0
         self._count = memory_and_work.count_multiplications()
-        self._summed = set[int]()  # storages that autograd adds up just now
+        self._summed = set[int]()  # storages that autograd is currently summing
 
     def see(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         name = seen_operations.schema(function).name.rpartition("::")[2]
-        # Autograd adds the gradients that come to one tensor. A part that is computed again has gradients switched on.
+        # Autograd adds the gradients that reach one tensor. In a part that is recomputed, gradients are enabled.
         sums = self.phase == "backward" and name == "add" and not torch.is_grad_enabled()
         places = filter(_gives_place, tensors_in(args)) if sums else ()
         self._summed = {id(self._note(tensor)) for tensor in places}
@@ -61,7 +61,7 @@ class Tally(SeesOperations):
         return results
 
     def _note(self, tensor: Tensor, size: int | None = None) -> Storage:
-        """Return what is known of a tensor's storage, which may be new."""
+        """Return the record of a tensor's storage, which may be new."""
         number = storage_of(tensor)
         if number in self._live:
             return self._live[number]
@@ -77,8 +77,8 @@ class Tally(SeesOperations):
         return storage
 
     def _end(self, storage: Storage) -> None:
-        """Note the end of a storage. Autograd adds the second gradient of a tensor to the first in place, unless
-        somebody watches: the sum was then made in the place of what ends here."""
+        """Record the release of a storage. Autograd adds the second gradient of a tensor to the first in place, unless
+        it is observed: the sum was then stored in the memory that is released here."""
         born = self._events[-1] if self._events else None
         self._note_event(storage, -1)
         if id(storage) in self._summed and born is not None and born[1] == 1 and born[0].size == storage.size:
@@ -91,24 +91,24 @@ class Tally(SeesOperations):
         self._events.append((storage, sign, self.phase, self._operation))
 
     def mark(self, tensors: Iterable[Tensor], part: str) -> None:
-        """Note what these tensors are."""
+        """Record the use of these tensors."""
         for tensor in tensors:
             self._note(tensor).part = part
 
     def keep(self, tensor: Tensor) -> Tensor:
-        """Note that a tensor is kept for the backward pass; a hook of torch's for tensors that are saved."""
+        """Record that a tensor is saved for the backward pass; a torch hook for saved tensors."""
         storage = self._note(tensor)
         if storage.part not in _OWNED:
             storage.part = "saved"
-        return tensor.detach()  # the tensor itself may belong to the graph, which would then hold itself for good
+        return tensor.detach()  # the tensor itself may belong to the graph, which would then refer to itself forever
 
     def begin(self) -> None:
-        """Let the step that counts begin here."""
+        """Begin the step that counts."""
         self._begun, self._multiplications = len(self._events), 0
 
     def footprint(self) -> Footprint:
-        """Return what was counted since `begin`. The state of the optimizer, which the first update makes, counts as if
-        it was there before: so it is in every later step."""
+        """Return what was counted since `begin`. The state of the optimizer, which the first update creates, counts as
+        if it had existed before, as it does in every later step."""
         now, sizes, names = dict.fromkeys(PARTS, 0), dict.fromkeys(PARTS, 0), dict[str, int]()
         for storage, sign, _, _ in self._events[: self._begun]:
             now[storage.part] += sign * storage.size
@@ -135,11 +135,11 @@ class Tally(SeesOperations):
 
 
 def _gives_place(tensor: Tensor) -> bool:
-    """Return whether autograd may make a sum in the place of a tensor: it is all of its storage, and no view, whose
-    base would hold that storage too."""
+    """Return whether autograd may store a sum in a tensor's memory: it is the whole storage, and not a view, whose base
+    would also refer to that storage."""
     return not memory_and_work.is_view(tensor) and tensor.nbytes == tensor.untyped_storage().nbytes()
 
 
 def saving(tally: Tally) -> torch.autograd.graph.saved_tensors_hooks:
-    """Return a context in which the tally sees what is kept for the backward pass."""
+    """Return a context in which the tally sees the tensors saved for the backward pass."""
     return torch.autograd.graph.saved_tensors_hooks(tally.keep, lambda tensor: tensor)

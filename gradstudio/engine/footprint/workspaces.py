@@ -1,6 +1,6 @@
-"""The memory of kernels that nobody sees from outside, where it is much and known: what a convolution, a batch norm or
-an LSTM on the CPU takes for itself and gives back before it returns, and what an LSTM keeps for its backward pass.
-Measured with torch 2.13 on a processor with AVX-512, and for the LSTM as oneDNN's source has it (`src/cpu/rnn`)."""
+"""The internal memory of kernels, if it is large and known: what a convolution, a batch norm or an LSTM on the CPU
+allocates and releases before it returns, and what an LSTM saves for its backward pass. Measured with torch 2.13 on a
+processor with AVX-512; for the LSTM according to oneDNN's source (`src/cpu/rnn`)."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from torch import Tensor
 
 from gradstudio.engine.torch_internals import memory_and_work
 
-_LINE = 16  # floats of a line of the processor's cache, to which oneDNN rounds up
+_LINE = 16  # floats in a cache line of the processor, to which oneDNN rounds up
 _PAGE = 4096  # bytes, to which it rounds each part of a workspace
 _SMALLEST = 8  # channels of its smallest block
-_FEW = 3  # channels of a picture that it reads as they are
+_FEW = 3  # channels of an image that it reads without reordering
 
 
 def workspace(name: str, args: tuple[Any, ...], results: Any) -> int:
-    """Return the bytes that an operation takes beside its results. oneDNN copies its tensors into an order of its own;
-    where it does not know the format, torch unfolds the inputs, one column for each place of the kernel."""
+    """Return the bytes that an operation uses besides its results. oneDNN copies its tensors into its own order; for an
+    unsupported format, torch unfolds the inputs, one column for each position of the kernel."""
     match name:
         case "convolution":
             inputs, weight = args[0], args[1]
@@ -35,7 +35,7 @@ def workspace(name: str, args: tuple[Any, ...], results: Any) -> int:
         case "mkldnn_rnn_layer":
             return _Lstm.of(args[0], results[0]).forward
         case "mkldnn_rnn_layer_backward":
-            gradients = args[10:13]  # of the outputs and both states, None where the loss does not use them
+            gradients = args[10:13]  # of the outputs and both states, None if the loss does not use them
             copied = 0 if gradients[0] is None or gradients[0].is_contiguous() else gradients[0].nbytes
             zeros = sum(like.nbytes for like, each in zip(args[7:10], gradients, strict=True) if each is None)
             return copied + zeros + _Lstm.of(args[0], args[7]).backward
@@ -43,7 +43,7 @@ def workspace(name: str, args: tuple[Any, ...], results: Any) -> int:
 
 
 def kept_by_kernel(name: str, args: tuple[Any, ...], results: Any) -> tuple[Tensor, int] | None:
-    """Return a result that is larger than it says, and its size; None if there is none."""
+    """Return a result that is larger than its shape says, and its size; None if there is none."""
     if name != "mkldnn_rnn_layer":
         return None
     return results[3], _Lstm.of(args[0], results[0]).saved
@@ -54,8 +54,8 @@ def _columns(inputs: Tensor, weight: Tensor, outputs: Tensor) -> int:
 
 
 def _backward(gradient: Tensor, inputs: Tensor, weight: Tensor) -> int:
-    """Return what the larger part of a convolution's backward pass takes: first the gradient of the inputs, then that
-    of the weight, beside that of the inputs. The second has smaller blocks where there are few channels."""
+    """Return the memory of the larger part of a convolution's backward pass: first the gradient of the inputs, then
+    that of the weight, in addition to that of the inputs. The second has smaller blocks if there are few channels."""
     few = max(weight.shape[:2]) <= _SMALLEST
     first, second = (
         _picture(inputs, least) + _picture(gradient, least) + _kernels(weight, least) - weight.nbytes
@@ -65,7 +65,7 @@ def _backward(gradient: Tensor, inputs: Tensor, weight: Tensor) -> int:
 
 
 def _inputs(inputs: Tensor) -> int:
-    """Return the bytes of inputs of which no gradient is asked."""
+    """Return the bytes of inputs that need no gradient."""
     return 0 if inputs.shape[1] <= _FEW else _picture(inputs)
 
 
@@ -82,7 +82,8 @@ def _kernels(weight: Tensor, block: int = 0) -> int:
 
 
 def _in_blocks(channels: int, block: int) -> int:
-    """Return the channels, filled up to whole blocks; `block` 0: of the processor's size. One alone stays so."""
+    """Return the number of channels rounded up to whole blocks; `block` 0: of the processor's size. A single channel is
+    not rounded."""
     return channels if channels == 1 else _up(channels, block or memory_and_work.channels_of_a_block())
 
 
@@ -96,7 +97,7 @@ class _Lstm(NamedTuple):
 
     @classmethod
     def of(cls, inputs: Tensor, outputs: Tensor) -> _Lstm:
-        """Return the layer with such inputs and outputs, (time steps, batch, numbers)."""
+        """Return the layer with these inputs and outputs, (time steps, batch, numbers)."""
         steps, batch, width = outputs.shape
         return cls(steps, batch, inputs.shape[2], width)
 
@@ -106,7 +107,7 @@ class _Lstm(NamedTuple):
 
     @property
     def backward(self) -> int:
-        """Both weights where their rows are no whole lines, their gradients, and what the forward pass takes too."""
+        """Both weights if their rows are not whole cache lines, their gradients, and the memory of the forward pass."""
         return self._sums + self._transposed + sum(
             4 * 4 * self.width * _row(each) for each in (self.inputs, self.width) if _row(each) != each
         )  # fmt: skip
@@ -125,7 +126,7 @@ class _Lstm(NamedTuple):
 
     @property
     def _sums(self) -> int:
-        """The bias, which torch adds up of two, and the gates of all time steps and of one."""
+        """The bias, which torch sums from two, and the gates of all time steps and of one."""
         return 4 * 4 * self.width + self._gates + _up(4 * self.batch * _row(4 * self.width), _PAGE)
 
     @property
@@ -134,8 +135,8 @@ class _Lstm(NamedTuple):
 
 
 def _row(numbers: int) -> int:
-    """Return the length of a row of so many numbers: whole lines, and no multiple of 256, which would fall onto the
-    same places of the cache."""
+    """Return the padded length of a row: whole cache lines, but not a multiple of 256, which would map to the same
+    cache sets."""
     row = _up(numbers, _LINE)
     return row if row % 256 else row + _LINE
 

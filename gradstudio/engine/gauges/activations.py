@@ -1,4 +1,4 @@
-"""Samples of the activations: their mean and deviation, how much is saturated, how many units are dead.
+"""Samples of the activations: their mean and deviation, how many outputs are saturated, how many units are dead.
 
 A sample takes one more forward pass, without gradient, that leaves no trace. It costs about a step, so it is taken
 every history.SAMPLE_EVERY steps."""
@@ -30,7 +30,7 @@ _DEAD_BELOW = {"relu": 0.0, "gelu": -4.0, "silu": -10.0}
 class _LayerOutput(NamedTuple):
     layer: str
     kind: str  # of activation
-    sums: Tensor | None  # (..., units); None where torch keeps them to itself
+    sums: Tensor | None  # (..., units); None if torch does not expose them
     outputs: Tensor
 
 
@@ -38,7 +38,7 @@ class _LayerOutput(NamedTuple):
 def sample(model: nn.Module, activation: str, inputs: Tensor, counted: Tensor | None = None) -> tuple[Activation, ...]:
     """Measure every layer whose outputs go through an activation, in forward order. A network that is used several
     times in a pass is measured the first time. `counted` says which of the rows (batch x time steps,) of a network that
-    answers each time step are measured; the others fill up the batch."""
+    answers each time step are measured; the others are padding."""
     seen: list[_LayerOutput] = []
     with statistics_kept(model), _watch_activations(model, activation, seen):
         model(inputs)
@@ -48,7 +48,7 @@ def sample(model: nn.Module, activation: str, inputs: Tensor, counted: Tensor | 
 
 @contextmanager
 def _watch_activations(model: nn.Module, kind: str, seen: list[_LayerOutput]) -> Iterator[None]:
-    """Note whatever passes through an activation in here."""
+    """Record the inputs and outputs of every activation in this context."""
     undo: list[Callable[[], object]] = []
     for name, module in model.named_modules():
         if isinstance(module, (Hidden, Expansion)):
@@ -83,8 +83,8 @@ def _note_states(
     tensors: tuple[Tensor, ...],
     made: tuple[Tensor, ...],
 ) -> None:
-    """Note the states of a recurrent network, layer by layer. This hook must return None: torch would take what it
-    returns as the outputs."""
+    """Record the states of a recurrent network, layer by layer. This hook must return None: torch would use its return
+    value as the outputs."""
     layers = module.num_layers if isinstance(module, nn.RNNBase) else module.depth
     kind = "tanh" if isinstance(module, (nn.LSTM, nn.GRU)) else kind
     state = tensors[0]

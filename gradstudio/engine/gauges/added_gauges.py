@@ -1,4 +1,4 @@
-"""Gauges of plug-ins: numbers of the model, measured now and then and kept beside the rows."""
+"""Gauges of plug-ins: numbers computed from the model, measured periodically and stored beside the rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gradstudio.core import plugins
 
 
 def measure(model: nn.Module | None, step: int) -> tuple[tuple[str, float], ...]:
-    """Return name and value of every gauge that is due once a step was made."""
+    """Return name and value of every gauge that is due after a step."""
     if model is None or not plugins.names("gauges"):
         return ()
     found: list[tuple[str, float]] = []

@@ -1,4 +1,4 @@
-"""Attention while it trains: how large its logits are, and how sharply it chooses.
+"""Attention during training: how large its logits are, and how sharply it chooses.
 
 A look takes one more forward pass of a few examples, without gradient, that leaves no trace. It is taken every
 history.LOOK_EVERY steps, for less than a hundredth of their time."""
@@ -15,14 +15,14 @@ from torch import Tensor, nn
 
 from gradstudio.engine.models.transformer import Attention
 
-EXAMPLES = 2  # of a batch, that a look takes; each has all its time steps and heads
+EXAMPLES = 2  # examples of a batch used by a look; each has all its time steps and heads
 
 Figures = dict[str, tuple[float, float]]  # by name of an attention: its largest logit, its entropy
 
 
 @contextmanager
 def watch_attentions(model: nn.Module) -> Iterator[Figures]:
-    """Measure every attention of the forward passes in here."""
+    """Measure every attention of the forward passes in this context."""
     figures: Figures = {}
 
     def before(name: str) -> Callable[[Attention, Any], None]:
@@ -46,8 +46,8 @@ def watch_attentions(model: nn.Module) -> Iterator[Figures]:
 
 @torch.no_grad()
 def look(model: nn.Module, inputs: Tensor) -> tuple[float, float]:
-    """Return the largest logit of all attentions and the least of their entropies, of the first examples of a batch.
-    A NaN of one is that of all."""
+    """Return the largest logit of all attentions and the smallest of their entropies, for the first examples of a
+    batch. A NaN in one makes the result NaN."""
     with watch_attentions(model) as figures:
         model(inputs[:EXAMPLES])
     logits, entropies = (torch.tensor(each) for each in zip(*figures.values(), strict=True))
@@ -56,8 +56,8 @@ def look(model: nn.Module, inputs: Tensor) -> tuple[float, float]:
 
 def logits_and_entropy(query: Tensor, key: Tensor, *, causal: bool) -> tuple[float, float]:
     """Return the largest absolute logit, query . key / sqrt(width of a head), and the mean entropy of the softmax over
-    the keys, as a share of the logarithm of their number (1: all alike, 0: one alone; NaN where there is one key only),
-    of (batch, heads, time steps, width of a head). Zhai 2023, section 3; Dehghani 2023, section 2."""
+    the keys, as a share of the logarithm of their number (1: all equal, 0: a single one; NaN if there is only one key),
+    for (batch, heads, time steps, width of a head). Zhai 2023, section 3; Dehghani 2023, section 2."""
     logits = query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1])
     steps = logits.shape[-1]
     seen = torch.ones(steps, steps, dtype=torch.bool, device=logits.device)

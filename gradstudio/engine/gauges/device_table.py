@@ -1,5 +1,5 @@
-"""Measures many tensors where they lie on a GPU: a table of their addresses goes there, and a few figures of each come
-back. Nothing of the tensors themselves is copied."""
+"""Measures many tensors where they are on a GPU: a table of their addresses is sent there, and a few figures of each
+come back. The tensors themselves are not copied."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 FORMATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
-GRADIENT = ("squares", "largest", "zeros", "nan", "inf")  # the largest is that of the entries that are not NaN
+GRADIENT = ("squares", "largest", "zeros", "nan", "inf")  # the largest among the entries that are not NaN
 CHANGE = ("squares", "moves", "along_gradient", "not_zero")  # of the weights before, the change, the gradient
 
 
 class Table(Protocol):
-    """Measures lists of tensors of certain sizes, all on one device, each without gaps in its memory."""
+    """Measures lists of tensors with fixed sizes, all on one device, each contiguous in memory."""
 
     def gradient(self, gradients: Sequence[Tensor | None]) -> Tensor:
         """Return the figures GRADIENT of each, (figures, tensors), float64, on the device. None counts as zeros."""
@@ -26,18 +26,18 @@ class Table(Protocol):
 
     def change(self, before: Sequence[Tensor], after: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> Tensor:
         """Return the figures CHANGE of each, (figures, tensors), float64, on the device. Weights before and after have
-        one format."""
+        the same format."""
         ...
 
 
 def table_of(tensors: Sequence[Tensor]) -> Table:
-    """Return what measures these, and tensors of their sizes, on their device."""
+    """Return the table for these tensors, and others of their sizes, on their device."""
     return TritonTable(tensors) if _triton_measures(tensors[0].device) else PlainTable(tensors)
 
 
 @cache
 def _triton_measures(device: torch.device) -> bool:
-    """Return whether Triton's kernels are there and measure what they should. The first call compiles them."""
+    """Return whether Triton's kernels are available and measure correctly. The first call compiles them."""
     if device.type != "cuda":
         return False
     try:
@@ -46,13 +46,13 @@ def _triton_measures(device: torch.device) -> bool:
             table = TritonTable([tried])
             gradient, change = table.gradient([tried]), table.change([tried], [tried + 2], [tried])
             right = gradient[:, 0].tolist() == [25, 4, 1, 0, 0] and change[:, 0].tolist() == [25, 12, -2, 2]
-    except Exception:  # it is not there, finds no compiler, or a driver that is too old: it raises what it likes
+    except Exception:  # missing, without a compiler, or with a driver that is too old: it raises arbitrary exceptions
         right = False
     return right
 
 
 class PlainTable:
-    """Measures by torch's public operations, some ten for each tensor."""
+    """Measures with torch's public operations, about ten for each tensor."""
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         self._sizes = [tensor.numel() for tensor in tensors]
@@ -91,9 +91,9 @@ class PlainTable:
 
 @dataclass(frozen=True)
 class _Pieces:
-    """Tensors of certain formats, cut into pieces that lie in a row for each pair of formats. Tables on the device."""
+    """Tensors of given formats, cut into pieces that are consecutive for each pair of formats. Tables on the device."""
 
-    tensors: Tensor  # (pieces,), place of each piece's tensor
+    tensors: Tensor  # (pieces,), tensor of each piece
     starts: Tensor  # (pieces,), its first entry
     firsts: Tensor  # (tensors,), first piece of each tensor
     counts: Tensor  # (tensors,), its pieces
@@ -101,14 +101,14 @@ class _Pieces:
 
 
 class TritonTable:
-    """Measures by the kernels of triton_kernels.py: two launches for each list of tensors."""
+    """Measures with the kernels of triton_kernels.py: two launches for each list of tensors."""
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         self._numels = [tensor.numel() for tensor in tensors]
         self._device = tensors[0].device
         self._sizes = self._send(self._numels)
         self._known: dict[tuple[torch.dtype | None, ...], _Pieces] = {}
-        self._lists: dict[str, tuple[list[int], Tensor]] = {}  # addresses that were sent last, of each list
+        self._lists: dict[str, tuple[list[int], Tensor]] = {}  # addresses sent last, for each list
         from gradstudio.engine.gauges import triton_kernels
 
         self._kernels: Any = triton_kernels
@@ -146,7 +146,7 @@ class TritonTable:
         return figures
 
     def _addresses(self, name: str, tensors: Sequence[Tensor | None]) -> Tensor:
-        """Return where the tensors lie, on the device; what is there already is not sent again."""
+        """Return the addresses of the tensors, on the device; a table that is already there is not sent again."""
         now = [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
         before = self._lists.get(name)
         if before is None or before[0] != now:
@@ -154,7 +154,7 @@ class TritonTable:
         return before[1]
 
     def _pieces(self, tensors: Sequence[Tensor | None], others: Sequence[Tensor | None]) -> _Pieces:
-        """Return the pieces of tensors, in which those of one format, and of one format of the others, are together."""
+        """Return the pieces of tensors, grouped by their format and that of the others."""
         formats = tuple([None if each is None else each.dtype for each in (*tensors, *others)])
         if (found := self._known.get(formats)) is None:
             places = [0 if each is None else FORMATS.index(each) for each in formats]
@@ -179,5 +179,5 @@ class TritonTable:
         return _Pieces(sent[0], sent[1], sent[2], sent[3], tuple(groups))
 
     def _send(self, numbers: Sequence[int]) -> Tensor:
-        # From memory that is not pinned the copy is taken before the call returns, and nothing waits for the device.
+        # From memory that is not pinned the data is copied before the call returns, and nothing waits for the device.
         return torch.tensor(numbers, dtype=torch.int64).to(self._device, non_blocking=True)

@@ -1,5 +1,5 @@
-"""Gauges of every step. Squares are summed in float64, so that norms are right from 1e-38 to 1e38; nothing hides a
-NaN. All tensors are measured at once, where they lie in a flat one (passes/flat.py)."""
+"""Gauges of every step. Squares are summed in float64, so that norms are correct from 1e-38 to 1e38; nothing hides a
+NaN. All tensors are measured at once, inside the flat one (passes/flat.py)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gradstudio.engine.passes.flat import Layout
 
 @dataclass(frozen=True, slots=True)
 class Gradient:
-    """The true gradient of a step. Arrays are float64, one entry a parameter tensor."""
+    """The true gradient of a step. Arrays are float64, with one entry per parameter tensor."""
 
     norm: float
     nonfinite: int
@@ -28,8 +28,8 @@ class Gradient:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The weights before an update and what it did to them. Arrays are float64, one entry a parameter tensor.
-    `along_gradient` is the inner product of the change and the gradient that the optimizer got."""
+    """The weights before an update and its effect on them. Arrays are float64, with one entry per parameter tensor.
+    `along_gradient` is the inner product of the change and the gradient that the optimizer received."""
 
     weight_norm: float
     norm: float
@@ -56,7 +56,7 @@ class Gauges:
         return self.norms(flat)[0]
 
     def measure_gradient(self, flat: Tensor, scale: float = 1.0) -> Gradient:
-        """Measure gradients that still carry the factor `scale` as if they did not."""
+        """Measure gradients that still carry the factor `scale`, without that factor."""
         entries = _host(flat)
         norm, norms = self.norms(entries)
         largest, zeros, nonfinite = self._each(np.float32), self._each(), self._each()
@@ -83,7 +83,7 @@ class Gauges:
 
 
 def _host(flat: Tensor | np.ndarray) -> np.ndarray:
-    """Return the entries where numpy can read them; on the CPU nothing is copied."""
+    """Return the entries as numpy can read them; on the CPU nothing is copied."""
     if isinstance(flat, np.ndarray):
         return flat
     return flat.numpy() if flat.is_cpu else flat.cpu().numpy()
@@ -95,8 +95,8 @@ def total(each: np.ndarray) -> float:
 
 
 def ratio(move: np.ndarray | float, weight: np.ndarray | float) -> np.ndarray:
-    """Return the norm of a change / the norm of what changed. For weights that are all 0 it is inf, or 0 if they
-    stayed."""
+    """Return the norm of a change / the norm of the changed weights. For weights that are all 0 it is inf, or 0 if they
+    did not change."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         divided = np.divide(move, weight)
     return divided if np.all(weight) else np.where(np.equal(weight, 0) & np.equal(move, 0), 0.0, divided)
@@ -108,8 +108,8 @@ def coefficient(before: float, after: float) -> float:
 
 
 def cosine(product: float, one: float, other: float) -> float:
-    """Return the cosine between two tensors from their inner product and their norms. UNKNOWN if one of them is all
-    0 and so has no direction; NaN if an entry is not finite."""
+    """Return the cosine between two tensors from their inner product and their norms. UNKNOWN if one of them is all 0
+    and so has no direction; NaN if an entry is non-finite."""
     if one == 0 or other == 0:
         return UNKNOWN
     found = product / (one * other)
@@ -118,7 +118,7 @@ def cosine(product: float, one: float, other: float) -> float:
 
 def by_layer(gradient: Gradient, change: Change) -> np.ndarray:
     """Return (metrics, layers), in the order of history.LAYER_METRICS."""
-    found = np.empty((6, len(gradient.norms)))  # filled by hand: numpy takes several times as long to look at a list
+    found = np.empty((6, len(gradient.norms)))  # filled by hand: numpy takes several times as long to inspect a list
     found[0], found[1], found[2] = gradient.norms, change.weight_norms, change.update_ratios
     found[3], found[4], found[5] = gradient.largest, gradient.zero_shares, gradient.nonfinite_shares
     return found

@@ -1,6 +1,6 @@
-"""How alike the examples look to the last layer. A signal that forgets its input gives every example the same direction
-there: a mean cosine near 1, from which no class can be told. It is not centred, for the mean is what they then share.
-"""
+"""How similar the examples look to the last layer. A signal that no longer depends on its input gives every example the
+same direction there: a mean cosine near 1, from which no class can be told. It is not centred, because the mean is what
+they then share."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gradstudio.core.unknown import UNKNOWN
 
 @contextmanager
 def inputs_seen(model: nn.Module) -> Iterator[list[Tensor]]:
-    """Collect what the output layer of a model is given in here. A model without one gives nothing."""
+    """Collect the inputs of a model's output layer in this context. A model without one yields nothing."""
     tensors: list[Tensor] = []
     head = getattr(model, "head", None)
     hook = head.register_forward_pre_hook(lambda _, inputs: tensors.append(inputs[0])) if head is not None else None
@@ -29,7 +29,7 @@ def inputs_seen(model: nn.Module) -> Iterator[list[Tensor]]:
 
 def mean_cosine(rows: Tensor) -> float:
     """Return the mean cosine between every two rows of (..., features). Rows that are all 0 have no direction and are
-    left out: UNKNOWN if fewer than two are left. NaN if an entry is not finite."""
+    left out: UNKNOWN if fewer than two are left. NaN if an entry is non-finite."""
     rows = rows.double().flatten(0, -2)
     norms = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
     if not torch.isfinite(norms).all():
@@ -38,5 +38,6 @@ def mean_cosine(rows: Tensor) -> float:
     count = int(there.sum())
     if count < 2:
         return UNKNOWN
-    whole = (rows[there] / norms[there]).sum(0)  # its square is the sum of all cosines, of each row with itself too
+    # its square is the sum of all cosines, including that of each row with itself
+    whole = (rows[there] / norms[there]).sum(0)
     return float((whole @ whole - count) / (count * (count - 1)))

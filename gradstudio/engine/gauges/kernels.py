@@ -1,5 +1,5 @@
-"""Compiled loops that measure a flat tensor: float32, (length,). Tensors lie in it from starts[i] to stops[i]; the
-results for each go into arrays of (tensors,)."""
+"""Compiled loops that measure a flat tensor: float32, (length,). Its tensors are at starts[i] to stops[i]; the results
+for each go into arrays of (tensors,)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gradstudio.core.jit import jit
 from gradstudio.engine.gauges import plain_loops
 
 _WHERE = "int64[::1], int64[::1]"  # starts, stops
-_BLOCK = 2048  # entries whose zeros are counted in 32 bits
+_BLOCK = 2048  # number of entries whose zeros are counted in 32 bits
 
 
 @jit(f"float64(float32[::1], {_WHERE}, float64[::1])", nogil=True, any_order=True, plain=plain_loops.norms)
@@ -53,8 +53,8 @@ def norms_of_change(
     norms: np.ndarray,
     moves: np.ndarray,
 ) -> tuple[float, float, float]:
-    """Do the same as `norms` for the entries `before` and for after - before, which is exact in float64. The third is
-    the inner product of after - before with `along`."""
+    """Do the same as `norms` for the entries `before` and for after - before, which is exact in float64. The third
+    result is the inner product of after - before with `along`."""
     whole, moved, product = 0.0, 0.0, 0.0
     for tensor in range(starts.size):
         old, new = before[starts[tensor] : stops[tensor]], after[starts[tensor] : stops[tensor]]
@@ -81,15 +81,15 @@ def inspect(
     zeros: np.ndarray,
     nonfinite: np.ndarray,
 ) -> None:
-    """Write the largest absolute entry of each tensor, NaN if there is one, and how many entries are 0, and NaN or
-    Inf. Entries and largest are the bits of float32. Without the sign these are in the order of the numbers, with Inf
-    above all numbers and NaN above Inf (IEEE 754)."""
+    """Write the largest absolute entry of each tensor, NaN if there is one, and how many entries are 0, and NaN or Inf.
+    Entries and largest are the bits of float32. Without the sign these are ordered like the numbers, with Inf above all
+    numbers and NaN above Inf (IEEE 754)."""
     for tensor in range(starts.size):
         most, none, bad = np.int32(0), 0, 0
         for start in range(starts[tensor], stops[tensor], _BLOCK):
             part = entries[start : min(start + _BLOCK, stops[tensor])]
             counted = np.int32(0)
-            for index in range(part.size):  # numba's max and sums are of 64 bits, and take three times as long
+            for index in range(part.size):  # numba's max and sums use 64 bits, and take three times as long
                 bits = np.int32(part[index] & np.int32(0x7FFFFFFF))
                 most = bits if bits > most else most
                 counted = np.int32(counted + np.int32(bits == 0))

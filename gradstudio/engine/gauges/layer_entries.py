@@ -1,5 +1,5 @@
 """The entries of every layer around one step: histograms of the weights before it, of the gradient that the optimizer
-got, and of the update."""
+received, and of the update."""
 
 from __future__ import annotations
 

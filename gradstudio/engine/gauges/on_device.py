@@ -2,8 +2,8 @@
 
 Squares and counts are summed in float64 by torch.segment_reduce: it gives the same bits each time, and the host does
 not wait for it. On CUDA it is CUB's segmented reduction. Tensors are summed in pieces, so that no part of the device
-gets a whole large one, and in windows of many pieces, so that float64 takes little memory. The pieces are put together
-when they are read, and roots, shares and ratios are taken then too."""
+gets a whole large one, and in windows of many pieces, so that float64 uses little memory. The pieces are combined when
+they are read, which is also when roots, shares and ratios are computed."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from gradstudio.engine.gauges.every_step import Change, Gradient, ratio, total
 from gradstudio.engine.passes.flat import Layout
 from gradstudio.engine.torch_internals import device_kernels
 
-PIECE = 4096  # entries at the most
-WINDOW = 2**23  # entries that are summed at once, at the most a piece more
+PIECE = 4096  # entries, at most
+WINDOW = 2**23  # entries that are summed at once, at most one piece more
 # Inner products of two flat tensors: the gradient before and after clipping; the change of the weights and the
 # gradient.
 PAIRED = ("kept", "along_gradient")
 
 
 class DeviceGauges:
-    """Measures flat tensors of one layout, a step at a time: first `measure_gradient`, then `measure` what else there
-    is and `measure_change`, then `figures`. Takes 8 bytes a weight on the device, for WINDOW weights at the most."""
+    """Measures flat tensors of one layout, a step at a time: first `measure_gradient`, then any `measure` and
+    `measure_change`, then `figures`. Uses 8 bytes per weight on the device, for at most WINDOW weights."""
 
     def __init__(self, layout: Layout, device: torch.device) -> None:
         bounds, firsts = [], []
@@ -34,9 +34,9 @@ class DeviceGauges:
             firsts.append(len(bounds))
             bounds += range(start, stop, PIECE)
             firsts.append(len(bounds))
-            bounds.append(stop)  # what lies between two tensors is a piece too, which nobody reads
+            bounds.append(stop)  # the gap between two tensors is a piece too, which is never read
         self._firsts, self._pieces, self._sizes = np.array(firsts), len(bounds), np.maximum(layout.sizes, 1)
-        self._windows: list[tuple[slice, Tensor]] = []  # the entries of each, and where its pieces begin and end in it
+        self._windows: list[tuple[slice, Tensor]] = []  # the entries of each, and the bounds of its pieces
         bounds.append(layout.length)
         first = 0
         for last, bound in enumerate(bounds):
@@ -81,13 +81,13 @@ class DeviceGauges:
         self._sum("along_gradient", lambda room, entries: change(room, entries).mul_(gradient[entries]))
 
     def figures(self, beside: Sequence[Tensor]) -> tuple[tuple[str, ...], Tensor]:
-        """Return what was measured: the names of its parts, and its numbers followed by those `beside` it, float64,
+        """Return the measurements: the names of their parts, and their numbers followed by those in `beside`, float64,
         (figures,), on the device."""
         return tuple(self._names), torch.cat([*self._sums, *self._largest, *beside])
 
     def read(self, names: Sequence[str], figures: np.ndarray) -> tuple[Gradient, Change, dict[str, float], np.ndarray]:
-        """Return the measures of the gradient, those of the change of the weights, all norms and products by their
-        names, and what was put beside them."""
+        """Return the measurements of the gradient, those of the change of the weights, all norms and products by name,
+        and the numbers from `beside`."""
         count = len(names) * self._pieces
         sums = np.add.reduceat(figures[:count].reshape(len(names), -1), self._firsts, axis=1)[:, ::2]
         each = dict(zip(names, sums, strict=True))
@@ -114,7 +114,7 @@ class DeviceGauges:
         return gradient, change, totals, figures[count + self._pieces :]
 
     def _sum(self, name: str, write: Callable[[Tensor, slice], object]) -> None:
-        """Sum the pieces of what `write` puts into a room, window by window, to be read under this name."""
+        """Sum the pieces of what `write` writes into a buffer, window by window, to be read under this name."""
         self._names.append(name)
         for entries, offsets in self._windows:
             room = self._room[: entries.stop - entries.start]

@@ -1,5 +1,5 @@
-"""The loops of kernels.py and scattered.py without a compiler, by numpy: the same figures to rounding, in some ten
-times the time. A call adds up in the same order each time, and `copy_and_norm` in that of `measure`."""
+"""The loops of kernels.py and scattered.py without a compiler, in numpy: the same figures up to rounding, in about ten
+times the time. A call sums in the same order each time, and `copy_and_norm` in that of `measure`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-_BLOCK = 8192  # entries that stay in the nearest cache; from 10,000 on numpy's dot would wait for other threads
+_BLOCK = 8192  # entries that stay in the L1 cache; from 10,000 on numpy's dot would wait for other threads
 _INF = 0x7F800000  # as the bits of float32
-_QUIET = np.errstate(all="ignore")  # what is not finite is a figure like others
+_QUIET = np.errstate(all="ignore")  # non-finite results are valid figures
 
 
 @_QUIET
@@ -118,7 +118,8 @@ def _ranges(one: np.ndarray, other: np.ndarray) -> Iterator[tuple[int, int]]:
 
 @lru_cache(1 << 14)
 def _at(address: int, size: int) -> np.ndarray:
-    """Return what lies there, without a copy. It holds nothing: whoever reads it knows that it is still there."""
+    """Return the array at an address, without a copy. It keeps nothing alive: the caller guarantees that the memory is
+    valid."""
     there: Any = (c_float * max(size, 1)).from_address(address)
     return np.frombuffer(there, np.float32)[:size]
 
@@ -149,7 +150,7 @@ def _change(before: np.ndarray, after: np.ndarray, along: np.ndarray | None) -> 
 
 
 def _inspected(bits: np.ndarray) -> tuple[int, int, int]:
-    """Return of the bits of float32 the largest without its sign, how many are 0, and how many are NaN or Inf."""
+    """Return for the bits of float32 the largest without its sign, how many are 0, and how many are NaN or Inf."""
     most = none = bad = 0
     for start in range(0, bits.size, _BLOCK):
         block = bits[start : start + _BLOCK] & np.int32(0x7FFFFFFF)

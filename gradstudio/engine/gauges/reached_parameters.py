@@ -1,5 +1,5 @@
-"""Which parameters the backward passes of a step bring a gradient to: a gradient of 0 does not tell whether there was
-one."""
+"""Which parameters receive a gradient from the backward passes of a step: a gradient of 0 does not show whether there
+was one."""
 
 from __future__ import annotations
 
@@ -32,5 +32,5 @@ class ReachedParameters:
         self._heard.add(id(parameter))
 
     def unused_names(self) -> tuple[str, ...]:
-        """Return the names of the parameters that no gradient came to."""
+        """Return the names of the parameters that received no gradient."""
         return tuple(name for name, parameter in self._named if id(parameter) not in self._heard)

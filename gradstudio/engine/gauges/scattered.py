@@ -1,5 +1,5 @@
-"""Compiled loops that measure tensors wherever they lie: float32, contiguous, in the host's memory. Each is named by
-the address of its first entry; address 0 stands for a tensor that is not there, and counts as zeros."""
+"""Compiled loops that measure tensors at arbitrary addresses: float32, contiguous, in host memory. Each is given by the
+address of its first entry; address 0 stands for a missing tensor, and counts as zeros."""
 
 # pyright: reportPrivateImportUsage=false
 
@@ -13,13 +13,13 @@ from numba.extending import intrinsic
 
 from gradstudio.core.jit import jit
 
-# Entries that are read twice while they are in the nearest cache. Only loops over the whole of a slice become vector
-# instructions: with bounds of their own they take eight times as long.
+# Number of entries that are read twice while they are in the L1 cache. Only loops over the whole of a slice are
+# vectorized: with their own bounds they take eight times as long.
 _BLOCK = 2048
 
 
 def pointer_to(kind: Any) -> Any:
-    """Return a function for compiled loops that takes the address of numbers of this kind and gives a pointer."""
+    """Return a function for compiled loops that converts an address into a pointer to numbers of this type."""
 
     def typed(_context: Any, address: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -35,11 +35,11 @@ _float32_at, _int32_at = pointer_to(types.float32), pointer_to(types.int32)
 
 @jit("Tuple((float64, int64))(int64[::1], int64[::1], float64, float32[:, ::1])", nogil=True, any_order=True)
 def measure(addresses: np.ndarray, sizes: np.ndarray, scale: float, layers: np.ndarray) -> tuple[float, int]:
-    """Write the L2 norm of each tensor / `scale`, its largest absolute entry / `scale`, and which share of its entries
-    is 0, and NaN or Inf, into the rows 0, 3, 4 and 5 (history.LAYER_METRICS). Return the norm of all / `scale`, and how
-    many entries are NaN or Inf."""
+    """Write the L2 norm of each tensor / `scale`, its largest absolute entry / `scale`, and the shares of its entries
+    that are 0, and NaN or Inf, into the rows 0, 3, 4 and 5 (history.LAYER_METRICS). Return the norm of all / `scale`,
+    and how many entries are NaN or Inf."""
     whole, broken_in_all = 0.0, 0
-    most_of = np.empty(1, np.int32)  # the largest entry as its bits, which are in the order of the numbers (kernels.py)
+    most_of = np.empty(1, np.int32)  # the largest entry as its bits, which are ordered like the numbers (kernels.py)
     for tensor in range(addresses.size):
         size = sizes[tensor]
         layers[0, tensor], layers[3, tensor], layers[5, tensor] = 0.0, 0.0, 0.0
@@ -99,8 +99,8 @@ def copy(addresses: np.ndarray, starts: np.ndarray, sizes: np.ndarray, flat: np.
 def copy_and_norm(
     addresses: np.ndarray, others: np.ndarray, starts: np.ndarray, sizes: np.ndarray, flat: np.ndarray
 ) -> float:
-    """Do what `copy` does for the tensors at the addresses, and return the L2 norm of the others, in the
-    same order of additions as `measure`."""  # its loop stands here again: compiled code calls none of these
+    """Do the same as `copy` for the tensors at the addresses, and return the L2 norm of the others, in the same order
+    of additions as `measure`."""
     for tensor in range(addresses.size):
         if addresses[tensor] != 0:
             entries = carray(_float32_at(addresses[tensor]), sizes[tensor])
@@ -108,7 +108,7 @@ def copy_and_norm(
             for index in range(part.size):
                 part[index] = entries[index]
     whole = 0.0
-    for tensor in range(others.size):  # a loop of its own: one for both takes twice as long
+    for tensor in range(others.size):  # a separate loop: a combined one takes twice as long
         if others[tensor] == 0:
             continue
         entries = carray(_float32_at(others[tensor]), sizes[tensor])
@@ -136,8 +136,8 @@ def change(
     layers: np.ndarray,
 ) -> tuple[float, float, float]:
     """Write the norm of each tensor as it was `before`, copied into a flat one, and the ratio to it of the norm of its
-    change to what now lies at the address in `after` (every_step.ratio), into the rows 1 and 2. Return the norms of
-    all, and the inner product of the change with what lies `along`."""
+    change to the current values at the address in `after` (every_step.ratio), into the rows 1 and 2. Return the norms
+    of all, and the inner product of the change with `along`."""
     whole, moved, product = 0.0, 0.0, 0.0
     for tensor in range(after.size):
         old = before[starts[tensor] : starts[tensor] + sizes[tensor]]

@@ -1,8 +1,8 @@
-"""Triton kernels that measure tensors where they lie on a GPU. Each program reads one piece of one tensor, of which the
-host knows only the address; a second kernel puts the pieces together in their order, so that a run that is repeated has
-the same bits. Address 0 stands for a tensor that is not there, and counts as zeros. Sums are in float64.
+"""Triton kernels that measure tensors where they are on a GPU. Each program reads one piece of one tensor, of which the
+host knows only the address; a second kernel combines the pieces in their order, so that a repeated run has the same
+bits. Address 0 stands for a missing tensor, and counts as zeros. Sums are in float64.
 
-Only device_table.py imports this: Triton comes with torch for CUDA and ROCm alone."""
+Only device_table.py imports this: Triton comes only with torch for CUDA and ROCm."""
 
 # pyright: reportMissingImports=false
 
@@ -16,8 +16,8 @@ PIECE, BLOCK = 16384, 1024  # entries of a piece, and those that are read togeth
 
 @triton.jit
 def _entries(address, place, inside, FORMAT: tl.constexpr):
-    """Return the entries at some places of the tensor at an address, as float64; those outside it are 0.
-    FORMAT is a place in device_table.FORMATS."""
+    """Return the entries at some positions of the tensor at an address, as float64; those outside it are 0. FORMAT is
+    an index into device_table.FORMATS."""
     if FORMAT == 0:
         found = tl.load(address.to(tl.pointer_type(tl.float32)) + place, mask=inside, other=0.0)
     elif FORMAT == 1:
@@ -91,7 +91,7 @@ def measure_change(
 
 @triton.jit
 def put_together(parts, pieces, firsts, counts, figures, tensors, LARGEST: tl.constexpr, BLOCK: tl.constexpr):
-    """Add up a figure of the pieces of each tensor, in their order; of the figure LARGEST take the largest. `figures`:
+    """Sum a figure over the pieces of each tensor, in their order; for the figure LARGEST take the largest. `figures`:
     (figures, tensors)."""
     tensor, figure = tl.program_id(0), tl.program_id(1)
     first, count = tl.load(firsts + tensor), tl.load(counts + tensor)

@@ -1,5 +1,5 @@
-"""Models: the networks, one a file, by the name that model.kind gives them, and how their weights are drawn
-(initialization.py). Data and training are elsewhere.
+"""Models: the networks, one per file, by their name in model.kind, and their weight initialization (initialization.py).
+Data and training are elsewhere.
 May use core, engine/shape.py and engine/torch_internals; never engine/step, engine/gauges or engine/trainer.py."""
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def layers(model: nn.Module) -> tuple[Layer, ...]:
 
 
 def role(name: str) -> Literal["weight", "recurrent", "bias", "norm", "factor"]:
-    """Return what a parameter of this name does."""
+    """Return the role of a parameter with this name."""
     if "norm" in name:
         return "norm"
     if "bias" in name:
@@ -64,5 +64,5 @@ def _place(name: str) -> float:
 
 
 def in_head(name: str) -> bool:
-    """Return whether the parameter of this name is part of an output layer."""
+    """Return whether the parameter with this name is part of an output layer."""
     return "head" in name.split(".")

@@ -1,4 +1,4 @@
-"""Batch norms: forward passes that leave their running mean and variance as they are."""
+"""Batch norms: forward passes that leave their running mean and variance unchanged."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from torch import nn
 
 @contextmanager
 def statistics_kept(part: nn.Module) -> Iterator[None]:
-    """Let forward passes in here normalize by their batch, as in training, and leave the running statistics alone."""
+    """Let forward passes in this context normalize by their batch, as in training, without updating the running
+    statistics."""
     norms = [module for module in part.modules() if isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d))]
     before = [(norm.momentum, norm.get_buffer("num_batches_tracked").clone()) for norm in norms]
     for norm in norms:

@@ -1,4 +1,4 @@
-"""Activation checkpointing: a part forgets what it computed, and computes it again for the backward pass."""
+"""Activation checkpointing: a part discards its activations, and recomputes them for the backward pass."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gradstudio.engine.models.freezing import frozen, is_frozen
 
 
 def run_checkpointed(part: nn.Module, inputs: Tensor) -> Tensor:
-    """Return part(inputs), the same numbers with less memory. Nothing in the part may draw random numbers."""
+    """Return part(inputs): the same numbers with less memory. Nothing in the part may draw random numbers."""
     return checkpoint(part, inputs, use_reentrant=False, preserve_rng_state=False, context_fn=lambda: _contexts(part))
 
 
@@ -24,7 +24,6 @@ def _contexts(part: nn.Module) -> tuple[AbstractContextManager, AbstractContextM
 
 @contextmanager
 def _second_pass(part: nn.Module, as_before: AbstractContextManager) -> Iterator[None]:
-    # It must keep for the backward pass just what the first kept, and not move the statistics of a batch norm a second
-    # time.
+    # It must save exactly what the first saved, and not update the statistics of a batch norm a second time.
     with statistics_kept(part), as_before:
         yield

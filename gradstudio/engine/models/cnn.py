@@ -27,15 +27,15 @@ class HiddenConvolution(Hidden, nn.Conv2d):
 
 
 class CNN(HiddenStack):
-    """A stack of convolutions over the time steps and features, seen as an image of one channel. Where every time step
-    is to be answered, each is an image of its own, as in an MLP. The head sees the mean of each channel over the
-    image."""
+    """A stack of convolutions over the time steps and features, seen as an image with one channel. If every time step
+    is to be answered, each is an image of its own, as in an MLP. The head sees the mean of each channel over the image.
+    """
 
     def __init__(self, knobs: Model, shape: Shape) -> None:
         super().__init__(knobs, shape, 1, HiddenConvolution)
 
     def arranged(self, inputs: Tensor) -> Tensor:
-        """Return (batch, 1, time steps, features); (batch * time steps, 1, 1, features) where each step is an image."""
+        """Return (batch, 1, time steps, features); (batch * time steps, 1, 1, features) if each step is an image."""
         return (inputs.flatten(0, 1).unsqueeze(1) if self.each_step else inputs).unsqueeze(1)
 
     def pooled(self, state: Tensor) -> Tensor:

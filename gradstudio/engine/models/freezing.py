@@ -1,4 +1,4 @@
-"""Freezing: the gradient of a forward pass goes through a part and leaves its parameters alone."""
+"""Freezing: the gradient of a forward pass flows through a part but does not reach its parameters."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from torch import nn
 
 @contextmanager
 def frozen(part: nn.Module) -> Iterator[None]:
-    """Make what is computed in here differentiable in its inputs, not in the parameters of `part`."""
+    """Make computations in this context differentiable with respect to their inputs, not to the parameters of
+    `part`."""
     parameters = [parameter for parameter in part.parameters() if parameter.requires_grad]
     for parameter in parameters:
         parameter.requires_grad_(False)
@@ -22,5 +23,5 @@ def frozen(part: nn.Module) -> Iterator[None]:
 
 
 def is_frozen(part: nn.Module) -> bool:
-    """Return whether no parameter of the part gets a gradient."""
+    """Return whether none of the part's parameters gets a gradient."""
     return not any(parameter.requires_grad for parameter in part.parameters())

@@ -1,4 +1,4 @@
-"""Two networks against each other: one draws points, the other tells them from real ones."""
+"""Two networks against each other: one draws points, the other distinguishes them from real ones."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class GAN(nn.Module):
     features), the score of the real point, that of the drawn one, the same score as the generator sees it, and the
     drawn point.
 
-    The gradient of the second score stops before the generator. The gradient of the third passes through the
-    discriminator and leaves it alone. So one backward pass over a sum of losses gives each player its own gradient, and
-    one optimizer moves both at once."""
+    The gradient of the second score stops before the generator. The gradient of the third flows through the
+    discriminator without reaching its parameters. So one backward pass over a sum of losses gives each player its own
+    gradient, and one optimizer updates both at once."""
 
     def __init__(self, knobs: Model, shape: Shape) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class GAN(nn.Module):
         return torch.cat([*scores, drawn.detach()], 1)
 
     def sums(self, inputs: Tensor) -> Iterator[tuple[Tensor, Callable[[], Tensor]]]:
-        """Yield those of the generator, made of noise, and those of the discriminator, made of real points."""
+        """Yield the sums of the generator, for noise, and those of the discriminator, for real points."""
         real, noise = inputs.unbind(1)
         yield from self.generator.sums(noise)
         yield from self.discriminator.sums(real)

@@ -1,4 +1,4 @@
-"""Recurrent networks whose gates decide what they remember: torch's own LSTM and GRU."""
+"""Recurrent networks with gates that decide what they remember: torch's own LSTM and GRU."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Recurrent = nn.LSTM | nn.GRU
 
 class GatedNetwork(nn.Module):
     """A gated recurrent network and a head: (batch, time steps, features) -> (batch, outputs), or (batch, answers,
-    outputs). The gates have activations of their own, so only the knobs width and depth apply. The recurrent part is
+    outputs). The gates have their own activations, so only the knobs width and depth apply. The recurrent part is
     called `lstm` or `gru`."""
 
     def __init__(self, kind: type[Recurrent], knobs: Model, shape: Shape) -> None:

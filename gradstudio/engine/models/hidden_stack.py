@@ -1,4 +1,4 @@
-"""A stack of hidden layers and a head: what a fully connected network and a convolutional one have in common."""
+"""A stack of hidden layers and a head: the common part of a fully connected network and a convolutional one."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from gradstudio.engine.models.nonlinearities import ACTIVATIONS
 from gradstudio.engine.models.residuals import Residual
 from gradstudio.engine.shape import Shape
 
-# Each makes the norm of a hidden layer.
+# Each creates the norm of a hidden layer.
 Norms = Mapping[str, Callable[[Model], nn.Module | None]]
 
 
 class Hidden(nn.Module):
-    """A hidden layer, whose second base class, nn.Linear or nn.Conv2d, makes sums of the inputs. It returns
+    """A hidden layer, whose second base class, nn.Linear or nn.Conv2d, computes the sums of the inputs. It returns
     activation(norm(sums)) + inputs with the norm before (pre), or norm(activation(sums) + inputs) with the norm after
     (post)."""
 
@@ -32,10 +32,10 @@ class Hidden(nn.Module):
         self.norm_first = knobs.norm_position == "pre"
 
     def sums(self, input: Tensor) -> Tensor:
-        """Return what the weight makes of the input, before norm and activation."""
+        """Return the product of the weight and the input, before norm and activation."""
         return super().forward(input)
 
-    def forward(self, input: Tensor) -> Tensor:  # as torch calls it
+    def forward(self, input: Tensor) -> Tensor:  # torch's own name
         output = self.sums(input)
         if self.norm is not None and self.norm_first:
             output = self.norm(output)
@@ -48,12 +48,12 @@ class Hidden(nn.Module):
 
 
 class HiddenStack(nn.Module):
-    """(batch, time steps, features) -> (batch, outputs), or (batch, answers, outputs). Where every time step is to be
-    answered, each is an example of its own, so that no answer is read off the steps to come. No residual goes around
-    the first layer: its input is the image."""
+    """(batch, time steps, features) -> (batch, outputs), or (batch, answers, outputs). If every time step is to be
+    answered, each is an example of its own, so that no answer uses later steps. The first layer has no residual: its
+    input is the image."""
 
     def __init__(self, knobs: Model, shape: Shape, inputs: int, layer: Callable[[int, Model, bool], Hidden]) -> None:
-        """`inputs`: of the first layer."""
+        """`inputs`: those of the first layer."""
         super().__init__()
         self.each_step = shape.each_step
         shape = shape.of_a_step if self.each_step else shape
@@ -66,11 +66,11 @@ class HiddenStack(nn.Module):
         self.checkpointing = knobs.checkpointing
 
     def arranged(self, inputs: Tensor) -> Tensor:
-        """Return the inputs as the first layer takes them."""
+        """Return the inputs in the form expected by the first layer."""
         raise NotImplementedError
 
     def pooled(self, state: Tensor) -> Tensor:
-        """Return the outputs of the last layer as the head takes them."""
+        """Return the outputs of the last layer in the form expected by the head."""
         return state
 
     def forward(self, inputs: Tensor) -> Tensor:

@@ -1,8 +1,8 @@
-"""Schemes that draw the weights at step 0, by the name that model.init gives them.
+"""Schemes that draw the weights at step 0, by their name in model.init.
 
-Every scheme draws one weight in place: (outputs, inputs) or (outputs, inputs, 3, 3), all gates of an LSTM or GRU as
-one. `gain` is model.init_gain. A layer whose sums go through model.activation also has a gain of its own, which makes
-up for the activation; it is 1 for all others (recurrent weights, gates, attention, the head)."""
+Every scheme draws one weight in place: (outputs, inputs) or (outputs, inputs, 3, 3), with all gates of an LSTM or GRU
+as one. `gain` is model.init_gain. A layer whose sums go through model.activation also has its own gain, which
+compensates for the activation; it is 1 for all others (recurrent weights, gates, attention, the head)."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from gradstudio.engine.models.parametrization import shrink_head
 from gradstudio.engine.models.residuals import scale_branches
 
 NORMAL_STD = 0.02  # as in BERT and GPT-2
-PLAIN = ("recurrent", "linear")  # instead of an activation, where the scheme's own gain is 1
+PLAIN = ("recurrent", "linear")  # in place of an activation, if the scheme's own gain is 1
 ACTIVATED = {"hidden", "rnn", "expand"}  # the modules whose sums go through model.activation
-# Each makes up for the scale that an activation takes from a layer, as in torch.nn.init.calculate_gain. gelu and silu
-# count as relu.
+# Each compensates for the scale that an activation removes from a layer, as in torch.nn.init.calculate_gain. gelu and
+# silu count as relu.
 OWN_GAINS = {
     "relu": math.sqrt(2),
     "leaky_relu": math.sqrt(2),
@@ -35,7 +35,7 @@ Scheme = Callable[[Tensor, str, float], object]
 
 
 def default(weight: Tensor, activation: str, gain: float) -> None:
-    """Keep what torch has drawn: uniform within 1/sqrt(inputs), in recurrent networks within 1/sqrt(width)."""
+    """Keep torch's own initialization: uniform within 1/sqrt(inputs), in recurrent networks within 1/sqrt(width)."""
     weight.mul_(gain)
 
 
@@ -53,13 +53,13 @@ def he(weight: Tensor, activation: str, gain: float) -> None:
 
 
 def orthogonal(weight: Tensor, activation: str, gain: float) -> None:
-    """Draw rows or columns at right angles, of length gain times torch's gain for the activation (Saxe 2013): sqrt 2
-    for relu and its relatives, 5/3 for tanh."""
+    """Draw orthogonal rows or columns, of length gain times torch's gain for the activation (Saxe 2013): sqrt 2 for
+    relu and its relatives, 5/3 for tanh."""
     nn.init.orthogonal_(weight, OWN_GAINS.get(activation, 1.0) * gain)
 
 
 def zeros(weight: Tensor, activation: str, gain: float) -> None:
-    """Set every weight to 0: all units of a layer stay alike."""
+    """Set every weight to 0: all units of a layer stay identical."""
     weight.zero_()
 
 
@@ -69,7 +69,7 @@ def normal(weight: Tensor, activation: str, gain: float) -> None:
 
 
 def orthonormal(weight: Tensor, activation: str, gain: float) -> None:
-    """Draw what lsuv begins with: right angles and length 1. It does not scale recurrent weights; their length is
+    """Draw the starting point of lsuv: orthogonal with length 1. It does not scale recurrent weights; their length is
     `gain`."""
     nn.init.orthogonal_(weight, gain if activation == "recurrent" else 1.0)
 
@@ -87,8 +87,8 @@ INITIALIZERS: dict[str, Scheme] = {
 
 @torch.no_grad()
 def initialize(model: Network, knobs: Model, sample: Tensor) -> None:
-    """Draw the weights and set the biases of a fresh model, on the CPU. `sample` is a batch of inputs, which
-    only lsuv looks at. Norm layers stay as torch makes them, and factors of residuals as they are."""
+    """Draw the weights and set the biases of a fresh model, on the CPU. `sample` is a batch of inputs, which only lsuv
+    uses. Norm layers stay as torch creates them, and so do the factors of residuals."""
     for name, parameter in named_parameters(model):
         kind = role(name)
         if kind == "bias":
@@ -106,7 +106,7 @@ def unit_variance(
     model: Network, sample: Tensor, deviation: float = 1.0, tolerance: float = 0.1, tries: int = 10
 ) -> None:
     """Layer-sequential unit variance (Mishkin and Matas 2015): layer by layer, divide the weights by the deviation of
-    their sums over one batch until it is within the tolerance. Sums that do not vary at all are left alone."""
+    their sums over one batch until it is within the tolerance. Sums that do not vary at all are left unchanged."""
     model.eval()
     for weight, sums in model.sums(sample):
         for _ in range(tries):
@@ -118,7 +118,7 @@ def unit_variance(
 
 
 def activation_after(name: str, knobs: Model) -> str:
-    """Return what the sums of the weight of this name go through: model.activation, or one of PLAIN."""
+    """Return what follows the sums of the weight with this name: model.activation, or one of PLAIN."""
     if role(name) == "recurrent":
         return "recurrent"
     return knobs.activation if ACTIVATED.intersection(name.split(".")) else "linear"
@@ -127,6 +127,6 @@ def activation_after(name: str, knobs: Model) -> str:
 def _set_bias(name: str, bias: Tensor, knobs: Model) -> None:
     if knobs.init != "default":
         bias.zero_()
-    # A recurrent layer adds two biases; only one is set, so that their sum is what was asked for.
+    # A recurrent layer adds two biases; only one is set, so that their sum is the requested value.
     if not in_head(name) and "bias_hh" not in name:
         bias.add_(knobs.initial_bias)

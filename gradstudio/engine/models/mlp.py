@@ -8,7 +8,7 @@ from gradstudio.core.experiment import Model
 from gradstudio.engine.models.hidden_stack import Hidden, HiddenStack, Norms
 from gradstudio.engine.shape import Shape
 
-# Each makes the norm of a hidden layer.
+# Each creates the norm of a hidden layer.
 NORMS: Norms = {
     "none": lambda knobs: None,
     "batch": lambda knobs: nn.BatchNorm1d(knobs.width, momentum=knobs.norm_momentum),

@@ -1,4 +1,4 @@
-"""Activations: the functions that hidden units apply to their sums, by the name that model.activation gives them."""
+"""Activations: the functions that hidden units apply to their sums, by their name in model.activation."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""How a residual sum weighs its two parts, and how the weights of its branch are drawn, by the name that
-model.residual_scaling gives it."""
+"""How a residual sum weighs its two parts, and how the weights of its branch are drawn, by its name in
+model.residual_scaling."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from torch import Tensor, nn
 
 from gradstudio.core.experiment import LAYERED, Model
 
-# The factor on a branch at step 0, where it is a parameter.
+# The factor on a branch at step 0, if it is a parameter.
 FACTORS = {"rezero": 0.0, "fixup": 1.0}
-# Weights that a branch multiplies what it reads with; queries and keys only choose what is read.
+# Weights that multiply the content of a branch; queries and keys only select it.
 _OF_A_BRANCH = re.compile(r"(hidden\.[1-9]\d*|value|output|expand|contract)\.weight$|weight_ih_l[1-9]\d*$")
 _LAST = re.compile(r"\b(output|contract|head)\.(weight|bias)$")  # of a branch of two layers, and of the network
 
 
 class Residual(nn.Module):
-    """The sum of what goes around a branch and what the branch makes of it, both of the same shape.
+    """The sum of the input of a branch and its output, both of the same shape.
 
     rezero: inputs + factor x branch, with a learned factor that is 0 at first (Bachlechner 2020, equation 2). fixup:
     the same with a factor of 1 at first (Zhang 2019, the multiplier of rule 3). deepnorm: alpha x inputs + branch with

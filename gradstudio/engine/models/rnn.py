@@ -20,8 +20,7 @@ from gradstudio.engine.shape import Shape
 
 class RNN(nn.Module):
     """A recurrent network and a head: (batch, time steps, features) -> (batch, outputs), or (batch, answers, outputs).
-    It is torch's own nn.RNN where that can do what the knobs ask, and otherwise the same maths in a plain loop over
-    time."""
+    It is torch's own nn.RNN if that supports the knobs, and otherwise the same maths in a plain loop over time."""
 
     def __init__(self, knobs: Model, shape: Shape) -> None:
         super().__init__()
@@ -53,10 +52,10 @@ class RNN(nn.Module):
 
 class RecurrentStack(nn.Module):
     """nn.RNN with any activation, norms and residuals: (batch, time steps, features) -> the states of the last layer,
-    (batch, time steps, width), and the last of them. Its parameters have the names and starting values of nn.RNN's.
+    (batch, time steps, width), and the last of them. Its parameters have the names and initial values of nn.RNN's.
 
-    A norm before the activation stands inside the recurrence. A residual, and a norm after the activation, stand
-    between the layers: they change what a layer hands upward, not what it remembers."""
+    A norm before the activation is inside the recurrence. A residual, and a norm after the activation, are between the
+    layers: they change what a layer passes on, not what it remembers."""
 
     def __init__(self, features: int, knobs: Model) -> None:
         super().__init__()
@@ -78,7 +77,7 @@ class RecurrentStack(nn.Module):
         return state, state[:, -1]
 
     def through(self, layer: int, inputs: Tensor) -> Tensor:
-        """Return what one layer hands upward."""
+        """Return the output of one layer for the next."""
         norm = getattr(self, f"norm_l{layer}")
         outputs = run_layer(inputs, weights_of(self, layer), self.activation, norm if self.norm_first else None)
         residual = getattr(self, f"residual_l{layer}")
@@ -90,7 +89,7 @@ class RecurrentStack(nn.Module):
 
 
 class Weights(NamedTuple):
-    """The parameters of one recurrent layer, under their names in nn.RNN."""
+    """The parameters of one recurrent layer, by their names in nn.RNN."""
 
     weight_ih: nn.Parameter  # (width, features)
     weight_hh: nn.Parameter  # (width, width)
@@ -106,8 +105,8 @@ def weights_of(rnn: nn.Module, layer: int) -> Weights:
 def run_layer(
     inputs: Tensor, weights: Weights, activation: Callable[[Tensor], Tensor], norm: nn.Module | None = None
 ) -> Tensor:
-    """Return the states (batch, time steps, width) that inputs (batch, time steps, features) lead to from a state of 0:
-    h_t = activation(W_ih x_t + b_ih + W_hh h_{t-1} + b_hh), as in the documentation of nn.RNN."""
+    """Return the states (batch, time steps, width) for inputs (batch, time steps, features), starting from a state of
+    0: h_t = activation(W_ih x_t + b_ih + W_hh h_{t-1} + b_hh), as in the documentation of nn.RNN."""
     from_input = F.linear(inputs, weights.weight_ih, weights.bias_ih)
     state = from_input.new_zeros(len(inputs), len(weights.weight_hh))
     states = []
@@ -119,7 +118,7 @@ def run_layer(
 
 
 def one_layer(recurrent: nn.RNNBase, layer: int) -> nn.RNNBase:
-    """Return one layer of a stack as a network by itself, which shares the parameters of the layer."""
+    """Return one layer of a stack as a separate network that shares the layer's parameters."""
     weights = weights_of(recurrent, layer)
     kind = cast("Callable[..., nn.RNNBase]", type(recurrent))
     knobs: dict[str, Any] = {"nonlinearity": recurrent.nonlinearity} if isinstance(recurrent, nn.RNN) else {}

@@ -1,6 +1,6 @@
-"""What a pass may change in a model: its buffers, its parameters, and what its modules count by. A studio file may
-write to parameters that are trained too, as nn.Embedding(max_norm=...) does; others, such as a mean of the trained
-ones, it does not even train."""
+"""What a pass may change in a model: its buffers, its parameters, and its modules' own counters. A studio file may also
+write to trained parameters, as nn.Embedding(max_norm=...) does; others, such as a running mean of the trained ones, are
+not trained at all."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _OF_EVERY_MODULE = frozenset(vars(nn.Module()))
 
 @contextmanager
 def state_kept(model: nn.Module) -> Iterator[None]:
-    """Bring all of that back at the end, also a buffer that a pass has put another tensor in the place of. A backward
-    pass may need what is written to then, so it belongs in here too."""
+    """Restore all of that at the end, including a buffer that a pass has replaced by another tensor. A backward pass
+    may need what is overwritten then, so it belongs into the context too."""
     tables = [module_tables.buffers(module) for module in nn.Module.modules(model)]
     buffers = [
         (table, name, buffer, buffer.clone())
@@ -39,12 +39,12 @@ def state_kept(model: nn.Module) -> Iterator[None]:
             for place, value in parameters:
                 place.copy_(value)
         for table, plain in attributes:
-            # what has become a parameter, a buffer or a module meanwhile would be hidden by what it was
+            # a former value would hide what has become a parameter, a buffer or a module meanwhile
             table.update({name: value for name, value in plain.items() if name in table})
 
 
 def _plain(module: nn.Module) -> dict[str, Any]:
-    """Return the numbers and texts that a module counts by, or knows otherwise beside its tensors."""
+    """Return the numbers and texts that a module keeps besides its tensors, such as counters."""
     return {
         name: value
         for name, value in vars(module).items()
@@ -53,7 +53,7 @@ def _plain(module: nn.Module) -> dict[str, Any]:
 
 
 def gradients_by_backward(loss: Tensor, parameters: Sequence[nn.Parameter]) -> list[Tensor | None]:
-    """Return the gradient of each parameter, None if the loss does not use it, and leave every .grad as it was. Some
+    """Return the gradient of each parameter, None if the loss does not use it, and leave every .grad unchanged. Some
     operations, such as checkpoint(use_reentrant=True), work in backward() but not in torch.autograd.grad."""
     before = [parameter.grad for parameter in parameters]
     try:

@@ -1,4 +1,4 @@
-"""A transformer: every time step looks at the others (Vaswani 2017), written as in nanoGPT."""
+"""A transformer: every time step attends to the others (Vaswani 2017), written as in nanoGPT."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Transformer(nn.Module):
         self.embedding = nn.Linear(shape.features, knobs.width)
         self.register_buffer("positions", sinusoids(shape.time_steps, knobs.width), persistent=False)
         self.blocks = nn.ModuleList(Block(knobs, causal=shape.answers > 1) for _ in range(knobs.depth))
-        # In a pre-norm transformer nothing else would norm what the last block adds.
+        # In a pre-norm transformer nothing else would normalize the output of the last block.
         self.final_norm = nn.LayerNorm(knobs.width) if knobs.norm_position == "pre" else None
         self.head = nn.Linear(knobs.width, shape.outputs)
         self.answers = shape.answers
@@ -48,7 +48,7 @@ class Transformer(nn.Module):
         return self.head(self.read_out(state))
 
     def read_out(self, state: Tensor) -> Tensor:
-        """Return what the head sees."""
+        """Return the input of the head."""
         if self.final_norm is not None:
             state = self.final_norm(state)
         return state.mean(1) if self.answers == 1 else state[:, -self.answers :]
@@ -64,7 +64,7 @@ class Transformer(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and then an MLP, each with a residual around it: (batch, time steps, width) -> the same shape."""
+    """Attention followed by an MLP, each with a residual around it: (batch, time steps, width) -> the same shape."""
 
     attention: Attention
     attention_norm: nn.LayerNorm
@@ -104,8 +104,8 @@ class Block(nn.Module):
 
 
 class Attention(nn.Module):
-    """Attention between time steps: each asks (query), is asked (key) and tells (value). It has four heads where the
-    width can be divided by four."""
+    """Attention between time steps, by queries, keys and values. It has four heads if the width is divisible by
+    four."""
 
     def __init__(self, knobs: Model, causal: bool) -> None:
         super().__init__()
@@ -115,7 +115,7 @@ class Attention(nn.Module):
         self.causal = causal
         self.shrunk = (
             ratio(knobs) ** 0.5
-        )  # muP: query . key / width of a head, where it is / its root at the base width
+        )  # muP: query . key / width of a head, scaled so that it is / its root at the base width
         size = width // self.heads
         self.query_norm, self.key_norm = (nn.LayerNorm(size, bias=False) if knobs.qk_norm else None for _ in range(2))
 
@@ -123,7 +123,7 @@ class Attention(nn.Module):
         return self.output(self.attend(state))
 
     def attend(self, state: Tensor) -> Tensor:
-        """Return softmax(query key' / sqrt(width of a head)) value, head by head, with the heads side by side again."""
+        """Return softmax(query key' / sqrt(width of a head)) value, head by head, with the heads concatenated again."""
         query, key, value = self.heads_of(state)
         return F.scaled_dot_product_attention(query, key, value, is_causal=self.causal).transpose(1, 2).flatten(2)
 
@@ -143,7 +143,7 @@ class Attention(nn.Module):
 
 
 class Expansion(nn.Module):
-    """A hidden layer four times as wide, applied to each time step by itself."""
+    """A hidden layer four times as wide, applied to each time step separately."""
 
     def __init__(self, knobs: Model) -> None:
         super().__init__()
@@ -164,8 +164,8 @@ def _sum(linear: nn.Linear, inputs: Tensor) -> Sum:
 
 
 def sinusoids(time_steps: int, width: int) -> Tensor:
-    """Return (time steps, width): sin and cos in turn, of waves from 2 pi to 20000 pi steps long (Vaswani 2017, section
-    3.5)."""
+    """Return (time steps, width): alternating sin and cos of waves from 2 pi to 20000 pi steps long (Vaswani 2017,
+    section 3.5)."""
     column = torch.arange(width)
     angles = torch.arange(time_steps).unsqueeze(1) / 10000 ** (column // 2 * 2 / width)
     return torch.where(column % 2 == 0, angles.sin(), angles.cos())

@@ -1,5 +1,5 @@
 """The check of a studio file before it is trained: the model is built, two batches are drawn, and a loss and its
-gradient are computed. It is made in a process of its own (session/own_model.py), which a file may hang or end."""
+gradient are computed. It runs in a separate process (session/own_model.py), which a file may hang or end."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ from gradstudio.engine.own_model.program import WENT_ON, describe_exception
 from gradstudio.engine.own_model.subject import OwnModel
 from gradstudio.engine.passes.flat import Flat
 
-ROOM = 0.7  # share of the free memory that a file may take in the check
-LONG = 10  # seconds of a file that is not run a second time, as it would take too much of the limit
-LEFT_ALONE = 5  # seconds that the process may take beyond its limit, after which the program would have ended it
-FORKED = 2.0  # seconds that such a process may take
-_end = os._exit  # as it is before the file has run
+ROOM = 0.7  # share of the free memory that a file may use in the check
+LONG = 10  # seconds of a file beyond which it is not run a second time, as it would use up too much of the limit
+LEFT_ALONE = 5  # seconds by which the process may exceed its limit before the program would have killed it
+FORKED = 2.0  # seconds allowed for such a process
+_end = os._exit  # its state before the file has run
 
 
 def main(folder: Path, limit: float) -> None:
-    """Check the experiment that a folder holds as TOML, below a secret. The answer goes into the note there. Where the
+    """Check the experiment that a folder contains as TOML, below a secret. The answer goes into the note there. If the
     file takes longer than `limit` seconds, or crashes, its traceback is written there too."""
     path = folder / ASKED
     secret, _, text = path.read_text(encoding="utf-8").partition("\n")
@@ -49,13 +49,14 @@ def main(folder: Path, limit: float) -> None:
     experiment = presets.parse(text, Path("checked")).experiment
     file = experiment.studio_file
     assert file is not None
-    trust.agree_here(file.sha256, *file.hashes(experiment.model_file))  # or nobody had asked for the check
+    trust.agree_here(file.sha256, *file.hashes(experiment.model_file))  # or the user has not agreed to it
     limit_memory()
     process, forks = os.getpid(), forks_of(file.name)
     with (folder / TRACES).open("wb") as traces:
         faulthandler.enable(traces)
         faulthandler.dump_traceback_later(limit, file=traces)
-        if hasattr(signal, "alarm"):  # a file that goes on for ever ends, though the program that asked was killed
+        # a file that runs forever ends, even if the program that started the check was killed
+        if hasattr(signal, "alarm"):
             signal.alarm(ceil(limit) + LEFT_ALONE)
         note.say_ready()
         LineAtWork(file.name, note).follow()
@@ -66,11 +67,11 @@ def main(folder: Path, limit: float) -> None:
         if not found and forks and any_went_on():
             found = f"{file.name}{forks[0]}: it forks its process, and both go on; wanted: a file that stays in one"
         note.answer(found)
-        _end(0)  # whatever threads the file has begun
+        _end(0)  # whatever threads the file has started
 
 
 def forks_of(name: str) -> list[str]:
-    """Return a list to which the line is added from which the file forks this process."""
+    """Return a list that receives the line from which the file forks this process."""
     found: list[str] = []
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_parent=lambda: found.append(in_words(line_at_work(name, inspect.currentframe()))))
@@ -78,8 +79,8 @@ def forks_of(name: str) -> list[str]:
 
 
 def any_went_on() -> bool:
-    """Return whether a process that was forked off came back from the file, so that there are two of this program. One
-    that works for the file, as those of a data loader, ends in it."""
+    """Return whether a forked process returned from the file, so that there are two of this program. A process that
+    works for the file, such as those of a data loader, exits inside it."""
     end = time.monotonic() + FORKED
     while time.monotonic() < end:
         try:
@@ -133,7 +134,7 @@ def check(file: StudioFile, knobs: Experiment) -> None:
 def _check_that_it_repeats(
     subject: OwnModel, model: nn.Module, batch: Any, tensors: list[Tensor], loss: Tensor, knobs: Experiment
 ) -> None:
-    """Raise StudioFileError if the loss of the same batch, whose tensors were `given`, is another one now."""
+    """Raise StudioFileError if the loss of the same batch, whose tensors were `given`, differs now."""
     program = subject.program
     changes_it = program.error(
         "compute_loss changes the batch that it is given; wanted: the batch as it was, as it may be used again",
@@ -156,8 +157,8 @@ def _check_that_it_repeats(
 
 
 def _check_that_it_begins_alike(subject: OwnModel, model: nn.Module, batch: Any, knobs: Experiment) -> None:
-    """Raise StudioFileError if the file, run once more from the same seed, makes another model or batch: a branch
-    and the program of the run would have that other one."""
+    """Raise StudioFileError if running the file once more from the same seed gives another model or batch: a branch and
+    the program of the run would have that other one."""
     program = subject.program
     with chance.preserve("cpu"):
         torch.manual_seed(knobs.run.seed)
@@ -177,7 +178,7 @@ def _check_that_it_begins_alike(subject: OwnModel, model: nn.Module, batch: Any,
 
 
 def _batch_of_its_generator(subject: OwnModel, knobs: Experiment) -> Any:
-    """Return a batch; StudioFileError if the generator does not decide what is in it."""
+    """Return a batch; StudioFileError if its content does not depend on the generator alone."""
     source = generator(knobs.run.seed, "order")
     start, size = source.get_state(), knobs.problem.batch_size
     batch = subject.program.batch(size, source)
@@ -202,14 +203,14 @@ def _alike(some: Sequence[Tensor], others: Sequence[Tensor]) -> bool:
 
 
 def _same(one: Tensor, other: Tensor) -> bool:
-    """Return whether two tensors are equal; NaN is equal to NaN."""
+    """Return whether two tensors are equal; NaN equals NaN."""
     return one.shape == other.shape and one.dtype == other.dtype and torch.equal(
         torch.nan_to_num(one), torch.nan_to_num(other)
     )  # fmt: skip
 
 
 def limit_memory() -> None:
-    """Let this process take no more than a share of what is free: a system that runs out of memory may end another."""
+    """Limit this process to a share of the free memory: a system that runs out of memory may kill another one."""
     try:
         import resource
     except ImportError:  # Windows

@@ -18,17 +18,17 @@ from gradstudio.engine.tasks.task import spoilt
 
 
 class OwnBatch(NamedTuple):
-    """A batch as get_batch has drawn it, on the device."""
+    """A batch drawn by get_batch, on the device."""
 
     tree: Any
 
 
 class OwnData:
-    """Stands where a task does. Each micro-batch is a call of get_batch; the state of the generator that it draws from
-    is the place in the data."""
+    """The counterpart of a task. Each micro-batch is a call of get_batch; the position in the data is the state of the
+    generator."""
 
     goal = "own"
-    shape = Shape(0, 0, 0)  # nobody knows the sizes before a batch is drawn
+    shape = Shape(0, 0, 0)  # the sizes are unknown before a batch is drawn
 
     def __init__(self, program: Program, problem: Problem, seed: int, device: str) -> None:
         self.problem, self.seed, self.device = problem, seed, device
@@ -45,7 +45,7 @@ class OwnData:
         return [self._noisy(self._draw(self.order_generator)) for _ in range(count)]
 
     def example(self) -> OwnBatch:
-        """Return a batch without noise that training does not see, the same one at every call."""
+        """Return a batch without noise that training never sees, the same one at every call."""
         return self._draw(generator(self.seed, "test"))
 
     def outlier(self, batch: OwnBatch, scale: float) -> OwnBatch:
@@ -62,7 +62,7 @@ class OwnData:
         return OwnBatch(trees.first_changed(batch.tree, spoilt))
 
     def check_noise(self, problem: Problem, batch: OwnBatch) -> None:
-        """Raise KnobError if these knobs ask for noise in inputs that are no floats."""
+        """Raise KnobError if these knobs request noise for inputs that are not floats."""
         first = trees.tensors(batch.tree)[0]
         for name, value in (
             ("noise", problem.noise), ("outlier_every", problem.outlier_every), ("nan_every", problem.nan_every),

@@ -1,4 +1,4 @@
-"""The initialization of one's own model: the schemes of model.init for its Linear, Conv and recurrent layers. Every
+"""The initialization of a user's own model: the schemes of model.init for its Linear, Conv and recurrent layers. Every
 other layer stays as it was built."""
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.RNNBase)
 
 @torch.no_grad()
 def initialize(model: nn.Module, knobs: Model) -> None:
-    """Draw the weights anew and set the biases. Nobody knows what follows on a layer: a Linear or Conv counts as
-    followed by a relu. The last of the layers gives the outputs, and has no initial_bias."""
+    """Redraw the weights and set the biases. It is unknown what follows a layer: a Linear or Conv is assumed to be
+    followed by a relu. The last layer produces the outputs, and has no initial_bias."""
     if (knobs.init, knobs.init_gain, knobs.initial_bias) == ("default", 1.0, 0.0):
         return
     layers = [module for module in model.modules() if isinstance(module, LAYERS)]

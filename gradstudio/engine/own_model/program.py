@@ -1,5 +1,5 @@
-"""Runs the text of a studio file, and calls its three functions. Whatever goes wrong in there is told in one line, with
-the line of the file."""
+"""Runs the text of a studio file, and calls its three functions. Any error in there is reported in one line, with the
+line of the file."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from gradstudio.engine.own_model import shared_memory, shared_state, torch_itsel
 from gradstudio.engine.own_model.line_at_work import in_words, line_of_fault
 
 _LONGEST = 200  # characters of an error of the file
-WENT_ON = 77  # exit code of a process that was forked off and came back from the file
-_end = os._exit  # as it is before the file has run
-_MOST_DECORATORS = 20  # of a function, below which its own first line is looked for
+WENT_ON = 77  # exit code of a process that was forked and returned from the file
+_end = os._exit  # its state before the file has run
+_MOST_DECORATORS = 20  # of a function, below which its own first line is searched for
 
 
 class Program:
-    """A studio file that was run, with its functions. Each one is a namespace of its own: two trainers share none."""
+    """A studio file that was run, with its functions. Each instance has its own namespace: two trainers share none."""
 
     def __init__(self, file: StudioFile, values: Mapping[str, Value]) -> None:
-        """Run the text; StudioFileError if nobody has agreed to that, or where it fails. `values` are those of its
+        """Run the text; StudioFileError if the user has not agreed to that, or if it fails. `values` are those of its
         knobs that differ from their defaults."""
         if not trust.is_trusted(file.sha256, *file.hashes(values)):
             raise StudioFileError(
@@ -50,7 +50,7 @@ class Program:
         self.leave_torch_as_it_was()
 
     def model(self) -> nn.Module:
-        """Build the model; StudioFileError if it is none that can be trained."""
+        """Build the model; StudioFileError if it cannot be trained."""
         model = self._call("build_model")
         self.leave_torch_as_it_was("build_model")
         if not isinstance(model, nn.Module):
@@ -69,7 +69,7 @@ class Program:
         return model
 
     def batch(self, batch_size: int, generator: torch.Generator) -> Any:
-        """Draw a batch; StudioFileError if it is none."""
+        """Draw a batch; StudioFileError if it is invalid."""
         batch = self._call("get_batch", batch_size, generator)
         wanted = "wanted: dense tensors, also in tuples, lists or dicts"
         if odd := trees.fault(batch):
@@ -79,8 +79,8 @@ class Program:
         return batch
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
-        """Compute the loss, a tensor without dimensions in whatever float format it came in; StudioFileError if it
-        is none."""
+        """Compute the loss, a tensor without dimensions in whatever float format it has; StudioFileError if it is not
+        one."""
         loss = self._call("compute_loss", model, batch)
         wanted = "wanted: a tensor with one number that depends on the parameters"
         if not isinstance(loss, Tensor):
@@ -94,8 +94,7 @@ class Program:
         return loss.reshape(())
 
     def leave_torch_as_it_was(self, function: str = "") -> None:
-        """Bring torch itself and the clock back to what they were before any file ran; StudioFileError if one was
-        changed."""
+        """Restore torch itself and the clock to their state before any file ran; StudioFileError if one was changed."""
         if changed := torch_itself.put_back():
             set_here = re.search(rf"\.{re.escape(changed.rpartition('.')[2])}\s*=(?!=)", self.file.text)
             line = self.file.text.count("\n", 0, set_here.start()) + 1 if set_here else 0
@@ -120,8 +119,8 @@ class Program:
         return self._guard(function, lambda: found(*given, **values))
 
     def _guard(self, function: str, work: Callable[[], Any]) -> Any:
-        """Return what the file's own code returns. What it raises becomes a StudioFileError, but for memory that is
-        used up and a person who interrupts. StudioFileError if it changes what others share with it."""
+        """Return the result of the file's own code. Its exceptions become a StudioFileError, except for exhausted
+        memory and interrupts by the user. StudioFileError if it changes what others share with it."""
         sys.modules[MODULE] = self._module  # dataclasses, pickle and the like look a class's module up by its name
         prepared, before, changed = runtime.preparations(), shared_state.now(self._folder), ""
         try:
@@ -134,8 +133,8 @@ class Program:
             raise StudioFileError(_describe_raise(self.file.name, function, fault)) from fault
         finally:
             if os.getpid() != self._process:
-                _end(WENT_ON)  # a process that the file forked off and let go on: it would train too, and fork again
-            if runtime.preparations() == prepared:  # else another run has set up torch for itself meanwhile
+                _end(WENT_ON)  # a process that the file forked and let continue: it would train too, and fork again
+            if runtime.preparations() == prepared:  # otherwise another run has set up torch for itself meanwhile
                 changed = shared_state.put_back(before)
         if changed:
             raise self.error(f"{function or 'it'} changes {changed} for the whole program; wanted: as it was", function)
@@ -143,7 +142,7 @@ class Program:
 
 
 def describe_exception(fault: BaseException) -> str:
-    """Return the kind of an exception and its first line; a file may have made one that cannot tell itself."""
+    """Return the type of an exception and its first line; a file may have created one that fails to describe itself."""
     kind, text = shorten(one_line(type(fault).__name__), _LONGEST), first_line(fault, _LONGEST)
     return f"{kind}: {text}" if text else kind
 
@@ -161,8 +160,8 @@ def _describe_raise(name: str, function: str, fault: BaseException) -> str:
 
 
 def _why_not_trained(name: str, weight: nn.Parameter) -> str:
-    """Return why a parameter cannot be trained here, "" if it can. All are laid out in one buffer: one that has
-    another layout would be added up in another order than in the file's own program."""
+    """Return why a parameter cannot be trained here, "" if it can. All are laid out in one buffer: one with another
+    layout would be summed in another order than in the file's own program."""
     if isinstance(weight, nn.parameter.UninitializedParameter):
         return f"the size of {name} is not known before a batch; wanted: modules that are not lazy"
     if weight.dtype != torch.float32:

@@ -1,6 +1,6 @@
-"""Whether a parameter that is trained shares its memory with another tensor of a studio file. A trainer lays these
-parameters out anew (passes/flat.py), which would separate the two in silence: an update would no longer reach the other
-one, as it does in the file's own program."""
+"""Whether a trained parameter shares its memory with another tensor of a studio file. A trainer lays these parameters
+out anew (passes/flat.py), which would silently separate the two: an update would no longer reach the other one, as it
+does in the file's own program."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from gradstudio.engine.torch_internals.module_tables import own_attributes
 
-_DEEPEST = 4  # lists in lists of an attribute
+_DEEPEST = 4  # nested lists of an attribute
 
 
 class _Place(NamedTuple):
@@ -27,8 +27,8 @@ class _Place(NamedTuple):
 
 
 def find_shared(model: nn.Module, variables: Mapping[str, Any]) -> str:
-    """Return a parameter that is trained and what shares its memory, in words; "" if none does. Looked at are what
-    the model holds and the global `variables` of the file. The same parameter at two names is no other tensor."""
+    """Return a trained parameter and what shares its memory, in words; "" if nothing does. Checks everything that the
+    model refers to and the global `variables` of the file. The same parameter under two names does not count."""
     named = list(nn.Module.named_parameters(model))
     trained = sorted(_places((name, weight) for name, weight in named if weight.requires_grad))
     for before, after in pairwise(trained):
@@ -39,7 +39,7 @@ def find_shared(model: nn.Module, variables: Mapping[str, Any]) -> str:
     others += [(f"the buffer {name}", each) for name, each in nn.Module.named_buffers(model)]
     others += [found for found in _attributes(model, variables) if id(found[1]) not in parameters]
     for other in _places(others):
-        # the last one that begins before the end of the other; they are in order, and none meets the next
+        # the last one that begins before the end of the other; they are sorted, and do not overlap
         index = bisect_left(trained, other.stop, key=itemgetter(0)) - 1
         if index >= 0 and trained[index].stop > other.start:
             return f"{trained[index].name} and {other.name}"
@@ -50,7 +50,7 @@ def _places(tensors: Any) -> Iterator[_Place]:
     for name, tensor in tensors:
         if tensor.layout != torch.strided or tensor.is_nested or not tensor.numel():
             continue
-        if start := tensor.data_ptr():  # none is at 0 but those that are made to count memory and have no numbers
+        if start := tensor.data_ptr():  # an address of 0 means a tensor that only counts memory and has no numbers
             last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
             yield _Place(start, start + (last + 1) * tensor.element_size(), name)
 
@@ -59,7 +59,7 @@ def _attributes(model: nn.Module, variables: Mapping[str, Any]) -> Iterator[tupl
     for path, module in nn.Module.named_modules(model):
         own = {name for name, _ in nn.Module.named_parameters(module, recurse=False)}
         for name, value in own_attributes(module).items():
-            if f"{name}_orig" not in own:  # torch.nn.utils.spectral_norm makes it anew in each pass
+            if f"{name}_orig" not in own:  # torch.nn.utils.spectral_norm recreates it in each pass
                 yield from _tensors(f"the attribute {path}{'.' if path else ''}{name}", value)
     for name, value in variables.items():
         yield from _tensors(f"the global variable {name}", value)
@@ -68,7 +68,7 @@ def _attributes(model: nn.Module, variables: Mapping[str, Any]) -> Iterator[tupl
 def _tensors(name: str, value: Any, depth: int = 0) -> Iterator[tuple[str, Tensor]]:
     if isinstance(value, Tensor):
         yield name, value
-    elif isinstance(value, nn.Module):  # which the model does not register, as one in a list
+    elif isinstance(value, nn.Module):  # which the model does not register, such as one in a list
         yield from ((name, tensor) for tensor in (*nn.Module.parameters(value), *nn.Module.buffers(value)))
     elif isinstance(value, (dict, list, tuple, set)) and depth < _DEEPEST:
         for part in value.values() if isinstance(value, dict) else value:

@@ -1,6 +1,6 @@
-"""What a studio file shares with everything else in this process, and has to leave as it was: other runs would train
-otherwise, and a branch of its own would no longer repeat it. It is looked at after each call; what of torch a file may
-replace takes longer to look at (torch_itself.py)."""
+"""The process-wide state that a studio file must leave unchanged: other runs would otherwise train differently, and a
+branch of its own would no longer repeat it. It is checked after each call; the parts of torch that a file may replace
+take longer to check (torch_itself.py)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import torch
 
 
 def folder() -> str:
-    """Return the working folder, "" if it was deleted."""
+    """Return the working folder; "" if it was deleted."""
     with suppress(OSError):
         return os.getcwd()
     return ""
 
 
-# What is shared, in the order of `now`, and how it is set.
+# The shared state, in the order of `now`, and how to set it.
 _PUT: Mapping[str, Callable[[Any], object]] = {
     "torch's default dtype": torch.set_default_dtype,
     "torch's grad mode": torch.set_grad_enabled,
@@ -30,8 +30,7 @@ _PUT: Mapping[str, Callable[[Any], object]] = {
 
 
 def now(folder: str) -> tuple[Any, ...]:
-    """Return the state as it is, with the working folder as it is known to be: to ask for that may take longer than
-    all the rest."""
+    """Return the current state, given the known working folder: querying that may take longer than everything else."""
     return (
         torch.get_default_dtype(), torch.is_grad_enabled(), torch.get_num_threads(),
         torch.get_deterministic_debug_mode(), folder,
@@ -39,7 +38,7 @@ def now(folder: str) -> tuple[Any, ...]:
 
 
 def put_back(before: tuple[Any, ...]) -> str:
-    """Bring the state back to what it was. Return what was changed, in words; "" if nothing was."""
+    """Restore the former state. Return what was changed, in words; "" if nothing was."""
     after = now(folder())
     if after == before:
         return ""
@@ -47,6 +46,6 @@ def put_back(before: tuple[Any, ...]) -> str:
     for (name, put), was, found in zip(_PUT.items(), before, after, strict=True):
         if was != found:
             changed.append(f"{name} (to {str(found).removeprefix('torch.')})")
-            with suppress(OSError, RuntimeError):  # a folder that is gone
+            with suppress(OSError, RuntimeError):  # a deleted folder
                 put(was)
     return " and ".join(changed)

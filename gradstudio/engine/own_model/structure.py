@@ -1,5 +1,5 @@
-"""Whether a model still has the parameters that were built, with their memory and their gradients. The optimizer holds
-those: one that comes in the place of another, or beside them, would never be trained, and nobody would notice."""
+"""Whether a model still has the parameters that were built, with their memory and their gradients. The optimizer refers
+to those: one that replaces another, or is added, would never be trained, without any sign of it."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ Kinds = list[tuple[torch.Size, torch.dtype]]
 
 
 class Places(NamedTuple):
-    """Where each parameter that is trained lies, its gradient, and a number that changes whenever torch writes to a
-    gradient. One is enough for all of them: they are views of one tensor (passes/flat.py)."""
+    """The address of each trained parameter, its gradient, and a number that changes whenever torch writes to a
+    gradient. A single number suffices for all: they are views of one tensor (passes/flat.py)."""
 
     addresses: list[int]
     gradients: list[Tensor | None]
@@ -41,23 +41,23 @@ class Structure:
         self._kinds_of_others = _kinds(self._others)
 
     def _remember(self) -> None:
-        """Keep what each module holds, so that a look at every pass costs little beside the pass."""
+        """Remember the contents of each module, so that a check at every pass costs little compared with the pass."""
         modules = list(nn.Module.modules(self._model))
         self._held = [(table, tuple(table.values())) for module in modules for table in own_tables(module)]
         self._weights = list(nn.Module.parameters(self._model))
         self._require = [weight.requires_grad for weight in self._weights]
-        self._others = [weight for weight in self._weights if id(weight) not in self._built]  # that are not trained
+        self._others = [weight for weight in self._weights if id(weight) not in self._built]  # the untrained ones
 
     def places(self) -> Places:
-        """Return where the parameters are now, for `changed` after a pass."""
+        """Return the current places of the parameters, for `changed` after a pass."""
         gradients = [weight.grad for weight in self._trained]
         first = next((gradient for gradient in gradients if gradient is not None), None)
         version = -1 if first is None else version_of(first)
         return Places(list(map(Tensor.data_ptr, self._trained)), gradients, version)
 
     def describe_changes(self, before: Places) -> str:
-        """Return what became of the parameters, their memory or their gradients since `before`, or of the buffers and
-        what is not trained, which a rewind brings back one by one, in words; "" while all are those that were built."""
+        """Return what happened to the parameters, their memory or their gradients since `before`, or to the buffers and
+        untrained parameters, which a rewind restores one by one, in words; "" while all are those that were built."""
         after = self.places()
         if after.addresses != before.addresses:
             pairs = zip(self._built.values(), after.addresses, before.addresses, strict=True)

@@ -1,5 +1,5 @@
-"""The model, data and loss of a studio file, as a trainer trains them. Every pass goes through autograd: a recording
-would have to know whether the file draws random numbers or looks at its numbers."""
+"""The model, data and loss of a studio file, in the form that a trainer needs. Every pass goes through autograd: a
+recording would have to know whether the file draws random numbers or reads its numbers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _NORMS = (
 
 
 class OwnModel:
-    """What a studio file brings."""
+    """The parts defined by a studio file."""
 
     recorded = judged = False
 
@@ -91,7 +91,7 @@ class OwnModel:
         with chance.preserve(self.device):
             chance.restore(
                 self._chance, self.device
-            )  # what the file makes at its first call is the same at every start
+            )  # what the file creates at its first call is the same at every start
             batch = self.task.example()
             self.task.check_noise(knobs.problem, batch)
             reason = self._fault(model, batch, knobs)

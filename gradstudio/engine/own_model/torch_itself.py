@@ -1,9 +1,9 @@
-"""torch itself, which all runs of this process share: its functions and methods, the hooks that it calls everywhere,
-and its modes. A studio file that changes one of them would change every run after it, so it is put back. So are the
-functions of the clock, which tell the program when to show what.
+"""torch itself, which all runs of this process share: its functions and methods, its global hooks, and its modes. A
+studio file that changes one of them would change every run after it, so it is restored. So are the functions of the
+clock, which tell the program when to show what.
 
-The first look takes a few milliseconds, and each other one about one: it is made when a file has run, when its model is
-built, when its run ends and before another one begins; never at a step."""
+The first check takes a few milliseconds, and each other one about one: it is made when a file has run, when its model
+is built, when its run ends and before another one begins; never at a step."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MOST_WRAPPERS = 20  # of a function
 
 
 class _Mode(NamedTuple):
-    """A mode of torch: how it is asked for, and how it is set."""
+    """A mode of torch: how it is read, and how it is set."""
 
     get: Callable[[], Any]
     put: Callable[[Any], object]
@@ -70,16 +70,16 @@ _MODES: Mapping[str, _Mode] = {
 
 
 class _Owner(NamedTuple):
-    """A module or class of torch, and its parts by their names: as they were, and what may stand in their place."""
+    """A module or class of torch, and its parts by name: their original values, and permitted replacements."""
 
     name: str
     itself: Any
     parts: Mapping[str, Any]
-    accepted: dict[str, Any]  # what torch itself or a package has put there
+    accepted: dict[str, Any]  # created by torch itself or a package
 
 
 class _Before:
-    """torch as it was before any studio file has run in this process."""
+    """torch as it was before any studio file had run in this process."""
 
     def __init__(self) -> None:
         self._owners = [_Owner(name, owner, dict(vars(owner)), {}) for name, owner in _owners()]
@@ -88,7 +88,7 @@ class _Before:
         self._hooks = {name: dict(table) for name, table in whole_program.hook_tables().items()}
 
     def put_back(self) -> str:
-        """Bring torch back to that. Return what was changed, in words; "" if nothing was."""
+        """Restore that state of torch. Return what was changed, in words; "" if nothing was."""
         changed = [f"replaces {name}" for owner in self._owners for name in self._put_parts_back(owner)]
         for name, mode in _MODES.items():
             if (found := mode.get()) != self._modes[name]:
@@ -105,20 +105,20 @@ class _Before:
             found = now.get(name, _NOTHING)
             if found is part:
                 if owner.accepted:
-                    owner.accepted.pop(name, None)  # somebody has put the part back
+                    owner.accepted.pop(name, None)  # the part was already restored
             elif not self._is_allowed(owner, name, part, found):
                 yield f"{owner.name}.{name}"
                 setattr(owner.itself, name, owner.accepted.get(name, part))
         for name in now.keys() - owner.parts.keys() if isinstance(owner.itself, type) else ():
-            # a new method may hide that of a class above
+            # a new method may hide that of a base class
             part = next((vars(above)[name] for above in owner.itself.__mro__[1:] if name in vars(above)), None)
             if _acts(part) and not self._is_allowed(owner, name, part, now[name]):
                 yield f"{owner.name}.{name}"
                 delattr(owner.itself, name)
 
     def _is_allowed(self, owner: _Owner, name: str, part: Any, found: Any) -> bool:
-        """Return whether what stands in the place of a part is no fault of a file: what torch itself has made, as its
-        compiler wraps functions, or what an installed package has put there, also before the first look."""
+        """Return whether the replacement of a part is not the fault of a file: created by torch itself, as its compiler
+        wraps functions, or by an installed package, even before the first check."""
         if owner.accepted.get(name, _NOTHING) is found:
             return True
         if not _acts(part) and (name.startswith("_") or isinstance(part, ModuleType)):
@@ -132,7 +132,7 @@ class _Before:
 
 
 def _owners() -> Iterator[tuple[str, Any]]:
-    """Yield the clock, and the modules and classes of torch whose functions a run may call, by their names."""
+    """Yield the clock, and the modules and classes of torch whose functions a run may call, by name."""
     modules = [
         (name, module)
         for name, module in list(sys.modules.items())
@@ -154,7 +154,7 @@ def _acts(part: Any) -> bool:
 
 
 def _unwrap(part: Any) -> list[Any]:
-    """Return a function that is written in Python, and those that it wraps, from without; [] for anything else."""
+    """Return a Python function and those that it wraps, outermost first; [] for anything else."""
     found: list[Any] = []
     while part is not None and len(found) < _MOST_WRAPPERS:
         part = getattr(part, "__func__", None) or getattr(part, "fget", None) or part  # of a method or a property
@@ -166,7 +166,7 @@ def _unwrap(part: Any) -> list[Any]:
 
 
 def _is_made_by_torch(found: Any, part: Any) -> bool:
-    """Return whether a function was made by code of torch, around `part` or anew."""
+    """Return whether a function was created by code of torch, around `part` or from scratch."""
     functions = _unwrap(found)
     if not functions:
         return False
@@ -177,7 +177,7 @@ def _is_made_by_torch(found: Any, part: Any) -> bool:
 
 
 def _is_a_packages(part: Any) -> bool:
-    """Return whether a part comes from a package beside torch. The code of a studio file has no folder."""
+    """Return whether a part comes from a package other than torch. The code of a studio file has no folder."""
     if functions := _unwrap(part):
         file = functions[0].__code__.co_filename
         return os.path.isabs(file) and not file.startswith(_FOLDER)
@@ -190,13 +190,13 @@ _one_at_a_time = threading.Lock()
 
 
 def remember() -> None:
-    """Remember torch as it is, before the first studio file of this process runs."""
+    """Remember torch in its current state, before the first studio file of this process runs."""
     global _before
     with _one_at_a_time:
         _before = _before or _Before()
 
 
 def put_back() -> str:
-    """Bring torch back to what it was before. Return what a file has changed, in words; "" if nothing was."""
+    """Restore the former state of torch. Return what a file has changed, in words; "" if nothing was."""
     with _one_at_a_time:
         return _before.put_back() if _before else ""

@@ -1,6 +1,5 @@
-"""Batches of a studio file: tensors, also in tuples, lists and dicts, which may hold plain values too. A class of
-somebody's own that is a dict or a list as well is none: it may hold more than what it shows, and cannot be made again
-with other tensors in it."""
+"""Batches of a studio file: tensors, also in tuples, lists and dicts, which may contain plain values too. A user's own
+subclass of dict or list is not accepted: it may have further state, and cannot be rebuilt with other tensors in it."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ def tensors(tree: Any) -> list[Tensor]:
 
 
 def first_changed(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """Return a tree whose first tensor is changed: what a model is shown."""
+    """Return a tree whose first tensor is changed: the model's input."""
     changed = False
 
     def once(tensor: Tensor) -> Tensor:
@@ -48,7 +47,7 @@ def first_changed(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
 
 
 def fault(tree: Any) -> str:
-    """Return what of a tree is no part of a batch; "" if all is."""
+    """Return what in a tree is not allowed in a batch; "" if everything is."""
     try:
         for leaf in _leaves(tree):
             if isinstance(leaf, Tensor):
@@ -75,5 +74,5 @@ def _leaves(tree: Any, depth: int = 0) -> Iterator[Any]:
 
 
 def _has_fields(kind: type) -> bool:
-    """Return whether it is a named tuple, or what torch returns in place of one."""
+    """Return whether it is a named tuple, or torch's own counterpart of one."""
     return hasattr(kind, "_fields") or hasattr(kind, "n_sequence_fields")

@@ -1,11 +1,11 @@
 """Capture a forward and backward pass as a CUDA graph: the counterpart of recording.py on a GPU.
 
-A small model's step on a GPU takes its time not for arithmetic but for launching kernels one by one. A graph launches
+A small model's step on a GPU spends its time not on arithmetic but on launching kernels one by one. A graph launches
 all kernels of a pass at once. Like a recording it is compared with autograd, on other data and to the last bit, before
 it is used. A pass that cannot be captured, because the host reads data or random numbers are drawn, goes through
 autograd at every step.
 
-tests/engine/test_graphs.py has a stand-in for `on_cuda`, so that all but this is tested without a GPU too."""
+tests/engine/test_graphs.py replaces `on_cuda`, so that everything else is tested without a GPU too."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from gradstudio.engine.passes.recording import Results, hold_against_autograd, r
 from gradstudio.engine.runtime import out_of_memory
 from gradstudio.engine.torch_internals import tensor_lists
 
-WARM_UP = 3  # passes on the capturing stream before the capture, in which CUDA's libraries are set up
+WARM_UP = 3  # passes on the capturing stream before the capture, which initialize CUDA's libraries
 
 _capturing = threading.Lock()  # one capture at a time: runs train in one thread and fixes are tried in another
 
-# Captures what a function does: returns its results, and a function that repeats it on the same memory.
+# Captures a function: returns its results, and a function that replays it on the same memory.
 Capture = Callable[[Callable[[], Results]], tuple[Results, Callable[[], None]]]
 
 
 def on_cuda(function: Callable[[], Results]) -> tuple[Results, Callable[[], None]]:
-    """Capture a function on a stream of its own; other threads may use the device meanwhile. RuntimeError of CUDA if
-    the function cannot be captured."""
+    """Capture a function on its own stream; other threads may use the device meanwhile. CUDA's RuntimeError if the
+    function cannot be captured."""
     # torch.cuda.graph would run Python's garbage collector in older versions, which must not run in a thread beside Qt.
     stream = torch.cuda.Stream()
     with _capturing, torch.cuda.stream(stream):
@@ -58,18 +58,20 @@ def _capture(capture: Capture, once: Callable[[], Results]) -> tuple[Results, Ca
 
 
 class Graph:
-    """A pass that can be repeated. `results` is what `compute` returned; `repeat` fills it and the gradients anew."""
+    """A pass that can be replayed. `results` is the return value of `compute`; `repeat` refills it and the
+    gradients."""
 
     def __init__(
         self, compute: Callable[..., Results], inputs: Sequence[Tensor], parameters: Sequence[Tensor],
         grads: Sequence[Tensor],
         state: Sequence[Tensor] = (), capture: Capture = on_cuda,
     ) -> None:  # fmt: skip
-        """Capture `compute(*inputs)` and the backward pass of its first result. The gradients of the `parameters` go
-        to `grads`; `state` is what the pass changes beside that. Afterwards everything is as if the pass was made once.
+        """Capture `compute(*inputs)` and the backward pass of its first result. The gradients of the `parameters` go to
+        `grads`; `state` is what the pass changes besides that. Afterwards everything is as if the pass had been made
+        once.
 
-        Raises Unrecordable, with `state` as before, if it cannot be captured, or gives any other bit than autograd
-        when it is repeated."""
+        Raises Unrecordable, with `state` as before, if it cannot be captured, or if replaying it differs from autograd
+        in any bit."""
         self._inputs = [tensor.clone() for tensor in inputs]
         before = [tensor.clone() for tensor in state]
 
@@ -96,7 +98,7 @@ class Graph:
             raise
 
     def repeat(self, inputs: Sequence[Tensor]) -> None:
-        """Repeat the pass on these inputs, which must have the captured shapes."""
+        """Replay the pass on these inputs, which must have the captured shapes."""
         for own, new in zip(self._inputs, inputs, strict=True):
             own.copy_(new, non_blocking=True)
         self._again()

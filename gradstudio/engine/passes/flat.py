@@ -2,7 +2,7 @@
 them is one call.
 
 The parameters and their .grad are views of the two, so the model looks as before. Each begins at a multiple of 64
-bytes, as torch's own tensors do, for the last bit of a matrix product depends on that."""
+bytes, like torch's own tensors, as the last bit of a matrix product depends on that."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ALIGNED = 16  # float32 entries in 64 bytes
 
 
 class Layout:
-    """Where the entries of each tensor lie in a flat one: from starts[i] to stops[i]. `length` is more than the last
+    """The position of each tensor's entries in a flat one: from starts[i] to stops[i]. `length` exceeds the last
     stop."""
 
     def __init__(self, sizes: Sequence[int]) -> None:
@@ -28,7 +28,7 @@ class Layout:
         self.length = int(taken.sum())
 
     def views(self, flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
-        """Return the tensors that lie in `flat`, in the shapes of `like`."""
+        """Return the tensors in `flat`, in the shapes of `like`."""
         return [
             flat[start:stop].view_as(tensor) for start, stop, tensor in zip(self.starts, self.stops, like, strict=True)
         ]
@@ -60,7 +60,7 @@ class Flat:
             parameter.grad = grad
 
     def part(self, entries: slice) -> Parameter:
-        """Return some of the weights as a leaf of their own, whose .grad are the gradients of those. Both are views."""
+        """Return some of the weights as a separate leaf, with their gradients as .grad. Both are views."""
         found = Parameter(self.weights.data[entries], requires_grad=False)
         found.grad = self.gradients[entries]
         return found

@@ -1,4 +1,4 @@
-"""The forward and backward pass of a micro-batch: through autograd, or repeated from the recording of an earlier one of
+"""The forward and backward pass of a micro-batch: through autograd, or replayed from the recording of an earlier one of
 its kind."""
 
 from __future__ import annotations
@@ -16,28 +16,29 @@ from gradstudio.engine.passes.operation_calls import Unrecordable
 from gradstudio.engine.passes.recording import Recording, Results
 
 # Number of passes of a kind that go through autograd before one is recorded. A recording costs as much as ten to forty
-# passes, so that even a slider that is dragged, which voids it again and again, costs at most three times the cheapest.
+# passes, so that even a slider that is dragged, which invalidates it again and again, costs at most three times the
+# cheapest.
 PATIENCE = 20
 MOST = 4  # latest kinds that are kept, so that a task with batches of many shapes does not fill the memory
-# What records a pass, by the type of the device; on others every pass goes through autograd.
+# The recorder of a pass, by device type; on other devices every pass goes through autograd.
 RECORDERS: dict[str, Callable[..., Recording | Graph]] = {"cpu": Recording, "cuda": Graph}
 
 
 class Passes:
     """Makes passes, each of which adds its gradient to flat.gradients.
 
-    After PATIENCE passes of a kind the next one is recorded, on CUDA as a graph, and all later ones repeat it. The
+    After PATIENCE passes of a kind the next one is recorded, on CUDA as a graph, and all later ones replay it. The
     first pass after the gradients were cleared is a kind of its own: it writes them in place of adding."""
 
     def __init__(self, flat: Flat, state: Sequence[Tensor], *, recorded: bool = True) -> None:
-        """`state` is what a pass changes beside the gradient: the model's buffers. Without `recorded` every pass goes
+        """`state` is what a pass changes besides the gradient: the model's buffers. Without `recorded` every pass goes
         through autograd."""
         self._flat, self._state = flat, state
         self._fresh = flat.new()
         self._fresh_grads = flat.layout.views(self._fresh, flat.parameters)
         self._wanted = recorded and recording_switch.is_enabled()
-        self.watched = False  # whether each pass goes through autograd, for somebody who watches its operations
-        # By kind: number of passes that were made, or the recording, or None if there can be none.
+        self.watched = False  # whether each pass goes through autograd, for code that watches its operations
+        # By kind: number of passes that were made, or the recording, or None if recording is impossible.
         self._known: dict[Hashable, int | Recording | Graph | None] = {}
 
     def forget(self) -> None:
@@ -54,8 +55,8 @@ class Passes:
             self.watched = False
 
     def make(self, kind: Hashable, compute: Callable[..., Results], inputs: Sequence[Tensor]) -> Results:
-        """Return compute(*inputs), and add the gradient of its first result. Two passes of one `kind` differ in
-        nothing but the data. The results are valid until the next pass."""
+        """Return compute(*inputs), and add the gradient of its first result. Two passes of one `kind` differ only in
+        the data. The results are valid until the next pass."""
         first, self._flat.cleared = self._flat.cleared, False
         if self.watched or not self._wanted:
             return _through_autograd(compute, inputs)
@@ -84,13 +85,13 @@ class Passes:
             return RECORDERS[inputs[0].device.type](compute, inputs, self._flat.parameters, grads, self._state)
         except Unrecordable:
             pass
-        except Exception as fault:  # if it is the fault of `compute`, autograd raises it next
+        except Exception as fault:  # if `compute` is to blame, autograd raises it next
             text = str(fault).strip().partition("\n")[0][:300]
             notices.tell(
                 f"A pass could not be recorded ({type(fault).__name__}: {text}); training is slower, with the same "
                 "numbers."
             )
-        for grad in grads:  # what the attempt left; an earlier micro-batch's gradient is in flat.gradients
+        for grad in grads:  # remains of the attempt; an earlier micro-batch's gradient is in flat.gradients
             grad.zero_()
         return None
 

@@ -1,4 +1,4 @@
-"""Watch torch: note every operation that it does, with its arguments and results."""
+"""Watch torch: record every operation, with its arguments and results."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from torch import Tensor
 
 from gradstudio.engine.torch_internals import seen_operations
 
-MOST = 1 << 28  # bytes that a watched pass may take; arithmetic takes nearly all the time of a larger one
+MOST = 1 << 28  # bytes that a watched pass may use; arithmetic dominates the time of a larger one
 
-# Operations that most passes are made of, and that torch has a function for.
+# Operations that make up most passes, and for which torch has a function.
 _FUNCTIONS = {
     "add", "add_", "addmm", "argmax", "baddbmm", "bmm", "div", "div_", "eq", "exp", "log", "mean", "mm", "mul",
     "mul_", "neg", "rsqrt", "sigmoid", "sqrt", "square", "stack", "sub", "sub_", "sum", "tanh",
@@ -25,24 +25,24 @@ _RESIZING = {"mse_loss"}
 
 
 class Unrecordable(Exception):
-    """The pass cannot be repeated: what it does depends on the data, or it takes too much memory."""
+    """The pass cannot be replayed: what it does depends on the data, or it uses too much memory."""
 
 
 class Declaration(NamedTuple):
-    """What the declaration of an operation says, read once: torch takes some microseconds for each of these."""
+    """The properties in an operation's declaration, read once: torch takes some microseconds for each of these."""
 
     name: str  # without namespace and overload, such as "mm"
     changes: tuple[tuple[int, str, Any], ...]  # arguments that it changes: position, name, default
     is_mutable: bool
-    makes_view: bool  # changes what part of its memory a tensor shows
+    makes_view: bool  # changes which part of its memory a tensor shows
     draws: bool  # random numbers
     has_shape_of_data: bool
-    depends_on_data: bool  # gives Python a value
+    depends_on_data: bool  # returns a Python value
 
 
 @lru_cache(None)
 def declaration(function: Any) -> Declaration:
-    """Return what an operation declares. Only where seen_operations.seeing_possible."""
+    """Return the declaration of an operation. Only if seen_operations.seeing_possible."""
     schema, tags = seen_operations.schema(function), function.tags
     changed = [
         (position, argument.name, argument.default_value)
@@ -57,8 +57,8 @@ def declaration(function: Any) -> Declaration:
 
 
 class Call:
-    """One operation that torch did. `taken` is every tensor in the arguments, `results` are those that are not None;
-    `taken_in` and `made_in` say in which memory each of them lies (`storage_of`)."""
+    """One operation of torch. `taken` is every tensor in the arguments, `results` are those that are not None;
+    `taken_in` and `made_in` identify the memory of each of them (`storage_of`)."""
 
     __slots__ = ("args", "declared", "function", "kwargs", "made_in", "results", "taken", "taken_in")
 
@@ -92,7 +92,7 @@ class Call:
 
 
 class SeesOperations:
-    """Base of a context that sees every operation of this thread. Only where seen_operations.seeing_possible."""
+    """Base of a context that sees every operation of this thread. Only if seen_operations.seeing_possible."""
 
     def __init__(self) -> None:
         self._seeing: AbstractContextManager[Any] | None = None
@@ -113,7 +113,7 @@ class SeesOperations:
 
 
 class Watch(SeesOperations):
-    """Keep every operation with its arguments and results, so that none of their memory is used twice."""
+    """Records every operation with its arguments and results, so that none of their memory is reused."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -122,8 +122,8 @@ class Watch(SeesOperations):
         self._bytes = 0
 
     def see(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Do the operation and keep it; Unrecordable if repeating it could give something else."""
-        # As they are now: the operation may change their shapes.
+        """Do the operation and record it; Unrecordable if replaying it could give a different result."""
+        # Their current shapes: the operation may change them.
         taken_args, taken_kwargs = with_each((args, kwargs), Tensor.detach)
         results = function(*args, **kwargs)
         tensors = [result.detach() for result in tensors_in(results)]
@@ -157,7 +157,7 @@ def writing_form(function: Any) -> tuple[Callable[..., Any] | None, list[str]]:
         arguments = seen_operations.schema(form).arguments
         outs = [argument.name for argument in arguments if argument.is_out]
         others = [(argument.name, str(argument.type)) for argument in arguments if not argument.is_out]
-        # A generated variant only copies. Some variants lack the arguments for the kind of memory, which the place
+        # A generated variant only copies. Some variants lack the arguments for the memory format, which the place
         # already has.
         lacking = {name for name, _ in wanted} - {name for name, _ in others}
         known = {"dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking"}
@@ -172,8 +172,8 @@ def writing_form(function: Any) -> tuple[Callable[..., Any] | None, list[str]]:
 
 
 def fast_function(function: Any) -> Callable[..., Any]:
-    """Return what repeats an operation in the least time: torch reads the arguments of its own functions for Python in
-    half the time that those of an operation from torch.ops take."""
+    """Return the fastest way to repeat an operation: torch parses the arguments of its own Python functions in half the
+    time of those of an operation from torch.ops."""
     name = declaration(function).name
     outs = [argument.name for argument in seen_operations.schema(function).arguments if argument.is_out]
     if name in _FUNCTIONS and outs in ([], ["out"]):
@@ -206,7 +206,7 @@ def _gather(tree: Any, tensors: list[Tensor]) -> None:
 
 
 def storage_of(tensor: Tensor) -> int:
-    """Return a number that tensors share if they lie in the same memory; valid as long as one of them lives. A sparse
+    """Return a number that tensors share if they use the same memory; valid as long as one of them lives. A sparse
     tensor has a number of its own."""
     try:
         return id(tensor.untyped_storage())  # torch keeps the storage's Python object as long as the storage

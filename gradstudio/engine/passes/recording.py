@@ -1,8 +1,8 @@
-"""Record a forward and backward pass as a list of operations, and repeat them on other data.
+"""Record a forward and backward pass as a list of operations, and replay them on other data.
 
-Half the time of a small model's step goes not into arithmetic but into modules, autograd's graph and fresh memory. So
+Half the time of a small model's step is spent not on arithmetic but on modules, autograd's graph and fresh memory. So
 one pass is watched, and later passes do its operations alone: the same ones in the same order with the same bits, each
-writing to memory that was given to it once. A recording does on the CPU what a CUDA graph does on a GPU.
+writing to memory that was allocated for it once. A recording does on the CPU what a CUDA graph does on a GPU.
 
 A pass whose operations depend on the data is Unrecordable, and goes through autograd at every step."""
 
@@ -28,15 +28,15 @@ from gradstudio.engine.passes.operation_calls import (
 )
 from gradstudio.engine.torch_internals import seen_operations
 
-COPIED = 1 << 16  # bytes; a larger result is taken over where it lies, as copying it would take longer
+COPIED = 1 << 16  # bytes; a larger result is taken over where it is, as copying it would take longer
 
-# Operations whose results depend on nothing but the shapes of their arguments.
+# Operations whose results depend only on the shapes of their arguments.
 _OF_SHAPES = {"zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full"}
 _EMPTY = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
 
 
-# A tensor that stands for a result which an operation makes in new memory each time; and, if it is only a part of the
-# result, its size, stride and offset there.
+# A tensor that stands for a result which an operation allocates each time; and, if it is only a part of the result, its
+# size, stride and offset there.
 Standing = tuple[Tensor, tuple[Sequence[int], Sequence[int], int] | None]
 
 
@@ -44,7 +44,7 @@ def _copy(inputs: Tensor, place: Tensor) -> partial[Any]:
     return partial(Tensor.copy_, place, inputs)
 
 
-# Operations that torch does by another one, which can write to a given place.
+# Operations that torch implements by another one, which can write to a given place.
 _SAME: dict[str, Callable[[Tensor, Tensor], partial[Any]]] = {
     "relu": lambda inputs, place: partial(torch.clamp_min, inputs, 0, out=place),
     "clone": _copy,
@@ -55,17 +55,19 @@ Results = tuple[Tensor, ...]
 
 
 class Recording:
-    """A pass that can be repeated. `results` is what `compute` returned; `repeat` fills it and the gradients anew."""
+    """A pass that can be replayed. `results` is the return value of `compute`; `repeat` refills it and the
+    gradients."""
 
     def __init__(
         self, compute: Callable[..., Results], inputs: Sequence[Tensor], parameters: Sequence[Tensor],
         grads: Sequence[Tensor], state: Sequence[Tensor] = (),
     ) -> None:  # fmt: skip
         """Watch `compute(*inputs)` and the backward pass of its first result. The gradients of the `parameters` go to
-        `grads`; `state` is what the pass changes beside that. Afterwards everything is as if the pass was made once.
+        `grads`; `state` is what the pass changes besides that. Afterwards everything is as if the pass had been made
+        once.
 
-        Raises Unrecordable, with `state` as before, if repeating it on these inputs or on others gives any other bit
-        than autograd. Exceptions of `compute` pass through."""
+        Raises Unrecordable, with `state` as before, if replaying it on these inputs or on others differs from autograd
+        in any bit. Exceptions of `compute` pass through."""
         if not seen_operations.seeing_possible():
             raise Unrecordable("torch cannot be watched")
         self._inputs = [tensor.clone() for tensor in inputs]
@@ -101,10 +103,10 @@ class Recording:
         missing = [target for grad, target in zip(tensors, grads, strict=True) if grad is None]
         self.operations += [partial(Tensor.zero_, target) for target in missing]
         for standing in places.taken_over.values():
-            _let_go(standing)  # so that no memory of the watched pass is held
+            _let_go(standing)  # so that no memory of the watched pass is kept
 
     def repeat(self, inputs: Sequence[Tensor]) -> None:
-        """Repeat the pass on these inputs, which must have the recorded shapes."""
+        """Replay the pass on these inputs, which must have the recorded shapes."""
         # Not in no_grad, where some operations leave out results that their backward needs; no recorded tensor requires
         # a gradient anyway.
         for own, new in zip(self._inputs, inputs, strict=True):
@@ -114,7 +116,7 @@ class Recording:
 
 
 class RepeatablePass(Protocol):
-    """A pass that can be repeated on other inputs."""
+    """A pass that can be replayed on other inputs."""
 
     @property
     def results(self) -> Results: ...
@@ -127,9 +129,9 @@ def hold_against_autograd(
     inputs: Sequence[Tensor],
     grads: Sequence[Tensor], state: Sequence[Tensor], before: Sequence[Tensor],
 ) -> None:  # fmt: skip
-    """Raise Unrecordable if the repeated pass gives any other bit than autograd. Afterwards everything is as if the
-    pass was made once since `state` was as `before`."""
-    # Data that was read past torch's operations was recorded as a constant: the same examples in another order tell.
+    """Raise Unrecordable if the replayed pass differs from autograd in any bit. Afterwards everything is as if the pass
+    had been made once since `state` was as `before`."""
+    # Data that bypassed torch's operations was recorded as a constant: the same examples in another order reveal that.
     for given in ([tensor.flip(0) for tensor in inputs], inputs):
         restore(state, before)
         results, tensors = differentiated(*given)
@@ -143,18 +145,18 @@ def hold_against_autograd(
 
 
 class _Places:
-    """Plans where each tensor of a watched pass lies when the pass is repeated.
+    """Plans where each tensor of a watched pass is stored when the pass is replayed.
 
-    Tensors that the operations made get a place in one block of memory, where those that are not needed at the same
-    time share it. All others, and constants, stay where they are. A large result of an operation that cannot write to
-    a given place is *taken over*: the tensors that stand for it get its new memory at each repetition."""
+    Results of the operations get a place in one block of memory, where those that are not needed at the same time share
+    it. All others, and constants, stay where they are. A large result of an operation that cannot write to a given
+    place is *taken over*: the tensors that stand for it get its new memory at each replay."""
 
     def __init__(self, calls: list[Call]) -> None:
         # By storage (watching.storage_of):
-        self._makers: dict[int, Call] = {}  # the call that made it
+        self._makers: dict[int, Call] = {}  # the call that produced it
         self._sizes: dict[int, int] = {}  # in bytes
         self._dtypes: dict[int, torch.dtype] = {}
-        self._first: dict[int, int] = {}  # number of the call that makes it
+        self._first: dict[int, int] = {}  # number of the call that produces it
         self._last: dict[int, int] = {}  # number of the last call that uses it
         self._elsewhere: dict[int, tuple[torch.UntypedStorage, int]] = {}  # where it is moved to, and the first byte
         self._moved: dict[Hashable, Tensor] = {}  # by storage, offset, shape, stride and dtype
@@ -177,7 +179,7 @@ class _Places:
         }
 
     def move(self, tensor: Tensor, target: Tensor) -> bool:
-        """Let the operation that makes `tensor` write to `target`. Return False if that is not possible."""
+        """Let the operation that produces `tensor` write to `target`. Return False if that is not possible."""
         key = storage_of(tensor)
         size = target.numel() * target.element_size()
         possible = (
@@ -221,14 +223,14 @@ class _Places:
         self._elsewhere |= {key: (whole.untyped_storage(), place) for key, place in places.items()}
 
     def of(self, tensor: Tensor) -> Tensor:
-        """Return the tensor that takes the place of a watched one."""
+        """Return the tensor that replaces a watched one."""
         described = (storage_of(tensor), tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
         if described not in self._moved:
             self._moved[described] = self._at_its_place(tensor)
         return self._moved[described]
 
     def repeat(self, number: int, call: Call) -> Iterator[partial[Any]]:
-        """Yield the operations that repeat the call of that number, and free what was taken over and has no later
+        """Yield the operations that repeat the call with this number, and release what was taken over and has no later
         use."""
         again = self._again(call)
         if again is not None:
@@ -242,7 +244,7 @@ class _Places:
             return None
         made = [key for key in call.made_in if self._makers.get(key) is call]
         if not declared.is_mutable and all(key in self._constant for key in made):
-            return None  # a view of a tensor that has its place, or a constant
+            return None  # a view of a tensor that already has its place, or a constant
         args, kwargs = with_each((call.args, call.kwargs), self.of)
         if declared.is_mutable:
             return partial(fast_function(call.function), *args, **kwargs)
@@ -301,7 +303,7 @@ _NOTHING = {dtype: torch.empty(0, dtype=dtype) for dtype in (torch.float32, torc
 
 
 def _let_go(standing: list[Standing]) -> None:
-    """Free what was taken over, so that the next operation gets this memory, which is still in the processor's
+    """Release what was taken over, so that the next operation gets this memory, which is still in the processor's
     cache."""
     for tensor, _ in standing:
         tensor.data = _NOTHING[tensor.dtype]

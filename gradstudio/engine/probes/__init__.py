@@ -1,4 +1,4 @@
-"""Gauges that are measured on demand, one a file, on a trainer between two steps, without a trace in it.
+"""Gauges on demand, one per file, measured on a trainer between two steps, without a trace in it.
 May use core and engine; the trainer and the step never use them."""
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from gradstudio.engine.trainer import Trainer
 
 
 class OnDemandGauges:
-    """The gauges of one trainer, sample after sample, with what each of them goes on from. A gauge that has no value
-    raises Unmeasurable."""
+    """The gauges of one trainer, sample after sample, with the state that each of them carries over. A gauge that has
+    no value raises Unmeasurable."""
 
     def __init__(self, trainer: Trainer) -> None:
         self._trainer = trainer
         self._standins: dict[tuple[torch.dtype, str], Standin] = {}
         self._batch: Any = None
-        self._steepest: sharpness.Curvature | None = None  # of the last time
+        self._steepest: sharpness.Curvature | None = None  # from the last sample
         self._chance = torch.Generator().manual_seed(0)
         self._noise = noise_scale.Average()
         self._measures = {
@@ -49,7 +49,7 @@ class OnDemandGauges:
         return self._measures[name]()
 
     def rest(self) -> None:
-        """Give back the memory while nobody looks."""
+        """Release the memory while the gauges are not visible."""
         self._standins.clear()
 
     def _exponents(self) -> Exponents:
@@ -63,7 +63,8 @@ class OnDemandGauges:
         on_host = recurrent(trainer.model) and trainer.device != "cpu"
         standin = self._standin(torch.float32, "cpu" if on_host else "")
         standin.follow()
-        decay = 0.0 if knobs.kind == "adamw" else knobs.weight_decay  # AdamW's shrinks the weights beside the gradient
+        # AdamW's shrinks the weights separately from the gradient
+        decay = 0.0 if knobs.kind == "adamw" else knobs.weight_decay
         gradient, curvature = standin.curvature(self._gauge_batch())
         divisor = sharpness.preconditioner(trainer, gradient + decay * standin.weights)
         product = sharpness.as_stepped(curvature, divisor, decay)
@@ -88,7 +89,7 @@ class OnDemandGauges:
 
     def _overshoot(self) -> Overshoot:
         device = self._trainer.device
-        # Not every accelerator knows float64.
+        # Not every accelerator supports float64.
         standin = self._standin(torch.float64, "" if device.startswith("cuda") else "cpu")
         return overshoot.measure(self._trainer, standin, self._gauge_batch())
 
@@ -110,7 +111,7 @@ class OnDemandGauges:
         return self._standins[dtype, device]
 
     def _gauge_batch(self) -> Any:
-        if self._batch is None or self._trainer.task.goal == "reward":  # a policy is judged by what it does itself
+        if self._batch is None or self._trainer.task.goal == "reward":  # a policy is judged by its own actions
             self._batch = gauge_batch(self._trainer)
         return self._batch
 

@@ -1,5 +1,5 @@
-"""The loss around the weights before a step, on that step's own batch: a slice along minus the gradient and, across
-it, along the update. It is measured on a trainer of its own, by passes without a gradient."""
+"""The loss around the weights before a step, on that step's own batch: a slice along minus the gradient and, orthogonal
+to it, along the update. It is measured on a separate trainer, by passes without a gradient."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from gradstudio.engine.probes.stand_in_model import batches_to_come
 from gradstudio.engine.snapshot import Snapshot
 from gradstudio.engine.trainer import Trainer
 
-DECADES = 45  # by which the view may be smaller than the update
+DECADES = 45  # smallest view relative to the update
 BISECTIONS = 3  # until the edge of the cliff is known to a third
-ACROSS_LEAST = 1e-3  # share of the update across the gradient below which it gives no direction
+ACROSS_LEAST = 1e-3  # share of the update orthogonal to the gradient below which it gives no direction
 LANDINGS = 9  # values of max_norm that are tried
 NOT_FINITE = "The {} of this step is not finite, so it has no direction."
 STRIDES = ((4, 4), (2, 2), (2, 1), (1, 1))  # rows and columns from one measured cell to the next, coarse to fine
-SECONDS = 1.5  # a finer grid that would end later is not begun
+SECONDS = 1.5  # a finer grid that would end later is not started
 
 
 def measure(trainer: Trainer, stopped: Callable[[], bool], check: Callable[[Row], None]) -> Iterator[Cliff]:
-    """Yield the slice at the step before which the trainer stands, coarse to fine, as fine as the time allows. `check`
-    is given the row of the step as it was made again. Unmeasurable where the loss or the gradient there is not finite.
-    The trainer is not the same afterwards."""
+    """Yield the slice at the trainer's next step, coarse to fine, as fine as the time allows. `check` is called with
+    the row of the replayed step. Unmeasurable if the loss or the gradient there is non-finite. The trainer is modified.
+    """
     end = perf_counter() + SECONDS
     plane = _Plane(trainer, check)
     cliff = plane.outline()
@@ -57,7 +57,7 @@ def measure(trainer: Trainer, stopped: Callable[[], bool], check: Callable[[Row]
 
 
 def _grid(rows: int, columns: int) -> list[tuple[int, int]]:
-    """Return the cells of a grid that holds the one of the weights."""
+    """Return the cells of a grid that contains that of the weights."""
     return [(row, column) for row in range(DOWN % rows, UP, rows) for column in range(LEFT % columns, ACROSS, columns)]
 
 
@@ -90,7 +90,7 @@ class _Plane:
         self.update = self._place(update)
 
     def outline(self) -> Cliff:
-        """Return the slice without any cell: how wide it is follows from where the loss along the update rises."""
+        """Return the slice without any cell: its width follows from where the loss along the update rises."""
         loss = self.loss_at(0.0, 0.0)
         if not math.isfinite(loss):
             raise Unmeasurable("The loss before this step is not finite: look at an earlier step.")
@@ -106,7 +106,7 @@ class _Plane:
 
     @torch.no_grad()
     def loss_at(self, x: float, y: float) -> float:
-        """Return the loss at a place of the slice."""
+        """Return the loss at a point of the slice."""
         moved = self._weights.add(self._on_device(self._ahead * (x * self.unit) + self._aside * (y * self.unit)))
         return self._loss(moved)
 
@@ -138,7 +138,7 @@ class _Plane:
         return self._trainer.flat.gradients.to("cpu", torch.float64)
 
     def _step_with(self, **clipping: Any) -> None:
-        """Make the step again with other values of clipping."""
+        """Repeat the step with other values of clipping."""
         self._here.restore(self._trainer)
         for name, value in clipping.items():
             self._trainer.change(f"clipping.{name}", value)
@@ -158,7 +158,7 @@ class _Plane:
         return total / len(self._batches) * self._here.experiment.loss.weight
 
     def _edge(self, loss: float) -> float:
-        """Return the share of the update up to which the loss stays about as it is: 1 if the update ends well."""
+        """Return the share of the update up to which the loss stays about the same: 1 if the update ends well."""
 
         def stays(share: float) -> bool:
             here = self.loss_at(share * self.update[0], share * self.update[1])
@@ -174,8 +174,8 @@ class _Plane:
         return low
 
     def _across(self, update: Tensor, previous: Tensor | None) -> tuple[Second, Tensor]:
-        """Return the second axis: the part of the update across the gradient; where it has none, that of the update
-        before, or of a random direction."""
+        """Return the second axis: the component of the update orthogonal to the gradient; if it has none, that of the
+        previous update, or of a random direction."""
         generator = torch.Generator().manual_seed(0)
         random = torch.randn(len(update), generator=generator, dtype=torch.float64) * (update != 0)
         tried: tuple[tuple[Second, Tensor | None], ...] = (("update", update), ("previous update", previous))
@@ -192,7 +192,8 @@ class _Plane:
         return float(update.dot(self._ahead)) / self.unit, float(update.dot(self._aside)) / self.unit
 
     def _displacement(self, weights: Tensor, *, back: bool = False) -> Tensor:
-        """Return the way from the weights before the step to others, or back from them: float64, on the CPU."""
+        """Return the displacement from the weights before the step to others, or back from them: float64, on the
+        CPU."""
         moved = weights.to("cpu", torch.float64) - self._weights.to("cpu", torch.float64)
         return -moved if back else moved
 

@@ -1,5 +1,5 @@
-"""The clip microscope: the gradient of the next step before and after each kind of clipping, made by the
-rules that training uses, on a copy."""
+"""The clip microscope: the gradient of the next step before and after each kind of clipping, computed with the rules of
+training, on a copy."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from gradstudio.engine.passes.flat import Flat
 from gradstudio.engine.step.clipping import CLIPPING
 from gradstudio.engine.trainer import Trainer
 
-RANKS = (1, 2, 3, 5)  # of the entries that are told, and the same times 10, 100, ...
+RANKS = (1, 2, 3, 5)  # of the listed entries, and the same times 10, 100, ...
 
 
 def measure(trainer: Trainer, gradient: Tensor) -> ClippedGradient:
-    """Clip a true gradient, (entries,), in each way that the knobs describe; Unmeasurable where it is not finite."""
+    """Clip a true gradient, (entries,), in each way that the knobs describe; Unmeasurable if it is non-finite."""
     if not bool(torch.isfinite(gradient).all()):
         raise Unmeasurable("The gradient has entries that are NaN or Inf, so it has no direction.")
     named = [(name, Parameter(parameter.detach().clone())) for name, parameter in trainer.flat.named]
@@ -42,14 +42,13 @@ def measure(trainer: Trainer, gradient: Tensor) -> ClippedGradient:
 
 
 def shown_ranks(size: int) -> tuple[int, ...]:
-    """Return the ranks of the entries that are told, among so many: 1, 2, 3, 5, 10, 20, ... and the last one."""
+    """Return the ranks of the listed entries among `size`: 1, 2, 3, 5, 10, 20, ... and the last one."""
     found = [rank * 10**power for power in range(len(str(size))) for rank in RANKS]
     return (*(rank for rank in found if rank < size), size)
 
 
 def angle(before: np.ndarray, after: np.ndarray) -> float:
-    """Return the angle between two vectors in degrees, exact also where it is small (Kahan 2006); NaN if one is
-    0."""
+    """Return the angle between two vectors in degrees, exact even if it is small (Kahan 2006); NaN if one is 0."""
     lengths = float(np.linalg.norm(before)), float(np.linalg.norm(after))
     if 0 in lengths:
         return math.nan
@@ -65,7 +64,7 @@ def _fill(flat: Flat, gradient: Tensor) -> None:
 
 
 def _name(named: list[tuple[str, Parameter]], place: int) -> str:
-    """Return the parameter and the place in it of an entry of the joined gradient."""
+    """Return the parameter of an entry of the joined gradient, and its position in it."""
     for name, parameter in named:
         if place < parameter.numel():
             at = np.unravel_index(place, tuple(parameter.shape))

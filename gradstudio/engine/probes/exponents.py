@@ -30,7 +30,7 @@ def measure(gradient: Tensor, scale: float) -> Exponents:
 
 
 def shares(sizes: np.ndarray) -> Shares:
-    """Return the shares of absolute values, none of them 0, that fp16 cannot hold. It has no number below 2^-24; a loss
+    """Return the shares of nonzero absolute values that fp16 cannot represent. It has no number below 2^-24; a loss
     scale lifts entries above it (Micikevicius 2018, "Mixed precision training", section 3.2)."""
     if not len(sizes):
         return Shares(0.0, 0.0, 0.0)

@@ -1,7 +1,7 @@
 """The gradient noise scale: the batch size beyond which a larger batch helps little.
 
-McCandlish 2018, "An empirical model of large-batch training" (arXiv 1812.06162), appendix A.1. For gradients
-G of batches of Bs and of Bb examples:
+McCandlish 2018, "An empirical model of large-batch training" (arXiv 1812.06162), appendix A.1. For gradients G of
+batches of Bs and of Bb examples:
 
     |G|^2 = (Bb |G_b|^2 - Bs |G_s|^2) / (Bb - Bs)        S = tr(Sigma) = (|G_s|^2 - |G_b|^2) / (1/Bs - 1/Bb)
     B_simple = S / |G|^2
@@ -20,8 +20,8 @@ from torch import Tensor
 from gradstudio.core.gauge_samples import NoiseScale, Unmeasurable
 from gradstudio.engine.tasks.task import Batch
 
-DECAY = 0.99  # weight that older samples keep from one step to the next
-LEAST = 0.98  # weight that they keep at least from sample to sample: the average always holds about 50 samples
+DECAY = 0.99  # weight that older samples retain from one step to the next
+LEAST = 0.98  # weight that they retain at least from sample to sample: the average always covers about 50 samples
 
 
 class Average:
@@ -32,8 +32,8 @@ class Average:
         self.samples, self._step = 0, 0
 
     def add(self, squares: list[float], joined: float, examples: int, step: int) -> NoiseScale:
-        """Add |G_s|^2 of batches of so many examples each, and `joined`, that of their mean. A second sample at the
-        same step has the same batches and does not count."""
+        """Add |G_s|^2 of batches of `examples` each, and `joined`, that of their mean. A second sample at the same step
+        has the same batches and does not count."""
         small, large = float(examples), float(examples * len(squares))
         mean = sum(squares) / len(squares)
         if not (math.isfinite(mean) and math.isfinite(joined)):
@@ -51,7 +51,7 @@ class Average:
 
 def parts(batches: list[Any]) -> list[Any]:
     """Return the batches whose gradients are compared with their mean: the micro-batches of a step, or the halves of
-    its one batch."""
+    its single batch."""
     if len(batches) > 1:
         return batches
     if not isinstance(batches[0], Batch):

@@ -13,8 +13,8 @@ from gradstudio.engine.trainer import Trainer
 
 @torch.no_grad()
 def measure(trainer: Trainer, standin: Standin, batch: Batch) -> Overshoot:
-    """Measure the loss at the weights before the update plus AT times its change. It is done in float64: the curvature
-    of a small step is less than the rounding of a float32."""
+    """Measure the loss at the weights before the update plus AT times its change. It is computed in float64: the
+    curvature of a small step is less than the rounding of a float32."""
     if not trainer.weights_are_finite():
         raise Unmeasurable("The weights are not finite here.")
     if not trainer.moved:

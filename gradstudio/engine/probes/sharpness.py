@@ -3,8 +3,8 @@
 On a parabola of curvature s, gradient descent swings further at each step once s > 2/lr (Cohen 2021, arXiv 2103.00065);
 with momentum b, torch's heavy ball, once s > (2 + 2b)/lr. Adam divides each entry of the gradient by P = sqrt(v_hat) +
 eps, so the largest eigenvalue of P^-1 H counts, and its limit is (2 + 2 b1) / ((1 - b1) lr): 38/lr for b1 = 0.9 (Cohen
-2022, arXiv 2207.14484). RMSprop does the same with its own P. P is that of the next step, with the gradient of that
-step in it: an entry that had no gradient so far is divided by its first one, not by almost 0."""
+2022, arXiv 2207.14484). RMSprop does the same with its own P. P is that of the next step, including the gradient of
+that step: an entry that had no gradient so far is divided by its first one, not by almost 0."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ from gradstudio.engine.trainer import Trainer
 
 # Relative error of the value: |H v - s v| <= CLOSE |s| bounds the distance to an eigenvalue.
 CLOSE = 0.02
-# Products with the Hessian at the most: the first time, and when the last eigenvector is the start.
+# Products with the Hessian, at most: the first time, and when starting from the last eigenvector.
 COLD, WARM = 30, 12
-# Products at least, the first time: a start across the steepest direction finds the second steepest sooner.
+# Products, at least, the first time: a start across the steepest direction finds the second steepest sooner.
 LEAST = 6
 SECONDS = 1.0  # at the most, since the run waits
-# Share of chance in a start; without it an eigenvector that has become the largest since would never be seen.
+# Share of randomness in a start vector; without it an eigenvector that has become the largest since would never be
+# found.
 STIR = 0.1
 
-# Optimizers that set the size of an update by themselves, so no sharpness is known to be too large for them.
+# Optimizers that normalize the size of an update, so no sharpness is known to be too large for them.
 BOUNDED = ("lion", "muon", "stable_adamw")
 
 Product = Callable[[Tensor], Tensor]
@@ -56,8 +57,8 @@ def limit(knobs: Optimizer, lr: float) -> float:
 
 
 def preconditioner(trainer: Trainer, gradient: Tensor) -> Tensor | None:
-    """Return what the optimizer will divide each entry of this gradient by, over the factor on its learning rate, a
-    vector of all parameters; None for SGD at one rate."""
+    """Return the optimizer's denominator for each entry of this gradient, over the factor on its learning rate, a
+    vector of all parameters; None for SGD with a single rate."""
     knobs, flat = trainer.experiment.optimizer, trainer.flat
     group, state = trainer.optimizer.param_groups[0], optimizers.state(trainer.optimizer)
     factors = optimizers.rate_factors(flat, trainer.experiment)
@@ -98,7 +99,7 @@ def largest(product: Product, start: Tensor, most: int, least: int = 1, seconds:
         if not math.isfinite(diagonal[-1]):
             raise Unmeasurable("The curvature is not finite here.")
         directions = torch.stack(basis)
-        for _ in range(2):  # once leaves what rounding puts back
+        for _ in range(2):  # once more removes what rounding reintroduces
             new = new - directions.T @ (directions @ new)
         length = new.norm().item()
         matrix = torch.diag(torch.tensor(diagonal, dtype=torch.float64))
@@ -107,7 +108,7 @@ def largest(product: Product, start: Tensor, most: int, least: int = 1, seconds:
         values, vectors = torch.linalg.eigh(matrix)
         residual = length * abs(vectors[-1, -1].item())
         size = max(abs(values[0].item()), abs(values[-1].item()))
-        exhausted = length <= 1e-6 * size  # nothing is left that the start could lead to
+        exhausted = length <= 1e-6 * size  # nothing is left that is reachable from the start
         converged = exhausted or (residual <= CLOSE * abs(values[-1].item()) and len(basis) >= least)
         if converged or len(basis) == min(most, len(start)) or time.perf_counter() > end:
             return Curvature(
@@ -121,8 +122,8 @@ def largest(product: Product, start: Tensor, most: int, least: int = 1, seconds:
 
 
 def begin(length: int, like: Tensor, before: Curvature | None, source: torch.Generator) -> Tensor:
-    """Return a vector to begin with: a random one, or one near the last eigenvector; an unfinished search goes on from
-    its own."""
+    """Return a start vector: a random one, or one near the last eigenvector; an unfinished search continues from its
+    own."""
     if before is not None and not before.converged:
         return before.vector
     chance = torch.randn(length, generator=source).to(like)

@@ -1,5 +1,5 @@
-"""A copy of a trainer's model that is measured in its place, and batches that the trainer does not lose: nothing in
-here leaves a trace in training."""
+"""A copy of a trainer's model that is measured in its place, and batches that the trainer does not lose: nothing here
+leaves a trace in training."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from gradstudio.engine.step.accumulation import join
 from gradstudio.engine.tasks.task import Dataset
 from gradstudio.engine.trainer import Trainer
 
-EXAMPLES = 32  # in a gauge batch, at the least
+EXAMPLES = 32  # in a gauge batch, at least
 _SEED = 6_000_011  # added to run.seed, beside the offsets of engine/generators.py
 
 
 class Standin:
-    """A copy of the model, without autocast and loss scale: its gradient is the one before fp16 rounds it. Vectors hold
-    all parameters, one after the other."""
+    """A copy of the model, without autocast and loss scale: its gradient is the one before fp16 rounds it. Vectors
+    contain all parameters, one after the other."""
 
     def __init__(self, trainer: Trainer, dtype: torch.dtype, device: str) -> None:
         self.device, self.dtype = device, dtype
@@ -39,7 +39,7 @@ class Standin:
 
     @torch.no_grad()
     def follow(self, weights: Tensor | None = None) -> None:
-        """Copy the trainer's model as it is now, or with other weights, flat ones of its layout."""
+        """Copy the trainer's current model, or its weights from a flat tensor of the same layout."""
         trainer = self._trainer
         here = (
             trainer.flat.parameters if weights is None else trainer.flat.layout.views(weights, trainer.flat.parameters)
@@ -53,12 +53,12 @@ class Standin:
                 mine.copy_(its)
 
     def loss(self, batch: Any) -> Tensor:
-        """Return what the run minimizes, for one batch."""
+        """Return the loss that the run minimizes, for one batch."""
         trainer = self._trainer
         try:
             with _TwiceDifferentiable():
                 loss = trainer.subject.plain_loss(self.model, batch, trainer.experiment, self._place)
-        except StudioFileError as fault:  # such as a tensor of its own in float32, where the copy is in float64
+        except StudioFileError as fault:  # such as its own float32 tensor, while the copy is float64
             raise Unmeasurable(str(fault)) from None
         return loss * trainer.experiment.loss.weight
 
@@ -72,7 +72,7 @@ class Standin:
         )
 
     def curvature(self, batch: Any) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-        """Return the gradient, and a function that multiplies a vector with the Hessian of the loss: the gradient of
+        """Return the gradient, and a function that multiplies a vector by the Hessian of the loss: the gradient of
         (gradient . vector), by a second backward pass (Pearlmutter 1994)."""
         first = torch.autograd.grad(
             self.loss(batch), self.parameters, create_graph=True, materialize_grads=True, allow_unused=True
@@ -101,8 +101,8 @@ class Standin:
 
 
 class _TwiceDifferentiable(TorchFunctionMode):
-    """Attention by its plain maths, as the fused kernel has no second derivative. torch's own switch for that acts on
-    every thread of the process; this one acts on its own thread."""
+    """Attention in plain maths, as the fused kernel has no second derivative. torch's own switch for that affects every
+    thread of the process; this one affects only its own thread."""
 
     def __torch_function__(self, func: Callable, types: object, args: tuple = (), kwargs: dict | None = None) -> object:
         if func is F.scaled_dot_product_attention:
@@ -111,7 +111,7 @@ class _TwiceDifferentiable(TorchFunctionMode):
 
 
 def _attention(query: Tensor, key: Tensor, value: Tensor, is_causal: bool = False) -> Tensor:
-    """Return softmax(query key' / sqrt(width)) value, with the bits that torch's own plain maths gives."""
+    """Return softmax(query key' / sqrt(width)) value, with the bits of torch's own plain maths."""
     root = math.sqrt(math.sqrt(1 / query.shape[-1]))
     scores = (query * root) @ (key * root).transpose(-2, -1)
     if is_causal:
@@ -134,8 +134,8 @@ def batches_to_come(trainer: Trainer) -> list[Any]:
 
 
 def gauge_batch(trainer: Trainer) -> Any:
-    """Return the batch that gauges are measured on: the same examples at all steps of a run, not from its own
-    generators. A model that acts plays them as it is now, with the same random numbers."""
+    """Return the batch for the gauges: the same examples at all steps of a run, from separate generators. A model that
+    acts plays them in its current state, with the same random numbers."""
     seed = trainer.experiment.run.seed + _SEED
     task = _apart(trainer.task, lambda source: torch.Generator().manual_seed(seed))
     if isinstance(task, Dataset):
@@ -148,7 +148,7 @@ def gauge_batch(trainer: Trainer) -> Any:
 
 
 def _apart(task: Any, other: Callable[[torch.Generator], torch.Generator]) -> Any:
-    """Return the same task with generators of its own. All else that a task holds is replaced and never written to."""
+    """Return the same task with its own generators. Everything else in a task is replaced rather than mutated."""
     own = copy.copy(task)
     for name, value in vars(task).items():
         if isinstance(value, torch.Generator):

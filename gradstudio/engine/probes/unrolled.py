@@ -1,5 +1,5 @@
-"""The gradient by the state of a recurrent network at each time step, on a copy of the model that reads the sequence
-one time step at a time."""
+"""The gradient with respect to the state of a recurrent network at each time step, on a copy of the model that reads
+the sequence one time step at a time."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ NONE = "No recurrent network that reads one way was called on a whole batch."
 
 
 def measure(trainer: Trainer) -> TimeSteps:
-    """Measure the step before which the trainer stands, without a trace in it. Unmeasurable where no recurrent network
-    can be read step by step."""
+    """Measure the trainer's next step, without a trace in it. Unmeasurable if no recurrent network can be read step by
+    step."""
     standin = Standin(trainer, torch.float32, trainer.device)
     standin.follow()
     found = next(
@@ -47,7 +47,7 @@ def measure(trainer: Trainer) -> TimeSteps:
 
 
 def _listen(part: nn.Module, states: list[Tensor]) -> None:
-    """Let a recurrent part of a copy put its states into a list, one for each time step."""
+    """Let a recurrent part of a copy append its states to a list, one for each time step."""
     if isinstance(part, RecurrentStack):
         activation, depth, through = part.activation, part.depth, part.through
 
@@ -66,8 +66,8 @@ def _listen(part: nn.Module, states: list[Tensor]) -> None:
 
 
 def _by_steps(part: nn.RNNBase, forward: Callable[..., Any], states: list[Tensor]) -> Callable[..., Any]:
-    """Return the same network, which reads one time step at a time. What it gives is made of its states, so that the
-    derivative by a state counts all of its uses."""
+    """Return the same network, reading one time step at a time. Its output is computed from its states, so that the
+    derivative with respect to a state includes all of its uses."""
 
     def read(inputs: Any, state: Any = None) -> Any:
         if part.bidirectional or part.proj_size or not isinstance(inputs, Tensor) or inputs.dim() != 3:

@@ -1,9 +1,10 @@
-"""The processes of the ranks: started together, asked together, watched while they work, and ended together.
+"""The processes of the ranks: started together, queried together, supervised while they work, and ended together.
 
-A rank that ends is known at once, by its process. One that hangs is known by the others: each tells in a small shared
-file since when it waits in a collective call, or that it has left the training loop. Who does neither while the others
-wait is the one that hangs. torch itself blames the rank that waits. A process that is stopped may stand anywhere, also
-in such a call: it is known by its heart, which a thread of each rank lets beat in that file."""
+A rank that exits is noticed at once, by its process. One that hangs is noticed through the others: each writes into a
+small shared file since when it has been waiting in a collective call, or that it has left the training loop. A rank
+that does neither while the others wait is the one that hangs. torch itself blames the rank that waits. A stopped
+process may be anywhere, even in such a call: it is detected by its heartbeat, which a thread of each rank writes into
+that file."""
 
 from __future__ import annotations
 
@@ -27,14 +28,14 @@ from gradstudio.core.ranks_allowed import RankFailure
 from gradstudio.core.text import join_with_and
 from gradstudio.engine.ranks import rank_process
 
-START = 180.0  # seconds in which torch has to be imported and the ranks have to meet
+START = 180.0  # seconds for importing torch and for the ranks to meet
 HANGS = 6.0  # seconds that others wait for a rank
-TIMES = 5.0  # and as many times as long as they worked themselves
-STILL = 6.0  # seconds in which a heart does not beat
-LOOK = 0.2  # seconds between two looks whether somebody hangs
+TIMES = 5.0  # and this many times as long as their own work took
+STILL = 6.0  # seconds without a heartbeat
+LOOK = 0.2  # seconds between two checks whether a rank hangs
 STOPPING = 0.5  # seconds that a step may still take once the run is to stop
-GOING = 0.5  # seconds in which a process that failed may turn out to have ended
-_UNKNOWN = 255  # exit code of a process whose server has ended, and so cannot tell it
+GOING = 0.5  # seconds in which a process that failed may turn out to have exited
+_UNKNOWN = 255  # exit code of a process whose server has ended, and so cannot report it
 PRELOADED = ["gradstudio.engine.ranks.warm"]
 
 
@@ -43,10 +44,10 @@ class CrewStopped(Exception):
 
 
 class Crew:
-    """The ranks of one experiment. Only one thread may ask; `close` may come from any."""
+    """The ranks of one experiment. Only one thread may send requests; `close` may be called from any."""
 
     def __init__(self, experiment: Experiment, stopped: Callable[[], bool], placement: Placement) -> None:
-        """Start the processes. KnobError if they refuse, RankFailure where they do not come up."""
+        """Start the processes. KnobError if they refuse, RankFailure if they do not start."""
         self.size, self.step, self.stopped = experiment.distributed.ranks, 0, stopped
         self._temporary = files.temporary_folder(Path(tempfile.gettempdir()))
         self._folder = Path(self._temporary.name)
@@ -64,7 +65,7 @@ class Crew:
                     f"The ranks could not be begun: the server that begins them has ended ({why})."
                 ) from None
             self.about = self._gather(range(self.size), START)[0]
-            if not placement.backend:  # a thread of NCCL's looks into the store for as long as a rank lives
+            if not placement.backend:  # a thread of NCCL's checks the store for as long as a rank lives
                 self._forget_folder()  # the ranks have met, and what they share stays with those who have it open
         except BaseException:
             self.close()
@@ -87,12 +88,12 @@ class Crew:
             self._selector.register(process.sentinel, selectors.EVENT_READ, rank)
 
     def ask_all(self, word: str, what: Any = None) -> list[Any]:
-        """Ask every rank the same, and return what they answer. KnobError if they refuse, RankFailure where one
+        """Send every rank the same request, and return their answers. KnobError if they refuse, RankFailure if one
         cannot answer, which ends them all."""
         return self.ask(range(self.size), word, what)
 
     def ask(self, ranks: Iterable[int], word: str, what: Any = None) -> list[Any]:
-        """Ask some of the ranks."""
+        """Send a request to some of the ranks."""
         ranks = list(ranks)
         try:
             for rank in ranks:
@@ -115,7 +116,7 @@ class Crew:
         while waiting:
             for key, _ in self._selector.select(LOOK):
                 rank = key.data
-                if key.fileobj is not self._pipes[rank]:  # it has ended, perhaps after it has said why it refuses
+                if key.fileobj is not self._pipes[rank]:  # it has exited, perhaps after its refusal
                     if refused:
                         continue
                     if not (rank in waiting and self._pipes[rank].poll()):
@@ -125,7 +126,7 @@ class Crew:
                     waiting.discard(rank)
                     latest = time.monotonic()
                     refused = answers[rank] if word == "refused" else refused
-            if refused and limit:  # others may wait for this one for good, and all are ended
+            if refused and limit:  # others may wait for this one forever, and all are ended
                 raise KnobError(refused)
             now = time.monotonic()
             if limit and now > began + limit:
@@ -151,7 +152,7 @@ class Crew:
         return word, answer
 
     def _describe_loss(self, rank: int, why: str = "") -> RankFailure:
-        """Return what to say of a rank that ended or failed. Where another one has ended, that one is to blame."""
+        """Return the message for a rank that exited or failed. If another one has exited, that one is to blame."""
         end = time.monotonic() + GOING
         unknown: list[int] = []
         while time.monotonic() < end:
@@ -165,7 +166,7 @@ class Crew:
                 if code not in (None, _UNKNOWN) and (code != 0 or (other == rank and not why)):
                     return self._ended_in_step(other, code)
             time.sleep(0.01)
-        if unknown:  # it was a rank's own code, as the server still tells of the others
+        if unknown:  # it was a rank's own code, as the server still reports the others
             return self._ended_in_step(unknown[0], _UNKNOWN)
         return RankFailure(f"Rank {rank} of {self.size} failed in step {self.step:,}: {why or 'it does not answer'}.")
 
@@ -175,8 +176,8 @@ class Crew:
         )
 
     def _check_hanging(self, waiting: set[int], began: float, now: float) -> None:
-        """Raise RankFailure where some ranks have waited far too long for others that do not come. `waiting`: those
-        that have not answered yet."""
+        """Raise RankFailure if some ranks have waited far too long for others. `waiting`: those that have not answered
+        yet."""
         since = np.array(self._places)
         waits, gone = since > 0, since < 0
         missing = ~waits & np.isin(np.arange(self.size), [*waiting])
@@ -195,8 +196,8 @@ class Crew:
             )
 
     def _check_slow(self, waiting: set[int], began: float, latest: float, now: float) -> None:
-        """Raise RankFailure where some ranks take far longer than those that have answered, and nobody waits for
-        them: ranks that are never synced make no call together."""
+        """Raise RankFailure if some ranks take far longer than those that have answered, and no rank waits for them:
+        ranks that are never synced make no call together."""
         if latest and not np.any(self._places) and now - latest > max(HANGS, TIMES * (latest - began)):
             raise RankFailure(
                 f"Rank {join_with_and(sorted(waiting))} of {self.size} hangs in step {self.step:,}: for "
@@ -204,7 +205,7 @@ class Crew:
             )
 
     def _check_hearts(self, hearts: _Hearts, now: float) -> None:
-        """Raise RankFailure where processes stand still."""
+        """Raise RankFailure if processes are stopped."""
         still = hearts.look(now)
         if still.any():
             raise RankFailure(
@@ -229,15 +230,15 @@ class Crew:
 
 
 class _Hearts:
-    """The hearts of the ranks, as they are looked at. What counts is how often they were found unchanged: where this
-    program itself stood still, so did all of them."""
+    """The heartbeats of the ranks. What counts is how often they were found unchanged: if this program itself was
+    stopped, so were all of them."""
 
     def __init__(self, beats: np.ndarray) -> None:
         self._beats, self._seen, self._latest = beats, np.array(beats), time.monotonic()
         self._still = np.zeros(len(beats))  # seconds
 
     def look(self, now: float) -> np.ndarray:
-        """Return which have stood still for far too long; one that has never beaten has not begun."""
+        """Return which have been unchanged for far too long; one without any heartbeat has not started."""
         beats = np.array(self._beats)
         passed, self._latest = min(now - self._latest, 2 * LOOK), now
         self._still = np.where((beats == self._seen) & (beats > 0), self._still + passed, 0.0)
@@ -246,7 +247,7 @@ class _Hearts:
 
 
 def _numbers(ranks: np.ndarray) -> str:
-    """Return the numbers of the ranks at which there is a True."""
+    """Return the numbers of the ranks with a True."""
     return join_with_and(np.flatnonzero(ranks).tolist())
 
 

@@ -1,4 +1,4 @@
-"""What a rank keeps of its latest steps, to make one of them again alone (`rank_replay.py`)."""
+"""The state of its latest steps that a rank keeps, to repeat one of them alone (`rank_replay.py`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KEPT = 2  # steps: the latest, and the one whose update may have broken its weig
 
 @dataclass
 class KeptStep:
-    """The state before a step, and the gradient that came of the passes of all ranks, once they were made."""
+    """The state before a step, and the gradient from the passes of all ranks, once they were made."""
 
     before: Snapshot
     gradient: Tensor | None = None

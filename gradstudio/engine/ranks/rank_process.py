@@ -1,4 +1,4 @@
-"""The life of a rank: it joins the others, does what it is asked step by step, and ends with the process that asks."""
+"""The main loop of a rank: it joins the others, serves requests step by step, and ends with the requesting process."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from gradstudio.core.knobs import KnobError
 from gradstudio.core.rank_placement import Placement
 
 STORE, PLACES = "store", "places"  # files in the ranks' folder
-SHARED = 2  # rows of the second: since when each rank waits, and when its heart has beaten last
+SHARED = 2  # rows of the second: since when each rank has been waiting, and its latest heartbeat
 BEAT = 0.25  # seconds
-LONGEST = 200  # letters of a fault that are told
+LONGEST = 200  # characters of an error that are reported
 _PARENT_DIES = 1  # PR_SET_PDEATHSIG
 
 
 class RequestedChecks(NamedTuple):
-    """Checks that rank 0 makes beside a step."""
+    """Checks that rank 0 makes besides a step."""
 
     test: bool
     activations: bool
 
 
 def main(asker: Connection, rank: int, experiment: Experiment, folder: str, placement: Placement) -> None:
-    """Live as a rank. `folder` is where the ranks find each other."""
+    """Run as a rank. The ranks find each other through `folder`."""
     _end_with_the_others()
     _be_silent()
     try:
@@ -64,7 +64,7 @@ def _join(asker: Connection, rank: int, experiment: Experiment, folder: Path, pl
     from gradstudio.engine.ranks.rank_trainer import RankTrainer
 
     world, device = experiment.distributed.ranks, placement.devices[rank]
-    collectives.open_device(device)  # before the heart beats: it takes seconds in which no thread of Python's runs
+    collectives.open_device(device)  # before the heartbeat starts: it takes seconds in which no Python thread runs
     places, beats = np.memmap(folder / PLACES, np.float64, "r+", shape=(SHARED, world))
     threading.Thread(target=_beat, args=(beats, rank), name="heart", daemon=True).start()
 
@@ -83,7 +83,7 @@ def _join(asker: Connection, rank: int, experiment: Experiment, folder: Path, pl
 
 @contextmanager
 def _refusing(asker: Connection, seconds: float, why: str) -> Iterator[None]:
-    """Tell who asks that this rank refuses, where what is within takes longer. It may never return."""
+    """Report that this rank refuses if the body takes longer. It may never return."""
     late = threading.Timer(seconds, asker.send, [("refused", why)])
     late.daemon = True
     late.start()
@@ -94,14 +94,14 @@ def _refusing(asker: Connection, seconds: float, why: str) -> Iterator[None]:
 
 
 def _beat(beats: np.ndarray, rank: int) -> None:
-    """Tell again and again that this process runs."""
+    """Write the heartbeat of this process, repeatedly."""
     while True:
         beats[rank] = time.monotonic()
         time.sleep(BEAT)
 
 
 def _answer(trainer: Any, word: str, what: Any) -> tuple[str, Any]:
-    """Do what is asked."""
+    """Carry out a request."""
     match word:
         case "step":
             if trainer.rank == 0:
@@ -137,29 +137,29 @@ def _fault(fault: BaseException) -> tuple[str, Any]:
 
 
 def _be_silent() -> None:
-    """Print nothing: gloo tells of each connection, where a command prints its summary."""
+    """Silence gloo, which reports each connection on stdout, where a command prints its summary."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in (1, 2):
         os.dup2(nowhere, stream)
 
 
 def _end_with_the_others() -> None:
-    """Leave Ctrl+C to the process that asks, and end as soon as it ends."""
+    """Leave Ctrl+C to the requesting process, and end as soon as it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _let_go_of_the_server()
-    if sys.platform == "linux":  # of the server that has begun this process, which ends with the one that asks
+    if sys.platform == "linux":  # of the server that started this process, which ends with the requesting one
         ctypes.CDLL(None).prctl(_PARENT_DIES, signal.SIGKILL)
     threading.Thread(target=_end_with_parent, name="parent watch", daemon=True).start()
 
 
 def _let_go_of_the_server() -> None:
-    """Close this copy of the pipe that keeps the server alive. Else a rank that is stopped by a signal keeps the
-    server, and the server keeps that rank."""
+    """Close this copy of the pipe that keeps the server alive. Otherwise a rank that is stopped by a signal keeps the
+    server alive, and the server keeps that rank."""
     if sys.platform == "win32":
         return
     from multiprocessing import forkserver
 
-    with suppress(AttributeError):  # private to multiprocessing: without it a stopped rank stays till it is woken
+    with suppress(AttributeError):  # private to multiprocessing: without it a stopped rank stays until it is resumed
         server: Any = forkserver._forkserver  # pyright: ignore[reportAttributeAccessIssue]
         if (pipe := server._forkserver_alive_fd) is not None:
             os.close(pipe)

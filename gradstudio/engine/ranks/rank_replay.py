@@ -1,4 +1,4 @@
-"""A step of one rank, made again without the others, to find where its first NaN or Inf was born."""
+"""A step of one rank, repeated without the others, to find where its first NaN or Inf was born."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from gradstudio.engine.torch_internals import seen_operations
 
 
 def search(trainer: RankTrainer) -> Provenance | str:
-    """Return where the first non-finite value of this rank was born, or why that is unknown: a line without its full
-    stop. No other rank takes part. Afterwards the trainer stands where it stood."""
+    """Return where the first non-finite value of this rank was born, or why that is unknown: a line without a full
+    stop. No other rank takes part. Afterwards the trainer is back at its former step."""
     knobs = trainer.experiment
     if knobs.distributed.sync_batch_norm and knobs.applies("distributed.sync_batch_norm"):
         return "its batch norms take numbers from the other ranks, so no rank can make the step again alone"
@@ -28,7 +28,7 @@ def search(trainer: RankTrainer) -> Provenance | str:
         return f"the run diverged before the latest {KEPT} steps, and no earlier one is kept"
     except ProvenanceUnknown as why:
         return str(why)
-    except Exception as fault:  # it is no fault of the run
+    except Exception as fault:  # not a fault of the run
         return f"to make the step again failed with {type(fault).__name__}"
     finally:
         trainer.alone_with = None

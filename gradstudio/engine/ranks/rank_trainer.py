@@ -32,7 +32,7 @@ ONE_BUCKET = 1 << 20  # MB: all gradients are reduced in one call, so that calls
 
 
 class _WithSpare(nn.Module):
-    """A model beside a parameter that no forward pass uses."""
+    """A model with an additional parameter that no forward pass uses."""
 
     def __init__(self, model: nn.Module, device: str) -> None:
         super().__init__()
@@ -44,10 +44,10 @@ class _WithSpare(nn.Module):
 
 
 class RankTrainer(Trainer):
-    """Trains as Trainer does, as one rank of all that make the calls of `together`.
+    """Trains like Trainer, as one of the ranks that make the calls of `together`.
 
-    `leaves` is called where this rank leaves the training loop while others go on. `alone_with` is the step that this
-    rank makes again, without such calls."""
+    `leaves` is called if this rank leaves the training loop while others continue. `alone_with` is the step that this
+    rank repeats without such calls."""
 
     alone = False
     alone_with: KeptStep | None = None
@@ -58,13 +58,13 @@ class RankTrainer(Trainer):
         self.rank, self.world, self._together, self._leaves = rank, together.world, together, leaves
         self._without_batch = False  # whether this step is made by the others alone
         self.kept: deque[KeptStep] = deque(maxlen=KEPT)  # the latest steps
-        self._own = self.flat.new()  # the gradient of this rank alone
+        self._own = self.flat.new()  # this rank's own gradient
         self._local, self._averaged = self.flat.new(), self.flat.new()  # before and after the latest reduction
         places = self.flat.layout.views(self._local, self.flat.parameters)
         self._places = dict(zip(self.flat.parameters, places, strict=True))
         self._left = self._reductions = self._bytes = 0
         self._seconds, self._looking, self._drift = 0.0, 0.0, UNKNOWN  # looking: seconds of measuring the drift
-        self._uneven, self._factor, self._example_weight = False, 1.0, 1.0  # of the share of this step
+        self._uneven, self._factor, self._example_weight = False, 1.0, 1.0  # of the share in this step
         made, self._has_buffers = experiment.distributed, any(True for _ in self.model.buffers())
         self._link = Link(together)
         if made.sync_batch_norm:
@@ -78,7 +78,7 @@ class RankTrainer(Trainer):
         self._parallel.register_comm_hook(None, self._reduce)
 
     def figures(self, row: Row) -> RankFigures:
-        """Return what the latest step, of this row, measured of this rank alone."""
+        """Return this rank's own measurements of the latest step, which has this row."""
         norm = torch.linalg.vector_norm(self._own.double()).item() / row.scale
         computing = max(row.step_seconds - self._seconds - self._looking, 0.0)
         return RankFigures(
@@ -87,16 +87,17 @@ class RankTrainer(Trainer):
         )  # fmt: skip
 
     def weigh(self, mean: float) -> float:
-        """Return a mean over this rank's examples as it counts in the mean over the ranks; UNKNOWN without examples."""
+        """Return a mean over this rank's examples by its weight in the mean over the ranks; UNKNOWN without
+        examples."""
         return UNKNOWN if self._without_batch else mean * self._factor
 
     def own_loss(self, row: Row) -> float:
-        """Return this rank's loss in the latest step, of this row; UNKNOWN if it had no batch."""
+        """Return this rank's loss in the latest step, which has this row; UNKNOWN if it had no batch."""
         return UNKNOWN if self._without_batch else row.loss
 
     @property
     def _last(self) -> int:
-        """Number of the steps that this rank comes to."""
+        """Number of steps that this rank takes part in."""
         made, steps = self.experiment.distributed, self.experiment.run.steps
         ends = made.runs_out_at > 0 and not made.join and self.rank == self.world - 1
         return min(made.runs_out_at, steps) if ends else steps
@@ -116,10 +117,10 @@ class RankTrainer(Trainer):
         return [self._share(batch, poisoned) for batch in batches]
 
     def _with_nan(self, batches: list[Any]) -> list[Any]:
-        return batches  # the NaN comes to a share, and not to the whole
+        return batches  # the NaN is in a share, not in the whole
 
     def _begin(self, batches: int) -> None:
-        """Begin to count what a step does."""
+        """Start the measurements of a step."""
         dropped = batches // 2 if self.experiment.mistakes.drop_last_micro_batches else 0
         self._left = batches - dropped
         self._reductions, self._bytes, self._seconds, self._looking = 0, 0, 0.0, 0.0
@@ -129,7 +130,7 @@ class RankTrainer(Trainer):
         self._drift = self._measure_drift() if look else UNKNOWN
 
     def _suffer(self) -> None:
-        """Stall or end, where that is asked for, or the batches of this rank are at their end."""
+        """Stall or exit, if requested, or if the batches of this rank have run out."""
         made = self.experiment.distributed
         out = self.rank == self.world - 1 and 0 < made.runs_out_at <= self.step
         self._without_batch = out and made.join
@@ -139,11 +140,11 @@ class RankTrainer(Trainer):
         if made.fault == "none" or (self.rank, self.step) != (made.fault_rank, made.fault_step):
             return
         if made.fault == "ends":
-            os.kill(os.getpid(), getattr(signal, "SIGKILL", signal.SIGTERM))  # on Windows any signal ends it so
+            os.kill(os.getpid(), getattr(signal, "SIGKILL", signal.SIGTERM))  # on Windows any signal ends it like this
         _wait_for_the_end()
 
     def _divide_up(self, number: int) -> None:
-        """Find what share this rank has of the batches of this number."""
+        """Determine this rank's share of the batches with this number."""
         made, size = self.experiment.distributed, self.experiment.problem.batch_size
         self._uneven = made.uneven_every > 0 and (number + 1) % made.uneven_every == 0
         share = len(range(size)[ranks_allowed.share_of_rank(self.rank, self.world, size, uneven=self._uneven)])
@@ -204,8 +205,8 @@ class RankTrainer(Trainer):
         return super()._loss_weight() * self._factor
 
     def _meet(self) -> None:
-        """Wait for all ranks. DDP takes the buffers of rank 0 in its forward pass, in calls that nobody could see a
-        rank wait in."""
+        """Wait for all ranks. DDP takes the buffers of rank 0 in its forward pass, in calls in which a waiting rank
+        would be invisible."""
         self._seconds += self._together.meet()
 
     def _contexts(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
@@ -216,13 +217,13 @@ class RankTrainer(Trainer):
         return (nullcontext(), within) if made.forward_outside_no_sync else (within, nullcontext())
 
     def _add_own(self, gradients: Tensor) -> None:
-        """Add to this rank's own gradient what came since the latest reduction. What was reduced to NaN hides it."""
+        """Add to this rank's own gradient everything since the latest reduction. A reduction to NaN hides it."""
         if not self._without_batch and math.isfinite(torch.linalg.vector_norm(self._averaged).item()):
             self._own.add_(gradients).sub_(self._averaged)
 
-    def _reduce(self, state, bucket):  # torch checks the names, and takes annotations that are no texts alone
-        """Average a bucket of gradients, and count it: DDP's communication hook. A rank without a batch gives zeros, as
-        torch's Join does for it."""
+    def _reduce(self, state, bucket):  # torch checks the names, and accepts no annotations that are strings
+        """Average a bucket of gradients, and count it: DDP's communication hook. A rank without a batch contributes
+        zeros, as torch's Join does for it."""
         if self._without_batch:
             bucket.buffer().zero_()
         for parameter, grad in zip(bucket.parameters(), bucket.gradients(), strict=True):
@@ -230,7 +231,7 @@ class RankTrainer(Trainer):
                 self._places[parameter].copy_(grad)
         buffer = bucket.buffer()
         self._average(buffer, buffer.numel())
-        done = torch.futures.Future()  # without a device: nothing is under way on it after the call
+        done = torch.futures.Future()  # without a device: nothing is in flight on it after the call
         done.set_result(buffer)
         return done
 
@@ -258,7 +259,7 @@ class RankTrainer(Trainer):
         self.kept[-1].gradient = gradients.clone()
 
     def _clip_and_reduce(self, reading: Reading, scale: float) -> None:
-        """Clip this rank's gradient and average after that. The mean of what nobody clipped is only measured."""
+        """Clip this rank's gradient and average it afterwards. The mean of the unclipped gradients is only measured."""
         gradients, knobs = self.flat.gradients, self.experiment.clipping
         true, before = gradients.clone(), (self._reductions, self._bytes)
         self._average(true, 0)
@@ -285,7 +286,7 @@ class RankTrainer(Trainer):
         reading.on_clip(before, self.flat.gradients)
 
     def _clip_shard(self, rank: int, limit: float) -> None:
-        """Clip the rows that a rank would hold under fully_shard, by their own norm."""
+        """Clip the rows that a rank would own under fully_shard, by their own norm."""
         chunks = [grad.chunk(self.world) for grad in self.flat.grads]
         shard = [parts[rank] for parts in chunks if rank < len(parts)]
         norm = nn.utils.get_total_norm(shard)

@@ -1,4 +1,4 @@
-"""The trainer that a run on several ranks is driven with. It has no model: what it is asked, the ranks do."""
+"""The trainer that a run on several ranks is driven with. It has no model: the ranks serve its requests."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ NOT_JOINED = "not compared: each rank has only its share of the batch"
 
 
 class RankedTrainer:
-    """Answers the run's driver as a Trainer does. Its rows are those of rank 0, with loss and accuracy averaged over
-    the ranks."""
+    """Answers the run's driver like a Trainer. Its rows are those of rank 0, with loss and accuracy averaged over the
+    ranks."""
 
     def __init__(self, experiment: Experiment, stopped: Callable[[], bool] = lambda: False) -> None:
-        """Start the ranks. KnobError and RankFailure as they raise them."""
+        """Start the ranks. KnobError and RankFailure if they cannot start."""
         self.experiment = experiment
         self.subject = SimpleNamespace(judged=True)
         self.step = 0
         self.requests = Requests()  # of the next step
         placement = collectives.placement(experiment.run.device, experiment.distributed.ranks)
-        self.notice = placement.notice  # of where they train; "" without
+        self.notice = placement.notice  # of their placement; "" without
         self._crew = Crew(experiment, stopped, placement)
         self._over = False  # whether the ranks are ended
-        self._failure: RankFailure | None = None  # of a rank, while it looked for the first NaN or Inf
-        self._broken: tuple[int, ...] = ()  # ranks with a loss or gradient of their own that was not finite, last step
+        self._failure: RankFailure | None = None  # of a rank, while it searched for the first NaN or Inf
+        self._broken: tuple[int, ...] = ()  # ranks with a non-finite loss or gradient of their own in the last step
         self._drifts: list[float] = []  # of each rank, as last measured; step 0 measures them
         self.layers, environment, self.test_interval = self._crew.about
         self.environment = {**environment, "ranks": str(experiment.distributed.ranks)}
@@ -61,11 +61,11 @@ class RankedTrainer:
         self.experiment = experiment
 
     def pass_over(self, stopped: Callable[[], bool] = lambda: False) -> bool:
-        """Return True: each rank passes over batches at its step."""
+        """Return True: each rank skips batches at its step."""
         return True
 
     def advance(self) -> list[Row]:
-        """Make one step on every rank, and return its row; none where the run was stopped in it."""
+        """Make one step on every rank, and return its row; none if the run was stopped in it."""
         if self._failure is not None:
             raise self._failure
         compare, asked = self.requests.compare, replace(self.requests, compare=False, accumulation=False)
@@ -86,15 +86,15 @@ class RankedTrainer:
         return []
 
     def explain(self) -> Provenance:
-        """Return where the first non-finite value was born, of the first rank that had one of its own in the latest
-        step; that rank makes the step again. ProvenanceUnknown where that cannot be found."""
+        """Return where the first non-finite value was born, on the first rank that had one of its own in the latest
+        step; that rank repeats the step. ProvenanceUnknown if that cannot be determined."""
         rank = self._broken[0] if self._broken else 0
         try:
             found: Provenance | str = self._crew.ask([rank], "explain")[0]
         except CrewStopped:
             self._over = True
             raise ProvenanceUnknown("the search was stopped") from None
-        except RankFailure as why:  # tell it again when the run goes on
+        except RankFailure as why:  # report it again when the run continues
             self._over, self._failure = True, why
             raise ProvenanceUnknown(str(why).removesuffix(".")) from None
         if isinstance(found, str):

@@ -1,5 +1,5 @@
-"""Batch norm over the examples of all ranks, as torch's SyncBatchNorm does it, which refuses the CPU and in whose
-calls nobody could see a rank wait."""
+"""Batch norm over the examples of all ranks, like torch's SyncBatchNorm, which does not support the CPU and in whose
+calls a waiting rank would be invisible."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Norm = nn.BatchNorm1d | nn.BatchNorm2d
 
 
 class Link:
-    """What the batch norms of a model share. `on`: whether all ranks make this pass."""
+    """The state that the batch norms of a model share. `on`: whether all ranks make this pass."""
 
     def __init__(self, together: Collectives) -> None:
         self.together, self.on = together, False
@@ -26,7 +26,7 @@ class Link:
 
 
 class _Sum(torch.autograd.Function):
-    """The sum over the ranks. Each rank's part acts on the losses of all, so its gradient is the sum of theirs."""
+    """The sum over the ranks. Each rank's part affects the losses of all, so its gradient is the sum of theirs."""
 
     @staticmethod
     def forward(ctx: Any, tensor: Tensor, link: Link) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -46,7 +46,7 @@ def _sum(tensor: Tensor, link: Link) -> Tensor:
 
 def sync(model: nn.Module, link: Link) -> None:
     """Let every batch norm of a model normalize over all ranks, in the passes that all of them make. Their shares must
-    be of one size."""
+    have equal sizes."""
     for norm in model.modules():
         if isinstance(norm, (nn.BatchNorm1d, nn.BatchNorm2d)):
             norm.forward = _SyncedForward(norm, link)
@@ -62,7 +62,7 @@ class _SyncedForward:
         norm, link = self._norm, self._link
         if not (norm.training and link.on):
             return self._alone(input)
-        dtype, input = input.dtype, input.float()  # as torch's own: its statistics are fp32 in bf16 and fp16 too
+        dtype, input = input.dtype, input.float()  # like torch's own: its statistics are fp32 in bf16 and fp16 too
         over = [0, *range(2, input.ndim)]
         shape = (1, -1, *[1] * (input.ndim - 2))
         mean = link.mean(input.mean(over))
@@ -74,7 +74,7 @@ class _SyncedForward:
 
     @torch.no_grad()
     def _keep(self, mean: Tensor, variance: Tensor, count: int) -> None:
-        """Bring the running statistics up to date."""
+        """Update the running statistics."""
         momentum = self._norm.momentum
         assert momentum is not None
         self._norm.get_buffer("running_mean").lerp_(mean, momentum)

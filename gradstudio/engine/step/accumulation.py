@@ -1,5 +1,5 @@
-"""Micro-batches: their gradients add up in .grad over several backward passes. Here are what the sum ought to be, and
-how far one gradient is from another. When *Compare with large batch* asks for that: checks.py."""
+"""Micro-batches: their gradients add up in .grad over several backward passes. Here are the correct sum, and the
+distance between two gradients. checks.py runs them for *Compare with large batch*."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from gradstudio.engine.tasks.task import Batch
 
 
 def kept_share(micro_batches: int) -> int:
-    """Return how many micro-batches are left where the second half is dropped; the first one always stays."""
+    """Return how many micro-batches remain if the second half is dropped; the first one always stays."""
     return micro_batches - micro_batches // 2
 
 
 def means(passes: Sequence[Sequence[float]]) -> tuple[float, float]:
-    """Return the loss and the accuracy of a step. Each pass gives its loss, its accuracy and its largest absolute
-    output. The accuracy is NaN if an output is not finite."""
+    """Return the loss and the accuracy of a step. Each pass contributes its loss, its accuracy and its largest absolute
+    output. The accuracy is NaN if an output is non-finite."""
     loss = mean_loss([loss for loss, _, _ in passes])
     return loss, sum(right if math.isfinite(largest) else math.nan for _, right, largest in passes) / len(passes)
 
@@ -36,7 +36,7 @@ def mean_loss(losses: Sequence[float]) -> float:
 
 class UnclippedSum:
     """The sum of the micro-batch gradients as it would be if none of them had been clipped. Only its norm is shown.
-    `sum` is a flat tensor, as flat.gradients is."""
+    `sum` is a flat tensor, like flat.gradients."""
 
     def __init__(self, flat: Flat) -> None:
         self._flat = flat
@@ -44,7 +44,7 @@ class UnclippedSum:
         self.sum = flat.gradients.clone()
 
     def set_aside(self) -> None:
-        """Take the gradients away before a backward pass, so that it leaves those of one micro-batch."""
+        """Set the gradients aside before a backward pass, so that it leaves those of one micro-batch."""
         if self._flat.cleared:
             self.sum.zero_()
         self._held.copy_(self._flat.gradients)
@@ -57,14 +57,14 @@ class UnclippedSum:
 
 
 def join(batches: Sequence[Batch]) -> Batch:
-    """Return the micro-batches as the one large batch that they stand for."""
+    """Return the micro-batches as the one large batch that they represent."""
     return Batch(torch.cat([batch.inputs for batch in batches]), torch.cat([batch.targets for batch in batches]))
 
 
 def gradient_of(
     model: nn.Module, parameters: Sequence[Parameter], batch: Any, loss: Callable[[Any], Tensor]
 ) -> list[Tensor]:
-    """Return the gradient of `loss` of one batch, without a trace: .grad and the model's state stay as they are."""
+    """Return the gradient of `loss` for one batch, without a trace: .grad and the model's state are unchanged."""
     return summed_gradient(model, parameters, [batch], loss)
 
 
@@ -78,8 +78,8 @@ def summed_gradient(
     gradients: Callable[[Tensor, Sequence[Parameter]], Sequence[Tensor | None]] = plain_gradients,
 ) -> list[Tensor]:  # fmt: skip
     """Return the sum of the gradients of each micro-batch's `loss`, computed one after the other, without a trace. Each
-    pass begins with the state of the model that the one before has left. A sparse gradient is made dense, as .grad
-    is."""
+    pass begins with the state of the model that the previous one has left. A sparse gradient is made dense, like .grad.
+    """
     with state_kept(model):
         total = [torch.zeros_like(parameter) for parameter in parameters]
         for batch in batches:
@@ -91,7 +91,7 @@ def summed_gradient(
 
 
 def difference(grads: Sequence[Tensor], reference: Sequence[Tensor]) -> float:
-    """Return the norm of grads - reference / the norm of reference, in float64. The rounding of float32 alone makes
+    """Return the norm of grads - reference / the norm of reference, in float64. The rounding of float32 alone causes
     about 1e-7."""
     one, other = (torch.cat([grad.flatten() for grad in each]).cpu().double() for each in (grads, reference))
     return float(ratio((one - other).norm().item(), other.norm().item()))

@@ -1,6 +1,6 @@
-"""Compare with large batch, and the other checks of a step that somebody asked for: the accumulated gradient against
-what it ought to be, a sample of the activations, and the test set. Their measurements are made before the passes of the
-step, and leave no trace in training."""
+"""Compare with large batch, and the other checks that are requested for a step: the accumulated gradient against its
+correct value, a sample of the activations, and the test set. Their measurements are made before the passes of the step,
+and leave no trace in training."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Checks:
     the sum of their own gradients, times the loss scale."""
 
     step: int = 0
-    tolerance: float = 0.0  # how far rounding can take the gradient from `summed`
+    tolerance: float = 0.0  # how far rounding can move the gradient away from `summed`
     joined: list[Tensor] | None = None
     summed: list[Tensor] | None = None
     joined_difference: float | None = None
@@ -41,8 +41,8 @@ class Checks:
         self, model: nn.Module, parameters: Sequence[nn.Parameter], batches: Sequence[Any],
         loss: Callable[[Any], Tensor], scale: Callable[[], float],
     ) -> None:  # fmt: skip
-        """Compute the gradient that accumulation stands for. The joined batch may be too large for memory, which is
-        what micro-batches are for."""
+        """Compute the gradient that accumulation stands for. The joined batch may be too large for memory, which is the
+        purpose of micro-batches."""
         with _if_it_fits():
             self.joined = [grad / scale() for grad in gradient_of(model, parameters, join(batches), loss)]
         self.joined_problem = DOES_NOT_FIT if self.joined is None else ""
@@ -52,17 +52,17 @@ class Checks:
         loss: Callable[[Any], Tensor],
         gradients: Callable[[Tensor, Sequence[nn.Parameter]], Sequence[Tensor | None]],
     ) -> None:  # fmt: skip
-        """Compute what the micro-batches ought to add up to, unless it does not fit into memory."""
+        """Compute the correct sum of the micro-batches, unless it does not fit into memory."""
         with _if_it_fits():
             self.summed = summed_gradient(model, parameters, batches, loss, gradients)
 
     def measure_test_set(self, test: Callable[[], OnTestSet]) -> None:
-        """Measure what the test set tells, unless it does not fit into memory."""
+        """Measure the test set, unless it does not fit into memory."""
         with _if_it_fits():
             self.tested = test()
 
     def compare_sum(self, grads: Sequence[Tensor]) -> None:
-        """Compare what the passes added up, still times the loss scale."""
+        """Compare the sum of the passes, still times the loss scale."""
         if self.summed is not None:
             self.accumulated = AccumulationError(self.step, difference(grads, self.summed), self.tolerance)
 
@@ -74,7 +74,7 @@ class Checks:
 
 @contextmanager
 def _if_it_fits() -> Iterator[None]:
-    """Leave out what does not fit into memory."""
+    """Skip what does not fit into memory."""
     try:
         yield
     except (RuntimeError, MemoryError) as fault:
@@ -87,9 +87,9 @@ NO_CHECKS = Checks()
 
 @dataclass
 class Requests:
-    """What is asked of the next step alone. `compare`: the gradient of the micro-batches joined into one;
-    `accumulation`: the mean of their own gradients; `activations`: a sample of them; `test`: the test set;
-    `attention`: how sharp it is."""
+    """The requests for the next step alone. `compare`: the gradient of the micro-batches joined into one;
+    `accumulation`: the mean of their own gradients; `activations`: a sample of them; `test`: the test set; `attention`:
+    how sharp it is."""
 
     compare: bool = False
     accumulation: bool = False

@@ -1,5 +1,5 @@
-"""Clipping rules, by the name that clipping.kind gives them. Each changes the gradients in place, and returns whether
-it can have changed any of them."""
+"""Clipping rules, by their name in clipping.kind. Each changes the gradients in place, and returns whether it may have
+changed any of them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from gradstudio.engine.torch_internals import tensor_lists
 
 
 def norm(flat: Flat, knobs: Clipping) -> bool:
-    """Multiply all gradients by max_norm / (their common norm + 1e-6), where that is below 1 (Pascanu 2013). The bits
-    are those of torch.nn.utils.clip_grad_norm_: the norm of the tensors' norms, each summed in float32."""
+    """Multiply all gradients by max_norm / (their common norm + 1e-6), if that is below 1 (Pascanu 2013). The bits are
+    those of torch.nn.utils.clip_grad_norm_: the norm of the tensors' norms, each summed in float32."""
     coefficient = _coefficient(flat, knobs)
     if coefficient.item() == 1:
         return False
@@ -25,7 +25,7 @@ def norm(flat: Flat, knobs: Clipping) -> bool:
 
 
 def norm_on_device(flat: Flat, knobs: Clipping) -> bool:
-    """Clip by norm, with the same bits, without waiting to see the norm: a coefficient of exactly 1 multiplies too,
+    """Clip by norm, with the same bits, without waiting to see the norm: a coefficient of exactly 1 is multiplied too,
     which changes nothing."""
     flat.gradients.mul_(_coefficient(flat, knobs))
     return True
@@ -33,17 +33,18 @@ def norm_on_device(flat: Flat, knobs: Clipping) -> bool:
 
 def _coefficient(flat: Flat, knobs: Clipping) -> Tensor:
     common = torch.linalg.vector_norm(tensor_lists.norms(flat.grads))
-    return torch.clamp((common + 1e-6).reciprocal() * knobs.max_norm, max=1.0)  # as torch divides a number by a tensor
+    # the way torch divides a number by a tensor
+    return torch.clamp((common + 1e-6).reciprocal() * knobs.max_norm, max=1.0)
 
 
 def value(flat: Flat, knobs: Clipping) -> bool:
-    """Cut every entry to -clip_value .. clip_value. An infinite entry is cut, a NaN stays."""
+    """Clamp every entry to -clip_value .. clip_value. An infinite entry is clamped, a NaN stays."""
     flat.gradients.clamp_(-knobs.clip_value, knobs.clip_value)
     return True
 
 
 def per_tensor(flat: Flat, knobs: Clipping) -> bool:
-    """Multiply each tensor by max_norm / (its norm + 1e-6), where that is below 1: torch's coefficient, tensor by
+    """Multiply each tensor by max_norm / (its norm + 1e-6), if that is below 1: torch's coefficient, tensor by
     tensor."""
     coefficients = (knobs.max_norm / (tensor_lists.norms(flat.grads) + 1e-6)).clamp(max=1.0)
     tensor_lists.multiply_(flat.grads, coefficients.unbind())
@@ -51,7 +52,7 @@ def per_tensor(flat: Flat, knobs: Clipping) -> bool:
 
 
 def agc(flat: Flat, knobs: Clipping, eps: float = 1e-3) -> bool:
-    """Bring the gradient of a unit to agc_factor times the norm of the unit's weights, at least eps, where it is
+    """Scale the gradient of a unit down to agc_factor times the norm of the unit's weights, at least eps, if it is
     larger: adaptive gradient clipping (Brock 2021, arXiv 2102.06171, and timm.utils.agc). Every head is left out, as
     the paper says; timm leaves out the last two parameters instead."""
     for (name, parameter), grad in zip(flat.named, flat.grads, strict=True):

@@ -11,8 +11,8 @@ from gradstudio.engine.devices import to_device
 
 
 def centralize(grads: Iterable[Tensor]) -> None:
-    """Subtract the mean of each row from a gradient (outputs, inputs...) (Yong 2020, arXiv 2004.01461). Vectors stay as
-    they are."""
+    """Subtract the mean of each row from a gradient (outputs, inputs...) (Yong 2020, arXiv 2004.01461). Vectors are
+    unchanged."""
     for grad in grads:
         if grad.ndim > 1:
             grad.sub_(grad.mean(dim=tuple(range(1, grad.ndim)), keepdim=True))

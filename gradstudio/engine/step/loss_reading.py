@@ -1,5 +1,5 @@
-"""The strategy for the numbers of a step where only its loss is asked for, as in a cell of a map. The step does the
-same to the weights, to the last bit."""
+"""The strategy for the numbers of a step of which only the loss is needed, as in a cell of a map. The step has the same
+effect on the weights, to the last bit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gradstudio.engine.step.reading import StepFacts
 
 
 class LossReading:
-    """Reads the loss of a step, and how many entries of its gradient are not finite. All else is UNKNOWN."""
+    """Reads the loss of a step, and how many entries of its gradient are non-finite. Everything else is UNKNOWN."""
 
     clipping: Rules = CLIPPING
 
@@ -34,7 +34,7 @@ class LossReading:
 
     def gradient(self, gradients: Tensor, scale: float = 1.0) -> None:
         if self._nonfinite is None:
-            # a sum that is finite has no entry that is not; one that is not may have overflowed
+            # a finite sum has no non-finite entry; a non-finite one may have overflowed
             finite = math.isfinite(gradients.sum().item())
             self._nonfinite = 0 if finite else int((~torch.isfinite(gradients)).sum())
 

@@ -1,5 +1,5 @@
 """The loss scale: a factor on the loss that lifts small fp16 gradients above the underflow, and is divided out again
-before anything looks at them."""
+before they are used."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from gradstudio.engine.torch_internals import plain_optimizers
 
 
 class StaticScaler:
-    """A fixed factor on the loss, divided out of the gradients without any check: what people write by hand. It has the
-    methods of torch's GradScaler that a training loop calls. A factor of 1 does nothing at all."""
+    """A fixed factor on the loss, divided out of the gradients without any check: the usual hand-written form. It has
+    the methods of torch's GradScaler that a training loop calls. A factor of 1 does nothing at all."""
 
     def __init__(self, scale: float = 1.0) -> None:
         self._scale = scale
@@ -47,7 +47,7 @@ class DynamicScaler(torch.amp.GradScaler):
     """torch's own scaler. It halves its scale and skips the update at an overflow, and doubles the scale after a quiet
     while.
 
-    `left` is what its last call was, between two steps, where nobody called its update: it refuses the next unscale."""
+    `left` is its last call, between two steps, if update was not called: it refuses the next unscale."""
 
     left: ScalerState = ""
 
@@ -73,13 +73,13 @@ SCALERS: dict[str, Callable[[Precision, str], Scaler]] = {
 
 
 def build(knobs: Precision, device: str) -> Scaler:
-    """Return a fresh scaler. Only fp16 scales: the range of bf16 and fp32 needs no scale."""
+    """Return a fresh scaler. Only fp16 is scaled: the range of bf16 and fp32 needs no scale."""
     return SCALERS[knobs.scaling if knobs.dtype == "fp16" else "none"](knobs, device)
 
 
 def change(scaler: Scaler, before: Precision, knobs: Precision, device: str) -> Scaler:
-    """Return the scaler to go on with after the values `before` became `knobs`. A new number format or kind of scaling
-    begins again at init_scale."""
+    """Return the scaler to use after the values `before` became `knobs`. A new number format or kind of scaling starts
+    over at init_scale."""
     if (before.dtype, before.scaling) != (knobs.dtype, knobs.scaling):
         return build(knobs, device)
     if isinstance(scaler, torch.amp.GradScaler):
@@ -88,28 +88,28 @@ def change(scaler: Scaler, before: Precision, knobs: Precision, device: str) -> 
 
 
 def kind(scaler: Scaler) -> Literal["dynamic", "static", "none"]:
-    """Return what a scaler really does."""
+    """Return the actual behaviour of a scaler."""
     if isinstance(scaler, torch.amp.GradScaler):
         return "dynamic"
     return "none" if scaler.get_scale() == 1 else "static"
 
 
 def leave(scaler: Scaler, left: ScalerState) -> None:
-    """Note what the scaler's last call was where its update is left out."""
+    """Record the scaler's last call if its update is left out."""
     if isinstance(scaler, DynamicScaler):
         scaler.left = left
 
 
 def state(scaler: Scaler) -> dict[str, Any]:
-    """Return what the steps have changed of a scaler, between two steps."""
+    """Return the part of a scaler's state that steps change, between two steps."""
     if not isinstance(scaler, DynamicScaler):
         return {}
     return scaler.state_dict() | ({"left": scaler.left} if scaler.left else {})
 
 
 def restore(scaler: Scaler, state: dict[str, Any], optimizer: torch.optim.Optimizer) -> None:
-    """Bring a scaler of the same knobs to a state that it had, in place, between two steps. It writes to the gradients
-    where its update was left out."""
+    """Restore a former state of a scaler with the same knobs, in place, between two steps. It writes to the gradients
+    if its update was left out."""
     if not isinstance(scaler, DynamicScaler):
         return
     scaler.load_state_dict(state)
@@ -119,10 +119,10 @@ def restore(scaler: Scaler, state: dict[str, Any], optimizer: torch.optim.Optimi
 
 
 def _leave_out_update(scaler: DynamicScaler, optimizer: torch.optim.Optimizer) -> None:
-    """Make the calls of a step but its update, at an overflow, so that no weight moves. What the scaler has found in
-    the gradients is never asked for, as it refuses the next call."""
+    """Make the calls of a step except its update, at an overflow, so that no weight moves. The scaler's result for the
+    gradients is never read, as it refuses the next call."""
     weights = [weight for group in optimizer.param_groups for weight in group["params"]]
-    scaler.scale(torch.zeros((), device=weights[0].device))  # which makes its tensors
+    scaler.scale(torch.zeros((), device=weights[0].device))  # which creates its tensors
     for weight in weights:
         weight.grad.fill_(math.inf)
     scaler.unscale_(optimizer)
@@ -131,5 +131,5 @@ def _leave_out_update(scaler: DynamicScaler, optimizer: torch.optim.Optimizer) -
 
 
 def in_mid_step(scaler: Scaler) -> bool:
-    """Return whether a step broke off between its unscale and its update."""
+    """Return whether a step stopped between its unscale and its update."""
     return isinstance(scaler, torch.amp.GradScaler) and plain_optimizers.scaler_in_mid_step(scaler)

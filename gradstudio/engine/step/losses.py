@@ -1,8 +1,8 @@
-"""Losses, by the name that loss.kind gives them, and the share of the answers that counts as right.
+"""Losses, by their name in loss.kind, and the share of correct answers.
 
-Outputs come as the model gives them, (batch, outputs) or (batch, answers, outputs), in fp32 whatever the forward pass
-was in. The naive losses are what people write by hand: each is right on paper, and makes a NaN or Inf where the stable
-form of torch would not. They add `eps` against that; 0 adds nothing."""
+Outputs come as the model returns them, (batch, outputs) or (batch, answers, outputs), in fp32 whatever the forward pass
+was in. The naive losses are typical hand-written forms: each is right on paper, and produces a NaN or Inf where the
+stable form of torch would not. They add `eps` against that; 0 adds nothing."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from torch.nn import functional as F
 from gradstudio.engine.tasks.ring import ring_centers
 from gradstudio.engine.tasks.task import Goal
 
-CLOSE = 0.04  # an answer within this distance counts as right (Hochreiter and Schmidhuber 1997)
-MARGIN = 1.0  # by which an example is to be nearer to its class than to others
+CLOSE = 0.04  # an answer within this distance counts as correct (Hochreiter and Schmidhuber 1997)
+MARGIN = 1.0  # by which an example is to be nearer to its own class than to others
 ON_MODE = 0.3  # a point within this distance of a cluster belongs to it; clusters are 1.5 apart
 
 
@@ -33,8 +33,8 @@ def squared_error(outputs: Tensor, values: Tensor, eps: float) -> Tensor:
 
 
 def naive_log(outputs: Tensor, labels: Tensor, eps: float) -> Tensor:
-    """Return the binary cross-entropy of a sigmoid for each class, written out. Where the sigmoid is exactly 0 or 1,
-    log 0 is multiplied by 0."""
+    """Return the binary cross-entropy of a sigmoid for each class, written out. If the sigmoid is exactly 0 or 1, log 0
+    is multiplied by 0."""
     p, t = torch.sigmoid(outputs), one_hot(labels, outputs)
     return -(t * torch.log(p + eps) + (1 - t) * torch.log(1 - p + eps)).mean()
 
@@ -49,7 +49,7 @@ def naive_division(outputs: Tensor, targets: Tensor, eps: float) -> Tensor:
 def naive_sqrt(outputs: Tensor, labels: Tensor, eps: float) -> Tensor:
     """Return the triplet loss with the hardest examples of a batch (Hermans 2017): the farthest of the same class is to
     be nearer, by MARGIN, than the nearest of another class. An example that is alone in its class is its own farthest,
-    at distance 0, if the root has no slope: the loss is finite and its gradient NaN."""
+    at distance 0, where the root has no slope: the loss is finite and its gradient NaN."""
     squares, alike = pairs(outputs, labels)
     farthest = torch.sqrt((squares * alike).amax(1) + eps)
     nearest = torch.sqrt(squares.masked_fill(alike, math.inf).amin(1) + eps)
@@ -57,8 +57,8 @@ def naive_sqrt(outputs: Tensor, labels: Tensor, eps: float) -> Tensor:
 
 
 def naive_exp(outputs: Tensor, labels: Tensor, eps: float) -> Tensor:
-    """Return the cross-entropy of a softmax, written out. exp overflows above 88, and eps does nothing against that; it
-    helps where a probability is 0."""
+    """Return the cross-entropy of a softmax, written out. exp overflows above 88, which eps does not prevent; it helps
+    if a probability is 0."""
     e = torch.exp(outputs)
     p = e / (e.sum(-1, keepdim=True) + eps)
     return -(one_hot(labels, outputs) * torch.log(p + eps)).sum(-1).mean()
@@ -66,8 +66,8 @@ def naive_exp(outputs: Tensor, labels: Tensor, eps: float) -> Tensor:
 
 def naive_variance(outputs: Tensor, targets: Tensor, eps: float) -> Tensor:
     """Return the Gaussian negative log-likelihood with a mean and a variance for each value. The variance is 1 plus an
-    output, so it starts near 1 and nothing keeps it above 0. eps is its least value, as in torch.nn.GaussianNLLLoss;
-    below it the slope by the variance is 0, if torch's is that at eps."""
+    output, so it starts near 1 and nothing keeps it above 0. eps is its minimum, as in torch.nn.GaussianNLLLoss; below
+    it the slope with respect to the variance is 0, if torch's is that at eps."""
     mean, output = outputs.chunk(2, -1)
     variance = 1 + output
     if eps > 0:
@@ -76,17 +76,17 @@ def naive_variance(outputs: Tensor, targets: Tensor, eps: float) -> Tensor:
 
 
 def adversarial(outputs: Tensor, unused: Tensor, eps: float) -> Tensor:
-    """Return the loss of a least-squares GAN (Mao 2017), of both players at once: the discriminator's scores are to be
-    1 for real points and 0 for drawn ones, and the generator wants its own to score 1. Outputs are those of models.gan:
+    """Return the loss of a least-squares GAN (Mao 2017), for both players at once: the discriminator's targets are 1
+    for real points and 0 for drawn ones, and the generator's target is 1 for its own. Outputs are those of models.gan:
     the three scores, then the drawn point."""
     real, drawn, fooled = outputs[:, 0], outputs[:, 1], outputs[:, 2]
     return ((real - 1) ** 2).mean() + (drawn**2).mean() + ((fooled - 1) ** 2).mean()
 
 
 def policy_gradient(outputs: Tensor, targets: Tensor, eps: float) -> Tensor:
-    """Return the loss of REINFORCE (Williams 1992): minus the log-probability of each action that was taken times its
-    worth, summed over an episode, mean over episodes. Targets (batch, time steps, 3) are the action, its worth, and 1
-    while the episode lasted."""
+    """Return the loss of REINFORCE (Williams 1992): minus the log-probability of each action taken times its return,
+    summed over an episode, mean over episodes. Targets (batch, time steps, 3) are the action, its return, and 1 while
+    the episode lasted."""
     action, worth, lasted = targets.unbind(-1)
     log_probability = torch.log_softmax(outputs, -1).gather(-1, action.long().unsqueeze(-1)).squeeze(-1)
     return -(log_probability * worth * lasted).sum(1).mean()
@@ -98,21 +98,21 @@ def squared_log_z(outputs: Tensor) -> Tensor:
 
 
 def one_hot(targets: Tensor, like: Tensor) -> Tensor:
-    """Return classes as rows of `like`'s width with a 1 at the class, and values as they are."""
+    """Return classes as rows of `like`'s width with a 1 at the class; values are returned unchanged."""
     if targets.is_floating_point():
         return targets
     return (targets.unsqueeze(-1) == torch.arange(like.shape[-1], device=targets.device)).to(like.dtype)
 
 
 def pairs(outputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return for every two examples the square of their distance and whether they are of one class, both (batch,
+    """Return for every two examples the square of their distance and whether they are of the same class, both (batch,
     batch)."""
     return (outputs.unsqueeze(1) - outputs).square().sum(2), labels.unsqueeze(1) == labels
 
 
 class Loss(NamedTuple):
-    """A loss: `value` (outputs, targets, eps) is minimized, `accuracy` (outputs, targets) is the share of answers that
-    are right, `outputs` is the number of outputs that it needs for each value that is learned."""
+    """A loss: `value` (outputs, targets, eps) is minimized, `accuracy` (outputs, targets) is the share of correct
+    answers, `outputs` is the number of outputs that it needs for each value that is learned."""
 
     value: Callable[[Tensor, Tensor, float], Tensor]
     accuracy: Callable[[Tensor, Tensor], Tensor]
@@ -136,12 +136,12 @@ def right_neighbour(outputs: Tensor, labels: Tensor) -> Tensor:
 
 
 def modes_hit(outputs: Tensor, unused: Tensor) -> Tensor:
-    """Return the share of the ring's clusters that a drawn point came near to."""
+    """Return the share of the ring's clusters that have a drawn point nearby."""
     return (torch.cdist(outputs[:, 3:], ring_centers(outputs.device).to(outputs)) < ON_MODE).any(0).float().mean()
 
 
 def survival(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Return the share of the longest possible episode that the pole stayed up."""
+    """Return the share of the longest possible episode for which the pole stayed up."""
     return targets[..., 2].mean()
 
 
@@ -162,7 +162,7 @@ NAIVE: dict[str, Callable[[Tensor, Tensor, float], Tensor]] = {
 
 
 def choose(kind: str, goal: Goal) -> Loss:
-    """Return the loss that loss.kind asks for, for a task with that goal."""
+    """Return the loss for loss.kind, for a task with that goal."""
     auto = AUTO[goal]
     if kind == "naive_sqrt":
         return Loss(naive_sqrt, right_neighbour)
@@ -172,5 +172,5 @@ def choose(kind: str, goal: Goal) -> Loss:
 
 
 def accuracy(loss: Loss, outputs: Tensor, targets: Tensor) -> float:
-    """Return the share of the answers that are right; NaN if any output is not finite."""
+    """Return the share of correct answers; NaN if any output is non-finite."""
     return loss.accuracy(outputs, targets).item() if torch.isfinite(outputs).all() else math.nan

@@ -1,4 +1,5 @@
-"""The observer of a step, which hears the calls of its loop, its phases and each loss while the step is made."""
+"""The observer of a step, whose callbacks receive the calls of its loop, its phases and each loss while the step is
+made."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ from gradstudio.core.provenance import Phase
 
 
 class Observer:
-    """Keeps the calls of a step's loop, in order. A subclass may listen to the rest too, and must not change the
-    step."""
+    """Records the calls of a step's loop, in order. A subclass may override the other callbacks, and must not change
+    the step."""
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
@@ -23,9 +24,8 @@ class Observer:
         """The gradients are unscaled, or the update begins. The passes before that report their phases themselves."""
 
     def takes(self, batch: Sequence[Any]) -> None:
-        """The next forward pass is made of this micro-batch. Not called for passes that are replayed from a
-        recording."""
+        """The next forward pass is of this micro-batch. Not called for passes that are replayed from a recording."""
 
     def on_loss(self, loss: Tensor) -> None:
-        """A forward pass gave this loss, times the loss scale; the backward pass is next. Not called for passes that
-        are replayed from a recording."""
+        """A forward pass returned this loss, times the loss scale; the backward pass is next. Not called for passes
+        that are replayed from a recording."""

@@ -1,4 +1,4 @@
-"""Optimizers, by the name that optimizer.kind gives them."""
+"""Optimizers, by their name in optimizer.kind."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
 }
 
 
-_DISCRIMINATOR = "discriminator"  # what a group of its weights is marked with
-_FACTOR = "rate_factor"  # on the learning rate of a group, where it has one
-_OTHERS = "others"  # what a group is marked with that AdamW trains beside Muon
+_DISCRIMINATOR = "discriminator"  # marker of a group of its weights
+_FACTOR = "rate_factor"  # on the learning rate of a group, if it has one
+_OTHERS = "others"  # marker of a group that AdamW trains beside Muon
 
 
 def build(flat: Flat, knobs: Experiment) -> torch.optim.Optimizer:
     """Build an optimizer of all weights in one flat tensor, which it treats entry by entry. The two players of a gan
-    have a group each; under muP the weights of one rate that lie side by side."""
+    have a group each; under muP each stretch of adjacent weights with the same rate has one."""
     parts: list[dict[str, object]] = [{"params": [flat.weights]}]
     if knobs.model.kind == "gan":
         names = [name for name, _ in flat.named]
@@ -60,7 +60,7 @@ def build(flat: Flat, knobs: Experiment) -> torch.optim.Optimizer:
     elif ratio(knobs.model) != 1 and knobs.studio_file is None:
         parts = _of_one_rate(flat, knobs)
     kind = plain_optimizers.without_compiler(OPTIMIZERS[knobs.optimizer.kind])
-    # torch's own choice for each device, without its asking: the two ways round differently on a GPU.
+    # torch's own choice for each device, made explicit: the two ways round differently on a GPU.
     return kind(parts, foreach=flat.weights.is_cuda, **groups(knobs.optimizer))
 
 
@@ -72,7 +72,7 @@ def rate_factors(flat: Flat, knobs: Experiment) -> list[float]:
 
 
 def _of_one_rate(flat: Flat, knobs: Experiment) -> list[dict[str, object]]:
-    """Return a group for each stretch of weights that have one rate."""
+    """Return a group for each stretch of weights with the same rate."""
     starts, factors = [int(start) for start in flat.layout.starts], rate_factors(flat, knobs)
     begins = [at for at in range(len(factors)) if at == 0 or factors[at] != factors[at - 1]]
     ends = [*(starts[at] for at in begins[1:]), None]
@@ -83,7 +83,7 @@ def _of_one_rate(flat: Flat, knobs: Experiment) -> list[dict[str, object]]:
 
 
 def _of_one_tensor(flat: Flat, *, muon: bool) -> list[dict[str, object]]:
-    """Return a group for each tensor, in its own shape. Muon trains all matrices but the first and the last one."""
+    """Return a group for each tensor, in its own shape. Muon trains all matrices except the first and the last."""
     matrices = [at for at, weight in enumerate(flat.parameters) if weight.ndim > 1][1:-1]
     found: list[dict[str, object]] = []
     for at, (weight, grad) in enumerate(zip(flat.parameters, flat.grads, strict=True)):
@@ -94,8 +94,8 @@ def _of_one_tensor(flat: Flat, *, muon: bool) -> list[dict[str, object]]:
 
 
 def set_rates(optimizer: torch.optim.Optimizer, knobs: experiment.Optimizer, share: float) -> float:
-    """Set the learning rates for the next update, where the schedule has come to this share of optimizer.lr. Return
-    that of the first group."""
+    """Set the learning rates for the next update, given the schedule's share of optimizer.lr. Return that of the first
+    group."""
     for group in optimizer.param_groups:
         factor = knobs.discriminator_factor if group.get(_DISCRIMINATOR) else 1.0
         rate = knobs.adamw_lr if group.get(_OTHERS) else knobs.lr
@@ -104,9 +104,9 @@ def set_rates(optimizer: torch.optim.Optimizer, knobs: experiment.Optimizer, sha
 
 
 def state(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """Return what the optimizer keeps of all weights, as if they were one group: copies, each of one dimension, or a
-    count that all groups have in common. The first tensor is one that Muon leaves to AdamW, so it has all that is
-    kept."""
+    """Return the optimizer's state for all weights, as if they were one group: copies, each of one dimension, or a
+    count that all groups have in common. The first tensor is one that Muon leaves to AdamW, so it has all kinds of
+    state."""
     states = [optimizer.state[parameter] for group in optimizer.param_groups for parameter in group["params"]]
     return {
         name: torch.cat([each[name].flatten() for each in states if name in each])
@@ -134,11 +134,11 @@ def restore(optimizer: torch.optim.Optimizer, kept: Mapping[str, Any]) -> None:
 
 
 def change(optimizer: torch.optim.Optimizer, knobs: experiment.Optimizer) -> None:
-    """Bring a running optimizer to these values. The schedule writes the learning rate at every step."""
+    """Apply these values to a running optimizer. The schedule writes the learning rate at every step."""
     for group in optimizer.param_groups:
         group.update(groups(knobs))
         if knobs.kind == "rmsprop" and knobs.momentum > 0:
-            # SGD makes its momentum buffer when it is first needed; RMSprop only at its very first step, and fails
+            # SGD creates its momentum buffer when it is first needed; RMSprop only at its very first step, and fails
             # without.
             for parameter in group["params"]:
                 if optimizer.state[parameter]:
@@ -146,7 +146,7 @@ def change(optimizer: torch.optim.Optimizer, knobs: experiment.Optimizer) -> Non
 
 
 class Updates:
-    """Counts the updates that an optimizer made. An update that a loss scaler skipped does not count."""
+    """Counts the updates of an optimizer. An update that a loss scaler skipped does not count."""
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         self.made = 0

@@ -23,8 +23,8 @@ def autocast(knobs: Precision, device: str) -> AbstractContextManager:
 
 
 def possible(model: nn.Module, sample: Tensor, knobs: Precision, device: str) -> str:
-    """Return why the model cannot train in this number format on this device, in torch's words; empty if it can.
-    A copy of the model tries it: what torch can do differs from processor to processor."""
+    """Return why the model cannot train in this number format on this device, in torch's words; empty if it can. A copy
+    of the model tries it: torch's support differs from processor to processor."""
     if knobs.dtype == "fp32":
         return ""
     try:
@@ -41,7 +41,7 @@ def possible(model: nn.Module, sample: Tensor, knobs: Precision, device: str) ->
 
 
 def check(model: nn.Module, sample: Tensor, knobs: Precision, device: str, kind: str) -> None:
-    """Raise KnobError if `possible` finds a reason. It says which number formats are allowed instead."""
+    """Raise KnobError if `possible` finds a reason. The error lists the allowed number formats."""
     reason = possible(model, sample, knobs, device)
     if reason:
         others = [

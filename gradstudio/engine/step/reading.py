@@ -1,8 +1,8 @@
-"""When the numbers of a step are read: at once, or some steps later from a device that works beside the host.
+"""When the numbers of a step are read: at once, or some steps later from a device that works asynchronously.
 
-Both ways do the same to the weights, to the last bit. The host would wait for such a device at every number that it
-looks at. So the step is measured on the device (gauges/on_device.py), and its figures are copied to the host while
-training goes on. They are read a fixed number of steps later, never as soon as they arrive: a run comes out the same
+Both ways have the same effect on the weights, to the last bit. The host would wait for such a device at every number
+that it reads. So the step is measured on the device (gauges/on_device.py), and its figures are copied to the host while
+training goes on. They are read a fixed number of steps later, never as soon as they arrive: a run has the same result
 however fast the device is."""
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LAG = {"cuda": 4}  # steps from a step to its row, by type of device; on all oth
 
 @dataclass(slots=True)
 class StepFacts:
-    """The facts that the host knows of a step that it has just made, without a look at the device."""
+    """The facts of a finished step that the host knows without reading from the device."""
 
     step: int
     lr: float
@@ -40,12 +40,12 @@ class StepFacts:
     settings: Settings
     checks: Checks
     judged: bool = True  # whether there is an accuracy
-    unused: tuple[str, ...] | None = None  # parameters that got no gradient; None: nobody looked
+    unused: tuple[str, ...] | None = None  # parameters that received no gradient; None: not observed
 
 
 class Reading(Protocol):
     """How the numbers of a step are read. The step calls `begin` first and `rows` last, and between them the others at
-    each place where there is something to measure."""
+    each measuring point."""
 
     clipping: Rules
 
@@ -53,17 +53,17 @@ class Reading(Protocol):
         """Begin a step."""
 
     def on_pass(self, figures: Tensor) -> None:
-        """Note the loss, the accuracy and the largest absolute output of a pass, (3,)."""
+        """Record the loss, the accuracy and the largest absolute output of a pass, (3,)."""
 
     def gradient(self, gradients: Tensor, scale: float = 1.0) -> None:
-        """Measure the gradients, which may carry the factor `scale`. The first ones of a step are its true gradient;
-        of those that come after something was done to them only the norm is measured."""
+        """Measure the gradients, which may carry the factor `scale`. The first ones of a step are its true gradient; of
+        later, modified ones only the norm is measured."""
 
     def on_clip(self, before: Tensor, after: Tensor) -> None:
-        """Measure the gradients before and after clipping. Where a step clips twice, the first ones count."""
+        """Measure the gradients before and after clipping. If a step clips twice, the first ones count."""
 
     def change(self, before: Tensor, after: Tensor, gradients: Tensor) -> None:
-        """Measure the weights before the update by these gradients, and what the update did to them."""
+        """Measure the weights before the update by these gradients, and its effect on them."""
 
     def rows(self, made: StepFacts) -> list[Row]:
         """Return the rows that are due at the end of the step."""
@@ -71,7 +71,7 @@ class Reading(Protocol):
 
 
 class ImmediateReading:
-    """Reads each number as soon as it is measured, and gives the row of a step at its end."""
+    """Reads each number as soon as it is measured, and returns the row of a step at its end."""
 
     clipping: Rules = CLIPPING
 
@@ -113,7 +113,7 @@ class ImmediateReading:
 
 
 class _ClippedGradient(NamedTuple):
-    """The gradient that the optimizer got, beside the one before clipping."""
+    """The gradient that the optimizer received, besides the one before clipping."""
 
     norm: float
     coefficient: float = 1.0
@@ -127,13 +127,13 @@ class _Unread:
     made: StepFacts
     names: tuple[str, ...]
     figures: Tensor
-    there: torch.cuda.Event | None  # None where there is nothing to wait for
+    there: torch.cuda.Event | None  # None if there is nothing to wait for
     seconds: float = 0.0
 
 
 class DelayedReading:
-    """Measures on the device, never waits for it in a step, and gives the row of a step `lag` steps later. Nothing in
-    such a step may be for the host to see."""
+    """Measures on the device, never waits for it in a step, and returns the row of a step `lag` steps later. Such a
+    step must not contain anything that the host has to read."""
 
     clipping: Rules = CLIPPING_ON_DEVICE
 
@@ -173,8 +173,7 @@ class DelayedReading:
         return rows
 
     def settle(self) -> list[Row]:
-        """Return the rows of all steps that were not read yet. The time that the host waits for them is shared out
-        among them."""
+        """Return the rows of all unread steps. The time that the host waits for them is divided among them."""
         if not self._unread:
             return []
         started = time.perf_counter()
@@ -196,7 +195,7 @@ class DelayedReading:
 
 
 def late_reading(flat: Flat, device: str) -> DelayedReading | None:
-    """Return what reads the steps of this device late; None if the host reads them at once."""
+    """Return the delayed reading for the steps of this device; None if the host reads them at once."""
     lag = LAG.get(torch.device(device).type)
     return DelayedReading(flat, lag) if lag is not None and device_kernels.segment_sums_possible() else None
 
@@ -226,7 +225,7 @@ def _row(
 
 
 def _send_to_host(figures: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
-    """Send figures to the host. Returns where they arrive and the event that tells that they are there."""
+    """Send figures to the host. Returns their destination and the event that signals their arrival."""
     if not figures.is_cuda:
         return figures, None
     on_host = torch.empty(figures.shape, dtype=figures.dtype, pin_memory=True).copy_(figures, non_blocking=True)

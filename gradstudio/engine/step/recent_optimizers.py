@@ -1,5 +1,5 @@
-"""Optimizers that torch has not, or not in every version: Lion, Muon and StableAdamW. Each step is made of
-the operations that the plain program makes too (program/reference/optimizers.py), so both give the same bits."""
+"""Optimizers that torch lacks, at least in some versions: Lion, Muon and StableAdamW. Each step consists of the same
+operations as the plain program (program/reference/optimizers.py), so both give the same bits."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ ITERATIONS = 5
 
 
 class OneTensorAtATime(torch.optim.Optimizer):
-    """An optimizer whose groups have one learning rate, `betas`, `weight_decay`, and what else a kind asks for."""
+    """An optimizer whose groups have one learning rate, `betas`, `weight_decay`, and further settings of its kind."""
 
     def __init__(self, params: Iterable[Any], *, foreach: bool = False, **values: Any) -> None:
-        del foreach  # what torch's own have; here each tensor is taken by itself
+        del foreach  # as in torch's own; here each tensor is treated separately
         super().__init__(params, values)
 
     @torch.no_grad()
@@ -34,8 +34,8 @@ class OneTensorAtATime(torch.optim.Optimizer):
 
 
 class Lion(OneTensorAtATime):
-    """Evolved sign momentum (Chen 2023): w <- w - lr (sign(beta1 m + (1 - beta1) g) + weight_decay w), and after that
-    m <- beta2 m + (1 - beta2) g."""
+    """Evolved sign momentum (Chen 2023): w <- w - lr (sign(beta1 m + (1 - beta1) g) + weight_decay w), and after that m
+    <- beta2 m + (1 - beta2) g."""
 
     def _update(self, group: dict[str, Any], weight: Tensor, grad: Tensor, state: dict[str, Any]) -> None:
         beta1, beta2 = group["betas"]
@@ -48,7 +48,7 @@ class Lion(OneTensorAtATime):
 
 
 class Muon(OneTensorAtATime):
-    """Momentum that is made orthogonal for matrices (Jordan 2024); AdamW for groups that are marked as `others`."""
+    """Orthogonalized momentum for matrices (Jordan 2024); AdamW for groups that are marked as `others`."""
 
     def _update(self, group: dict[str, Any], weight: Tensor, grad: Tensor, state: dict[str, Any]) -> None:
         beta1, beta2 = group["betas"]
@@ -71,7 +71,7 @@ class Muon(OneTensorAtATime):
 
 
 class StableAdamW(OneTensorAtATime):
-    """AdamW whose step is divided by the root mean square of g / sqrt(v) of a tensor, where that is above 1 (Wortsman
+    """AdamW whose step is divided by the root mean square of g / sqrt(v) of a tensor, if that is above 1 (Wortsman
     2023, algorithm 2): v lags behind a gradient that has suddenly become large."""
 
     def _update(self, group: dict[str, Any], weight: Tensor, grad: Tensor, state: dict[str, Any]) -> None:
@@ -87,12 +87,12 @@ class StableAdamW(OneTensorAtATime):
 
 
 def _corrected(beta: float, step: int) -> float:
-    """Return the decay that makes a running mean of a first to a last gradient without a bias towards 0."""
+    """Return the decay that gives a running mean without a bias towards 0."""
     return beta * (1 - beta ** (step - 1)) / (1 - beta**step)
 
 
 def orthogonal(matrix: Tensor) -> Tensor:
-    """Return the matrix with all its singular values near 1, by five steps of Newton and Schulz."""
+    """Return the matrix with all its singular values near 1, by five Newton-Schulz steps."""
     a, b, c = NEWTON_SCHULZ
     tall = matrix.shape[0] > matrix.shape[1]
     x = matrix.T if tall else matrix

@@ -1,4 +1,4 @@
-"""Schedules of the learning rate, by the name that schedule.kind gives them."""
+"""Schedules of the learning rate, by their name in schedule.kind."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
 
 
 def factor(schedule: Schedule, taken: int) -> float:
-    """Return the factor on optimizer.lr for the update that comes after `taken` updates: a straight rise to 1 over
-    warmup_steps, then a fall of the kind, which ends at total_steps (Goyal 2017). A warmup that takes all of
-    total_steps leaves the fall a single step."""
+    """Return the factor on optimizer.lr for the update after `taken` updates: a linear rise to 1 over warmup_steps,
+    then a fall of the kind, which ends at total_steps (Goyal 2017). A warmup over all of total_steps leaves the fall a
+    single step."""
     warmup = schedule.warmup_steps
     if taken < warmup:
         return (taken + 1) / warmup

@@ -14,23 +14,21 @@ EPS = 1e-12  # added to the norm, so that a gradient of 0 moves nothing
 
 def perturb(flat: Flat, rho: float) -> None:
     """Add rho g / |g| to the weights, with the common norm of all gradients, summed in float32. A loss scale in g
-    divides itself out. A gradient that is not finite makes weights that are not, and so a second gradient that is
-    not."""
+    cancels out. A non-finite gradient makes non-finite weights, and so a non-finite second gradient."""
     norm = torch.linalg.vector_norm(tensor_lists.norms(flat.grads))
     flat.weights.add_(flat.gradients * (rho / (norm + EPS)))
 
 
 class Origin:
-    """Where the weights were before they were moved, and what the passes there changed in the model's buffers: a
-    batch norm takes its running statistics from the passes at the origin alone. `weights` is a flat tensor to keep
-    them in."""
+    """The weights before they were moved, and the model's buffers that the passes there changed: a batch norm takes its
+    running statistics from the passes at the origin alone. `weights` is a flat tensor to store them in."""
 
     def __init__(self, flat: Flat, model: nn.Module, weights: Tensor) -> None:
         self._flat, self._weights = flat, weights.copy_(flat.weights)
         self._buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
 
     def restore(self) -> None:
-        """Bring weights and buffers back, to the last bit."""
+        """Restore weights and buffers, to the last bit."""
         self._flat.weights.data.copy_(self._weights)
         for buffer, value in self._buffers:
             buffer.copy_(value)

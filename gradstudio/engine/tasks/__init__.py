@@ -1,5 +1,5 @@
-"""Tasks: what can be learned, one a file, by the name that problem.task gives it. Here are the data and the rules by
-which they are drawn; losses are in engine/step/losses.py.
+"""Tasks: the data to learn from, one per file, by their name in problem.task. Here are the data and the rules by which
+they are drawn; losses are in engine/step/losses.py.
 May use core, engine/devices.py, engine/generators.py and engine/shape.py; never engine/models, engine/step or
 engine/trainer.py."""
 

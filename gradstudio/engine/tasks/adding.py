@@ -11,8 +11,9 @@ from gradstudio.engine.tasks.task import Batch, Task
 
 class Adding(Task):
     """The adding problem (Hochreiter and Schmidhuber 1997), in its common form. A time step has a number, uniform in
-    [0, 1), and a marker: 1 at one step of each half, else 0. A model that always answers 1 has a mean squared error of
-    1/6. A sequence of one step has one marked number, which is the sum; always answering 1/2 has an error of 1/12."""
+    [0, 1), and a marker: 1 at one step of each half, otherwise 0. A model that always answers 1 has a mean squared
+    error of 1/6. A sequence of one step has one marked number, which is the sum; always answering 1/2 has an error of
+    1/12."""
 
     goal = "value"
 

@@ -16,8 +16,8 @@ from gradstudio.engine.tasks.task import Batch, Task
 
 
 class Characters(Task):
-    """The task to answer each character with the one after it, in windows of problem.seq_len characters. Training sees
-    the first nine tenths of the book; the test set is the last tenth, window after window."""
+    """The task to answer each character with the next one, in windows of problem.seq_len characters. Training sees the
+    first nine tenths of the book; the test set is the last tenth, window after window."""
 
     def __init__(self, problem: Problem, seed: int, device: str) -> None:
         super().__init__(problem, seed, device)
@@ -41,7 +41,7 @@ class Characters(Task):
         return self.testing.unfold(0, self.shape.time_steps + 1, self.shape.time_steps)
 
     def _examples(self, windows: Tensor) -> Batch:
-        """Return the examples of (examples, time steps + 1) numbers of characters."""
+        """Return the examples for (examples, time steps + 1) character indices."""
         following = windows[:, 1:]
         return Batch(
             F.one_hot(windows[:, :-1], self.shape.features).float(),
@@ -49,9 +49,9 @@ class Characters(Task):
         )
 
 
-@cache  # a run, each branch and each tried fix have a trainer of their own, and to read the book takes 50 ms
+@cache  # a run, each branch and each tried fix have their own trainer, and reading the book takes 50 ms
 def _book() -> tuple[list[str], Tensor]:
-    """Return the characters that are in the book, and the book as their numbers, which is never written to."""
+    """Return the characters that occur in the book, and the book as their indices, which is never written to."""
     book = (RESOURCES / "data" / "alice.txt").read_text("ascii")
     vocabulary = sorted(set(book))
     number = {character: index for index, character in enumerate(vocabulary)}

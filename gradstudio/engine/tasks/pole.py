@@ -22,17 +22,17 @@ GRAVITY, CART, POLE, HALF_LENGTH, FORCE, SECONDS = (
     0.5,
     10.0,
     0.02,
-)  # m/s^2, kg, kg, m, N, s in a time step
+)  # m/s^2, kg, kg, m, N, s per time step
 FARTHEST, STEEPEST = 2.4, math.radians(12)  # m, rad; beyond either an episode ends
-START = 0.05  # each number of a first state is within so much of 0
+START = 0.05  # each number of an initial state is within this distance of 0
 DISCOUNT = 0.99
 SHAKES = 10  # random pushes before a state is shown to an initialization
 
 
 class Pole(Task):
-    """The task to keep the pole up. Inputs (episodes, problem.seq_len, 4) are the states that the model saw: place,
+    """The task to keep the pole up. Inputs (episodes, problem.seq_len, 4) are the states that the model saw: position,
     speed, angle, angular speed; 0 after the end. Targets (episodes, problem.seq_len, 3) are its action (1 is right),
-    the worth of the action, and 1 while the episode lasted."""
+    the return of the action, and 1 while the episode lasted."""
 
     goal = "reward"
 
@@ -41,7 +41,7 @@ class Pole(Task):
         self.shape = Shape(problem.seq_len, 4, 2, problem.seq_len)
 
     def next_batch(self, model: nn.Module, count: int = 1) -> Batch:
-        """Return episodes that the model plays as it is now."""
+        """Return episodes played by the model in its current state."""
         return self._play(model, self.problem.batch_size * count, self.order_generator, self.noise_generator)
 
     def test_batch(self, model: nn.Module) -> Batch:
@@ -56,8 +56,8 @@ class Pole(Task):
         return self._observe(state).inputs.cpu()
 
     def _play(self, model: nn.Module, episodes: int, source: torch.Generator, noise_source: torch.Generator) -> Batch:
-        """Return episodes in which the model acts as in evaluation; its mode stays as it was. It sees the noise that it
-        is trained with."""
+        """Return episodes in which the model acts as in evaluation; its mode is unchanged. It sees the noise that it is
+        trained with."""
         inputs, action, lasted = (torch.zeros(episodes, self.problem.seq_len, *size) for size in ((4,), (), ()))
         state = first_states(episodes, source)
         training = model.training
@@ -85,7 +85,7 @@ class Pole(Task):
 
 
 def first_states(episodes: int, source: torch.Generator) -> np.ndarray:
-    """Return (episodes, 4) in float64: place in m, speed, angle in rad, angular speed."""
+    """Return (episodes, 4) in float64: position in m, speed, angle in rad, angular speed."""
     return START * (2 * torch.rand(episodes, 4, dtype=torch.float64, generator=source).numpy() - 1)
 
 
@@ -100,8 +100,7 @@ def push(state: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 
 def worth(lasted: Tensor) -> Tensor:
-    """Return the worth of each step, (episodes, time steps): the discounted reward from there on, 1 for each step that
-    lasts. Without a baseline subtracted from it a
-    policy can run away."""
+    """Compute the return of each step, (episodes, time steps): the discounted reward from there on, 1 for each step
+    that lasts. Without a baseline subtracted from it a policy can run away."""
     remaining = lasted.flip(1).cumsum(1).flip(1)
     return (1 - DISCOUNT**remaining) / (1 - DISCOUNT)

@@ -15,7 +15,7 @@ MODES, RADIUS, RING_DEVIATION = 8, 2.0, 0.02  # as in Metz 2017, "Unrolled gener
 
 
 def ring_centers(device: torch.device | str = "cpu") -> Tensor:
-    """Return the centers (modes, 2), made on the device, so that nothing is copied to it."""
+    """Return the centers (modes, 2), created on the device, so that nothing is copied to it."""
     angle = torch.arange(MODES, device=device) * (2 * math.pi / MODES)
     return RADIUS * torch.stack([angle.cos(), angle.sin()], 1)
 

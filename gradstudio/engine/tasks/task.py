@@ -26,8 +26,8 @@ class Batch(NamedTuple):
 
 
 class Task:
-    """A task that draws new examples for every batch. `goal` decides which loss loss.kind = auto means (losses.py).
-    A batch changes nothing but the generators. They are on the CPU, so that every device gets the same numbers."""
+    """A task that draws new examples for every batch. `goal` determines the loss of loss.kind = auto (losses.py). A
+    batch changes nothing but the generators. They are on the CPU, so that every device gets the same numbers."""
 
     goal: ClassVar[Goal] = "classes"
     shape: Shape
@@ -39,13 +39,13 @@ class Task:
         self.outlier_generator = generator(seed, "outliers")
 
     def draw(self, examples: int, source: torch.Generator) -> Batch:
-        """Return so many examples on the CPU, before input_scale and noise."""
+        """Return `examples` examples on the CPU, before input_scale and noise."""
         raise AssertionError("each task that draws its examples says how")
 
     def next_batches(self, model: nn.Module, count: int) -> list[Batch]:
         """Return the micro-batches of the next step: the parts of one large batch, so that its examples are the same
-        however many parts there are. Each part is in memory of its own, as the last bit of a matrix product depends on
-        where its rows begin. Only a task in which the model acts looks at the model."""
+        however many parts there are. Each part has its own memory, as the last bit of a matrix product depends on where
+        its rows begin. Only a task in which the model acts uses the model."""
         whole, size = self.next_batch(model, count), self.problem.batch_size
         if count == 1:
             return [whole]
@@ -58,7 +58,7 @@ class Task:
         return self._noisy(self._to_device(examples), self.noise_generator)
 
     def test_batch(self, model: nn.Module) -> Batch:
-        """Return examples that training does not see, the same ones at every call."""
+        """Return examples that training never sees, the same ones at every call."""
         return self._noisy(
             self._to_device(self.draw(TESTS, generator(self.seed, "test"))), generator(self.seed, "test_noise")
         )
@@ -69,11 +69,11 @@ class Task:
         return TESTS
 
     def order_of(self, examples: int) -> int:
-        """Return the length of the order in which examples are taken, where a step takes so many; 0 without one."""
+        """Return the length of the order in which examples are taken, if a step takes `examples`; 0 without one."""
         return 0
 
     def sample(self, examples: int = 256) -> Tensor:
-        """Return inputs without noise, on the CPU, for an initialization that looks at data."""
+        """Return inputs without noise, on the CPU, for an initialization that uses data."""
         return self._to_device(self.draw(examples, generator(self.seed, "test"))).inputs.cpu()
 
     def outliers(self, inputs: Tensor, scale: float) -> Tensor:
@@ -101,7 +101,7 @@ class Task:
 
 
 class Dataset(Task):
-    """A task with a fixed training set, seen epoch after epoch, each in an order of its own."""
+    """A task with a fixed training set, seen epoch after epoch, each in its own order."""
 
     training: Batch  # both without noise, on the device
     testing: Batch
@@ -112,8 +112,8 @@ class Dataset(Task):
         self.position = 0  # first example of the next batch in it
 
     def thin_classes(self, batch: Batch) -> Batch:
-        """Return the examples of a batch with labels (batch,) that problem.imbalance leaves, in their order: the first
-        ones of each class, at least one."""
+        """Return the examples of a batch with labels (batch,) that remain under problem.imbalance, in their order: the
+        first ones of each class, at least one."""
         if self.problem.imbalance == 1:
             return batch
         labels, rarer = batch.targets.cpu(), self.problem.imbalance
@@ -124,7 +124,7 @@ class Dataset(Task):
         return Batch(batch.inputs[chosen], batch.targets[chosen])
 
     def add_label_noise(self, batch: Batch) -> Batch:
-        """Return a batch of labels (batch,) with problem.label_noise of them drawn anew, each class equally likely."""
+        """Return a batch of labels (batch,) with problem.label_noise of them redrawn, each class equally likely."""
         if self.problem.label_noise == 0:
             return batch
         source, examples = generator(self.seed, "label_noise"), len(batch.targets)
@@ -133,8 +133,8 @@ class Dataset(Task):
         return Batch(batch.inputs, to_device(torch.where(chosen, drawn, batch.targets.cpu()), self.device))
 
     def next_batch(self, model: nn.Module, count: int = 1) -> Batch:
-        """Return the next `count` micro-batches as one batch. Examples that are left at the end of an epoch and do not
-        fill it are not used; a batch that is larger than an epoch goes on into the next."""
+        """Return the next `count` micro-batches as one batch. Leftover examples at the end of an epoch that do not fill
+        it are not used; a batch that is larger than an epoch continues into the next."""
         inputs, targets = self.training
         examples = self.problem.batch_size * count
         if self.position + examples > len(self.order):

@@ -1,4 +1,4 @@
-"""Autograd's graph: the node at work, hooks on gradients, and whether a tensor was written to."""
+"""Autograd's graph: the active node, hooks on gradients, and whether a tensor was written to."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _find_hook_dict() -> Callable[[Tensor, Callable[[Tensor], None]], None]:
             tensor.register_hook(hook)  # the script may have hooks of its own
             return
         hooks: Any = OrderedDict()
-        hooks[hook] = hook  # those of torch have numbers for keys
+        hooks[hook] = hook  # those of torch have numbers as keys
         tensor._backward_hooks = hooks
         node._register_hook_dict(tensor)
 
@@ -65,7 +65,7 @@ def _find_told_results() -> Callable[[Any], Any]:
     return attrgetter("_input_metadata")
 
 
-# What torch calls where a backward pass begins, and where it comes to a function of Python's.
+# The functions of torch in which a backward pass begins, and in which it calls a Python function.
 _OF_BACKWARD = {
     inspect.unwrap(each).__code__
     for each in (torch.autograd.grad, torch.autograd.backward, torch.autograd.function.BackwardCFunction.apply)
@@ -93,20 +93,19 @@ TOLD_RESULTS = Internal(
 
 
 def results_told(node: Any) -> Any:
-    """Return what a node of autograd's graph tells of each of its results, with shape and dtype; () where it does
-    not."""
+    """Return the shape and dtype of each result of a node of autograd's graph; () if it does not report them."""
     find = TOLD_RESULTS.get()
     return () if find is None else find(node)
 
 
 def node_at_work() -> Callable[[], Any]:
-    """Return a function that gives the node of autograd's graph which is at work in this thread, None without any."""
+    """Return a function that returns the active node of autograd's graph in this thread, None if there is none."""
     return NODE_AT_WORK.get() or (lambda: None)
 
 
 def backward_at_work() -> Callable[[], Any]:
-    """Return a function that gives something where a backward pass calls this thread, and None elsewhere. Without the
-    node it is the frame of that pass, which a hook in a thread of a GPU does not have."""
+    """Return a function that returns a value if this thread is called from a backward pass, otherwise None. Without the
+    node the value is the frame of that pass, which a hook in a thread of a GPU does not have."""
     return NODE_AT_WORK.get() or _frame_of_backward
 
 
@@ -118,13 +117,13 @@ def _frame_of_backward() -> FrameType | None:
 
 
 def gradient_hearer() -> Callable[[Tensor, Callable[[Tensor], None]], object]:
-    """Return a function that lets a hook be called with each gradient that comes back to a tensor, before the hooks
-    that are put on it later."""
+    """Return a function that registers a hook for each gradient of a tensor, called before the hooks that are
+    registered later."""
     return HOOK_DICT.get() or Tensor.register_hook
 
 
 def hooks_of_arrival(tensor: Tensor) -> dict[int, Callable[..., Any]]:
-    """Return the table of what is called once a gradient has arrived at a weight; one of its own where torch keeps it
+    """Return the table of callbacks for when a gradient has arrived at a weight; an unrelated one if torch keeps it
     elsewhere."""
     hooks: Any = getattr(tensor, "_post_accumulate_grad_hooks", None)
     return {} if hooks is None else hooks

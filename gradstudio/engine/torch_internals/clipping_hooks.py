@@ -21,7 +21,7 @@ _KINDS = {_BY_NORM: "norm", "clip_grad_norm_": "norm", "clip_grad_value_": "valu
 
 
 def _find_clipping() -> Any:
-    """Both functions that clip call this helper by its global name, however the script imported them."""
+    """Both clipping functions call this helper by its global name, however the script imported them."""
     from torch.nn.utils import clip_grad
 
     owner, name = _clipping_by_norm(clip_grad)
@@ -33,7 +33,7 @@ def _find_clipping() -> Any:
 
 
 def _clipping_by_norm(module: Any) -> tuple[Any, str]:
-    """Return where torch looks for the function that clips by the norm each time it does so, and under which name."""
+    """Return the module and the name under which torch looks up the function that clips by norm at each call."""
     if hasattr(module, _BY_NORM):
         return module, _BY_NORM
     around: Any = module.clip_grad_norm_  # which calls the function without autograd
@@ -66,16 +66,15 @@ ANY_AUTOCAST = Internal(
 
 
 def clipping_is_heard() -> bool:
-    """Return whether a script's clips can be heard at all."""
+    """Return whether a script's clipping can be observed at all."""
     return CLIPPING.get() is not None
 
 
 def hook_clipping(
     hear: Callable[[str, float, Sequence[Tensor], Sequence[Tensor]], None], afterwards: Callable[[], None]
 ) -> Callable[[], None] | None:
-    """Call `hear` with kind, limit, gradients and, where there are none, parameters before torch clips gradients, and
-    `afterwards` once it has clipped them by their norm, until the function that is returned is called. None if that
-    is impossible."""
+    """Call `hear` with kind, limit, gradients and, if there are none, parameters before torch clips gradients, and
+    `afterwards` once it has clipped them by norm, until the returned function is called. None if that is impossible."""
     module = CLIPPING.get()
     if module is None:
         return None
@@ -97,7 +96,7 @@ def hook_clipping(
             return by_norm(parameters, max_norm, *others, **named)
         parameters = list(parameters) if isinstance(parameters, Iterator) else parameters
         if isinstance(parameters, list) and parameters and all(tensor.grad is None for tensor in parameters):
-            hear("norm", float(max_norm), (), parameters)  # it does not come as far as the helper
+            hear("norm", float(max_norm), (), parameters)  # it does not get as far as the helper
         given = by_norm(parameters, max_norm, *others, **named)
         afterwards()
         return given
@@ -120,5 +119,5 @@ def autocast_asker() -> Callable[[], bool]:
 
 
 def autocast_format(autocast: Any) -> torch.dtype | None:
-    """Return the number format of an autocast block; None if it is switched off."""
+    """Return the number format of an autocast block; None if it is disabled."""
     return getattr(autocast, "fast_dtype", None) if getattr(autocast, "_enabled", False) else None

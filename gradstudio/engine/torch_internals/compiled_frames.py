@@ -1,4 +1,4 @@
-"""Whether torch's compiler looks at what this thread calls, and whether anything is to be compiled at all."""
+"""Whether torch's compiler intercepts the calls of this thread, and whether anything is to be compiled at all."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gradstudio.engine.torch_internals.internal import SAME_FIGURES, Internal, c
 def _find_looker() -> Callable[[], Any]:
     from torch._C._dynamo import eval_frame
 
-    before = eval_frame.set_eval_frame(False)  # look at nothing new
+    before = eval_frame.set_eval_frame(False)  # intercept nothing new
     try:
         check(eval_frame.get_eval_frame_callback() is False)
     finally:
@@ -49,26 +49,26 @@ BACKENDS = Internal(
 
 
 def backends() -> dict[int, Any]:
-    """Return the table of what has been given to compile with to torch's compiler, by ids, until a script has it
-    forget everything; None stands in it for what is to be left as it is. Empty where torch keeps it elsewhere."""
+    """Return the table of the backends given to torch's compiler, by id, until a script resets the compiler; None in it
+    means that code is to be left as it is. Empty if torch keeps it elsewhere."""
     return BACKENDS.get() or {}
 
 
 def looker() -> Callable[[], Any]:
-    """Return a function that gives what looks at the calls of this thread for torch's compiler, None if nothing
-    does; True if that is not known."""
+    """Return a function that returns the callback with which torch's compiler intercepts the calls of this thread, None
+    if there is none; True if unknown."""
     return LOOKER.get() or (lambda: True)
 
 
 def without_compilation() -> AbstractContextManager[object]:
-    """Return a context in which what is compiled runs as it is written."""
+    """Return a context in which compiled code runs as it is written."""
     set_stance = getattr(torch.compiler, "set_stance", None)  # from torch 2.6 on
     return set_stance("force_eager") if set_stance is not None else _without_frames()
 
 
 @contextmanager
 def _without_frames() -> Iterator[None]:
-    """Let nothing look at what is called, also where something that is compiled is called in here."""
+    """Intercept no calls, even of compiled code in this context."""
     from torch._dynamo import eval_frame
 
     module: Any = eval_frame

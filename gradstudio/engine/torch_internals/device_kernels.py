@@ -1,4 +1,4 @@
-"""Sums of segments without the host waiting for the device, and fresh memory that is left as it is."""
+"""Sums of segments without the host waiting for the device, and fresh memory that is not initialized."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ def segment_sums_possible() -> bool:
 
 def segment_reduce(data: Tensor, how: str, offsets: Tensor) -> Tensor:
     """Sum (or take the largest of) the entries between each offset and the next, without the host waiting for the
-    device. Only where segment_sums_possible."""
+    device. Only if segment_sums_possible."""
     return SEGMENT_REDUCE.get()(data, how, offsets)
 
 
 def leave_fresh_memory_alone() -> None:
-    """Keep torch from filling every fresh tensor with NaN, which costs time and finds only faults in torch itself."""
+    """Keep torch from filling every fresh tensor with NaN, which costs time and only finds faults in torch itself."""
     if fill := FILL.get():
         fill(False)

@@ -1,4 +1,4 @@
-"""The stack of modes that hear each call of torch: one of ours is put below those that a script enters and leaves."""
+"""The stack of modes that observe each call of torch: ours is put below those that a script enters and leaves."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gradstudio.engine.torch_internals.internal import Internal, check
 
 
 class _Stack:
-    """Puts a mode at the bottom of this thread's stack, above the device that a script has set, and takes it away."""
+    """Puts a mode at the bottom of this thread's stack, above the device set by a script, and removes it."""
 
     def __init__(self) -> None:
         internals: Any = torch._C
@@ -28,7 +28,7 @@ class _Stack:
             self._push(each)
 
     def take_away(self, mode: TorchFunctionMode) -> bool:
-        """Return whether it was there: it is not within a call that it hears."""
+        """Remove the mode. Return whether it was there: it is not within a call that it observes."""
         above = [self._pop() for _ in range(self._length())]
         for each in reversed(above):
             if each is not mode:
@@ -65,5 +65,5 @@ STACK = Internal(
 
 
 def stack() -> _Stack | None:
-    """Return what puts a mode on the stack of this thread; None where that cannot be."""
+    """Return the manager of this thread's stack of modes; None if that is impossible."""
     return STACK.get()

@@ -1,4 +1,4 @@
-"""Whether what this thread calls is within a function that torch.func transforms, as by grad or vmap."""
+"""Whether a call of this thread is within a function transformed by torch.func, for example by grad or vmap."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gradstudio.engine.torch_internals.internal import Internal, check
 
 
 def _find_stack() -> Callable[[], Any]:
-    internals: Any = torch._C  # whose types do not have what comes next
+    internals: Any = torch._C  # whose types lack what comes next
     _functorch = internals._functorch
     check(_functorch.peek_interpreter_stack() is None)
     _functorch._grad_increment_nesting()  # torch.func.grad itself takes a second for its first call
@@ -32,5 +32,5 @@ STACK = Internal(
 
 
 def transform() -> Callable[[], Any]:
-    """Return a function that gives what transforms the calls of this thread, None if nothing does."""
+    """Return a function that returns the transform of this thread's calls, None if there is none."""
     return STACK.get() or (lambda: None)

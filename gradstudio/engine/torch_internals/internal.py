@@ -1,4 +1,4 @@
-"""A part of torch that may vanish: found and tried once, and what is lost where it is missing."""
+"""A part of torch that may vanish: looked up and tried once, with the loss if it is missing."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ SAME_FIGURES = "the figures are the same"
 
 
 class Internal:
-    """A part of torch that may vanish: its name, what is lost without it, and the function that finds it."""
+    """A part of torch that may vanish: its name, what is lost without it, and the function that looks it up."""
 
     def __init__(self, name: str, lost: str, price: str, find: Callable[[], Any]) -> None:
-        """`find` returns what the part is used for, and raises where it is missing or does something unexpected."""
+        """`find` returns the part for use, and raises if it is missing or does something unexpected."""
         self.name, self.lost, self.price = name, lost, price
         self._find, self._found, self._problem = find, _UNTRIED, ""
 
@@ -47,7 +47,7 @@ class Internal:
         return self._problem
 
     def forget(self) -> None:
-        """Try it again at the next use."""
+        """Try it again on the next use."""
         self._found, self._problem = _UNTRIED, ""
 
     def _try(self) -> None:
@@ -56,7 +56,7 @@ class Internal:
                 found, why = self._find(), ""
         except (AttributeError, ImportError):
             found, why = None, "is not there"
-        except Exception:  # a private name may do anything
+        except Exception:  # a private name may have any effect
             found, why = None, "does not do what it did"
         if found is None:
             self._problem = f"{self.lost}: {self.name} {why or 'does not do what it did'}; {self.price}."
@@ -65,8 +65,8 @@ class Internal:
 
 
 def _as_at_first() -> ExitStack:
-    """Return a block in which torch computes as it does when it has just been imported. A first use may be within
-    somebody's torch.no_grad, where a trial would fail for the whole process."""
+    """Return a context in which torch computes as if it had just been imported. A first use may be within the user's
+    torch.no_grad, where a trial would fail for the whole process."""
     block = ExitStack()
     block.enter_context(torch.inference_mode(False))
     block.enter_context(torch.enable_grad())
@@ -77,6 +77,6 @@ def _as_at_first() -> ExitStack:
 
 
 def check(holds: bool) -> None:
-    """Raise RuntimeError if a trial of a part does not give what it should."""
+    """Raise RuntimeError if a trial of a part does not give the expected result."""
     if not holds:
         raise RuntimeError("not what it was")

@@ -1,4 +1,4 @@
-"""Tensors without memory, what operations multiply, and how oneDNN computes on this processor."""
+"""Tensors without memory, multiplication counts of operations, and how oneDNN computes on this processor."""
 
 from __future__ import annotations
 
@@ -60,28 +60,28 @@ ONEDNN = Internal(
 
 
 def without_memory() -> Callable[[], AbstractContextManager[Any]] | None:
-    """Return what makes a context in which tensors have a shape and no memory; None if torch has none. To make the
-    first one imports torch's compiler, for a second."""
+    """Return a function that creates a context in which tensors have a shape and no memory; None if torch has none.
+    Creating the first one imports torch's compiler, for a second."""
     return WITHOUT_MEMORY.get()
 
 
 def count_multiplications() -> _Count:
-    """Return a function that gives the multiplications of an operation, its arguments and results: those of matrix
-    products and convolutions, 0 for others, and where torch does not tell."""
+    """Return a function that returns the multiplications of an operation, given its arguments and results: those of
+    matrix products and convolutions, 0 for others or if torch does not report them."""
     return MULTIPLICATIONS.get() or (lambda function, args, kwargs, results: 0)
 
 
 def convolved_by_onednn(dtype: torch.dtype) -> bool:
-    """Return whether oneDNN makes convolutions in this number format on this processor. True if nobody tells."""
+    """Return whether oneDNN does convolutions in this number format on this processor. True if unknown."""
     knows = ONEDNN.get()
     return torch.backends.mkldnn.is_available() and (knows is None or knows(dtype))
 
 
 def channels_of_a_block() -> int:
-    """Return how many channels oneDNN keeps together in a convolution: the floats of a register of this processor."""
+    """Return how many channels oneDNN groups in a convolution: the floats in a register of this processor."""
     return 16 if "AVX512" in torch.backends.cpu.get_cpu_capability() else 8
 
 
 def is_view(tensor: Tensor) -> bool:
-    """Return whether a tensor is a view, which keeps its base."""
+    """Return whether a tensor is a view, which keeps its base alive."""
     return tensor._base is not None

@@ -1,4 +1,4 @@
-"""What a module keeps of its own: parameters, buffers, hooks, what it calls; and a traceback without hooks of ours."""
+"""A module's own tables: parameters, buffers, hooks, its compiled call; and a traceback without our hooks."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ def _hooks_of(module: Any) -> tuple[list[Any], list[Any]]:
 
 
 def own_tables(module: nn.Module) -> list[dict[str, Any]]:
-    """Return the tables in which a module keeps its own parameters and its modules by their names; none in a version
-    of torch that keeps them elsewhere."""
+    """Return the tables of a module's own parameters and modules by name; none in a version of torch that keeps them
+    elsewhere."""
     return [table for table in map(vars(module).get, ("_parameters", "_modules")) if isinstance(table, dict)]
 
 
 def compiled_call(module: nn.Module) -> Callable[..., Any] | None:
-    """Return what a module that was compiled in place calls; None for another, and in a version of torch that keeps it
-    elsewhere."""
+    """Return the function that a module compiled in place calls; None for another, and in a version of torch that keeps
+    it elsewhere."""
     return vars(module).get("_compiled_call_impl")
 
 
 def set_compiled_call(module: nn.Module, call: Callable[..., Any]) -> None:
-    """Let a module that was compiled in place call this. torch copies and saves a module without it."""
+    """Set the function that a module compiled in place calls. torch copies and saves a module without it."""
     vars(module)["_compiled_call_impl"] = call
 
 
 def buffers(module: nn.Module) -> dict[str, Tensor | None]:
-    """Return a module's own buffers by their names, None if one has no tensor yet; none in a version of torch that
-    keeps them elsewhere."""
+    """Return a module's own buffers by name, None if one has no tensor yet; none in a version of torch that keeps them
+    elsewhere."""
     return vars(module).get("_buffers") or {}
 
 
 def own_attributes(module: nn.Module) -> dict[str, Any]:
-    """Return what a module holds beside its parameters, its buffers, its modules and what torch itself keeps there."""
+    """Return a module's attributes apart from its parameters, its buffers, its modules and torch's own."""
     return {name: value for name, value in vars(module).items() if name not in _KEPT_BY_TORCH}
 
 
@@ -53,9 +53,9 @@ _KEPT_BY_TORCH = frozenset(vars(nn.Module()))
 
 
 def without_hooks(trace: TracebackType, following: TracebackType, is_ours: Callable[[Any], bool]) -> Any:
-    """Return what would follow `trace` if the model that it calls had no hooks of ours, and the instruction and the
-    line at which it would stand; None if it is no such call. `following` is the entry after it: with hooks torch
-    calls a function within this one, and in torch 2.4 the model itself."""
+    """Return what would follow `trace` if the model that it calls had no hooks of ours, with the instruction and the
+    line; None if it is not such a call. `following` is the next entry: with hooks torch calls a function within this
+    one, and in torch 2.4 the model itself."""
     called, inner = trace.tb_frame.f_code, following.tb_frame.f_code
     if called is not getattr(nn.Module._call_impl, "__code__", None):
         return None
@@ -78,6 +78,6 @@ def without_hooks(trace: TracebackType, following: TracebackType, is_ours: Calla
 
 
 def scripts_modules() -> Any:
-    """Return the module of torch whose `create_script_module` makes a script of a model; None if it has none."""
+    """Return the module of torch whose `create_script_module` converts a model to a script; None if it has none."""
     owner = getattr(torch.jit, "_recursive", None)
     return owner if hasattr(owner, "create_script_module") else None

@@ -34,7 +34,7 @@ _FILES = (
 )
 INTERNALS = tuple(part for file in _FILES for part in vars(file).values() if isinstance(part, Internal))
 
-# The last two are tried where they are first used, as they are no part of every step.
+# The last two are tried on their first use, as they are not part of every step.
 PARTS_OF_A_WATCH = (
     autograd_nodes.NODE_AT_WORK,
     autograd_nodes.HOOK_DICT,
@@ -51,8 +51,8 @@ PARTS_OF_A_WATCH = (
 
 
 def try_parts_of_a_watch() -> None:
-    """Try what a watch asks of torch at every step, and at the first NaN. Some of the trials make a backward pass,
-    which a watch that listens already would take for one of the script's."""
+    """Try the parts of torch that a watch uses at every step, and at the first NaN. Some of the trials make a backward
+    pass, which an active watch would mistake for one of the script's."""
     for part in PARTS_OF_A_WATCH[:-2]:
         part.get()
 
@@ -63,7 +63,7 @@ def problems() -> list[str]:
 
 
 def forget() -> None:
-    """Try every part again at its next use."""
+    """Try every part again on its next use."""
     plain_optimizers.without_compiler.cache_clear()
     for each in INTERNALS:
         each.forget()

@@ -1,4 +1,4 @@
-"""Which tensors compiled loops can read where they lie."""
+"""Which tensors compiled loops can read in place."""
 
 # pyright: reportPrivateImportUsage=false
 
@@ -25,8 +25,8 @@ FLOAT_TYPE = Internal("torch.FloatTensor", "A watched step takes longer", SAME_F
 
 
 def are_plain_floats(tensors: Sequence[Tensor]) -> bool:
-    """Return whether tensors are float32, on the host, strided, and not to be negated as they are read."""
-    if (is_one := FLOAT_TYPE.get()) is not None:  # asked one by one it takes six times as long
+    """Return whether tensors are float32, on the host, strided, and without a pending negation."""
+    if (is_one := FLOAT_TYPE.get()) is not None:  # queried one by one it takes six times as long
         return all(map(is_one, tensors))
     return all(
         tensor.dtype == torch.float32 and tensor.is_cpu and tensor.layout is torch.strided and not tensor.is_neg()

@@ -1,5 +1,4 @@
-"""Optimizers without what torch wraps around them, what it calls before their steps, and the loss scaler's place within
-a step."""
+"""Optimizers without torch's wrappers, its hooks before their steps, and the loss scaler's position within a step."""
 
 from __future__ import annotations
 
@@ -50,7 +49,7 @@ def _find_plain_step() -> Callable[[torch.optim.Optimizer], Callable[..., object
     scaler = torch.amp.GradScaler("cpu", init_scale=1.0)
     scaler.scale(weight.sum())
     scaler.step(optimizer)
-    check(called == [1])  # a GradScaler calls the method that was put in place of torch's
+    check(called == [1])  # a GradScaler calls the method that replaces torch's
     return lambda of: inspect.unwrap(type(of).step)
 
 
@@ -76,8 +75,8 @@ SCALER_STATES = Internal(
 
 @cache
 def without_compiler(kind: type[torch.optim.Optimizer]) -> OptimizerClass:
-    """Return the same kind of optimizer. torch wraps a method of it so that its compiler leaves that alone, and the
-    first call imports the compiler for it."""
+    """Return the same kind of optimizer. torch wraps one of its methods to exclude it from its compiler, and the first
+    call imports the compiler for that."""
     strip = PLAIN_GROUPS.get()
     return strip(kind) if strip else kind
 
@@ -86,19 +85,19 @@ def plain_step(optimizer: torch.optim.Optimizer) -> Callable[..., object] | None
     """Return the function that makes an update, to be called with the optimizer; None if only optimizer.step() can.
 
     torch wraps it for its profiler and for differentiable optimizers, which takes as long as an update of a small
-    model. Where it is returned, a GradScaler also calls a method that is put in place of optimizer.step."""
+    model. If it is returned, a GradScaler also calls a method that replaces optimizer.step."""
     strip = PLAIN_STEP.get()
     return strip(optimizer) if strip else None
 
 
 def scaler_in_mid_step(scaler: torch.amp.GradScaler) -> bool:
-    """Return whether a step broke off between its unscale and its update. True if that cannot be told."""
+    """Return whether a step stopped between its unscale and its update. True if unknown."""
     look = SCALER_STATES.get()
     return look(scaler) if look else True
 
 
 def hooks_of_step(optimizer: torch.optim.Optimizer) -> dict[int, Callable[..., Any]]:
-    """Return the table of an optimizer's own hooks before a step, which torch calls after those of all optimizers; one
-    of its own where torch keeps it elsewhere."""
+    """Return the table of an optimizer's own hooks before a step, which torch calls after those of all optimizers; an
+    unrelated one if torch keeps it elsewhere."""
     hooks: Any = getattr(optimizer, "_optimizer_step_pre_hooks", None)
     return {} if hooks is None else hooks

@@ -1,4 +1,4 @@
-"""The store by which the processes of a training found each other."""
+"""The store through which the processes of a training found each other."""
 
 # pyright: reportPrivateImportUsage=false
 
@@ -33,7 +33,7 @@ STORE = Internal(
 
 
 def store() -> Any:
-    """Return the store of the processes that train together; None if there is none. Only where torch.distributed is
+    """Return the store of the processes that train together; None if there is none. Only if torch.distributed is
     initialized."""
     if (find := STORE.get()) is not None:
         return find()
@@ -42,5 +42,5 @@ def store() -> Any:
 
 
 def box(name: str, within: Any) -> Any:
-    """Return a store of this name within a store."""
+    """Return a store with this name within a store."""
     return dist.PrefixStore(name, within)

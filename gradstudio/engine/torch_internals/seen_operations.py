@@ -1,4 +1,4 @@
-"""Observation of every operation of a thread, with what its declaration says of it."""
+"""Observation of every operation of a thread, with the properties in its declaration."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from gradstudio.engine.torch_internals.internal import SLOW_START, SLOWER, Inter
 
 NO_BIRTH = "training is slower, and it is not found where a NaN was born"
 
-# See one operation of torch: is given the operation, its arguments and its keyword arguments, and returns its results.
+# Observes one operation of torch: is called with the operation, its arguments and its keyword arguments, and returns
+# its results.
 See = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 
 
@@ -29,7 +30,7 @@ def _find_dispatch_mode() -> Callable[[See], AbstractContextManager[Any]]:
     SKIP_COMPILER.get()
 
     class Seeing(TorchDispatchMode):
-        # torch would keep its compiler away from the method below, and import it for that, which takes a second.
+        # torch would exclude the method below from its compiler, and import it for that, which takes a second.
         @classmethod
         def _should_skip_dynamo(cls) -> bool:
             return False
@@ -81,22 +82,21 @@ DIRECT_CALL = Internal("OpOverload._op", "Recorded passes call torch the long wa
 
 
 def seeing_possible() -> bool:
-    """Return whether operations can be seen at all, and what they do to their arguments be told."""
+    """Return whether operations can be observed at all, with their effects on their arguments."""
     return SEEING.get() is not None and SCHEMA.get() is not None
 
 
 def seeing(see: See) -> AbstractContextManager[Any]:
-    """Return a context in which `see` is called in place of every operation of this thread. Only where
-    seeing_possible."""
+    """Return a context in which `see` is called in place of every operation of this thread. Only if seeing_possible."""
     return SEEING.get()(see)
 
 
 def schema(function: Any) -> Any:
-    """Return the declaration of an operation: its name, arguments and results. Only where seeing_possible."""
+    """Return the declaration of an operation: its name, arguments and results. Only if seeing_possible."""
     return SCHEMA.get()(function)
 
 
 def direct(function: Any) -> Callable[..., Any]:
-    """Return what an operation calls, without the Python code around it."""
+    """Return the underlying function of an operation, without the Python code around it."""
     find = DIRECT_CALL.get()
     return find(function) if find else function

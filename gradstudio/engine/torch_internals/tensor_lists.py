@@ -45,7 +45,7 @@ def norms(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def multiply_(tensors: Sequence[Tensor], factors: Sequence[Tensor]) -> None:
-    """Multiply each tensor with its factor, in place."""
+    """Multiply each tensor by its factor, in place."""
     if multiply := FOREACH_MUL.get():
         multiply(list(tensors), list(factors))
         return

@@ -1,5 +1,5 @@
-"""What torch keeps once for the whole program: the hooks that act on every module and every optimizer, and those of the
-tensors that autograd saves. Without these parts nothing is found, and nothing is put back."""
+"""torch's process-wide state: the hooks for every module and every optimizer, and those for the tensors that autograd
+saves. Without these parts nothing is detected, and nothing is restored."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def hook_tables() -> dict[str, dict[Any, Any]]:
 
 
 def put_hooks_back(before: dict[str, dict[Any, Any]]) -> None:
-    """Let the tables hold what they held, and torch forget of which kind the hooks of the backward pass were."""
+    """Restore the contents of the tables, and reset torch's record of the kind of backward hooks."""
     for name, table in hook_tables().items():
         if table != before.get(name, table):
             table.clear()
@@ -39,6 +39,6 @@ def hooks_of_saved_tensors() -> Any:
 
 
 def drop_hooks_of_saved_tensors(_: object = None) -> None:
-    """Let this thread call no such functions."""
+    """Remove those functions from this thread."""
     while hooks_of_saved_tensors() is not None:
         _AUTOGRAD._pop_saved_tensors_default_hooks()
