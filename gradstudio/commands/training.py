@@ -150,7 +150,7 @@ def carry_out(record: Run, outputs: OutputOptions, family: RunFamily) -> NoRetur
     for event in record.events:
         if event.kind == "notice" and event.step >= record.parent_step and not outputs.quiet:
             complain(event.text)
-    begun = not record.refused and not (record.parent and not record.own)
+    begun = not record.never_began and not (record.parent and not record.own)
     if not begun:
         folder = None
     early = outputs.as_json or bool(folder and reports)  # so that the report tells them

@@ -9,10 +9,11 @@ from gradstudio.core.adjusted_knobs import with_adjustments
 from gradstudio.core.experiment import Experiment, differing
 from gradstudio.core.knobs import KnobError, Value
 from gradstudio.core.presets import Preset
+from gradstudio.core.worker_places import Place
 from gradstudio.session.record.run import Run
 from gradstudio.session.running.backend import AnyWorker
 from gradstudio.session.running.worker import SetKnob
-from gradstudio.session.undo import Change, Changes
+from gradstudio.session.undo import DEVICE, Change, Changes, Requested
 
 MOST_TRIED = 200  # number of values that `nearest` tries
 
@@ -25,6 +26,7 @@ class RequestedKnobs:
     run: Run
 
     def __init__(self) -> None:
+        self.next_place: Place | None = None  # where the next family of runs is trained; None: here
         self._worker: AnyWorker | None = None
         self._changes = Changes()
         self._sent: dict[str, Value] = {}  # live values that were sent to the worker
@@ -44,22 +46,35 @@ class RequestedKnobs:
     def set(self, name: str, value: Value) -> dict[str, Value]:
         """Request a value: a live knob acts at the next step, any other on restart. KnobError if it is not allowed.
         Return the other knobs that had to change too, so that the values go together."""
-        before = self.requested
-        self._request(with_adjustments(before, name, value), name)
-        self._changes.remember(before, self.requested)
-        return {other: new for other, new in differing(before, self.requested).items() if other != name}
+        return self._set(name, value, self.next_place)
+
+    def train_at(self, place: Place | None, device: str) -> dict[str, Value]:
+        """Train on a device of a place from the next restart on; None: here. Return as `set` does."""
+        return self._set(DEVICE, device, place)
+
+    def _set(self, name: str, value: Value, place: Place | None) -> dict[str, Value]:
+        before = self._now
+        experiment = with_adjustments(before.knobs, name, value)
+        self.next_place = place
+        self._request(experiment, name)
+        self._changes.remember(before, self._now)
+        return {other: new for other, new in differing(before.knobs, experiment).items() if other != name}
+
+    @property
+    def _now(self) -> Requested:
+        return Requested(self.requested, self.next_place)
 
     def set_together(self, values: Mapping[str, Value]) -> None:
         """Request several values as one change. KnobError if they do not go together."""
-        before, experiment = self.requested, self.requested.with_values(values)
+        before, experiment = self._now, self.requested.with_values(values)
         self._request(experiment, *values)
-        self._changes.remember(before, self.requested)
+        self._changes.remember(before, self._now)
 
     def reset(self) -> None:
         """Request the preset's own knobs."""
-        before = self.requested
+        before = self._now
         self._request(self.preset.experiment)
-        self._changes.remember(before, self.requested)
+        self._changes.remember(before, self._now)
 
     def undo(self) -> dict[str, Value]:
         """Undo the latest request. A change that has not taken effect yet leaves no trace in the timeline. Return the
@@ -72,11 +87,14 @@ class RequestedKnobs:
         return self._take_back(redo=True)
 
     def _take_back(self, *, redo: bool) -> dict[str, Value]:
-        if values := self._changes.latest(redo=redo):
-            before = self.requested
-            self._request(before.with_values(values))
-            self._changes.took_back(before, self.requested, redo=redo)
-        return values
+        if (replaced := self._changes.latest(redo=redo)) is None:
+            return {}
+        before = self._now
+        experiment = before.knobs.with_values(replaced.values)
+        self.next_place = replaced.place
+        self._request(experiment)
+        self._changes.took_back(before, self._now, redo=redo)
+        return replaced.values
 
     @property
     def undoable(self) -> list[Change]:

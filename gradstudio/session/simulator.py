@@ -53,7 +53,7 @@ class Simulator(RequestedKnobs):
         self.speed = UNLIMITED
         self._library_writer = LibraryWriter(library) if library else None
         self._stored = partial(stored_snapshots.read, library) if library else None
-        self.trained_by: RunFamily = self._backend.family()
+        self.trained_by: RunFamily = self._backend.family(None)
         # the family's latest finished one: it may have a trainer to continue with
         self._before: AnyWorker | None = None
         # told to stop, perhaps still within a step; a thread that ended is released
@@ -93,17 +93,6 @@ class Simulator(RequestedKnobs):
         self.trained_by.set_speed(steps_per_second)
         if self._worker:
             self._worker.send(SetSpeed(steps_per_second))
-
-    @property
-    def next_place(self) -> Place | None:
-        """The place that trains the next family of runs; None: here."""
-        return self._backend.place
-
-    def train_at(self, place: Place | None) -> None:
-        """Train at a place from the next restart on. Existing runs continue where they are."""
-        self._backend.place = place
-        if not self.has_begun:
-            self._begin_anew()
 
     def library_at(self, place: Place) -> LibraryThere:
         """Return the run library of a place."""
@@ -400,8 +389,8 @@ class Simulator(RequestedKnobs):
         """Show this run, with a family of its own."""
         self.run, self.family = run, Family([run, *relatives])
         self.twins: Twins | None = None
-        self.trained_by = self._backend.family(self.snapshots.budget, self._stored)
-        self.present_place = self._backend.place  # of this family; None: here
+        self.present_place = self.next_place  # of this family; None: here
+        self.trained_by = self._backend.family(self.present_place, self.snapshots.budget, self._stored)
         self._refusals_told, self._events_read = len(run.refusals), len(run.events)
         self._left: set[str] = set()  # ids of runs that were stopped here and may continue
         self._made_room = False  # whether a branch of the family had to be dropped

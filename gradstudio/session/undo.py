@@ -8,8 +8,30 @@ from typing import NamedTuple
 
 from gradstudio.core.experiment import Experiment, differing
 from gradstudio.core.knobs import Value
+from gradstudio.core.worker_places import Place
 
 MOST = 1000  # number of requests that can be undone
+DEVICE = "run.device"  # the knob that stands for the place too
+
+
+class Requested(NamedTuple):
+    """What is requested: the knobs, and the place of the next run; None: here."""
+
+    knobs: Experiment
+    place: Place | None
+
+
+class Replaced(NamedTuple):
+    """The values that a request replaced, and the place."""
+
+    values: dict[str, Value]
+    place: Place | None
+
+    @classmethod
+    def between(cls, before: Requested, now: Requested) -> Replaced:
+        """Return what `now` replaced of `before`."""
+        moved = {DEVICE: before.knobs[DEVICE]} if before.place != now.place else {}
+        return cls(moved | differing(now.knobs, before.knobs), before.place)
 
 
 class Change(NamedTuple):
@@ -23,29 +45,30 @@ class Changes:
     """The undo and redo history of a simulator's requests."""
 
     def __init__(self) -> None:
-        self._undo = deque[dict[str, Value]](maxlen=MOST)  # the values that each request replaced
-        self._redo = deque[dict[str, Value]](maxlen=MOST)  # the values that each undoing replaced
+        self._undo = deque[Replaced](maxlen=MOST)  # by each request
+        self._redo = deque[Replaced](maxlen=MOST)  # by each undoing
 
     def forget(self) -> None:
         self._undo.clear()
         self._redo.clear()
 
-    def remember(self, before: Experiment, now: Experiment) -> None:
+    def remember(self, before: Requested, now: Requested) -> None:
         """Make the latest request undoable; what was undone until now can no longer be redone."""
-        if values := differing(now, before):
-            self._undo.append(values)
+        replaced = Replaced.between(before, now)
+        if replaced.values:
+            self._undo.append(replaced)
             self._redo.clear()
 
-    def latest(self, *, redo: bool) -> dict[str, Value]:
-        """Return the values that undoing, or redoing, requests; none if there is nothing left."""
-        values = self._redo if redo else self._undo
-        return values[-1] if values else {}
+    def latest(self, *, redo: bool) -> Replaced | None:
+        """Return what undoing, or redoing, requests; None if there is nothing left."""
+        found = self._redo if redo else self._undo
+        return found[-1] if found else None
 
-    def took_back(self, before: Experiment, now: Experiment, *, redo: bool) -> None:
+    def took_back(self, before: Requested, now: Requested, *, redo: bool) -> None:
         """Record that the latest change was undone or redone."""
         source, other = (self._redo, self._undo) if redo else (self._undo, self._redo)
         source.pop()
-        other.append(differing(now, before))
+        other.append(Replaced.between(before, now))
 
     def undoable(self, now: Experiment) -> list[Change]:
         """Return the changes that can be undone, the latest first."""
@@ -56,10 +79,10 @@ class Changes:
         return _changes(now, self._redo, ahead=True)
 
 
-def _changes(requested: Experiment, values: Iterable[dict[str, Value]], *, ahead: bool) -> list[Change]:
+def _changes(requested: Experiment, replaced: Iterable[Replaced], *, ahead: bool) -> list[Change]:
     now = {knob.name: value for knob, value in requested.items()}
     changes: list[Change] = []
-    for other in reversed(list(values)):
+    for other, _ in reversed(list(replaced)):
         here = {name: now[name] for name in other if name in now}
         changes.append(Change(here, other) if ahead else Change(other, here))
         now |= other

@@ -146,10 +146,13 @@ class SimulatorController(QObject):
 
     def set_knob(self, name: str, value: Value) -> None:
         """Set a knob; the message bar says which other knobs had to change with it."""
+        self._set_knob(name, value, partial(self._simulator.set, name, value))
+
+    def _set_knob(self, name: str, value: Value, act: Callable[[], Mapping[str, Value]]) -> None:
         if self._refuses_change():
             return
         try:
-            others = self._simulator.set(name, value)
+            others = act()
         except KnobError as fault:
             self._message.show_error(str(fault))
         else:
@@ -163,11 +166,8 @@ class SimulatorController(QObject):
 
     def train_at(self, place: Place | None, device: str) -> None:
         """Train on a device of a place from the next restart on; None: here."""
-        if self._refuses_change():
-            return
-        self._simulator.train_at(place)
-        self.set_knob("run.device", device)
-        if place != self._simulator.present_place:
+        self._set_knob("run.device", device, partial(self._simulator.train_at, place, device))
+        if place == self._simulator.next_place != self._simulator.present_place:
             where = f"at {place.name}" if place else "here"
             self._message.show_news(f"The next run trains {where}.", action=("Restart", self.restart), stay=LEFT_STAYS)
 

@@ -79,7 +79,7 @@ class FollowedRun:
         """Write everything new, in one transaction. Return whether there was anything."""
         run, history = self.run, self.run.history
         rows, before = len(history), self._written
-        if (not rows and (run.refused or run.status in ("ready", "starting"))) or (run.parent and not run.own):
+        if (not rows and (run.never_began or run.status == "starting")) or (run.parent and not run.own):
             return False  # it may never begin
         grown = {
             kind: _grown(list(entries(run)), encode, *before.lists[kind]) for kind, (entries, encode) in GROWING.items()

@@ -124,6 +124,11 @@ class Run:
         return self.status in OVER
 
     @property
+    def never_began(self) -> bool:
+        """True if it has not come to its first step: what it asks for is impossible here, or no model was built."""
+        return self.refused or not (len(self.history) or self.environment)
+
+    @property
     def title(self) -> str:
         """The name, or the preset's title, with the changes of a branch; at most LONGEST_TITLE characters."""
         title = self.name or (f"{self.preset.title}: {self.default_name}" if self.parent else self.preset.title)

@@ -81,16 +81,15 @@ def at(place: Place) -> RemoteBackend:
 
 
 class PlacesBackend:
-    """Trains families here, or at the place chosen for the next one."""
+    """Trains families here or at places."""
 
     def __init__(self, here: Backend) -> None:
         self.here = here
-        self.place: Place | None = None  # None: here
         self._elsewhere: dict[Place, RemoteBackend] = {}
 
-    def family(self, budget: int = BUDGET, stored: StoredOf | None = None) -> RunFamily:
-        """Return the family at the chosen place."""
-        backend = self.here if self.place is None else self.at(self.place)
+    def family(self, place: Place | None, budget: int = BUDGET, stored: StoredOf | None = None) -> RunFamily:
+        """Return what trains a family of runs at a place; None: here."""
+        backend = self.here if place is None else self.at(place)
         return backend.family(budget, stored)
 
     def at(self, place: Place) -> RemoteBackend:

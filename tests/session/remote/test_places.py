@@ -120,20 +120,22 @@ def test_the_worker_there_is_killed(one: Simulator, there: RemoteBackend) -> Non
     assert one.run.message.startswith("The worker on lab is gone, as its command ended with exit code ")
 
 
-def test_the_next_family_trains_at_the_place_that_is_chosen() -> None:
-    one = Simulator(small(run__steps=5))
+def test_the_next_family_trains_at_the_place_that_is_chosen(tmp_path: Path) -> None:
+    one = Simulator(small(run__steps=5), tmp_path / "runs.sqlite3")
     hold(one, 2)
-    one.train_at(Place("nowhere", "/nowhere/python"))
+    one.train_at(Place("nowhere", "/nowhere/python"), "cpu")
     one.play()  # where it has begun
     until(lambda: one.run.over)
     assert one.run.status == "finished"
     one.restart()
     until(lambda: one.run.over)
     assert one.run.message == "The worker cannot be started on nowhere: No such file or directory."
-    one.train_at(None)
+    assert one.undo() == {"run.device": "cpu"} and one.next_place is None  # the place was requested with the device
     one.restart()
     until(lambda: one.run.over)
     assert one.run.status == "finished" and one.close(PATIENCE)
+    with closing(Library(tmp_path / "runs.sqlite3")) as library:  # what never began is not kept
+        assert [entry.outcome for entry in library.entries()] == ["finished", "finished"]
 
 
 @pytest.mark.parametrize(
