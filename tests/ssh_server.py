@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import socket
 import subprocess
@@ -46,6 +47,12 @@ def serving(folder: Path) -> Iterator[str]:
     finally:
         server.kill()
         server.wait()
+
+
+def port_of(command: str) -> int:
+    """Return the port to which such a command leads."""
+    folder = re.findall("XDG_DATA_HOME=(\\S+)", command)[0]
+    return int(re.findall(r"Port (\d+)", Path(folder, "config").read_text())[0])
 
 
 def _answers(port: int) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -29,6 +30,8 @@ Elsewhere = Annotated[
 PlaceName = Annotated[
     str, typer.Option("--place", metavar="NAME", help="Train at this place; see `gradstudio places`.")
 ]
+KEEP_HELP = "Where the connection breaks, a run goes on there; `gradstudio open NAME` follows it."
+Keep = Annotated[bool, typer.Option("--keep", help=KEEP_HELP)]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of the place.")]
 
 
@@ -38,9 +41,9 @@ def list_places(context: typer.Context, as_json: Json = False) -> None:
         return
     found = list(_places().values())
     if as_json:
-        say_json([{"name": place.name, "command": place.command} for place in found])
+        say_json([vars(place) for place in found])
     elif found:
-        table(("Place", "Command"), [(place.name, place.command) for place in found])
+        table(("Place", "Command", ""), [(place.name, place.command, "keeps runs" * place.keep) for place in found])
     else:
         complain('no places yet; such as: gradstudio places add lab "ssh lab"')
 
@@ -55,10 +58,11 @@ def add(
             help='What leads to GradStudio there: "ssh lab", "~/proj/.venv/bin/python", "docker exec -i box".',
         ),
     ],
+    keep: Keep = False,
 ) -> None:
     from gradstudio.core import worker_places
 
-    place = worker_places.add(name, command)
+    place = worker_places.add(name, command, keep=keep)
     say(f"added {name}; `gradstudio places check {name}` runs: {' '.join(place.words('doctor', '--json'))}")
 
 
@@ -93,9 +97,11 @@ def find(name: str) -> Place:
     return worker_places.find(name)
 
 
-def backend_at(name: str) -> RemoteBackend:
-    """Return what trains at the place of this name. PlaceError where there is none."""
+def backend_at(name: str, *, keep: bool = False) -> RemoteBackend:
+    """Return what trains at the place of this name. `keep`: runs go on there where the connection breaks. PlaceError
+    where there is none."""
     place = find(name)
+    place = replace(place, keep=place.keep or keep)
     from gradstudio.session.remote import remote_backend
 
     return remote_backend.at(place)

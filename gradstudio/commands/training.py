@@ -29,8 +29,8 @@ from gradstudio.commands.options import (
     library_file,
     read_request,
 )
-from gradstudio.commands.places_command import PlaceName, backend_at
-from gradstudio.commands.terminal import complain, complain_at_length, say, say_file, say_json, table
+from gradstudio.commands.places_command import Keep, PlaceName, backend_at
+from gradstudio.commands.terminal import WrongRequest, complain, complain_at_length, say, say_file, say_json, table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -96,13 +96,16 @@ def run(
     quiet: Quiet = False,
     trust: Trust = False,
     place: PlaceName = "",
+    keep: Keep = False,
 ) -> None:
     """Train without a window. Exit code: 0 finished, 1 failed, 2 wrong request, 3 diverged, 4 critical finding, 130
     interrupted."""
     from gradstudio.session.record.run import Run
     from gradstudio.session.running.backend import LocalBackend
 
-    backend = backend_at(place) if place else LocalBackend()
+    if keep and not place:
+        raise WrongRequest("--keep goes with --place: it is about the connection to it")
+    backend = backend_at(place, keep=keep) if place else LocalBackend()
     request = read_request(
         source, library, assignments, changes, {"run.steps": steps, "run.seed": seed, "run.device": device},
         beginning=False

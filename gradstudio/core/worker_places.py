@@ -35,6 +35,7 @@ class Place:
 
     name: str
     command: str
+    keep: bool = False  # whether a run goes on into the library there once the connection breaks
 
     def words(self, *arguments: str) -> list[str]:
         """Return the command line that runs this program there. It does not pass through a local shell."""
@@ -70,13 +71,14 @@ def read() -> dict[str, Place]:
     path = places_file()
     try:
         data = files.read_bounded(path, _MOST)
-        listed = tomllib.loads(data.decode())["places"]
-        return {name: _checked(name, command) for name, command in listed.items()}
+        told = tomllib.loads(data.decode())
+        keeping = [str(name) for name in told.get("keep", ())]
+        return {name: _checked(name, command, keep=name in keeping) for name, command in told["places"].items()}
     except FileNotFoundError:
         return {}
     except PlaceError as fault:
         raise PlaceError(f"{path}: {fault}") from None
-    except (OSError, ValueError, KeyError, AttributeError) as fault:
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as fault:
         raise PlaceError(f"{path} is no list of places: {one_line(files.reason(fault))}") from None
 
 
@@ -98,9 +100,9 @@ def find_address(address: str) -> Place:
     return Place(match[2], f"ssh {port}{match[1]} gradstudio")
 
 
-def add(name: str, command: str) -> Place:
+def add(name: str, command: str, *, keep: bool = False) -> Place:
     """Store a place, replacing one with the same name. PlaceError if it is invalid."""
-    place = _checked(name, command)
+    place = _checked(name, command, keep=keep)
     _write(read() | {name: place})
     return place
 
@@ -112,20 +114,22 @@ def remove(name: str) -> None:
 
 
 def _write(known: dict[str, Place]) -> None:
-    text = tomli_w.dumps({"places": {name: place.command for name, place in known.items()}})
+    keeping = [name for name, place in known.items() if place.keep]
+    commands = {name: place.command for name, place in known.items()}
+    text = tomli_w.dumps({**({"keep": keeping} if keeping else {}), "places": commands})
     try:
         files.write_whole(places_file(), text)
     except OSError as fault:
         raise PlaceError(f"{places_file()} cannot be written: {files.reason(fault)}") from None
 
 
-def _checked(name: str, command: object) -> Place:
+def _checked(name: str, command: object, *, keep: bool) -> Place:
     if not _NAME.fullmatch(name) or name == HERE:
         raise PlaceError(f"{quote(name[:80])} is no name of a place: letters, digits, dots and dashes, but not {HERE}")
     if not isinstance(command, str) or not command.isprintable() or len(command) > _LONGEST:
         raise PlaceError(f"the command of {name} is no line of at most {_LONGEST:,} characters")
     _split(command)
-    return Place(name, command.strip())
+    return Place(name, command.strip(), keep)
 
 
 def _split(command: str) -> list[str]:

@@ -366,7 +366,9 @@ class Window(QMainWindow):
         run = self.simulator.run
         if run.status == "failed" and run.id != self._reported:
             self._reported = run.id
-            self.message.show_error(run.message, self.simulator.failure, action=self.memory.way_out(run))
+            self.message.show_error(
+                run.message, self.simulator.failure, action=self.memory.way_out(run) or self.runs.places.way_out(run)
+            )
         for refusal in self.simulator.refusals():
             self.message.show_error(refusal)
         for notice in self.simulator.notices():

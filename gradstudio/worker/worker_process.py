@@ -3,6 +3,7 @@ goes to whoever asked. However it ends, everybody is told, and nothing that it h
 
 from __future__ import annotations
 
+import io
 import os
 import queue
 import secrets
@@ -23,6 +24,8 @@ from gradstudio.worker import frames
 from gradstudio.worker.frames import BrokenFrame, Frame
 
 SILENT = 5.0  # seconds without a word that are told
+GONE = 60.0  # seconds without a byte after which one at a place is taken to be gone, as what leads there may not tell
+WORD = 3.0  # seconds after which one at a place hears that somebody is here
 LOOK = 0.5  # seconds between two looks at how long it is silent
 ENDING = 2.0  # seconds in which what it said at last is read
 LAST_LINES = 40  # of what it wrote on stderr, for whoever wants the details
@@ -48,6 +51,19 @@ class Receiver(Protocol):
         ...
 
 
+class _Heard(io.FileIO):
+    """What a worker says, and when the latest byte of it came: a large frame takes long on a slow connection."""
+
+    def __init__(self, file: int) -> None:
+        super().__init__(file, closefd=False)
+        self.at = time.monotonic()
+
+    def readinto(self, buffer: Any) -> int | None:
+        count = super().readinto(buffer)
+        self.at = time.monotonic()
+        return count
+
+
 class _OtherVersion(ValueError):
     """The program there is of another version, which says other things."""
 
@@ -65,13 +81,13 @@ class WorkerProcess:
         self._fault = ""  # why it was ended
         self.bytes = 0  # that it has said
         self.place, self._command = place, command
-        self._heard = time.monotonic()
+        self._heard: _Heard | None = None
         self._out = queue.SimpleQueue[Saying | None]()
         self._receivers: dict[int, Receiver] = {}
         self._loose: WeakValueDictionary[int, Receiver] = WeakValueDictionary()
         self._changing = threading.Lock()
         self._child: subprocess.Popen[bytes] | None = None
-        self._told_silent = False
+        self._ended = threading.Event()
         self._lines = deque[str](maxlen=LAST_LINES)
         _alive.add(self)
         threading.Thread(target=self._write, name="speaking to a worker", daemon=True).start()
@@ -88,8 +104,8 @@ class WorkerProcess:
 
     @property
     def silent(self) -> float:
-        """Seconds since its latest word."""
-        return time.monotonic() - self._heard
+        """Seconds since it was heard."""
+        return time.monotonic() - self._heard.at if self._heard is not None else 0.0
 
     def post(self, head: dict[str, Any], raw: Iterable[Any] = ()) -> None:
         """Say something to it."""
@@ -125,10 +141,7 @@ class WorkerProcess:
 
     def join(self, seconds: float) -> bool:
         """Wait for its end. Return whether it has come."""
-        end = time.monotonic() + seconds
-        while not self.over and time.monotonic() < end:
-            time.sleep(0.005)
-        return self.over
+        return self._ended.wait(seconds)
 
     # ---- threads
 
@@ -147,36 +160,42 @@ class WorkerProcess:
         errors = threading.Thread(
             target=self._read_errors, args=(child,), name="hearing a worker's errors", daemon=True
         )
-        for thread in (reading, errors):
+        for thread in (reading, errors, threading.Thread(target=self._look_on, args=(child,), daemon=True)):
             thread.start()
         threading.Thread(target=self._wait, args=(child, reading, errors), name="end of a worker", daemon=True).start()
         assert child.stdin is not None
         if self.killed:
             python_process.kill(child)
         with suppress(OSError, ValueError), child.stdin:
-            while (said := self._next()) is not None:
+            while (said := self._out.get()) is not None:
                 for head, raw in said() if callable(said) else (said,):
                     frames.write(child.stdin.fileno(), frames.packed(head, raw))
 
-    def _next(self) -> Saying | None:
-        """Return what is to be said next, None at the end. Tell meanwhile where it is silent."""
-        while True:
-            with suppress(queue.Empty):
-                return self._out.get(timeout=LOOK)
-            self._look()
-
-    def _look(self) -> None:
-        silent = self.silent
-        if (silent >= SILENT) or self._told_silent:
-            self._told_silent = silent >= SILENT
-            for receiver in self._everybody():
-                receiver.unheard(silent if self._told_silent else 0.0)
+    def _look_on(self, child: subprocess.Popen[bytes]) -> None:
+        """Tell where it is silent, until its end."""
+        told, said_at = False, time.monotonic()
+        while not self._ended.wait(LOOK):
+            silent = self.silent
+            if silent >= SILENT or told:
+                told = silent >= SILENT
+                for receiver in self._everybody():
+                    receiver.unheard(silent if told else 0.0)
+            if self.place is None or not self.greeted.is_set():
+                continue
+            if silent >= GONE:
+                self._fault = f"nothing came from it for {silent:.0f} s"
+                python_process.kill(child)
+                return
+            if time.monotonic() - said_at >= WORD:
+                said_at = time.monotonic()
+                self.post({"m": "alive"})
 
     def _read(self, child: subprocess.Popen[bytes], nonce: str) -> None:
         """Give what it says to whoever it is for."""
         assert child.stdout is not None
         try:
-            with child.stdout as file:
+            self._heard = _Heard(child.stdout.fileno())
+            with child.stdout, io.BufferedReader(self._heard) as file:
                 noise = frames.find_greeting(file, nonce)
                 if noise is None:
                     if not self._lines:  # it says itself what is wrong
@@ -193,7 +212,6 @@ class WorkerProcess:
             pass
 
     def _take(self, frame: Frame) -> None:
-        self._heard = time.monotonic()
         self.bytes += frame.size
         head = frame.head
         if head["m"] == "hello":
@@ -235,6 +253,7 @@ class WorkerProcess:
     def _tell_end(self, why: str) -> None:
         with self._changing:
             self.why, self.over = why, True
+        self._ended.set()
         self.greeted.set()
         self._out.put(None)
         for receiver in self._everybody():

@@ -15,11 +15,13 @@ from gradstudio.core.text import plural
 from gradstudio.core.worker_places import Place, PlaceError
 from gradstudio.gui.services.context import Context
 from gradstudio.gui.services.jobs import JobError, Task
+from gradstudio.gui.services.message_bar import Action
 from gradstudio.gui.widgets.popups import TemporaryDialog
 from gradstudio.gui.widgets.rows import in_column
 from gradstudio.session.library.library_faults import LibraryError
 from gradstudio.session.library.requests import Word
 from gradstudio.session.library.run_entries import Entry
+from gradstudio.session.record.run import Run
 from gradstudio.session.remote.library_there import FollowedThere, LibraryThere, take_in
 from gradstudio.session.words.run_texts import outcome, when
 
@@ -53,6 +55,14 @@ class PlaceRuns(QObject):
             PlaceRunsDialog(self._context, self, places).open()
         else:
             self._context.message.show_news(NO_PLACE)
+
+    def way_out(self, run: Run) -> Action | None:
+        """Return what follows a run that may go on at its place, though the connection broke; None for any other."""
+        place = self._context.simulator.present_place
+        if place is None or not place.keep or run.never_began:
+            return None
+        library = self._context.simulator.library_at(place)
+        return "Follow it there", partial(self.show, library, run.id, run.title)
 
     def show(self, library: LibraryThere, run: str, title: str) -> None:
         """Show a run in the plots, and follow it where it still trains."""

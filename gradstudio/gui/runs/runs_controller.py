@@ -45,7 +45,7 @@ class RunsController(QObject):
         self._version: int | None = None  # version of the library that the panel shows
         self._looking = self._look_again = self._looked = False
         self._loading: set[str] = set()  # runs that are being loaded to be drawn over the plots
-        self._live, self._places = LiveRun(context, self), PlaceRuns(context, self)
+        self._live, self.places = LiveRun(context, self), PlaceRuns(context, self)
         self._shown: Run | None = None  # the run that the plots showed at the last look
         self._over: Run | None = None  # the run that the baseline was last drawn over
         self.baseline: Run | None = None  # drawn over every other run

@@ -82,7 +82,7 @@ class DeviceMenu:
     def _forget(self, place: Place) -> None:
         if self._context.simulator.next_place == place:
             self._context.controls.train_at(None, "auto")
-        again = ("Add it again", partial(worker_places.add, place.name, place.command))
+        again = ("Add it again", partial(worker_places.add, place.name, place.command, keep=place.keep))
         try:
             worker_places.remove(place.name)
             self._context.message.show_news(f"Forgot {place.name}: {place.command}", action=again)

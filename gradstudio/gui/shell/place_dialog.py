@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QDialogButtonBox, QFormLayout, QLabel, QLineEdit
+from PySide6.QtWidgets import QCheckBox, QDialogButtonBox, QFormLayout, QLabel, QLineEdit
 
 from gradstudio.core import worker_places
 from gradstudio.core.worker_places import Place, PlaceError
@@ -49,6 +49,9 @@ class PlaceDialog(TemporaryDialog):
         form = QFormLayout()
         form.addRow("Name", self.name)
         form.addRow("Command", self.command)
+        self.keep = QCheckBox("Keep training there when the connection breaks")
+        self.keep.setToolTip("The run goes on into the library there, and can be followed from here")
+        form.addRow("", self.keep)
         in_column(about, form, self.found, buttons, of=self)
         self.resize(520, 220)
 
@@ -74,7 +77,7 @@ class PlaceDialog(TemporaryDialog):
     def accept_place(self) -> None:
         """Keep the place and close, or say why it cannot be kept."""
         try:
-            worker_places.add(self.name.text().strip(), self.command.text())
+            worker_places.add(self.name.text().strip(), self.command.text(), keep=self.keep.isChecked())
         except PlaceError as fault:
             self._show(str(fault), wrong=True)
         else:

@@ -5,6 +5,7 @@ machine that it comes from, and nothing of the environment."""
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shutil
@@ -17,7 +18,7 @@ from typing import Any
 
 from gradstudio.core import files
 from gradstudio.core.knobs import quote
-from gradstudio.session.library import checksums, salvage, schema
+from gradstudio.session.library import checksums, deletion, salvage, schema
 from gradstudio.session.library.library_faults import LibraryError, library_errors
 from gradstudio.session.library.store import Library
 
@@ -27,7 +28,7 @@ _OWN_TEXTS = ("id", "preset_id", "preset", "experiment")  # knobs, and the text 
 # The folders of a path from the root of a file system on; JSON doubles the backslashes.
 _FOLDERS = re.compile(r"""(?<![\w.~:/)\]])/(?:[^\s/"'\\,;:()\[\]<>|]+/)*(?=[\w.~])|\b[A-Za-z]:\\+(?:[^\s\\/"']+\\+)*""")
 
-Line = tuple[str, Sequence[Any]]  # of a table
+Line = tuple[str, Any]  # of a table
 
 
 def export(library: Library, run: str, path: Path) -> None:
@@ -48,15 +49,23 @@ def export(library: Library, run: str, path: Path) -> None:
         raise LibraryError(f"{path} cannot be written: {files.reason(fault)}") from None
 
 
-def take_in(library: Library, path: Path) -> str:
+def take_in(library: Library, path: Path, *, later: bool = False) -> str:
     """Import the run of a file into the library, and return its id. LibraryError if the file has none, or the library
-    already has one with this id."""
+    already has one with this id. `later`: unless the one of the file has more steps."""
     run, lines = _read(path)
     with library_errors(library.path), library.transaction() as connection:
-        if connection.execute("SELECT count(*) FROM runs WHERE id = ?", (run,)).fetchone()[0]:
-            raise LibraryError(f"the run {quote(run)} is in the library {library.path} already")
+        known = connection.execute("SELECT steps FROM runs WHERE id = ?", (run,)).fetchone()
+        if known is not None:
+            if not (later and _steps(lines) > known["steps"]):
+                raise LibraryError(f"the run {quote(run)} is in the library {library.path} already")
+            deletion.delete(connection, [run])
+            deletion.remove(connection, math.inf, [run])
         _put(connection, run, lines)
     return run
+
+
+def _steps(lines: Sequence[Line]) -> int:
+    return next(line["steps"] for table, line in lines if table == "runs")
 
 
 def _read(path: Path) -> tuple[str, list[Line]]:

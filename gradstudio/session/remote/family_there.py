@@ -50,7 +50,8 @@ class FamilyThere:
                 self._known, self._fetched, self._trained = {}, set(), set()
                 self.used, self._steps = 0, {}
                 self.number = process.add(self, loose=True)
-                process.post({"m": "family", "family": self.number, "budget": self.budget})
+                keep = process.place is not None and process.place.keep
+                process.post({"m": "family", "family": self.number, "budget": self.budget, "keep": keep})
                 if self._own:
                     finalize(self, self._pool.leave, process).atexit = False
                 else:

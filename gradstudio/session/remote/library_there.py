@@ -61,11 +61,12 @@ class LibraryThere:
 
 
 def take_in(into: Library, content: memoryview) -> str:
-    """Import a fetched run into a library here, and return its id. LibraryError on failure."""
+    """Import a fetched run into a library here, in place of what came of it before the connection broke, and
+    return its id. LibraryError on failure."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, f"fetched{travelling.ENDING}")
         path.write_bytes(content)
-        return travelling.take_in(into, path)
+        return travelling.take_in(into, path, later=True)
 
 
 class FollowedThere:

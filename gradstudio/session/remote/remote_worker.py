@@ -209,6 +209,8 @@ class RemoteWorker:
         if self._ended.is_set():
             return
         process, gone = self.process, snapshots_gone(len(self._family)) if len(self.record.history) else ""
+        if process is not None and process.place is not None and process.place.keep and gone:
+            gone = f"If it lives, it goes on into the library there: gradstudio open {process.place.name} follows it."
         if process is not None and process.killed:
             if not self._has_begun and not self._stopping:
                 self._begin([self._family.introduce(run) for run in self._runs])

@@ -14,13 +14,13 @@ from functools import partial
 from typing import IO, Any
 
 from gradstudio.core import trust
-from gradstudio.core.history import History
 from gradstudio.core.typed_json import plain, typed
 from gradstudio.session import own_model
 from gradstudio.session.footprint import budget
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.snapshots import Snapshots, StoredSnapshot
 from gradstudio.session.remote import command_codec, library_served
+from gradstudio.session.remote.kept_runs import KeptRuns
 from gradstudio.session.remote.looks_served import LOOKS, FutureServed, LookServed, Served, TrialsServed
 from gradstudio.session.remote.run_document import agreed_in, run_from
 from gradstudio.session.remote.run_news import RunTold, take_rows
@@ -41,7 +41,8 @@ LINE_AFTER = 1.0  # seconds of a step after which the line of a studio file is r
 class Family:
     """Runs that share snapshots."""
 
-    def __init__(self, budget: int) -> None:
+    def __init__(self, budget: int, *, keep: bool) -> None:
+        self.keep = keep  # whether its runs go on where nobody hears of them
         self.stored: list[StoredSnapshot] = []
         self.snapshots = Snapshots(budget, stored=self._of)
         self.runs: dict[str, Run] = {}
@@ -123,7 +124,7 @@ class Server:
         self._hearing, self._telling = hearing, telling
         self._families: dict[int, Family] = {}
         self._served: dict[int, Served] = {}
-        self._making: dict[str, tuple[Family, dict[str, Any], History, str]] = {}
+        self._kept = KeptRuns()
         self._wake, self._asked_at = threading.Event(), 0.0
         self._speaking = threading.Lock()
         self._said_at = 0.0
@@ -134,22 +135,34 @@ class Server:
         for target, name in ((self._tell, "telling"), (self._load, "loading torch")):
             threading.Thread(target=target, name=name, daemon=True).start()
         try:
-            while (frame := frames.read(self._hearing)) is not None:
+            while (frame := self._hear()) is not None:
+                self._kept.hear()
                 self._answer(frame.head, frame.raw)
                 self._asked_at = time.monotonic()
                 self._wake.set()
+            self._kept.go_on()
         except BaseException:
             traceback.print_exc()
             os._exit(1)
         os._exit(0)  # whatever a thread is doing: there is no one to report it to
+
+    def _hear(self) -> frames.Frame | None:
+        with suppress(OSError):  # a connection that was reset
+            return frames.read(self._hearing)
+        return None
 
     # ---- requests
 
     def _answer(self, head: dict[str, Any], raw: memoryview) -> None:
         getattr(self, f"_on_{head['m']}")(head, raw)
 
+    def _on_alive(self, head: dict[str, Any], raw: memoryview) -> None:
+        """Do nothing: it was heard."""
+
     def _on_family(self, head: dict[str, Any], raw: memoryview) -> None:
-        self._families[head["family"]] = Family(head["budget"])
+        self._families[head["family"]] = Family(head["budget"], keep=head["keep"])
+        if head["keep"]:
+            self._kept.prepare()
 
     def _on_forget_family(self, head: dict[str, Any], raw: memoryview) -> None:
         self._families.pop(head["family"], None)
@@ -198,6 +211,8 @@ class Server:
                 worker.send(command_codec.decode(command))
         served = self._served[head["to"]] = WorkerServed(head["to"], worker, runs)
         worker.start()
+        if family.keep and isinstance(worker, Worker):
+            self._kept.add([told.run for told, _ in runs], worker, family.snapshots)
         served.begun = True
 
     def _on_do(self, head: dict[str, Any], raw: memoryview) -> None:
@@ -316,7 +331,7 @@ class Server:
 
     def _say(self, head: dict[str, Any], raw: Iterable[Any] = ()) -> None:
         pieces = frames.packed(head, raw)
-        with self._speaking:
+        with self._speaking, suppress(OSError):  # nobody hears it: that is told by the end of what is heard
             self._said_at = time.monotonic()
             frames.write(self._telling, pieces)
 

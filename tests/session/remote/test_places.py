@@ -7,10 +7,11 @@ import re
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
+import slow_connection
 import ssh_server
 from remote_workers import SMALL
 from waiting import ENDLESS, PATIENCE, hold, join, until
@@ -26,6 +27,7 @@ from gradstudio.session.remote.remote_backend import RemoteBackend
 from gradstudio.session.running.backend import LocalBackend
 from gradstudio.session.simulator import Simulator
 from gradstudio.session.words.run_state import describe
+from gradstudio.worker import worker_process
 
 ROOT = Path(__file__).parents[3]
 OLDER = (
@@ -199,3 +201,46 @@ def test_the_library_of_a_place(lab: Place, there: RemoteBackend, tmp_path: Path
     with pytest.raises(LibraryError, match=r"^lab: no run nothing in"):
         library.follow("nothing").wait()
     assert trains.close(PATIENCE)
+
+
+def test_a_run_is_kept_there_and_picked_up_again(
+    lab: Place, there: RemoteBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over a slow connection that stalls: the run ends here in one line, and goes on into the library there."""
+    with slow_connection.slow(ssh_server.port_of(lab.command), delay=0.05) as connection:
+        far = Place("far", lab.command.replace("lab env", f"-p {connection.port} lab env"), keep=True)
+        home = tmp_path / "runs.sqlite3"
+        one = Simulator(small(), home, backend=remote_backend.at(far))
+        one.play()
+        until(lambda: len(one.run.history) > 50)
+        connection.stall()
+        monkeypatch.setattr(worker_process, "GONE", 2.0)
+        until(lambda: one.run.over)
+        monkeypatch.undo()
+        run, count = one.run, len(one.run.history)
+        assert run.status == "failed" and count > 50 and run.message.endswith(
+            "nothing came from it for 2 s. If it lives, it goes on into the library there: gradstudio open far follows it."
+        )  # fmt: skip
+        assert run.message.startswith("The worker on far is gone") and one.close(PATIENCE)
+    library = LibraryThere(lab, there)
+    until(lambda: is_listed(library, run.id))
+    followed = library.follow(run.id)
+    until(lambda: len(followed.wait().history) > count + 50)
+    library.request(run.id, "stop", 1.0)
+    until(lambda: followed.over)
+    again = followed.wait()
+    assert (
+        again.status == "stopped" and again.history.table(0, count).tobytes() == run.history.table(0, count).tobytes()
+    )
+    with closing(Library(home)) as kept:
+        assert len(kept.load(run.id).history) == count
+        assert take_in(kept, library.fetch(run.id)) == run.id
+        assert len(kept.load(run.id).history) == len(again.history)
+        with pytest.raises(LibraryError, match="already"):
+            take_in(kept, library.fetch(run.id))
+
+
+def is_listed(library: LibraryThere, run: str) -> bool:
+    with suppress(LibraryError):
+        return run in [entry.id for entry in library.entries()]
+    return False
