@@ -52,15 +52,16 @@ def attention_in(calls: Sequence[RecordedCall]) -> Attention:
 def _maker(call: RecordedCall, makers: dict[int, int]) -> int | None:
     """Return the place of the call that has made the first argument of another that some call has made."""
     given = call.given[1:] if call.kind == "where" else call.given  # of which the first is the mask
-    return next((makers[key] for each in given if (key := _number(each)) in makers), None)
+    return next((makers[key] for each in given if (key := number_of(each)) in makers), None)
 
 
 def _multiplies_two_results(call: RecordedCall, makers: dict[int, int]) -> bool:
     begin = _PRODUCTS.get(call.kind)
-    return begin is not None and all(_number(each) in makers for each in call.given[begin : begin + 2])
+    return begin is not None and all(number_of(each) in makers for each in call.given[begin : begin + 2])
 
 
-def _number(value: Any) -> Any:
+def number_of(value: Any) -> Any:
+    """Return the number of a tensor that a call has given; None for any other argument."""
     found = value.get("t") if isinstance(value, dict) else None
     return found if isinstance(found, int) else None
 

@@ -5,14 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+from gradstudio.session.files.crash_file import RecordedCall
+
 
 class Guard(NamedTuple):
-    """What is done to the dangerous argument of a call, which is known by its name and its line."""
+    """What is done to the dangerous argument of a call, which is known by its name, its line and its module; `how`
+    "softplus" stands in place of the call."""
 
     do: str
     line: str
     how: str
     by: float
+    module: str | None = None  # None for any
+
+    def holds(self, call: RecordedCall) -> bool:
+        """Return whether it is this call."""
+        return (self.do, self.line) == (call.do, call.line) and self.module in (None, call.module)
 
 
 @dataclass(frozen=True)

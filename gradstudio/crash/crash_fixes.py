@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gradstudio.core.text import number, plural
-from gradstudio.crash.attention_calls import CAP, attention_in
+from gradstudio.crash.attention_calls import CAP, attention_in, number_of
 from gradstudio.crash.change import NO_CHANGE, Change, Guard
 from gradstudio.crash.recorded_pass import Raised
 from gradstudio.crash.recorded_training import Recorded, StepResult, Training, made_again, random_numbers_kept
@@ -21,6 +21,12 @@ from gradstudio.session.record import run_outcome
 ROUNDS = 3  # times that the recorded batches are gone through
 LEAST = 12  # updates of a trial
 MOST_GUARDS = 3  # calls that one fix keeps in bounds
+LEAST_VARIANCE = 1e-3  # that a softplus in place of a relu leaves
+_MAKE_ZEROS = {"relu", "relu_", "clamp", "clamp_", "clamp_min", "clamp_min_"}
+_SAME_ENTRIES = {
+    "squeeze", "unsqueeze", "view", "reshape", "flatten", "__getitem__", "select", "chunk", "split", "unbind", "expand",
+    "transpose", "permute", "contiguous", "float", "to",
+}  # fmt: skip
 MOST_LOSS = 2.0  # a fix whose loss is so many times the best one comes after the others
 
 # What is done to the dangerous argument of a call, by which number, and how that is written.
@@ -174,6 +180,7 @@ def candidates(structure: Structure, born: RecordedBirth) -> list[Change]:
         [skip] if born.phase == "given" else [],
         rates if is_rising or born.phase == "update" else [],
         list(_precision(structure, born)),
+        list(_positive(structure, born)),
         list(_guards(born)),
         list(_of_attention(structure)),
         [skip],
@@ -189,6 +196,28 @@ def _guards(born: RecordedBirth) -> Iterator[Change]:
         how, by, text = found
         line = f"{born.line or 'module ' + born.module}: {text} in place of {kind}"
         yield Change(f"keep {kind} in bounds", (line,), guards=(Guard(born.do, born.line, how, by),))
+
+
+def _positive(structure: Structure, born: RecordedBirth) -> Iterator[Change]:
+    """Where a call takes a 0 that a relu has made, such as a variance: a softplus, which makes none."""
+    kind = born.do.rpartition(".")[2]
+    if _GUARDS.get(kind, ("",))[0] not in ("least", "plus", "divisor"):
+        return
+    for calls in structure.programs:
+        call = calls[born.call] if 0 <= born.call < len(calls) else None
+        if call is None or (call.do, call.line, call.module) != (born.do, born.line, born.module):
+            continue
+        makers = {number: each for each in calls for number in each.gives or () if number >= 0}
+        taken = call.given[1:] if _GUARDS[kind][0] == "divisor" else call.given
+        maker = makers.get(number_of(taken[0])) if taken else None
+        while maker is not None and maker.kind in _SAME_ENTRIES:
+            maker = makers.get(number_of(maker.given[0]))
+        if maker is not None and maker.kind in _MAKE_ZEROS:
+            where = maker.line or f"module {maker.module}"
+            line = f"{where}: torch.nn.functional.softplus(x) + {LEAST_VARIANCE:g} in place of {maker.kind}"
+            guard = Guard(maker.do, maker.line, "softplus", LEAST_VARIANCE, maker.module)
+            yield Change(f"softplus in place of {maker.kind}", (line,), guards=(guard,))
+            return
 
 
 def _of_attention(structure: Structure) -> Iterator[Change]:

@@ -49,6 +49,7 @@ class Pass:
         self.born, self.given, self.broken_gradient = -1, "", -1
         self._looks, self._on_call = looks, on_call
         self.gradients: dict[Key, Tensor] = {}  # of the results, where they are kept
+        self.taken: dict[Key, Tensor] = {}  # what the latest call was given, up to that one
         self._broken: set[Key] = set()
         self._put_in: set[Key] = set()  # Inf on purpose, as in a mask
         self._attention = attention_in(calls) if change.attention else NO_ATTENTION
@@ -78,8 +79,13 @@ class Pass:
         function = function_of(call.do)
         given = [from_json(each, tensor_of, self._device) for each in call.given]
         named = {name: from_json(each, tensor_of, self._device) for name, each in call.named.items()}
-        for guard in self._change.guards:
-            if (guard.do, guard.line) == (call.do, call.line):
+        if self._looks and self.born < 0:  # the call may write into what it takes, or one behind it
+            keys = *keys_of(call.given), *keys_of(call.named)
+            self.taken = {key: self.tensors[key].detach().clone() for key in keys}
+        for guard in [each for each in self._change.guards if each.holds(call)]:
+            if guard.how == "softplus":
+                function, named = lambda x, *_, by=guard.by: torch.nn.functional.softplus(x) + by, {}
+            else:
                 given = _guarded(given, guard)
         if place in self._attention.products and self._change.attention == "norm":
             given = with_normed_queries(call, given)
@@ -123,7 +129,7 @@ class Pass:
 
     def _look(self, place: int, call: RecordedCall) -> None:
         taken = set(keys_of(call.given)) | set(keys_of(call.named))
-        for number in [each for each in call.gives or () if each >= 0] or sorted(taken, key=str)[:1]:
+        for number in written_by(call):
             tensor = self.tensors[number]
             nan, inf = _broken(tensor)
             if not (nan or inf):
@@ -170,6 +176,11 @@ def keys_of(value: Any) -> Iterator[Key]:
     elif isinstance(value, list):
         for each in value:
             yield from keys_of(each)
+
+
+def written_by(call: RecordedCall) -> list[Key]:
+    """Return what a call gives; of one that gives nothing, as an assignment, what it writes into."""
+    return [each for each in call.gives or () if each >= 0] or list(keys_of(call.given))[:1]
 
 
 def is_broken(tensor: Tensor) -> bool:

@@ -131,16 +131,12 @@ class Training:
         self.on_call: Callable[[Pass, int], None] | None = None  # hears of each call that is made
 
     def step(self, step: RecordedStep, *, looks: bool = False) -> StepResult:
-        """Make a recorded step again. With `looks`, `born` is found where something is not finite in it."""
+        """Make a recorded step again. With `looks`, `born` is found where something is not finite in it, and no update
+        is made of that."""
+        loss, scale = self.passes(step, looks=looks)
         trained = [self.weights[name] for name in self.structure.trained]
-        for each in trained:
-            each.grad = None
-        loss, scale = 0.0, 1.0
-        for given in step.passes:
-            scale = given.scale if self._change.scale is None or given.scale == 1 else self._change.scale
-            loss += self._pass(step, given, scale, looks=looks)
-            if looks and self.born is not None and self.born.phase == "raised":
-                return StepResult(loss, math.nan, math.nan)
+        if looks and self.born is not None:
+            return StepResult(loss, math.nan, math.nan)
         if step.number in self._change.skipped:
             return StepResult(loss, 0.0, 0.0)
         gradients = [each.grad for each in trained if each.grad is not None]
@@ -164,6 +160,16 @@ class Training:
         if looks and self.born is None and (name := next(broken, "")):
             self.born = RecordedBirth(step=step.number, phase="update", do=name, loss=number(loss))
         return StepResult(loss, norm, change / (_norm(before) or 1.0))
+
+    def passes(self, step: RecordedStep, *, looks: bool = False) -> tuple[float, float]:
+        """Make the passes of a step again, without its update. Return the loss, and the scale on the gradients."""
+        for name in self.structure.trained:
+            self.weights[name].grad = None
+        loss, scale = 0.0, 1.0
+        for given in step.passes:
+            scale = given.scale if self._change.scale is None or given.scale == 1 else self._change.scale
+            loss += self._pass(step, given, scale, looks=looks)
+        return loss, scale
 
     def _pass(self, step: RecordedStep, given: RecordedPass, scale: float, *, looks: bool) -> float:
         calls = self.structure.programs[given.program]

@@ -13,8 +13,9 @@ from torch import Tensor
 
 from gradstudio.core.text import plural
 from gradstudio.crash.call_values import CannotCall
-from gradstudio.crash.recorded_pass import Key, Pass, Raised, is_broken, keys_of
+from gradstudio.crash.recorded_pass import Key, Pass, Raised, is_broken, keys_of, written_by
 from gradstudio.crash.recorded_training import Recorded, Training, made_again
+from gradstudio.crash.shrunk_batch import fewest_examples
 from gradstudio.session.files.crash_file import RecordedBirth, RecordedCall, Structure
 
 MOST_TRIALS = 400
@@ -52,28 +53,29 @@ class _Case:
         if self.call.gives is None:
             return False
         if not self.back:
-            return any(is_broken(made.tensors[each]) for each in self.call.gives if each >= 0)
+            return any(is_broken(made.tensors[each]) for each in written_by(self.call))
         ends = [made.tensors[number] for number in self.back]
         torch.autograd.backward(ends, list(self.back.values()))
         return any(each.grad is not None and is_broken(each.grad) for each in leaves.values())
 
 
 def shrunk(recorded: Recorded) -> Shrunk:
-    """Return the smallest script of a crash file. CannotCall where no single call gives it."""
+    """Return the smallest script of a crash file. CannotCall, with what can be said, where no single call gives it."""
     training = Training(recorded)
     training.keeps_gradients = True
     born = made_again(training)
-    if born.phase not in ("forward", "backward", "raised") or born.call < 0 or training.at is None:
-        raise CannotCall(f"nothing to shrink, as no call made it: {born.words}")
+    if born.phase == "none":
+        raise CannotCall(f"nothing to shrink: {born.words}")
+    if born.call < 0 or training.at is None:
+        raise CannotCall(_with_examples("no single call made it, so there is no script", recorded, born))
     whole, call = training.at, training.at.calls[born.call]
     keys = dict.fromkeys((*keys_of(call.given), *keys_of(call.named)))
-    back = {each: whole.gradients[each] for each in call.gives or () if each in whole.gradients}
-    case = _Case(
-        call, {key: whole.tensor(key).detach().cpu() for key in keys}, back if born.phase == "backward" else {}
-    )
+    is_back = born.phase == "backward"
+    back = {each: whole.gradients[each] for each in call.gives or () if is_back and each in whole.gradients}
+    case = _Case(call, {key: (whole.tensor(key) if is_back else whole.taken[key]).detach().cpu() for key in keys}, back)
     before, calls = case.count, len(whole.calls)
     if not _fails(case):
-        raise CannotCall(f"alone, the call gives something else: {born.words}")
+        raise CannotCall(_with_examples("alone, the call gives something else", recorded, born))
     for _ in range(3):
         size = case.count
         case = _smaller(case)
@@ -83,6 +85,10 @@ def shrunk(recorded: Recorded) -> Shrunk:
         raise CannotCall(f"its tensors still have {case.count:,} entries, too many for a script")
     told = f"1 of {plural(calls, 'call', 'calls')}, {case.count:,} of {before:,} entries: {born.words}"
     return Shrunk(_script(case, born, recorded.structure), told)
+
+
+def _with_examples(why: str, recorded: Recorded, born: RecordedBirth) -> str:
+    return "; ".join(filter(None, (f"{why}: {born.words}", fewest_examples(recorded, born))))
 
 
 def _fails(case: _Case) -> bool:
@@ -168,7 +174,8 @@ def _script(case: _Case, born: RecordedBirth, structure: Structure) -> str:
     for kind, dtype in case.call.autocast.items():
         lines.append(f"{indent}with torch.autocast({kind!r}, torch.{dtype}):")
         indent += "    "
-    lines += [f"{indent}result = {call}", "print(result)"]
+    written = "result" if case.call.gives else names[written_by(case.call)[0]]
+    lines += [f"{indent}result = {call}", f"print({written})"]
     if case.back:
         results = [f"result[{place}]" if len(case.call.gives or ()) > 1 else "result"
                    for place, each in enumerate(case.call.gives or ()) if each in case.back]  # fmt: skip

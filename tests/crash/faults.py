@@ -163,17 +163,43 @@ def transformer(**watch: Any) -> Any:
     return _loop(model, torch.optim.AdamW(model.parameters(), lr=1e-3), loss_of, clip=1.0, **watch)
 
 
+class Gaussian(nn.Module):
+    """Gives a mean and a variance, which a ReLU keeps from below 0, and not from 0."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.heads = nn.Sequential(nn.Linear(6, 16), nn.ReLU()), nn.Linear(16, 2)
+
+    def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        mean, variance = self.heads(self.body(inputs)).chunk(2, dim=1)
+        return mean, functional.relu(variance)
+
+
+def variance_of_zero(**watch: Any) -> Any:
+    model = Gaussian()
+    nn.init.constant_(model.heads.bias, 1.0)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+
+    def loss_of(number: int) -> Tensor:
+        inputs = torch.randn(32, 6) * (30 if number >= 20 else 0.1)
+        mean, variance = model(inputs)
+        return 0.5 * (torch.log(variance) + (inputs.sum(1, keepdim=True) - mean) ** 2 / variance).mean()
+
+    return _loop(model, optimizer, loss_of, **watch)
+
+
 # What a fix that heals it has in its name.
 FAULTS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
     each.__name__: (each, heals)
     for each, *heals in [
         (overflow_in_exp, "exp", "batch"),
-        (log_of_zero, "log"),
+        (log_of_zero, "log", "softplus"),
         (zero_by_zero_in_a_norm, "div", "norm"),
         (overflow_in_fp16, "fp32", "bf16"),
         (bad_batch, "batch"),
         (rate_too_high, "learning rate"),
         (accumulation, "batch"),
         (transformer, "mask", "batch"),
+        (variance_of_zero, "softplus"),
     ]
 }

@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,30 @@ def test_a_shrunk_fault_is_a_script_of_a_few_lines(recorded: Callable[[str], Pat
     names: dict[str, Any] = {}
     exec(found.script, names)
     assert not torch.isfinite(names["result"]).all()
+
+
+def test_of_a_batch_that_no_call_broke_the_examples_are_named(recorded: Callable[[str], Path]) -> None:
+    with pytest.raises(CannotCall, match=r"1 of 16 examples of its batch still gives it: number 5$"):
+        shrinking.shrunk(recorded_training.recorded(read(recorded("bad_batch"))))
+
+
+def test_a_call_that_writes_into_what_it_takes_is_shrunk(tmp_path: Path) -> None:
+    model = nn.Linear(6, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    watched = gradstudio.watch(model, optimizer, library=tmp_path / "runs.db")
+    for number in range(4):
+        optimizer.zero_grad()
+        scores = model(torch.randn(8, 6)).square() + (1 if number < 3 else -1e3)
+        scores.log_()
+        scores[:, 0] = 0  # after that the call has other values before it
+        scores.sum().backward()
+        optimizer.step()
+    watched.close()
+    (path,) = tmp_path.glob("crashes/*.crash")
+    found = shrinking.shrunk(recorded_training.recorded(read(path)))
+    names: dict[str, Any] = {}
+    exec(found.script, names)
+    assert names["x0"].numel() == 1 and "log_(x0)" in found.script and names["x0"].isnan().all()
 
 
 def test_the_recorded_steps_have_the_losses_that_the_script_had(recorded: Callable[[str], Path]) -> None:
@@ -369,6 +394,27 @@ def test_another_program_asks_for_a_file(tmp_path: Path) -> None:
     (path,) = tmp_path.glob("crashes/*.crash")
     crash = read(path)
     assert crash.structure.reason == "asked for" and again(crash).phase == "none"
+
+
+def test_the_thread_that_trains_writes_the_file(tmp_path: Path) -> None:
+    """To write it, the weights are put back for a moment: what another thread asks for waits."""
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    watched = gradstudio.watch(model, optimizer, library=tmp_path / "runs.db", record=1)
+    watcher = training_watch.current()
+    assert watcher is not None
+    written: list[int] = []
+    for number in range(4):
+        if number == 2:
+            (run,) = watched.watched_runs
+            postman = threading.Thread(target=watcher._crash, args=(run, "not finite", "not finite"))
+            postman.start()
+            postman.join()
+        written.append(len([*tmp_path.glob("crashes/*")]))
+        optimizer.zero_grad()
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+    assert written == [0, 0, 0, 1]
 
 
 @pytest.mark.parametrize("policy", ["skip", "rewind"])

@@ -204,8 +204,8 @@ class Parameters:
     def _gradients(self) -> np.ndarray:
         """Return where the gradients lie. They are held, so that they lie there until they are asked for again."""
         self._held = now = [tensor.grad for tensor in self.tensors]
-        self._held_at = list(map(pointer_of, now))
         self._at["gradient"] = found = self._addresses(now, self._at["gradient"], "gradient")
+        self._held_at = found[0] or pointers(now)
         return found[1]
 
     @property
@@ -214,7 +214,7 @@ class Parameters:
         were."""
         now = [tensor.grad for tensor in self.tensors]
         is_same = len(now) == len(self._held) and all(map(is_, now, self._held))
-        return is_same and list(map(pointer_of, now)) == self._held_at
+        return is_same and pointers(now) == self._held_at
 
     def _addresses(
         self, tensors: Sequence[Tensor | None], before: tuple[list[int], np.ndarray], what: str
@@ -251,6 +251,15 @@ def sizes(tensors: Sequence[Tensor]) -> list[int]:
         return list(map(Tensor.numel, tensors))
     except ValueError:
         return [0 if is_lazy(tensor) else tensor.numel() for tensor in tensors]
+
+
+def pointers(tensors: list[Tensor | None]) -> list[int]:
+    """Return where each tensor lies; 0 for one that is not there, lies in several places, or wraps others."""
+    there: Any = tensors
+    try:
+        return list(map(Tensor.data_ptr, there))
+    except (TypeError, RuntimeError):
+        return list(map(pointer_of, tensors))
 
 
 def pointer_of(tensor: Tensor | None) -> int:

@@ -98,11 +98,11 @@ class KeptState:
         tensors = [*weights, *[value for value in values if isinstance(value, Tensor)]]
         self._values = [_COPIED if isinstance(value, Tensor) else value for value in values]
         marks = _marks(tensors)
-        if not marks and any(map(lacks_memory, tensors)):
-            raise ValueError("the script keeps a weight elsewhere between two steps")
-        fits = bool(marks) and marks == self._marks  # nearly always
-        if not fits and list(map(_format, tensors)) != list(map(_format, self._copies)):
-            self._copies = [torch.empty_like(each, requires_grad=False) for each in tensors]
+        if not (marks and marks == self._marks):  # seldom
+            if not all(map(has_memory, weights)) or (not marks and any(map(lacks_memory, tensors))):
+                raise ValueError("the script keeps the memory of its weights elsewhere between two steps")
+            if list(map(_format, tensors)) != list(map(_format, self._copies)):
+                self._copies = [torch.empty_like(each, requires_grad=False) for each in tensors]
         self._marks = marks
         with torch.no_grad():
             tensor_lists.copy_(self._copies, tensors)
@@ -158,7 +158,7 @@ def _marks(tensors: list[Tensor]) -> list[list[int]]:
 
 
 def has_memory(tensor: Tensor) -> bool:
-    """Return whether there is something to copy."""
+    """Return whether there is something to copy; torch 2.4 would read where nothing is."""
     try:
         return tensor.numel() == 0 or tensor.untyped_storage().nbytes() > 0
     except (RuntimeError, NotImplementedError):  # it wraps others

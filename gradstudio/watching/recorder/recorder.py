@@ -24,7 +24,6 @@ from gradstudio.watching.recorder.kept_state import (
     KeptState,
     KeptStep,
     PassEvent,
-    has_memory,
     state_bytes,
 )
 
@@ -63,7 +62,8 @@ class Recorder:
         self._log: CallLog | None = None
         self._on: CallLog | None = None  # the log that is on torch's stack
         self._taken: dict[int, tuple[Any, Any]] = {}
-        self._own: frozenset[int] | None = None  # ids of the weights
+        self._ids: tuple[int, ...] = ()  # of the weights
+        self._own: frozenset[int] | None = None  # the same
         self._copies = False  # whether batches are copied, as the script writes into them
 
     # ---- passes
@@ -146,13 +146,11 @@ class Recorder:
             each.steps.append(step)
 
     def _take(self, number: int, weights: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> None:
-        if are_parted(weights):
-            self.turn_off("this rank has only a part of the weights")
-            return
-        if not all(map(has_memory, weights)):  # torch 2.4 would read where nothing is
-            self.turn_off("the script keeps the memory of its weights elsewhere between two steps")
-            return
-        self._own = frozenset(map(id, weights))
+        if (ids := tuple(map(id, weights))) != self._ids:
+            if are_parted(weights):
+                self.turn_off("this rank has only a part of the weights")
+                return
+            self._ids, self._own = ids, frozenset(ids)
         device = weights[0].device
         budget = free_memory(device) if self._budget is None else self._budget
         sized = len(weights), *[len(each.state) for each in optimizers]

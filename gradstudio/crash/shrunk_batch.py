@@ -1,0 +1,59 @@
+"""The fewest examples of a recorded batch that still give what is not finite, where no single call can be shown."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import torch
+from torch import Tensor
+
+from gradstudio.core.text import join_with_and, plural
+from gradstudio.crash.recorded_training import Recorded, Training, random_numbers_kept
+from gradstudio.session.files.crash_file import RecordedBirth, RecordedStep
+
+MOST_TRIALS = 60
+MOST_NAMED = 4
+
+
+def fewest_examples(recorded: Recorded, born: RecordedBirth) -> str:
+    """Return how many examples of the fatal batch still give it, in a clause; "" where all are needed, or none."""
+    step = next(each for each in recorded.structure.steps if each.number == born.step)
+    names = {stored for each in step.passes for name, stored in each.tensors.items() if name.startswith("i:")}
+    sizes = Counter(found.shape[0] for name in names if (found := recorded.tensor(name)).dim())
+    if not sizes or born.do.startswith("weight "):
+        return ""
+    size = max(sizes, key=lambda size: (sizes[size], size))
+    kept = part = torch.arange(size)
+
+    def tensor(name: str) -> Tensor:
+        found = recorded.tensor(name)
+        return found[part] if name in names and found.dim() and found.shape[0] == size else found
+
+    training = Training(Recorded(recorded.structure, tensor))
+    parts, trials = 2, 0
+    with random_numbers_kept():
+        for before in recorded.structure.steps[: recorded.structure.steps.index(step)]:
+            training.step(before)
+        while parts < 2 * len(kept) and trials < MOST_TRIALS:
+            for part in kept.chunk(parts):  # which `tensor` takes
+                trials += 1
+                if _gives_it(training, step, born):
+                    kept, parts = part, 1
+                    break
+            parts *= 2
+    if len(kept) == size:
+        return ""
+    places = [f"number {place:,}" for place in kept.tolist()]
+    which = f": {join_with_and(places)}" if len(kept) <= MOST_NAMED else ""
+    give = "still gives it" if len(kept) == 1 else "still give it"
+    return f"{len(kept):,} of {plural(size, 'example', 'examples')} of its batch {give}{which}"
+
+
+def _gives_it(training: Training, step: RecordedStep, born: RecordedBirth) -> bool:
+    training.born = None
+    try:
+        training.passes(step, looks=True)
+    except Exception:  # of torch, at sizes that stand in a call as numbers
+        return False
+    found = training.born
+    return found is not None and (found.phase, found.do) == (born.phase, born.do)
