@@ -45,6 +45,8 @@ def check(
         _refuse(("optimizer.kind", optimizer), ("model.parametrization", "mup"), others)
     if batch_size == 1 and loss == "naive_sqrt":
         _refuse(("problem.batch_size", 1), ("loss.kind", "naive_sqrt"), "at least 2, as it compares examples")
+    if norm == "rms" and model == "cnn":  # torch's has a factor for each pixel
+        _refuse(("model.norm", "rms"), ("model.kind", "cnn"), "none, batch, layer, group")
     if batch_size == 1 and norm == "batch":
         _refuse(("problem.batch_size", 1), ("model.norm", "batch"), "at least 2, or model.norm = layer")
 

@@ -28,16 +28,19 @@ def of_today(name: str, value: Value) -> Value:
 
 
 class Clipping(Section):
-    kind: Literal["none", "norm", "value", "agc", "per_tensor"] = knob(
+    kind: Literal["none", "norm", "value", "agc", "per_tensor", "per_module", "per_network", "zclip", "adagc"] = knob(
         "none",
         "How gradients are clipped before the optimizer sees them. norm: scale all of them together, which keeps their "
         "direction. value: cut every entry. agc: limit each unit relative to its weights. per_tensor: scale each "
-        "tensor by itself, a layer's weight apart from its bias.",
+        "tensor by itself, a layer's weight apart from its bias. per_module: weight and bias together, and all of an "
+        "attention. per_network: generator and discriminator of a gan by themselves. zclip: scale down a norm far "
+        "above its running mean (Kumar 2025). adagc: keep each tensor near the running mean of its norms (Wang 2025).",
     )
     max_norm: float = knob(
-        1.0, "Largest gradient norm that reaches the optimizer (per_tensor: norm of each tensor). Larger ones are "
-        "scaled down to it.",
-        gt=0, le=1e30, slider=(1e-2, 1e2), logarithmic=True, when={"clipping.kind": ("norm", "per_tensor")},
+        1.0, "Largest gradient norm that reaches the optimizer (per_tensor, per_module, per_network: norm of each of "
+        "these; adagc: of the whole gradient in its first 100 steps). Larger ones are scaled down to it.",
+        gt=0, le=1e30, slider=(1e-2, 1e2), logarithmic=True, 
+        when={"clipping.kind": ("norm", "per_tensor", "per_module", "per_network", "adagc")},
     )  # fmt: skip
     clip_value: float = knob(
         0.5, "Largest absolute value of a gradient entry. Larger ones are cut, which changes the direction of the "
@@ -49,6 +52,18 @@ class Clipping(Section):
         "Largest gradient norm of a unit, as a share of the norm of its weights (Brock 2021). The output layer is not "
             "clipped.",
         gt=0, le=1e6, slider=(1e-3, 1.0), logarithmic=True, when={"clipping.kind": ("agc",)},
+    )  # fmt: skip
+    zclip_deviations: float = knob(
+        2.5,
+        "Deviations d above the running mean from which a norm is scaled down: with z deviations, to mean + d^2 / z "
+        "deviations. Means have a decay of 0.97; the first 25 steps are only measured.",
+        gt=0, le=1e6, slider=(1.0, 10.0), when={"clipping.kind": ("zclip",)},
+    )  # fmt: skip
+    adagc_factor: float = knob(
+        1.05,
+        "Largest gradient norm of a tensor, as a multiple of the running mean of its clipped norms, whose decay is "
+        "0.98. In the first 100 steps the gradient is clipped by norm.",
+        gt=0, le=1e6, slider=(1.0, 4.0), when={"clipping.kind": ("adagc",)},
     )  # fmt: skip
     on_spike: Literal["none", "skip", "rewind"] = knob(
         "none",
@@ -326,10 +341,11 @@ class Model(Section):
     activation: Literal["tanh", "sigmoid", "relu", "leaky_relu", "gelu", "silu"] = knob(
         "relu", "The nonlinearity of the hidden units.", live=False, when={"model.kind": (*LAYERED, "transformer")}
     )
-    norm: Literal["none", "batch", "layer"] = knob(
+    norm: Literal["none", "batch", "layer", "group", "rms"] = knob(
         "none",
-        "Normalization of each hidden layer. batch: over the batch. layer: over the units of the layer. A transformer "
-        "always has layer norms.",
+        "Normalization of each hidden layer. batch: over the batch. layer: over the units of the layer. group: over "
+        "each of 8 groups of them (Wu 2018; fewer where the width needs it). rms: layer without the mean (Zhang and "
+        "Sennrich 2019), for other layers than convolutions. A transformer always has layer norms.",
         live=False, when={"model.kind": LAYERED},
     )  # fmt: skip
     norm_position: Literal["pre", "post"] = knob(
@@ -337,7 +353,9 @@ class Model(Section):
         "Where the normalization stands: before the activation (pre), or after the activation and the residual sum "
         "(post). In a transformer: before attention and before the feed-forward part, or after each "
         "residual sum.", live=False,
-        when=({"model.kind": LAYERED, "model.norm": ("batch", "layer")}, {"model.kind": ("transformer",)}),
+        when=(
+            {"model.kind": LAYERED, "model.norm": ("batch", "layer", "group", "rms")}, {"model.kind": ("transformer",)}
+        ),
     )  # fmt: skip
     norm_momentum: float = knob(
         0.1,

@@ -35,6 +35,15 @@ _OF_REPLICAS = (
     "forward_outside_no_sync", "never_synced", "clip_before_all_reduce", "unused_parameter", "find_unused",
     "sync_batch_norm",
 )  # fmt: skip
+_CLIP_OTHERWISE = (
+    "value",
+    "per_tensor",
+    "per_module",
+    "per_network",
+    "agc",
+    "zclip",
+    "adagc",
+)  # than by the whole norm
 _CLIP_ELSEWHERE = ("mistakes.clip_before_backward", "mistakes.clip_before_unscale", "mistakes.clip_after_step")
 
 
@@ -130,7 +139,7 @@ def _check_shards(knobs: Values) -> None:
         "gradients.centralize": True,
     }
     kinds = (
-        *(("clipping.kind", kind) for kind in ("value", "per_tensor", "agc")),
+        *(("clipping.kind", kind) for kind in _CLIP_OTHERWISE),
         *(("precision.weights", kind) for kind in ("bf16", "bf16_stochastic")),
     )
     for name, value in (*others.items(), *kinds):

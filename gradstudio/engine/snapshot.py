@@ -49,6 +49,7 @@ class Snapshot:
     chance: list[Tensor] = field(default_factory=list)  # torch's global generators, if the run draws from them
     norms: list[float] = field(default_factory=list)  # for detecting a spike
     earlier: dict[str, Any] = field(default_factory=dict)  # weights to which a spike returns
+    clip_memory: dict[str, Tensor] = field(default_factory=dict)  # norms that clipping compares with
     frozen: list[int] = field(default_factory=list)  # those trained parameters that a file has frozen
 
     @classmethod
@@ -68,6 +69,7 @@ class Snapshot:
             chance=trainer.subject.chance_state(),
             norms=list(trainer.spike_policy.spikes.norms),
             earlier=trainer.spike_policy.earlier,  # which is never written to
+            clip_memory=dict(trainer.clip_memory),  # whose tensors are never written to
             frozen=[index for index, each in enumerate(trainer.flat.parameters) if not each.requires_grad],
         )  # fmt: skip
 
@@ -100,6 +102,7 @@ class Snapshot:
             getattr(task, name).set_state(state)
         trainer.gradient_noise.set_state(self.generators[-1])
         trainer.spike_policy = SpikePolicy(Spikes(self.norms), self.earlier)
+        trainer.clip_memory = dict(self.clip_memory)
         trainer.subject.set_chance(self.chance)
 
     def fits(self, trainer: Trainer) -> bool:

@@ -264,7 +264,7 @@ class Trainer(TrainerState):
             return
         self.observer.call("clip")
         before = self._unclipped_gradients.copy_(self.flat.gradients) if measured else self.flat.gradients
-        if reading.clipping[knobs.kind](self.flat, knobs) and measured:
+        if reading.clipping[knobs.kind](self.flat, knobs, self.clip_memory) and measured:
             reading.on_clip(before, self.flat.gradients)
 
     @cached_property

@@ -21,7 +21,7 @@ from gradstudio.engine.own_model import torch_itself
 from gradstudio.engine.own_model.subject import OwnModel
 from gradstudio.engine.passes.flat import Flat
 from gradstudio.engine.passes.forward_backward import Passes
-from gradstudio.engine.step import loss_scale, optimizers, testing, weight_format
+from gradstudio.engine.step import clipping, loss_scale, optimizers, testing, weight_format
 from gradstudio.engine.step.checks import Requests
 from gradstudio.engine.step.spike_policy import SpikePolicy
 from gradstudio.engine.step.testing import OnTestSet
@@ -64,7 +64,7 @@ class TrainerState:
         self.optimizer = optimizers.build(self.flat, knobs)
         self.updates = optimizers.Updates(self.optimizer)
         self.scaler = loss_scale.build(knobs.precision, self.device)
-        self.spike_policy = SpikePolicy()
+        self.spike_policy, self.clip_memory = SpikePolicy(), clipping.Memory()
         self.gradient_noise = generator(knobs.run.seed, "gradient_noise")
         self.step = 0
         self.taken = 0
@@ -198,7 +198,8 @@ def _subject(knobs: Experiment, device: str) -> Subject:
 def settings(knobs: Experiment) -> Settings:
     """Return the settings of these knobs for the treatment of a step's gradient."""
     limits = ("clipping.max_norm", "clipping.clip_value", "clipping.agc_factor")
-    limit = next((float(knobs[name]) for name in limits if knobs.applies(name)), 0.0)
+    adaptive = knobs.clipping.kind in clipping.WARMUP  # to a limit that no knob sets
+    limit = next((float(knobs[name]) for name in limits if knobs.applies(name) and not adaptive), 0.0)
     momentum, beta1, beta2 = (
         float(knobs[name]) if knobs.applies(name) else 0.0
         for name in ("optimizer.momentum", "optimizer.beta1", "optimizer.beta2")

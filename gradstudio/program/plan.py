@@ -98,6 +98,7 @@ class Plan:
         self.clips = ever(lambda knobs: knobs.clipping_kind != "none")
         self.leaves_out = ever(lambda knobs: knobs.clipping_on_spike != "none")
         self.goes_back = ever(lambda knobs: knobs.clipping_on_spike == "rewind")
+        self.compares_norms = ever(lambda knobs: knobs.clipping_kind in ("zclip", "adagc"))
         self.ever_keeps_gradients = ever(lambda knobs: knobs.mistakes_never_zero_grad)
         # something needs gradients before the first backward pass, which not every clipping rule does
         early = ever(lambda knobs: knobs.mistakes_clip_before_backward)

@@ -272,7 +272,9 @@ def test_nonfinite_gradient_beside_a_finite_loss() -> None:
     assert (finding.severity, finding.first_step, finding.layers) == ("critical", 30, ("second.weight",))
     assert "1 gradient entry is NaN or Inf while the loss is 1." in finding.evidence
     assert "or in a part of the forward pass that the value of the loss does not depend on" in finding.meaning
-    assert "nonfinite_loss" not in found
+    assert finding.meaning.endswith("The update carries it into the weights.") and "nonfinite_loss" not in found
+    lion = [replace(each, settings=Settings("none", 0.0, "fp32", "lion")) for each in rows]
+    assert "torch's sign of NaN is 0" in diagnose(lion)["nonfinite_gradient"].meaning
 
 
 @pytest.mark.parametrize("ratio", [math.nan, math.inf])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -11,7 +13,7 @@ from gradstudio.core.experiment import Clipping, Model
 from gradstudio.engine.models import MODELS, named_parameters
 from gradstudio.engine.passes.flat import Flat
 from gradstudio.engine.shape import Shape
-from gradstudio.engine.step.clipping import CLIPPING
+from gradstudio.engine.step.clipping import CLIPPING, module_of
 
 SHAPES = [
     ("hidden.0.weight", (4, 3)), ("hidden.0.bias", (4,)), ("hidden.1.weight", (5, 2, 3, 3)),
@@ -38,7 +40,7 @@ def grads(named):
 
 
 def clipped(kind, named, **knobs):
-    CLIPPING[kind](Flat(named), Clipping(kind=kind, **knobs))
+    CLIPPING[kind](Flat(named), Clipping(kind=kind, **knobs), {})
     return grads(named)
 
 
@@ -73,6 +75,51 @@ def test_per_tensor_scales_each_tensor():
     before, after = grads(parameters()), clipped("per_tensor", parameters(), max_norm=1.5)
     for one, other in zip(before, after, strict=True):
         np.testing.assert_allclose(other, one * min(1, 1.5 / (np.linalg.norm(one) + 1e-6)), rtol=1e-6)
+
+
+def test_per_module_scales_weight_and_bias_together():
+    before, after = grads(parameters()), clipped("per_module", parameters(), max_norm=1.5)
+    for module in ((0, 1), (2,), (3,), (4,)):
+        norm = np.sqrt(sum((before[at] ** 2).sum() for at in module))
+        for at in module:
+            np.testing.assert_allclose(after[at], before[at] * min(1, 1.5 / (norm + 1e-6)), rtol=1e-6)
+    assert module_of("blocks.0.attention.query.weight") == module_of("blocks.0.attention.output.bias")
+    assert module_of("blocks.0.attention_norm.weight") == "blocks.0.attention_norm"
+
+
+def lengths(kind: str, norms: list[float], **knobs: float) -> list[float]:
+    """Lengths after clipping of gradients of one tensor that are so long."""
+    flat, memory, found = Flat([("hidden.0.weight", Parameter(torch.zeros(1)))]), {}, []
+    for norm in norms:
+        flat.grads[0].fill_(norm)
+        CLIPPING[kind](flat, Clipping(kind=kind, **knobs), memory)
+        found.append(flat.grads[0].item())
+    return found
+
+
+def test_zclip_is_that_of_its_paper():
+    norms = [*np.random.default_rng(1).uniform(1, 2, 60), 40.0, math.inf, 1.5, 3.0, 1.0]
+    mean, variance, expected = float(np.mean(norms[:25])), float(np.var(norms[:25])), norms[:25]
+    for norm in norms[25:]:
+        z = (norm - mean) / math.sqrt(variance)
+        left = mean + 2.5**2 / z * math.sqrt(variance) if math.isfinite(z) and z > 2.5 else norm
+        if math.isfinite(norm):
+            mean = 0.97 * mean + 0.03 * left
+            variance = 0.97 * variance + 0.03 * (left - mean) ** 2
+        expected = [*expected, left]
+    np.testing.assert_allclose(lengths("zclip", norms), expected, rtol=1e-4)
+    assert expected[60] < 2 and expected[61] == math.inf
+
+
+def test_adagc_is_that_of_its_paper():
+    norms = [*np.random.default_rng(1).uniform(0.5, 2, 100), 40.0, 0.3, math.inf, 0.6]
+    usual, expected = math.inf, []
+    for step, norm in enumerate(norms):
+        left = min(norm, 1.0 if step < 100 else 1.05 * usual) if math.isfinite(norm) else norm
+        if math.isfinite(norm):
+            usual = min(usual, left) if step < 100 else 0.98 * usual + 0.02 * left
+        expected.append(left)
+    np.testing.assert_allclose(lengths("adagc", norms), expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("scale", [1e-12, 0.01, 1.0, 100.0])
@@ -137,6 +184,6 @@ def test_measured_norms_agree_with_the_rule(train, kind, steps):
         4, f"clipping.kind={kind}", "clipping.max_norm=0.2", "clipping.clip_value=0.01", f"accumulation.steps={steps}"
     ):
         assert row.clipped_norm == pytest.approx(row.clip_coef * row.grad_norm, rel=1e-12)
-        assert (row.clip_coef == 1) if kind == "none" else (row.clip_coef < 1)
+        assert (row.clip_coef == 1) if kind in ("none", "zclip") else (row.clip_coef < 1)
         if kind == "norm":
             assert row.clipped_norm == pytest.approx(0.2, rel=1e-4)

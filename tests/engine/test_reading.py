@@ -243,7 +243,7 @@ def test_every_clipping_rule_gives_the_same_bits_on_a_device(build):
             one, other = build(f"clipping.max_norm={limit}"), build(f"clipping.max_norm={limit}")
             for trainer, rule in ((one, clip), (other, CLIPPING_ON_DEVICE[kind])):
                 trainer.flat.gradients.copy_(torch.linspace(-1, 1, trainer.flat.layout.length))
-                rule(trainer.flat, trainer.experiment.clipping)
+                rule(trainer.flat, trainer.experiment.clipping, {})
             assert torch.equal(one.flat.gradients.view(torch.int32), other.flat.gradients.view(torch.int32))
 
 

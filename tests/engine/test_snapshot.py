@@ -275,7 +275,7 @@ LIVE = [
     "clipping.max_norm=0.1",
 ]
 OTHERS: dict[str, list[object]] = {
-    "clipping.kind": ["none", "value", "agc", "per_tensor"], "clipping.on_spike": ["skip", "rewind"], "precision.dtype": ["fp32", "bf16"],
+    "clipping.kind": ["none", "value", "agc", "per_tensor", "per_module", "per_network", "zclip", "adagc"], "clipping.on_spike": ["skip", "rewind"], "precision.dtype": ["fp32", "bf16"],
     "precision.scaling": ["static", "none"],
     "schedule.kind": ["cosine", "one_cycle", "wsd"], "problem.outlier_every": [2], "problem.nan_every": [4], "problem.skip_batches": [3],
     "accumulation.steps": [1, 4],

@@ -90,7 +90,10 @@ def test_a_map_is_planned_made_read_and_its_cell_opened(qtbot: QtBot, window: Wi
     assert dialog.told.text().startswith(f"{3 * dialog.cells.value():,} cells, ")
     dialog.up.show_text("model.init_gain=0.03:30:log")
     assert dialog.told.text() == before
-    for knob, texts in (("clipping.kind", "none,norm,value,agc,per_tensor"), ("model.residual", "false,true")):
+    for knob, texts in (
+        ("clipping.kind", "none,norm,value,agc,per_tensor,per_module,per_network,zclip,adagc"),
+        ("model.residual", "false,true"),
+    ):
         dialog.third.setCurrentText(knob)
         assert dialog.values.text == texts  # all of them, until a person unticks some
     dialog.values.boxes[0].click()

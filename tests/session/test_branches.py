@@ -141,7 +141,7 @@ def same_rows(one: Run, other: Run, count: int | None = None) -> None:
 LIVE = [name for name, found in KNOBS.items() if found.live]
 UNDRAWN = ("mistakes.unscale_twice", "mistakes.never_update_scaler", "run.stop_on_nonfinite")  # they end a run
 OTHERS: dict[str, list[Value]] = {
-    "clipping.kind": ["norm", "value", "agc", "per_tensor"], "clipping.on_spike": ["skip", "rewind"], "precision.dtype": ["fp32", "bf16"],
+    "clipping.kind": ["norm", "value", "agc", "per_tensor", "per_module", "per_network", "zclip", "adagc"], "clipping.on_spike": ["skip", "rewind"], "precision.dtype": ["fp32", "bf16"],
     "precision.scaling": ["static", "none"],
     "schedule.kind": ["linear", "exponential"], "schedule.warmup_steps": [8], "schedule.total_steps": [9],
     "accumulation.steps": [3],

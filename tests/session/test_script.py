@@ -66,6 +66,11 @@ model.kind=lstm problem.task=adding model.init=he model.initial_bias=1
 model.kind=lstm problem.task=copy model.init=lsuv model.init_gain=0.8
 model.kind=gru problem.task=characters model.init=lsuv
 model.kind=cnn model.norm=batch model.residual=true
+model.kind=cnn model.norm=group model.residual=true
+model.kind=rnn model.norm=rms model.norm_position=post
+model.kind=gan problem.task=ring model.norm=rms
+model.norm=group model.width=16 clipping.kind=per_module
+model.kind=rnn model.norm=group
 model.kind=cnn model.norm=layer model.norm_position=post problem.task=copy model.checkpointing=true
 model.kind=cnn model.init=lsuv model.norm=batch model.activation=leaky_relu
 model.kind=cnn clipping.kind=agc clipping.agc_factor=0.1
@@ -184,6 +189,12 @@ clipping.kind=value clipping.clip_value=0.001 model.kind=rnn
 clipping.kind=agc model.kind=transformer
 clipping.kind=per_tensor clipping.max_norm=0.05 model.kind=lstm problem.task=adding
 clipping.kind=per_tensor 3:clipping.kind=agc
+clipping.kind=per_module clipping.max_norm=0.05 model.kind=transformer 3:clipping.kind=per_network
+clipping.kind=per_network clipping.max_norm=0.05 problem.task=ring model.kind=gan
+clipping.kind=zclip run.steps=40 problem.outlier_every=13 model.width=4
+clipping.kind=zclip clipping.zclip_deviations=0.5 run.steps=32 precision.dtype=fp16 precision.init_scale=1e30 3:clipping.kind=none 5:clipping.kind=zclip 28:clipping.zclip_deviations=1
+clipping.kind=adagc clipping.max_norm=0.5 run.steps=115 model.width=4 problem.outlier_every=37 optimizer.kind=adam 110:clipping.adagc_factor=0.9
+clipping.kind=adagc accumulation.steps=2 mistakes.clip_each_micro_batch=true run.steps=54 model.width=4 model.kind=rnn
 gradients.centralize=true gradients.noise_std=0.01 model.kind=cnn
 2:gradients.centralize=true 3:gradients.noise_std=0.01 model.kind=rnn model.norm=batch
 loss.weight=0.001 3:loss.weight=100
@@ -369,6 +380,7 @@ VALUES: dict[str, tuple[Value, ...]] = {
     "optimizer.lr": (0.01, 0.1, 1.0), "run.seed": (0, 3, 99), "accumulation.steps": (1, 2, 3),
     "clipping.max_norm": (0.01, 0.1, 1.0),
     "clipping.spike_deviations": (2.0, 6.0), "clipping.clip_value": (1e-3, 0.1), "clipping.agc_factor": (0.01, 0.1),
+    "clipping.zclip_deviations": (0.5, 2.5), "clipping.adagc_factor": (1.05, 2.0),
     "precision.init_scale": (1.0, 128.0, 1000.0, 65536.0, 1e30),
     "precision.growth_factor": (2.0, 3.0), "precision.backoff_factor": (0.5, 0.1),
     "precision.growth_interval": (1, 2, 2000),

@@ -8,13 +8,17 @@ from functools import cache
 from gradstudio.core.experiment import KNOBS
 from gradstudio.core.history import History, Settings
 
+BY_NORM = ("norm", "per_tensor", "per_module", "per_network")  # of all gradients, or of some by themselves
+
 
 def largest(settings: Settings, history: History) -> float:
     """Return the largest L2 norm of any gradient after this clipping; inf if it depends on the weights."""
     match settings.clipping:
         case "norm":
             return settings.limit
-        case "per_tensor":
+        case "per_network":
+            return settings.limit * math.sqrt(2)
+        case "per_tensor" | "per_module":
             return settings.limit * math.sqrt(len(history.layers))
         case "value":
             return settings.limit * math.sqrt(sum(layer.size for layer in history.layers))

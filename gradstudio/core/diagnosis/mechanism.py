@@ -21,6 +21,9 @@ _SAME_DIRECTION = 0.999  # cosine
 _SHORTENED = {
     "value": "Clipping by value cut each large entry",
     "per_tensor": "Clipping shortened each tensor by itself",
+    "per_module": "Clipping shortened each module by itself",
+    "per_network": "Clipping shortened each network by itself",
+    "adagc": "AdaGC shortened each tensor by itself",
     "agc": "Adaptive clipping shortened the gradient of each unit by itself",
 }
 
@@ -37,7 +40,7 @@ def clipping(history: History, step: int) -> str:
     cosine = history.value("clip_cosine", step)
     if history.value("clipped_norm", step) == 0:
         return "Clipping left nothing of this gradient."
-    if kind == "norm":
+    if kind in ("norm", "zclip"):
         if cosine < _SAME_DIRECTION:  # for example if each micro-batch or each shard is clipped by itself
             return f"Clipping shortened this gradient; its cosine with the true gradient is {number(cosine)}."
         return "Clipping shortened this gradient and kept its direction."

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gradstudio.core.diagnosis import clipping_limit
 from gradstudio.core.diagnosis.median import median
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.diagnosis.rule import Looking
@@ -33,7 +34,8 @@ class ClipOverflow(Looking):
         coefs, norms = (history.column(name, self._seen) for name in ("clip_coef", "grad_norm"))
         frozen = self._seen + np.flatnonzero((coefs == 0) & (norms > _LARGEST_HALF))
         settings = history.settings[-1][1] if history.settings else None
-        limit = settings.limit if settings and settings.clipping in ("norm", "per_tensor") else 0.0
+        by_norm = settings is not None and settings.clipping in clipping_limit.BY_NORM
+        limit = settings.limit if settings and by_norm else 0.0
         self._seen = len(history)
         if len(frozen) and limit > 0:
             self._first = int(frozen[0]) if self._first < 0 else self._first

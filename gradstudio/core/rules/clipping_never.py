@@ -13,7 +13,10 @@ from gradstudio.core.history import History
 from gradstudio.core.text import number
 
 # What the limit applies to, if not to the whole gradient.
-_LIMITED = {"value": "entry of a gradient", "per_tensor": "gradient of a tensor", "agc": "gradient of a unit"}
+_LIMITED = {
+    "value": "entry of a gradient", "per_tensor": "gradient of a tensor", "per_module": "gradient of a module",
+    "per_network": "gradient of a network", "agc": "gradient of a unit",
+}  # fmt: skip
 
 
 @dataclass
@@ -26,8 +29,8 @@ class ClippingNever(Looking):
     times: float = 10.0
 
     def look(self, history: History, state: Progress) -> None:
-        if not history.settings or history.settings[-1][1].clipping == "none":
-            return
+        if not history.settings or history.settings[-1][1].clipping in ("none", "zclip", "adagc"):
+            return  # the last two have no limit that could be too high
         since, settings = history.settings[-1]
         if not (state.broken or (state.has_lost and self._finding is None) or len(history) % self.after == 0):
             return

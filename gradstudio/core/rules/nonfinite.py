@@ -8,11 +8,23 @@ from typing import ClassVar
 
 import numpy as np
 
+from gradstudio.core.diagnosis import mechanism
 from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.history import History, loss_broke
 from gradstudio.core.text import join_with_and, number, plural
 from gradstudio.core.unknown import is_known, known_mask
+
+_OF_LION = (
+    "Lion takes the sign, and torch's sign of NaN is 0: the weights stay finite. But its running mean keeps a NaN for "
+    "good, so no gradient moves these weights any more."
+)
+
+
+def _hides(history: History, step: int) -> bool:
+    """Return whether the optimizer makes finite updates of NaN."""
+    settings = mechanism.in_force(history, step)
+    return settings is not None and settings.optimizer == "lion"
 
 
 class _FirstNonfinite:
@@ -74,7 +86,9 @@ class NonfiniteLoss(_FirstNonfinite):
     remedies = ("clipping.kind=norm",)
 
     def meaning_of(self, history: History, step: int) -> str:
-        return self.finite_gradient if self._has_finite_gradient(history, step) else self.meaning
+        if self._has_finite_gradient(history, step):
+            return self.finite_gradient
+        return _OF_LION if _hides(history, step) else self.meaning
 
     def remedies_of(self, history: History, step: int) -> tuple[str, ...]:
         if math.isnan(history.value("loss", step)) and self._has_finite_gradient(history, step):
@@ -105,12 +119,12 @@ class NonfiniteGradient(_FirstNonfinite):
     title = "A gradient is not finite"
     meaning = (
         "The loss was still finite: NaN or Inf was born in the backward pass, by a derivative or by overflow, or in a "
-        "part of the forward pass that the value of the loss does not depend on. The update carries it into the "
-        "weights."
+        "part of the forward pass that the value of the loss does not depend on."
     )
+    carried = "The update carries it into the weights."
     without_loss = (
         "The loss of this step was not seen, so NaN or Inf may have been born in the forward pass, in the loss or in "
-        "the backward pass. The update carries it into the weights."
+        "the backward pass."
     )
     remedies = ("precision.dtype=bf16", "precision.scaling=dynamic", "clipping.kind=norm")
 
@@ -127,7 +141,8 @@ class NonfiniteGradient(_FirstNonfinite):
         return f"At step {step} {entries} NaN or Inf while the loss is {loss}."
 
     def meaning_of(self, history: History, step: int) -> str:
-        return self.meaning if is_known(history.value("loss", step)) else self.without_loss
+        born = self.meaning if is_known(history.value("loss", step)) else self.without_loss
+        return f"{born} {_OF_LION if _hides(history, step) else self.carried}"
 
 
 class NonfiniteWeights(_FirstNonfinite):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from torch import Tensor, nn
 
 from gradstudio.core.experiment import Model
@@ -13,6 +15,8 @@ NORMS: Norms = {
     "none": lambda knobs: None,
     "batch": lambda knobs: nn.BatchNorm1d(knobs.width, momentum=knobs.norm_momentum),
     "layer": lambda knobs: nn.LayerNorm(knobs.width),
+    "group": lambda knobs: nn.GroupNorm(math.gcd(knobs.width, 8), knobs.width),
+    "rms": lambda knobs: nn.RMSNorm(knobs.width),
 }
 
 

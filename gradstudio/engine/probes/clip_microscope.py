@@ -30,7 +30,7 @@ def measure(trainer: Trainer, gradient: Tensor) -> ClippedGradient:
     cuts = {}
     for kind in CLIPPED_BY:
         _fill(flat, gradient)
-        CLIPPING[kind](flat, trainer.experiment.clipping)
+        CLIPPING[kind](flat, trainer.experiment.clipping, {})
         after = torch.cat([grad.reshape(-1) for grad in flat.grads]).to("cpu", torch.float64).numpy()
         cuts[kind] = Cut(float(np.linalg.norm(after)), angle(before, after), tuple(after[places].tolist()))
     knobs = trainer.experiment.clipping

@@ -267,7 +267,7 @@ class RankTrainer(Trainer):
         reading.gradient(true, scale)
         if knobs.kind != "none":
             self.observer.call("clip")
-            reading.clipping[knobs.kind](self.flat, knobs)
+            reading.clipping[knobs.kind](self.flat, knobs, self.clip_memory)
         self._average(gradients, int(self.flat.layout.sizes.sum()))
         if knobs.kind != "none":
             reading.on_clip(true, gradients)

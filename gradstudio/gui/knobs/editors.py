@@ -19,7 +19,8 @@ from gradstudio.gui.widgets.scroll_safe import SLIDER_STEPS, Combo, Slider
 from gradstudio.gui.widgets.segments import Segments
 
 FITTING = 6  # characters that a line has room for; one with more is wider
-SHORT_NAMES = {"per_tensor": "tensor", "agc": "AGC"}
+SEGMENTS = 4  # options that stand side by side
+SHORT_NAMES = {"agc": "AGC"}
 
 
 class Editor(QObject):
@@ -60,30 +61,37 @@ class ChoiceEditor(Editor):
 
 
 class SegmentsEditor(Editor):
-    """A choice whose options stand side by side, one press away."""
+    """A choice whose first options stand side by side, one press away; the others are in a list."""
 
     def __init__(self, knob: Knob) -> None:
         super().__init__(knob)
-        self.head = QWidget()
-        buttons = [QPushButton(SHORT_NAMES.get(choice, choice)) for choice in knob.choices]
+        self.head = self._others = Combo()
+        self._others.setPlaceholderText("others")
+        self._others.addItems(knob.choices[SEGMENTS:])
+        self._others.activated.connect(lambda: self._choose(self._others.currentText()))
+        first = knob.choices[:SEGMENTS]
+        buttons = [QPushButton(SHORT_NAMES.get(choice, choice)) for choice in first]
         self.foot = segments = Segments(*buttons, stretch=1)
         self._group = segments.group
-        for choice, button in zip(knob.choices, buttons, strict=True):
+        for choice, button in zip(first, buttons, strict=True):
             button.setFocusPolicy(Qt.FocusPolicy.TabFocus)  # so that Space still runs and pauses after a click
             button.setProperty("choice", choice)
             button.setAccessibleName(f"{knob.name} {choice}")
             button.setToolTip(f"{knob.name} = {choice}")
-        self._group.buttonClicked.connect(self._chosen)
+        self._group.buttonClicked.connect(lambda button: self._choose(button.property("choice")))
 
     def set_value(self, value: Value) -> None:
         self.value = value
+        self._others.setCurrentIndex(self._others.findText(str(value)))
+        self._group.setExclusive(False)  # where it is one of the others, no segment is chosen
         for button in self._group.buttons():
             button.setChecked(button.property("choice") == value)
+        self._group.setExclusive(True)
 
-    def _chosen(self, button: QPushButton) -> None:
-        if button.property("choice") != self.value:
-            self.value = button.property("choice")
-            self.changed.emit(self.value)
+    def _choose(self, value: str) -> None:
+        if value != self.value:
+            self.set_value(value)
+            self.changed.emit(value)
 
 
 class DeviceEditor(Editor):

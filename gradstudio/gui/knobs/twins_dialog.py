@@ -84,6 +84,7 @@ class TwinsDialog(TemporaryDialog):
         for part in (editor.head, editor.foot):
             if part is not None:
                 part.setAccessibleName(f"Value of the twin: {name}")
+                part.setAccessibleDescription(f"Value of the twin: {name}. {knob.help}")
                 self._place.addWidget(part)
         if isinstance(editor.head, QLineEdit):
             editor.head.textEdited.connect(lambda _: self._show_problem(""))  # it is checked once it is whole

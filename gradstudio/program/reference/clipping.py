@@ -15,6 +15,48 @@ def clip_per_tensor(max_norm):
         nn.utils.clip_grad_norm_(parameter, max_norm)
 
 
+def clip_per_module(max_norm):
+    """The tensors of each module by themselves, weight and bias together; all of an attention are one."""
+    modules = {}
+    for name, parameter in named_trained():
+        parts = name.split(".")
+        ends = (at for at, part in enumerate(parts, 1) if part.endswith(("attention", "attn")))
+        modules.setdefault(tuple(parts[: next(ends, -1)]), []).append(parameter)
+    for parameters in modules.values():
+        nn.utils.clip_grad_norm_(parameters, max_norm)
+
+
+def clip_by_deviations(deviations):
+    """ZClip (Kumar 2025): a norm z deviations above its running mean is brought to deviations^2 / z of them."""
+    norm = nn.utils.get_total_norm([parameter.grad for parameter in trainable()])
+    known = usual.setdefault("zclip", torch.zeros(3, device=device))
+    seen, mean, variance = known.unbind()
+    excess, bound = norm - mean, deviations * variance.sqrt()
+    left = torch.where((seen >= 25) & (excess > bound), mean + bound * bound / excess, norm)
+    share = torch.where(seen < 25, 1 / (seen + 1), 1 - 0.97)
+    middle = mean + share * (left - mean)
+    spread = variance + share * ((left - middle) * torch.where(seen < 25, excess, left - middle) - variance)
+    usual["zclip"] = torch.where(norm.isfinite(), torch.stack([seen + 1, middle, spread]), known)
+    for parameter in trainable():
+        parameter.grad.mul_(torch.where(norm.isfinite() & (left < norm), left / norm, 1.0))
+
+
+def clip_to_usual(factor, max_norm):
+    """AdaGC (Wang 2025): a tensor's norm is at most `factor` times its running mean; 100 steps are clipped by norm."""
+    norms = torch.stack([torch.linalg.vector_norm(parameter.grad) for parameter in trainable()])
+    known = usual.setdefault("adagc", torch.cat([norms.new_zeros(1), torch.full_like(norms, torch.inf)]))
+    warm, means = known[0] < 100, known[1:]
+    coefficients = torch.where(norms > factor * means, factor * means / norms, 1.0)
+    common = torch.linalg.vector_norm(norms)
+    coefficients = torch.where(warm, (max_norm / (common + 1e-6)).clamp(max=1.0), coefficients)
+    left = norms * coefficients
+    smallest = torch.where(left > 0, torch.minimum(means, left), means)
+    means = torch.where(warm, smallest, 0.98 * means + (1 - 0.98) * left)
+    usual["adagc"] = torch.where(norms.isfinite().all(), torch.cat([known[:1] + 1, means]), known)
+    for parameter, coefficient in zip(trainable(), torch.where(norms.isfinite().all(), coefficients, 1.0)):
+        parameter.grad.mul_(coefficient)
+
+
 def unit_norm(tensor):
     """Norm of each row of a weight; of a vector, one norm."""
     rows = tuple(range(1, tensor.ndim)) if tensor.ndim > 1 else None
@@ -52,5 +94,16 @@ def clip():
         nn.utils.clip_grad_value_(trainable(), knobs.clipping_clip_value)
     elif knobs.clipping_kind == "per_tensor":
         clip_per_tensor(knobs.clipping_max_norm)
+    elif knobs.clipping_kind == "per_module":
+        clip_per_module(knobs.clipping_max_norm)
+    elif knobs.clipping_kind == "per_network" and knobs.model_kind == "gan":
+        for player in (model.generator, model.discriminator):
+            nn.utils.clip_grad_norm_(player.parameters(), knobs.clipping_max_norm)
+    elif knobs.clipping_kind == "per_network":
+        nn.utils.clip_grad_norm_(trainable(), knobs.clipping_max_norm)
+    elif knobs.clipping_kind == "zclip":
+        clip_by_deviations(knobs.clipping_zclip_deviations)
+    elif knobs.clipping_kind == "adagc":
+        clip_to_usual(knobs.clipping_adagc_factor, knobs.clipping_max_norm)
     elif knobs.clipping_kind == "agc":
         clip_adaptively(knobs.clipping_agc_factor)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     index: int
     losses: Any
     norms: Any
+    usual: Any
     told: Any
     grad_norm: Any
     micro_batches: Any

@@ -1,5 +1,7 @@
 """What the layers of all networks share: activations, residuals, checkpointing."""
 
+import math
+
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -105,6 +107,10 @@ if plan.layered and knobs.model_kind != "rnn":
                 self.norm = nn.GroupNorm(1, knobs.model_width)
             elif knobs.model_norm == "layer":
                 self.norm = nn.LayerNorm(knobs.model_width)
+            elif knobs.model_norm == "group":
+                self.norm = nn.GroupNorm(math.gcd(knobs.model_width, 8), knobs.model_width)
+            elif knobs.model_norm == "rms":
+                self.norm = nn.RMSNorm(knobs.model_width)
             if knobs.model_residual:
                 self.residual = residual
                 if plan.factors and residual:

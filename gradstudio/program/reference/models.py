@@ -111,6 +111,10 @@ if not plan.own and plan.own_rnn:
                 self.norm = nn.BatchNorm1d(width, momentum=knobs.model_norm_momentum)
             elif knobs.model_norm == "layer":
                 self.norm = nn.LayerNorm(width)
+            elif knobs.model_norm == "group":
+                self.norm = nn.GroupNorm(math.gcd(width, 8), width)
+            elif knobs.model_norm == "rms":
+                self.norm = nn.RMSNorm(width)
             if knobs.model_residual:
                 self.residual = residual
                 if plan.factors and residual:

@@ -27,6 +27,8 @@ if plan.leaves_out:
     norms = deque(maxlen=128)  # gradient norms of the updates that were made
 if plan.goes_back:
     before_spike = None
+if plan.compares_norms:
+    usual = {}  # gradient norms, and what clipping left of them
 
 with Join([parallel]) if plan.joins else nullcontext():  # a rank without batches takes part in the others' all-reduces
     for step in range(knobs.run_steps):
