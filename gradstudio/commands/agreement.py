@@ -1,4 +1,4 @@
-"""The question before a studio file is run: it is a program that can do whatever its user can."""
+"""The question before a studio file is run: it is a program with all the permissions of its user."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ Trust = Annotated[
 
 
 def agree(*experiments: Experiment, trusted: bool) -> None:
-    """Ask whether the studio file of some experiments may run, unless that was agreed to. WrongRequest where nobody
-    agrees."""
+    """Ask whether the studio file of some experiments may run, unless that was already agreed to. WrongRequest if the
+    user does not agree."""
     from gradstudio.session import own_model
 
     agreement = own_model.to_agree(*experiments)
@@ -36,7 +36,7 @@ def agree(*experiments: Experiment, trusted: bool) -> None:
 
 
 def _ask(agreement: Agreement) -> None:
-    """Ask on the terminal; WrongRequest where there is none, or the answer is no."""
+    """Ask on the terminal; WrongRequest if there is none, or the answer is no."""
     from gradstudio.core.knobs import format_value
 
     file = agreement.file

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class Parent(NamedTuple):
-    """The run that is branched from, with its rows where the library has them; the number of its steps, and its
+    """The run that is branched from, with its rows if the library has them; the number of its steps, and its
     environment."""
 
     run: Run
@@ -127,7 +127,7 @@ def branch(
 
 
 def _parent(source: str, library: Path | None) -> Parent:
-    """Return the run of that name; WrongRequest or LibraryError if there is none."""
+    """Return the run with that name; WrongRequest or LibraryError if there is none."""
     if os.path.isdir(source):
         return _of_folder(Path(source))
     with open_library(library) as store:
@@ -156,7 +156,7 @@ def _of_folder(folder: Path) -> Parent:
 
 
 def _total_steps(parent: Parent, step: int, asked: int | None) -> int:
-    """Return how many steps the branch will have, those before it included."""
+    """Return how many steps the branch will have, including those before it."""
     if not 0 <= step <= parent.steps:
         raise WrongRequest(
             f"--step {step} is not allowed: {parent.run.id} made {plural(parent.steps, 'step', 'steps')}; allowed: 0 "
@@ -171,7 +171,7 @@ def _total_steps(parent: Parent, step: int, asked: int | None) -> int:
 
 
 def _check_same(parent: Parent, name: str, asked: int | str | None) -> None:
-    """Raise WrongRequest for another seed or device than that of the run."""
+    """Raise WrongRequest for a seed or device other than that of the run."""
     own = parent.run.experiment[f"run.{name}"]
     if asked is not None and asked not in (own, parent.environment.get(name)):
         raise WrongRequest(
@@ -183,8 +183,7 @@ def _check_same(parent: Parent, name: str, asked: int | str | None) -> None:
 def _requested_changes(
     run: Run, step: int, total: int, assignments: list[str], changes: list[str] | None
 ) -> tuple[Change, ...]:
-    """Return the branch's own changes in order, checked together with those that were made before and those still to
-    come."""
+    """Return the branch's own changes in order, checked together with the earlier ones and those still to come."""
     from gradstudio.core.experiment import KNOBS, parse_assignment
     from gradstudio.core.knobs import KnobError
     from gradstudio.core.planned_changes import read_timeline
@@ -222,8 +221,8 @@ def _requested_changes(
 
 
 def _repeat(run: Run, step: int, wanted: OutputOptions, family: LocalFamily) -> Run:
-    """Return the run, made again from its beginning: one step further than needed, so that every change before that
-    step is made."""
+    """Return the run, repeated from its beginning: one step further than needed, so that every change before that step
+    is made."""
     from gradstudio.session.record.run import Run
     from gradstudio.session.running import foreground
 

@@ -1,4 +1,4 @@
-"""`gradstudio presets check` trains what presets promise, over seeds that nobody chose them for."""
+"""`gradstudio presets check` trains what presets promise, over seeds that were not chosen for them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class PromiseCheck(NamedTuple):
         ]
 
     def seeds_with(self, *kinds: str) -> str:
-        """Return for how many seeds a part of the promise holds, as in 5 of 5; "" if it does not promise that."""
+        """Return for how many seeds a part of the promise holds, such as 5 of 5; "" if it does not promise that."""
         held = [not check.fault for checks in self.checks.values() for check in checks if check.kind in kinds]
         return f"{sum(held)} of {len(held)}" if held else ""
 
@@ -84,7 +84,7 @@ HEAD = ("ID", "Breaks", "Heals", "Wrong fixes fail", "Lesson")
 
 
 def _sources(source: str) -> list[Preset]:
-    """Return the presets to check, each with a promise; WrongRequest where there is none."""
+    """Return the presets to check, each with a promise; WrongRequest if there is none."""
     from gradstudio.core import presets
 
     if source != ALL:
@@ -107,7 +107,7 @@ def _sources(source: str) -> list[Preset]:
 
 
 def _check(preset: Preset, count: int, first: int) -> PromiseCheck:
-    """Train a preset with so many seeds, and say on stderr what came of each."""
+    """Train a preset with `count` seeds, and print the result of each on stderr."""
     from gradstudio.session.course import promises
 
     checks: dict[int, list[Check]] = {}

@@ -1,5 +1,5 @@
-"""`gradstudio course`: the lessons in the order in which they are best taken, all of them as one handbook, and the
-exercises with their worksheets."""
+"""`gradstudio course`: the lessons in the recommended order, all of them as one handbook, and the exercises with their
+worksheets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gradstudio crash`: what is in a crash file, the step made again, made smaller, and tried with fixes."""
+"""`gradstudio crash`: shows a crash file, replays its step, minimizes it, and tries fixes."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def _read(file: Path) -> CrashFile:
 
 
 def _able(file: Path) -> CrashFile:
-    """Return a crash file whose steps can be made again."""
+    """Return a crash file whose steps can be replayed."""
     crash = _read(file)
     if crash.structure.unknown or not crash.structure.steps:
         raise WrongRequest(f"{file.name}: its steps cannot be made again: {crash.structure.unknown or 'it has none'}")
@@ -134,7 +134,7 @@ def _recorded(crash: CrashFile, trust: bool) -> Any:
 
 
 class _one_line:
-    """Makes one line of any fault in here: what a file asks for is somebody else's."""
+    """Reduces any fault in this context to one line: the requests of a file are untrusted."""
 
     def __init__(self, crash: CrashFile) -> None:
         self._name = crash.path.name

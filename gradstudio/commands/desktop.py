@@ -1,4 +1,4 @@
-"""`gradstudio desktop` puts the program into the menu of a Linux desktop, and takes it out again."""
+"""`gradstudio desktop` adds the program to the menu of a Linux desktop, and removes it again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gradstudio diagnose` reads the log of a training that is over, and says what our rules find in it."""
+"""`gradstudio diagnose` reads the log of a finished training, and prints the findings of our rules."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def diagnose(
 
 
 def _column_roles(columns: str) -> dict[str, str]:
-    """Return the columns that were named, by our name; WrongRequest for one that we do not have."""
+    """Return the given columns, by our name; WrongRequest for one that we do not have."""
     from gradstudio.session.files.log_reading.column_names import NAMES
 
     said = {}

@@ -1,4 +1,4 @@
-"""An exam that is taken in a terminal: it reads one command after the other."""
+"""Taking an exam in a terminal: it reads one command after the other."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class ExamPrompt:
     def __init__(self, attempt: Attempt, path: Path) -> None:
         self._attempt = attempt
         self._path = path
-        self._runs: dict[int, Run] = {}  # by try; a try of an earlier day is trained again when it is looked at
+        self._runs: dict[int, Run] = {}  # by try; an earlier try is trained again when it is viewed
 
     def go(self) -> None:
         exam = self._attempt.exam
         if isinstance(sys.stdin, io.TextIOWrapper):
-            sys.stdin.reconfigure(errors="replace")  # bytes that are no letters are no command
+            sys.stdin.reconfigure(errors="replace")  # bytes that cannot be decoded are not a command
         say(f"{exam.title}. {exam.text}\n")
         self._tell_choices()
         say(f"\n{self._budget()} `help` tells the commands.")
@@ -182,12 +182,12 @@ class ExamPrompt:
 
 
 def _number(text: str) -> int:
-    """Return the number of a try that somebody typed; -1 where it is none."""
+    """Return the number of a try as typed; -1 if it is not one."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= LONGEST_NUMBER else -1
 
 
 def _steps(run: Run) -> list[int]:
-    """Return the steps to show: evenly over the run, its last ones, and where its norm was largest."""
+    """Return the steps to show: evenly spread over the run, its last ones, and the one with the largest norm."""
     rows, norm = len(run.history), run.history.column("grad_norm")
     finite = np.where(np.isfinite(norm), norm, -1.0)
     even = {round(at * (rows - 1) / (ROWS - 1)) for at in range(ROWS)} if rows else set()

@@ -1,4 +1,4 @@
-"""The exit codes of the commands, and what each means."""
+"""The exit codes of the commands, and their meanings."""
 
 from __future__ import annotations
 

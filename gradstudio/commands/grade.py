@@ -113,7 +113,7 @@ def _read_sheet(path: Path, known: dict[str, Assignment], grader: Grader) -> Han
 
 
 def _unknown(what: str, known: Iterable[str]) -> str:
-    """Return that the exam or exercise of a sheet is not known, and how to name it."""
+    """Return the message that the exam or exercise of a sheet is unknown, and how to name it."""
     kind = what.partition(" ")[0]
     alike = ", ".join(each.partition(" ")[2] for each in known if each.startswith(f"{kind} "))
     option = "--exam FILE" if kind == "exam" else "--exercise FILE.toml"

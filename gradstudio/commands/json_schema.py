@@ -1,4 +1,4 @@
-"""`gradstudio schema` prints the JSON schema of a file that a person writes, with which an editor completes it."""
+"""`gradstudio schema` prints the JSON schema of a file that the user writes, so that an editor can complete it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import typer
 from gradstudio.commands.terminal import WrongRequest, say_json
 
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
-_OF_THE_FORM = ("group", "label", "live", "logarithmic", "slider", "unit", "when")  # what no schema knows
+# the part that a schema cannot express
+_OF_THE_FORM = ("group", "label", "live", "logarithmic", "slider", "unit", "when")
 
 
 def schema(
@@ -67,7 +68,7 @@ def _worksheet() -> dict[str, Any]:
 
 
 def _plain(schema: Any) -> Any:
-    """Return a schema without what only the form reads."""
+    """Return a schema without the parts that only the form reads."""
     if isinstance(schema, list):
         return [_plain(each) for each in schema]
     if not isinstance(schema, dict):

@@ -1,4 +1,4 @@
-"""`gradstudio map` draws where training holds, over two knobs; `gradstudio map show` tells what a map holds."""
+"""`gradstudio map` draws where training holds, over two knobs; `gradstudio map show` prints the contents of a map."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ HELP = """Draw where training holds, over two knobs: each cell is a run. `gradst
 holds. Exit code: 0 every cell has an outcome, 1 cells failed, 2 wrong request, 130 interrupted; --resume goes on."""
 CELLS = 64  # of an axis
 PICTURES = (".png", ".svg")
-LOOK = 0.1  # seconds between two looks at how far the map is
+LOOK = 0.1  # seconds between two checks of the progress
 
 Axis = Annotated[str, typer.Option("--x", metavar="KNOB=FROM:TO[:log]", help="The knob to the right, and its range.")]
 Upwards = Annotated[str, typer.Option("--y", metavar="KNOB=FROM:TO[:log]", help="The knob upwards, and its range.")]
@@ -59,14 +59,14 @@ Npz = Annotated[Path | None, typer.Option("--npz", metavar="FILE", help="Write t
 
 
 class Files(NamedTuple):
-    """The files that are made of a map."""
+    """The files that are made from a map."""
 
     picture: Path | None
     csv: Path | None
     npz: Path | None
 
     def check(self, of: Path | None) -> None:
-        """Raise WrongRequest or OutputError, before anything is trained, where one of them cannot be. `of`: the map's
+        """Raise WrongRequest or OutputError, before anything is trained, if one of them is impossible. `of`: the map's
         own file."""
         from gradstudio.session.files import output
 
@@ -146,7 +146,7 @@ def _plan(
     request: Request, x: str, y: str, by: str, cells: int | None, seeds: int, *,
     whole: bool, shortened: bool, trusted: bool,
 ) -> Plan:  # fmt: skip
-    """Return the plan that is asked for, or that the preset proposes, once its studio files are agreed to."""
+    """Return the requested plan, or the one proposed by the preset, once its studio files are agreed to."""
     from gradstudio.session import own_model
     from gradstudio.session.map.map_plan import read_plan
 
@@ -225,7 +225,8 @@ def _say(stored: JournalContent, path: Path, *, as_json: bool, quiet: bool) -> N
 
 
 def _watch(mapper: Mapper, *, quiet: bool) -> None:
-    """Show on stderr how far the map is, until it has ended: a bar on a terminal, elsewhere a line for each level."""
+    """Show the progress of the map on stderr, until it has ended: a bar on a terminal, elsewhere a line for each
+    level."""
     if quiet:
         return
     if not sys.stderr.isatty():
@@ -253,7 +254,7 @@ def _tell_levels(mapper: Mapper) -> None:
     while mapper.is_alive():
         mapper.join(LOOK)
         now = mapper.progress
-        # with the time that is left, once some cells tell it
+        # with the time left, once some cells are known
         if now.level > told and (now.seconds_left is not None or now.done == now.of):
             told = now.level
             left = "" if now.seconds_left is None else f", about {duration(now.seconds_left)}"

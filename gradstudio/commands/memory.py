@@ -1,5 +1,4 @@
-"""`gradstudio memory` says what a step of an experiment would take of memory, and what would lower it. Nothing is
-trained."""
+"""`gradstudio memory` prints the memory use of a step of an experiment, and what would lower it. Nothing is trained."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gradstudio new` writes a studio file to begin with."""
+"""`gradstudio new` writes an initial studio file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SUFFIX = ".py"
 
 
 class Kind(StrEnum):
-    """What the file trains."""
+    """The kind of training in the file."""
 
     mlp = "mlp"
     image = "image"
@@ -47,5 +47,5 @@ def new(
 
 
 def _as_argument(file: str) -> str:
-    """Return a file's name as a command takes it, which would read one that begins with - as an option."""
+    """Return a file's name in the form of an argument, as a command would read one that begins with - as an option."""
     return f"./{file}" if file.startswith("-") else file

@@ -75,7 +75,7 @@ LibraryFile = Annotated[
 
 
 def known_runs(begun: str) -> list[str]:
-    """Return the runs that a shell offers for what was typed."""
+    """Return the runs that a shell offers as completions."""
     from contextlib import closing, suppress
 
     from gradstudio.session.library.library_faults import LibraryError
@@ -95,8 +95,8 @@ RunName = Annotated[
 
 
 class Request(NamedTuple):
-    """The experiment that was asked for, with its live changes. `threads`: the CPU threads of the run that is repeated,
-    or empty."""
+    """The requested experiment, with its live changes. `threads`: the CPU threads of the run that is repeated, or
+    empty."""
 
     preset: Preset
     experiment: Experiment
@@ -105,18 +105,18 @@ class Request(NamedTuple):
 
 
 def library_file(path: Path | None) -> Path:
-    """Return the file of the library, and set it for the whole program; it need not exist."""
+    """Return the library file, and set it for the whole program; it need not exist."""
     if path is not None:
         _check_library(path)
         try:
             os.environ["GRADSTUDIO_LIBRARY"] = str(path.absolute())
-        except OSError as fault:  # the folder that it is named from is gone
+        except OSError as fault:  # the folder that it is relative to is gone
             raise WrongRequest(f"--library {path}: {files.reason(fault)}") from None
     return files.user_library()
 
 
 def _check_library(path: Path) -> None:
-    """Raise WrongRequest for what can be no library. One that nobody may look at is told when it is opened."""
+    """Raise WrongRequest for an impossible library. One that is inaccessible is reported when it is opened."""
     try:
         files.check_kind(path)
     except (NotADirectoryError, PermissionError):
@@ -127,15 +127,15 @@ def _check_library(path: Path) -> None:
 
 @contextmanager
 def open_library(asked: Path | None, *, room: int = SPARE) -> Iterator[Library]:
-    """Open the library while the command reads it; LibraryError if there is none. `room`: bytes that the command
-    would write beside it."""
+    """Open the library while the command reads it; LibraryError if there is none. `room`: bytes that the command would
+    write beside it."""
     from gradstudio.session.library.library_faults import LibraryError
     from gradstudio.session.library.store import Library, is_there
 
     path = library_file(asked)
     if not is_there(path):
         raise LibraryError(f"there is no run library {path}; `gradstudio run` begins it")
-    # a full disk does not take the files that SQLite writes beside the library
+    # a full disk rejects the files that SQLite writes beside the library
     full = shutil.disk_usage(path.parent).free < min(room, os.path.getsize(path) + SPARE)
     library = Library(path, on_full_disk=full)
     told = ""
@@ -146,7 +146,7 @@ def open_library(asked: Path | None, *, room: int = SPARE) -> Iterator[Library]:
             complain(library.lacks)
         yield library
     finally:
-        if library.notice != told:  # the command itself met the damage
+        if library.notice != told:  # the command itself found the damage
             complain(library.notice)
         library.close()
 
@@ -160,9 +160,8 @@ def read_request(
     *,
     beginning: bool,
 ) -> Request:
-    """Return a preset, a file, a folder of a run or a run of the library, with the changes that were asked for.
-    `beginning`: the beginning of a run's id is enough. PresetError, KnobError, LibraryError or WrongRequest
-    otherwise."""
+    """Return a preset, a file, a folder of a run or a run of the library, with the requested changes. `beginning`: the
+    beginning of a run's id is enough. PresetError, KnobError, LibraryError or WrongRequest otherwise."""
     from gradstudio.core.experiment import parse_assignment
     from gradstudio.session import own_model
 
@@ -177,7 +176,7 @@ def read_request(
 
 
 def tell_unseen() -> None:
-    """Say which of the user's own files nobody can look at: they lie in a folder of somebody else."""
+    """Report which of the user's own files are inaccessible: they are in another user's folder."""
     from gradstudio.core import presets
 
     if unseen := [why for why in (presets.why_not_seen(), files.why_not_seen(files.user_rules())) if why]:
@@ -226,7 +225,7 @@ def run_of_folder(folder: Path) -> dict[str, Any]:
 
 
 def threads_of_folder(folder: Path) -> str:
-    """Return the CPU threads of the run in this folder; empty if they are not known."""
+    """Return the CPU threads of the run in this folder; empty if unknown."""
     from gradstudio.core import threads
 
     environment = run_of_folder(folder).get("environment")
@@ -260,8 +259,8 @@ def _load(source: str, library: Path | None, *, beginning: bool) -> tuple[Preset
 
 
 def _run_of_library(source: str, asked: Path | None, *, beginning: bool) -> tuple[Preset, str] | None:
-    """Return the run of the library with this name, as a preset with every change that was made to it; None if there
-    is none."""
+    """Return the run of the library with this name, as a preset with every change that was made to it; None if there is
+    none."""
     from gradstudio.core import threads
     from gradstudio.session.files.run_files import as_preset
     from gradstudio.session.library.store import is_there
@@ -280,7 +279,7 @@ def _run_of_library(source: str, asked: Path | None, *, beginning: bool) -> tupl
 
 
 def check_own(run: Run) -> None:
-    """Raise WrongRequest for a run that a script of somebody made, and not the studio."""
+    """Raise WrongRequest for a run made by a user's script rather than the studio."""
     if run.watched is not None:
         raise WrongRequest(
             f"{run.id} is a watched run, which only its script can make again; "
@@ -301,7 +300,7 @@ def _planned_changes(preset: Preset, changes: list[str], experiment: Experiment)
 
 
 def formats(option: str, text: str, known: tuple[str, ...]) -> list[str]:
-    """Return the formats in a list with commas; WrongRequest for an unknown one."""
+    """Return the formats in a comma-separated list; WrongRequest for an unknown one."""
     asked = [part.strip().lower() for part in text.split(",") if part.strip()]
     for part in asked:
         if part not in known:

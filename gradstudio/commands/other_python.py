@@ -1,5 +1,5 @@
-"""The Python of another environment, in which `gradstudio watch --python` watches, and whether it has what that takes.
-It gets this very package, and those small ones of this environment that it lacks."""
+"""The Python of another environment, in which `gradstudio watch --python` watches, and whether it has what is needed.
+It gets this package, and the small ones of this environment that it lacks."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from typing import Any
 from gradstudio.commands.terminal import WrongRequest
 from gradstudio.core.files import reason
 
-LENT = ("platformdirs", "tomli_w")  # written in Python alone, so any Python can load them
+LENT = ("platformdirs", "tomli_w")  # pure Python, so any version can load them
 NEEDED = {"torch": (2, 4), "numpy": (1, 26), "pydantic": (2, 7)}
-PATIENCE = 60.0  # seconds for a Python to begin
+PATIENCE = 60.0  # seconds for a Python to start
 _ASK = """
 import json, sys
 from importlib import metadata, util
@@ -32,8 +32,8 @@ print("gradstudio asks " + json.dumps(found))
 
 
 def command_of(asked: str) -> str:
-    """Return the path of a Python, of an environment's folder, or of a name on PATH, that can be watched. WrongRequest
-    says in one line why it cannot."""
+    """Return the path of a Python, given as a path, as the folder of an environment, or as a name on PATH, if it can be
+    watched. WrongRequest says in one line why it cannot."""
     path = Path(asked).expanduser()
     if path.is_dir():
         path = path / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
@@ -53,7 +53,7 @@ def lent() -> dict[str, str]:
 
 
 def _answer(asked: str, command: str) -> dict[str, Any]:
-    """Return the versions of what this Python has."""
+    """Return the versions of the packages in this Python."""
     try:
         done = subprocess.run(
             [command, "-c", _ASK, *NEEDED], capture_output=True, text=True, errors="replace", timeout=PATIENCE,

@@ -1,4 +1,4 @@
-"""`gradstudio places` lists, adds, removes and asks places: where a run can be trained."""
+"""`gradstudio places` lists, adds, removes and queries places: where a run can be trained."""
 
 from __future__ import annotations
 
@@ -91,15 +91,15 @@ def check(names: Annotated[list[str] | None, typer.Argument(metavar="NAME...")] 
 
 
 def find(name: str) -> Place:
-    """Return the place of this name. PlaceError where there is none."""
+    """Return the place with this name. PlaceError if there is none."""
     from gradstudio.core import worker_places
 
     return worker_places.find(name)
 
 
 def backend_at(name: str, *, keep: bool = False) -> RemoteBackend:
-    """Return what trains at the place of this name. `keep`: runs go on there where the connection breaks. PlaceError
-    where there is none."""
+    """Return the backend for the place with this name. `keep`: runs continue there if the connection breaks. PlaceError
+    if there is none."""
     place = find(name)
     place = replace(place, keep=place.keep or keep)
     from gradstudio.session.remote import remote_backend
@@ -109,7 +109,7 @@ def backend_at(name: str, *, keep: bool = False) -> RemoteBackend:
 
 @contextmanager
 def library_at(name: str) -> Iterator[LibraryThere]:
-    """Ask the run library of the place of this name. PlaceError where there is none."""
+    """Open the run library of the place with this name. PlaceError if there is none."""
     from gradstudio.session.remote.library_there import LibraryThere
 
     with closing(backend_at(name)) as backend:

@@ -79,7 +79,7 @@ def report(
 
 
 def added_files(run: Run, exporters: list[str]) -> dict[str, bytes | str]:
-    """Return the files that exporters of plug-ins make of a run, by their names. WrongRequest where one fails."""
+    """Return the files that exporters of plug-ins make from a run, by name. WrongRequest if one fails."""
     from gradstudio.core import plugins
 
     found: dict[str, bytes | str] = {}
@@ -92,7 +92,7 @@ def added_files(run: Run, exporters: list[str]) -> dict[str, bytes | str]:
 
 
 def _checked(made: Any) -> dict[str, bytes | str]:
-    """Return the files of an exporter. TypeError where they are not texts or bytes by names without a folder."""
+    """Return the files of an exporter. TypeError if they are not texts or bytes, by names without a folder."""
     if not all(isinstance(name, str) and Path(name).name == name for name in made):
         raise TypeError("an exporter gives names of files without a folder")
     if not all(isinstance(content, str | bytes) for content in made.values()):
@@ -101,7 +101,7 @@ def _checked(made: Any) -> dict[str, bytes | str]:
 
 
 def _work_out_memory(run: Run) -> None:
-    """Work out what a step of the run takes of memory, so that its report can tell."""
+    """Compute the memory use of a step of the run, for its report."""
     from gradstudio.session.footprint.budget import ASKED
     from gradstudio.session.footprint.process import FootprintUnknown
 

@@ -1,5 +1,5 @@
-"""`gradstudio runs` lists the run library, shows and compares runs, notes, tags and deletes them, and carries them
-elsewhere."""
+"""`gradstudio runs` lists the run library, shows and compares runs, edits their notes and tags, deletes them, and
+exports or imports them."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def tag(
 def _files(
     runs: list[Run], compared: Comparison, folder: Path | None, reports: list[str], csv: Path | None
 ) -> Mapping[Path, Content]:
-    """Return the files to write, by their paths."""
+    """Return the files to write, by path."""
     from gradstudio.session.files import comparison
     from gradstudio.session.files.report import comparison as report
     from gradstudio.session.files.summary import to_json
@@ -256,7 +256,7 @@ def _line(entry: Entry) -> tuple[str, ...]:
 
 
 def _when(started: float, precision: str) -> str:
-    """Return a moment with its time zone in ISO 8601; "" for one outside the calendar."""
+    """Return a time in ISO 8601 with its time zone; "" for one outside the calendar."""
     try:
         return datetime.fromtimestamp(started).astimezone().isoformat(timespec=precision)
     except (OverflowError, OSError, ValueError):
@@ -324,7 +324,7 @@ def _tell(compared: Comparison, runs: list[Run]) -> None:
 
 
 def _parting(letter: str, member: Member) -> str:
-    """Return from which step on the loss of a run differs from that of the first."""
+    """Return the step from which the loss of a run differs from that of the first."""
     if not member.shared_steps:
         return f"A and {letter} have no step in common"
     if member.differs_at is None:

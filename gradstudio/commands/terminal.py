@@ -1,4 +1,4 @@
-"""Printing of the commands: text, files, JSON and tables. A title or a note may hold anything, so a terminal gets only
+"""Output of the commands: text, files, JSON and tables. A title or a note may contain anything, so a terminal gets only
 printable characters and line ends."""
 
 from __future__ import annotations
@@ -16,35 +16,35 @@ class WrongRequest(ValueError):
 
 
 def say(text: str) -> None:
-    """Print a text for people. A closed pipe is no error."""
+    """Print a text for the user. A closed pipe is no error."""
     _print(printable(text))
 
 
 def say_file(text: str) -> None:
-    """Print a text that somebody may save: unchanged, except on a terminal."""
+    """Print a text that the user may save: unchanged, except on a terminal."""
     _print(printable(text) if sys.stdout.isatty() else text)
 
 
 def say_json(value: Any) -> None:
-    """Print strict JSON, with every character escaped that is not printable."""
+    """Print strict JSON, with every unprintable character escaped."""
     from gradstudio.session.files.summary import to_json
 
     _print("".join(letter if letter.isprintable() or letter == "\n" else _escape(letter) for letter in to_json(value)))
 
 
 def complain(text: str) -> None:
-    """Print one line on stderr, of at most 300 characters: a long name in it is shortened in its middle."""
+    """Print one line on stderr, of at most 300 characters: a long name in it is shortened in the middle."""
     complain_at_length(brief(text))
 
 
 def complain_at_length(text: str) -> None:
     """Print a text on stderr that has several lines."""
-    with contextlib.suppress(OSError):  # nobody reads it, such as on a terminal that was closed
+    with contextlib.suppress(OSError):  # no reader, such as on a terminal that was closed
         print(printable(text), file=sys.stderr, flush=True)
 
 
 def table(head: tuple[str, ...], rows: list[tuple[str, ...]], *, headed: bool = False) -> None:
-    """Print aligned columns: styled on a terminal, elsewhere plain lines, one for each row, with the head where it is
+    """Print aligned columns: styled on a terminal, elsewhere plain lines, one for each row, including the head if
     `headed`."""
     rows = [tuple(" ".join(one_line(cell).split()) for cell in row) for row in rows]
     if sys.stdout.isatty():
@@ -66,17 +66,17 @@ def table(head: tuple[str, ...], rows: list[tuple[str, ...]], *, headed: bool = 
 
 
 def printable(text: str) -> str:
-    """Return the text without control characters, which a terminal would obey; line ends stay."""
+    """Return the text without control characters, which a terminal would interpret; line ends stay."""
     return "".join(letter if letter.isprintable() or letter == "\n" else " " for letter in text)
 
 
 def close_stdout() -> None:
-    """Discard what is still to be printed, so that Python does not complain at its end."""
+    """Discard pending output, so that Python does not complain at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def stdout_fault() -> str:
-    """Return why nothing can be written to stdout, "" if it can: after a fault of which nothing else is known."""
+    """Return why stdout is not writable, "" if it is: after a fault of unknown origin."""
     try:
         os.write(1, b"\n")
     except OSError as fault:

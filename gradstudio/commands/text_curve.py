@@ -1,4 +1,4 @@
-"""A curve as lines of text: two by four dots a letter, on a log axis, with a mark where a value is NaN or Inf."""
+"""A curve as lines of text: two by four dots per letter, on a log axis, with a mark for values that are NaN or Inf."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ DOTS = (
     (0x01, 0x02, 0x04, 0x40),
     (0x08, 0x10, 0x20, 0x80),
 )  # bits of a braille letter: left and right column, from above
-MARK = "✗"  # stands where a value is not finite
+MARK = "✗"  # mark for a non-finite value
 
 
 def curve(values: np.ndarray, width: int, height: int, axis: int = 9) -> list[str]:
-    """Return the latest values as `height` lines of `width` letters, of which the first `axis` have the numbers. Each
-    column of dots spans from the least to the largest of its steps."""
+    """Return the latest values as `height` lines of `width` letters, the first `axis` of which contain the numbers.
+    Each column of dots spans from the smallest to the largest of its steps."""
     room = max(width - axis - 1, 1)
     columns = np.array_split(values, min(2 * room, max(len(values), 1)))
     finite = values[np.isfinite(values)]

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from gradstudio.session.library.store import Library
     from gradstudio.session.record.run import Run
 
-EVERY = 0.5  # seconds between two looks
-REST = 4  # times as long as a reading took, until the next one
-Keys = Callable[[float], str]  # waits so long at most; returns the key, or ""
+EVERY = 0.5  # seconds between two readings
+REST = 4  # pause until the next reading, relative to the duration of the last one
+Keys = Callable[[float], str]  # waits at most this many seconds; returns the key, or ""
 
 
 def top(
@@ -34,7 +34,7 @@ def top(
 
 
 def _latest(kept: Library) -> str:
-    """Return the newest run that trains; where none does, the newest of all."""
+    """Return the newest run that is training; if none is, the newest of all."""
     from gradstudio.session.record.run import OVER
 
     entries = kept.entries()
@@ -66,7 +66,7 @@ def _show(kept: Library, name: str, keys: Keys) -> None:
 
 
 def _ask(kept: Library, run: Run, key: str) -> str:
-    """Ask what a key means of the program that trains the run; return what is said of that."""
+    """Send the request of a key to the program that trains the run; return the text about it."""
     from gradstudio.session.library.store import LibraryError
 
     words = {"p": "resume" if run.status == "paused" else "pause", "s": "stop"}
@@ -81,7 +81,7 @@ def _ask(kept: Library, run: Run, key: str) -> str:
 
 @contextmanager
 def _keys() -> Iterator[Keys]:
-    """Let single keys be read, without Enter."""
+    """Read single keys, without Enter."""
     if sys.platform == "win32":
         yield _windows_key
         return

@@ -1,4 +1,4 @@
-"""What `gradstudio top` shows: a run on one screen of text, the same at 80 by 24 and on a larger one."""
+"""The screen of `gradstudio top`: a run on one screen of text, the same at 80 by 24 and on a larger one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gradstudio.session.words.outcome_words import OUTCOMES
 
 QUIT = "q quit"
 KEYS = f"{QUIT}   p pause or go on   s stop"
-LATEST = 20  # rows whose time tells the pace
+LATEST = 20  # rows that determine the pace
 WORST = 3  # layers
 COLOURS = {"critical": "bold red", "warning": "yellow", "info": "dim"}
 Line = tuple[str, str]  # a text, and its style
@@ -68,7 +68,7 @@ def _figures(run: Run) -> str:
 
 
 def _layers(run: Run) -> list[Line]:
-    """Return the layers with the largest share of the latest gradient, those that are not finite first."""
+    """Return the layers with the largest share of the latest gradient, non-finite ones first."""
     if not run.history.layers or not len(run.history):
         return []
     norms = run.history.layer_metric("grad_norm", len(run.history) - 1)[-1].astype(float)

@@ -40,13 +40,13 @@ if TYPE_CHECKING:
     from gradstudio.session.running.backend import AnyWorker, RunFamily
     from gradstudio.session.running.remedy_trial import Trial
 
-LAST_WRITING = 30.0  # seconds that the library gets for its last rows
-HURRIED_WRITING = 0.5  # likewise, where a second Ctrl+C ends the program
+LAST_WRITING = 30.0  # seconds allowed for the library to write the last rows
+HURRIED_WRITING = 0.5  # likewise, if a second Ctrl+C ends the program
 NOTHING_MADE = "interrupted before step {} was reached again: nothing new was measured"
 
 
 class OutputOptions(NamedTuple):
-    """The files to write of a run, and the way to tell its outcome."""
+    """The files to write for a run, and how to report its outcome."""
 
     out: Path | None
     report: str
@@ -56,8 +56,8 @@ class OutputOptions(NamedTuple):
     try_fixes: bool = False
 
     def check(self) -> list[str]:
-        """Return the formats of the report; WrongRequest or OutputError, before anything is trained, where they or the
-        folder cannot be."""
+        """Return the formats of the report; WrongRequest or OutputError, before anything is trained, if they or the
+        folder are impossible."""
         from gradstudio.session.files import output
 
         reports = formats("--report", self.report, output.REPORTS)
@@ -127,7 +127,7 @@ def run(
 
 
 def hint_at_threads(of_run: str, outputs: OutputOptions) -> None:
-    """Warn where the run that is repeated was made with another number of CPU threads."""
+    """Warn if the run that is repeated was made with another number of CPU threads."""
     from gradstudio.core import threads
 
     if of_run not in ("", threads.chosen()) and not outputs.quiet:
@@ -138,7 +138,7 @@ def hint_at_threads(of_run: str, outputs: OutputOptions) -> None:
 
 
 def carry_out(record: Run, outputs: OutputOptions, family: RunFamily) -> NoReturn:
-    """Train a run, keep it, write its files, say what came of it, and end with its exit code."""
+    """Train a run, store it, write its files, report its outcome, and end with its exit code."""
     from gradstudio.session.files import output
 
     reports = outputs.check()
@@ -156,13 +156,13 @@ def carry_out(record: Run, outputs: OutputOptions, family: RunFamily) -> NoRetur
     begun = not record.never_began and not (record.parent and not record.own)
     if not begun:
         folder = None
-    early = outputs.as_json or bool(folder and reports)  # so that the report tells them
+    early = outputs.as_json or bool(folder and reports)  # for the report
     fixes = _try_fixes(record, outputs, family) if early else []
     unwritten = ""
     if folder:
         try:
             output.write(record, folder, reports, fixes={record.id: fixes})
-        except output.OutputError as fault:  # such as a full disk; the outcome is told all the same
+        except output.OutputError as fault:  # such as a full disk; the outcome is reported all the same
             folder, unwritten = None, str(fault)
     if record.status == "failed":
         if failure and os.environ.get("GRADSTUDIO_DEBUG"):
@@ -179,7 +179,7 @@ def carry_out(record: Run, outputs: OutputOptions, family: RunFamily) -> NoRetur
 
 
 def train_and_keep(record: Run, wanted: OutputOptions, family: RunFamily) -> tuple[str, bool]:
-    """Train a run while the library writes it. Return the traceback of a failure, and whether the run was kept."""
+    """Train a run while the library writes it. Return the traceback of a failure, and whether the run was stored."""
     from gradstudio.session.library.writer import LibraryWriter
     from gradstudio.session.running import foreground, interrupts
 
@@ -200,7 +200,7 @@ def train_and_keep(record: Run, wanted: OutputOptions, family: RunFamily) -> tup
 
 
 def _say_outcome(record: Run, outputs: OutputOptions, fixes: list[Trial], *, begun: bool, kept: bool) -> None:
-    """Print what came of a run, as JSON or in words."""
+    """Print the outcome of a run, as JSON or in words."""
     from gradstudio.session.files import summary
     from gradstudio.session.running import remedy_trial
     from gradstudio.session.words.story import in_words
@@ -215,8 +215,8 @@ def _say_outcome(record: Run, outputs: OutputOptions, fixes: list[Trial], *, beg
 
 
 def _try_fixes(record: Run, wanted: OutputOptions, family: RunFamily) -> list[Trial]:
-    """Return what came of each fix of a run that diverged or has a critical finding, the best first; empty if none
-    was asked for or there is nothing to heal."""
+    """Return the results of the fixes for a run that diverged or has a critical finding, the best first; empty if fixes
+    were not requested or there is nothing to fix."""
     from gradstudio.session.running import fix_trials, foreground
 
     healable = record.status in ("finished", "nonfinite") and fix_trials.broken(record)
@@ -249,7 +249,7 @@ def _say_fixes(record: Run, fixes: list[Trial], kept: bool) -> None:
 
 
 def _differs(record: Run, of_parent: Mapping[str, str]) -> str:
-    """Return from which step on this machine does not repeat the parent's steps to the last bit, and the likely
+    """Return the step from which this machine does not repeat the parent's steps to the last bit, and the likely
     cause."""
     facts = ("device_name", "processor", "threads", "torch")
     other = [

@@ -1,5 +1,5 @@
-"""`gradstudio watch` runs a training script unchanged and watches it. The script gets a Python of its own, in which
-nothing of the command line is loaded; `watching/startup/sitecustomize.py` begins the watch there."""
+"""`gradstudio watch` runs a training script unchanged and watches it. The script gets its own Python process, in which
+nothing of the command line is loaded; `watching/startup/sitecustomize.py` starts the watch there."""
 
 from __future__ import annotations
 
@@ -98,10 +98,10 @@ def watch(
         raise WrongRequest(_through_torchrun(arguments if module else arguments[1:]))
     if as_json != (out is not None):
         raise WrongRequest("--json and --out FILE go together: stdout belongs to the script")
-    if not module and not os.path.isfile(arguments[0]):  # also of a name that no file can have
+    if not module and not os.path.isfile(arguments[0]):  # also for a name that no file can have
         raise WrongRequest(f"no script {arguments[0][:200]}")
     command = other_python.command_of(python) if python else sys.executable
-    own = dict(os.environ)  # without what --library sets for this program
+    own = dict(os.environ)  # without the setting of --library for this program
     order = {
         "target": module or os.path.abspath(arguments[0]), "arguments": arguments if module else arguments[1:],
         "as_module": bool(module), "name": name, "library": os.path.abspath(library_file(library)),
@@ -116,7 +116,7 @@ def watch(
 
 
 def _bytes_of(size: str) -> int | None:
-    """Return how many bytes a size is, such as '2GB'; None for ""."""
+    """Return the number of bytes in a size such as '2GB'; None for ""."""
     found = re.fullmatch(r"(\d{1,6}(?:\.\d+)?) ?([KMGT]?)B?", size.strip(), re.IGNORECASE)
     if found is None and size:
         raise WrongRequest(f"--record-budget {size[:40]} is not allowed; allowed: a size such as 500MB or 2GB")
@@ -124,7 +124,7 @@ def _bytes_of(size: str) -> int | None:
 
 
 def _through_torchrun(arguments: list[str]) -> str:
-    """Return what to type where a launcher was to be watched, which trains nothing itself."""
+    """Return the correct command if a launcher was to be watched, which trains nothing itself."""
     place = next((place for place, word in enumerate(arguments) if word.endswith(".py")), len(arguments))
     script = arguments[place:] or ["SCRIPT"]
     words = shlex.join(["torchrun", *arguments[:place], "--no-python", "gradstudio", "watch", *script])
@@ -132,8 +132,8 @@ def _through_torchrun(arguments: list[str]) -> str:
 
 
 def _become(command: list[str], order: str, own: Mapping[str, str]) -> NoReturn:
-    """Go on as another program, with the same process number, so that signals reach it. It is Python with the script,
-    and `startup/` is where it looks first. `own` are the variables that the script is to see."""
+    """Replace this process by another program, with the same process id, so that signals reach it. It is Python with
+    the script, which searches `startup/` first. `own` are the variables that the script sees."""
     before = own.get("PYTHONPATH")
     paths = [str(STARTUP), *([before] if before else [])]
     environment = {**own, "GRADSTUDIO_WATCH": order, "PYTHONPATH": os.pathsep.join(paths)}

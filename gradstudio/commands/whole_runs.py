@@ -1,4 +1,4 @@
-"""Training runs that are judged, whole."""
+"""Training of whole runs that are then judged."""
 
 from __future__ import annotations
 

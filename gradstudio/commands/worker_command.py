@@ -1,4 +1,5 @@
-"""`gradstudio worker` trains for a window that speaks to it on its standard input and output. No person types it."""
+"""`gradstudio worker` trains for a window that talks to it on its standard input and output. It is not meant for
+users."""
 
 from __future__ import annotations
 

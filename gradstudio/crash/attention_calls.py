@@ -1,5 +1,5 @@
-"""Attention among the calls of a pass, found by what the calls do: the queries and keys that are multiplied, and the
-scores that go into the softmax."""
+"""Attention among the calls of a pass, identified by the calls: the product of queries and keys, and the scores that go
+into the softmax."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from gradstudio.session.files.crash_file import RecordedCall
 
 CAP = 30.0
 _FUSED = "scaled_dot_product_attention"
-_PRODUCTS = {"matmul": 0, "__matmul__": 0, "bmm": 0, "baddbmm": 1}  # and the place of the queries among the arguments
+_PRODUCTS = {"matmul": 0, "__matmul__": 0, "bmm": 0, "baddbmm": 1}  # and the index of the queries among the arguments
 _SCALES = {"mul", "__mul__", "__rmul__", "multiply", "div", "__truediv__", "true_divide"}
 _MASKS = {"masked_fill", "masked_fill_", "where", "add", "__add__", "__iadd__", "add_", "float", "to", "type"}
 
 
 class Attention(NamedTuple):
-    """Places of calls: of those that multiply queries by keys, and of those whose results are the scores before the
-    mask; a fused call has none of these."""
+    """Indices of calls: products of queries and keys, and the calls whose results are the scores before the mask; a
+    fused call has none of these."""
 
     products: frozenset[int]
     scores: frozenset[int]
@@ -30,7 +30,7 @@ NO_ATTENTION = Attention(frozenset(), frozenset())
 
 
 def attention_in(calls: Sequence[RecordedCall]) -> Attention:
-    """Return where the calls of a pass are attention."""
+    """Return which calls of a pass are attention."""
     makers = {number: place for place, call in enumerate(calls) for number in call.gives or () if number >= 0}
     products: set[int] = {place for place, call in enumerate(calls) if call.kind == _FUSED}
     scores: set[int] = set()
@@ -50,8 +50,8 @@ def attention_in(calls: Sequence[RecordedCall]) -> Attention:
 
 
 def _maker(call: RecordedCall, makers: dict[int, int]) -> int | None:
-    """Return the place of the call that has made the first argument of another that some call has made."""
-    given = call.given[1:] if call.kind == "where" else call.given  # of which the first is the mask
+    """Return the index of the call that produced the first argument of another that some call produced."""
+    given = call.given[1:] if call.kind == "where" else call.given  # the first of which is the mask
     return next((makers[key] for each in given if (key := number_of(each)) in makers), None)
 
 
@@ -75,7 +75,7 @@ def with_normed_queries(call: RecordedCall, given: list[Any]) -> list[Any]:
 
 
 def _normed(tensor: Tensor, along: int) -> Tensor:
-    values = tensor.float()  # the squares of large ones are beyond fp16
+    values = tensor.float()  # the squares of large ones exceed fp16
     return (values * torch.rsqrt(values.square().mean(along, keepdim=True) + 1e-6)).to(tensor.dtype)
 
 

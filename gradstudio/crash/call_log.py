@@ -1,4 +1,4 @@
-"""Calls of torch as they are heard: which function, with which tensors, giving which."""
+"""Observed calls of torch: which function, with which input and output tensors."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ import gradstudio
 from gradstudio.engine.torch_internals.autograd_nodes import version_of
 
 MOST_CALLS = 20_000
-_GRADIENT: Any = Tensor.grad  # is looked at by what clears it
+_GRADIENT: Any = Tensor.grad  # is inspected by whatever clears it
 _FILES = [os.path.abspath(str(each.__file__)) for each in (torch, gradstudio)]
 _NOT_OWN = tuple([os.path.join(os.path.dirname(file), "") for file in _FILES])
-_DRAWS = {"rand_like", "randn_like", "randint_like", "normal"}  # whose values no gradient reaches
+_DRAWS = {"rand_like", "randn_like", "randint_like", "normal"}  # whose values receive no gradient
 _WRITES = {"__setitem__", "__iadd__", "__isub__", "__imul__", "__itruediv__", "__ipow__"}
 
 
 class Ref(NamedTuple):
-    """A tensor among the arguments of a call: what an earlier call gave, or else the place among those from outside."""
+    """A tensor among the arguments of a call: the result of an earlier call, or else the index among those from
+    outside."""
 
     is_given: bool
     place: int
@@ -42,11 +43,11 @@ class HeardCall(NamedTuple):
     line: str
     autocast: tuple[tuple[str, torch.dtype], ...]
     grad: bool
-    random: Tensor | None = None  # the state of the random numbers before it, where no call before has left that one
+    random: Tensor | None = None  # the state of the random numbers before it, unless an earlier call has left that one
 
 
 class Outside(NamedTuple):
-    """A tensor that no call has given, or a copy of it, and its version then. `of` is what it is, or was copied of."""
+    """A tensor that no call has produced, or a copy of it, and its version then. `of` is the original."""
 
     tensor: Tensor
     version: int
@@ -58,8 +59,8 @@ class Outside(NamedTuple):
 
 
 class CallLog(TorchFunctionMode):
-    """Keeps what is called while it is on. What calls gave is held weakly, so that memory is freed as without it,
-    unless it `holds` that; `events` are the calls, and whatever else is put between them."""
+    """Records calls while it is on. Their results are referenced weakly, so that memory is freed as usual, unless it
+    `holds` them; `events` are the calls, and whatever else is put between them."""
 
     def __init__(
         self,
@@ -70,19 +71,19 @@ class CallLog(TorchFunctionMode):
         device: str = "cpu",
         own: frozenset[int] | None = None,
     ) -> None:
-        """`own` are the ids of the weights that are trained: those of others are copied. None: they are not known."""
+        """`own` are the ids of the trained weights: other weights are copied. None: unknown."""
         super().__init__()
         self.events: list[Any] = []
         self.outside: list[Outside] = []
         self.is_full = False
         self._own = own
-        self.copies = copies  # whether tensors from outside are copied, as the script writes into them
+        self.copies = copies  # whether tensors from outside are copied, because the script overwrites them
         self.module: Callable[[], str] = str
         self.most, self._holds = most, holds
         self._given: dict[int, tuple[Any, int]] = {}
         self._places: dict[int, int] = {}
         self._count = 0
-        self.device = device  # whose random numbers are looked at
+        self.device = device  # whose random numbers are recorded
         self._random: Tensor | None = None  # their state after the latest call that drew some
         self._held: list[Tensor] = []
 
@@ -106,7 +107,7 @@ class CallLog(TorchFunctionMode):
                 or name.startswith("new_")
                 or not (_has_tensor(args) or _has_tensor(tuple(named.values())))
             ):
-                for each in given:  # its values are kept, so that nothing has to make it again
+                for each in given:  # its values are kept, so that they need not be recomputed
                     self.ref(each, copy=True)
             else:
                 self._note(func, args, named, given, before)
@@ -131,10 +132,10 @@ class CallLog(TorchFunctionMode):
         )  # fmt: skip
 
     def give(self, tensor: Tensor) -> int:
-        """Return the number of a tensor that a call has given; a new one where it has none."""
+        """Return the number of a tensor that a call has produced; a new one if it has none."""
         if (place := self.place_of(tensor)) is not None:
             return place
-        if id(tensor) in self._places:  # written to in place: it stays what it is
+        if id(tensor) in self._places:  # written to in place: its reference stays the same
             return -1 - self._places[id(tensor)]
         place, self._count = self._count, self._count + 1
         self._given[id(tensor)] = weakref.ref(tensor), place
@@ -143,12 +144,13 @@ class CallLog(TorchFunctionMode):
         return place
 
     def place_of(self, tensor: Tensor) -> int | None:
-        """Return the number of a tensor that a call has given; None for any other."""
+        """Return the number of a tensor that a call has produced; None for any other."""
         found = self._given.get(id(tensor))
         return found[1] if found is not None and found[0]() is tensor else None
 
     def ref(self, tensor: Tensor, *, copy: bool = False) -> Ref:
-        """Return what stands for a tensor among arguments. One from outside is held from here on, or a `copy` of it."""
+        """Return the reference to a tensor among arguments. One from outside is kept alive from here on, or a `copy` of
+        it."""
         if (place := self.place_of(tensor)) is not None:
             return Ref(True, place)
         place = self._places.get(id(tensor))
@@ -159,7 +161,7 @@ class CallLog(TorchFunctionMode):
             else:
                 copied = copy or self.copies or tensor.numel() == 1
             kept = tensor.detach().clone() if copied else tensor
-            self.outside.append(Outside(kept, version_of(kept), tensor))  # held, so that its id stays its own
+            self.outside.append(Outside(kept, version_of(kept), tensor))  # kept alive, so that its id stays unique
         return Ref(False, place)
 
     def _swapped(self, value: Any) -> Any:
@@ -191,14 +193,14 @@ def _has_tensor(values: Any) -> bool:
 
 
 def autocast_now() -> tuple[tuple[str, torch.dtype], ...]:
-    """Return what autocast is set to, for each kind of device where it is on."""
+    """Return the autocast setting for each kind of device where it is on."""
     return tuple(
         [(kind, torch.get_autocast_dtype(kind)) for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind)]
     )
 
 
 def _line() -> str:
-    """Return 'train.py:41', the innermost line at work that is not torch's or ours."""
+    """Return 'train.py:41', the innermost running line that is neither torch's nor ours."""
     frame = sys._getframe(2)
     while frame is not None and frame.f_code.co_filename.startswith(_NOT_OWN):
         frame = frame.f_back

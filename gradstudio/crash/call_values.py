@@ -1,5 +1,5 @@
-"""What a call of torch takes, as JSON and back: numbers, texts, tensors by name, number formats, devices, slices. A
-file can name no function but those of torch that compute with tensors."""
+"""The arguments of a torch call, as JSON and back: numbers, texts, tensors by name, number formats, devices, slices. A
+file can name only functions of torch that compute with tensors."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from torch.overrides import get_overridable_functions, resolve_name
 
 from gradstudio.crash.call_log import Ref
 
-MOST_ENTRIES = 1 << 31  # of a tensor that a call may make by its numbers alone
+MOST_ENTRIES = 1 << 31  # of a tensor that a call may create from numbers alone
 DEEPEST = 12
-# What reads or writes files, shares memory, calls Python, or hands out raw memory.
+# Functions that read or write files, share memory, call Python, or expose raw memory.
 _REFUSED = re.compile(
     r"numpy|reduce|backward|register|share|pin_memory|storage|data_ptr|file|apply|map_|dlpack|array|set_$|copy__$|"
     r"__set__|subclass|hook|cuda_array|untyped|save|load|import|printoptions|string|repr|format|module_load|rename|"
@@ -30,16 +30,16 @@ _ALLOWED = re.compile(
 
 
 class CannotTell(ValueError):
-    """Something that a crash file has no way to hold. The text says what."""
+    """A value that a crash file cannot represent. The text says which."""
 
 
 class CannotCall(ValueError):
-    """A call that a crash file may not ask for. The text says which."""
+    """A call that a crash file may not contain. The text says which."""
 
 
 @cache
 def _names() -> dict[Callable[..., Any], str]:
-    """Return the name of every function that a crash file may name."""
+    """Return the name of every function that a crash file may contain."""
     named = {each: resolve_name(each) or "" for functions in get_overridable_functions().values() for each in functions}
     return {
         function: name
@@ -54,12 +54,12 @@ def _functions() -> dict[str, Callable[..., Any]]:
 
 
 def prepare() -> None:
-    """Ask torch for all names. That makes Python forget which warnings it has shown, so it is done early and once."""
+    """Load all names from torch. That makes Python forget which warnings it has shown, so it is done early and once."""
     _names()
 
 
 def function_of(name: str) -> Callable[..., Any]:
-    """Return the function of torch of this name."""
+    """Return the function of torch with this name."""
     try:
         return _functions()[name]
     except KeyError:
@@ -75,7 +75,7 @@ def name_of(function: Callable[..., Any]) -> str:
 
 
 def to_json(value: Any, name_of_ref: Callable[[Ref], str | int], device: str = "") -> Any:
-    """Return an argument as JSON has it. `device` is the kind that the training is on."""
+    """Return an argument in JSON form. `device` is the kind of device of the training."""
     if value is None or isinstance(value, bool | str) or type(value) is int:
         return value
     if isinstance(value, Ref):
@@ -104,7 +104,7 @@ def to_json(value: Any, name_of_ref: Callable[[Ref], str | int], device: str = "
 
 
 def from_json(value: Any, tensor_of: Callable[[str | int], Tensor], device: str, deep: int = 0) -> Any:
-    """Return an argument that a file holds. `device` stands for that of the recorded step."""
+    """Return an argument from a file. `device` replaces that of the recorded step."""
     if deep > DEEPEST:
         raise CannotCall("an argument is nested too deeply")
     if value is None or isinstance(value, bool | str | int | float):

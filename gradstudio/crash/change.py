@@ -1,4 +1,4 @@
-"""What is done otherwise when recorded steps are made again."""
+"""The change with which recorded steps are replayed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gradstudio.session.files.crash_file import RecordedCall
 
 
 class Guard(NamedTuple):
-    """What is done to the dangerous argument of a call, which is known by its name, its line and its module; `how`
+    """The change to the dangerous argument of a call, which is identified by its name, its line and its module; `how`
     "softplus" stands in place of the call."""
 
     do: str
@@ -25,10 +25,10 @@ class Guard(NamedTuple):
 
 @dataclass(frozen=True)
 class Change:
-    """`rate` is a factor; `clip` a kind and a limit; `values` are put into every group of parameters; `exact` is the
-    part of the model that computes in fp32, "*" for all of it, and `dtype` what autocast computes in otherwise;
-    `attention` gives queries and keys a size of 1, or the scores a soft cap; `scale` is the loss scale; `skipped` are
-    the numbers of steps that are left out."""
+    """`rate` is a factor; `clip` a kind and a limit; `values` are put into every parameter group; `exact` is the part
+    of the model that computes in fp32, "*" for all of it, and `dtype` the autocast format of the rest; `attention`
+    gives queries and keys a size of 1, or the scores a soft cap; `scale` is the loss scale; `skipped` are the numbers
+    of omitted steps."""
 
     name: str = ""
     lines: tuple[str, ...] = ()  # of code, to be changed in the script

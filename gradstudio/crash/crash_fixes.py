@@ -1,4 +1,4 @@
-"""Fixes tried on a recorded training: from its state on, over its batches, each with one thing done otherwise."""
+"""Fixes tried on a recorded training: from its state on, over its batches, each with a single change."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from gradstudio.crash.recorded_training import Recorded, StepResult, Training, m
 from gradstudio.session.files.crash_file import RecordedBirth, Structure
 from gradstudio.session.record import run_outcome
 
-ROUNDS = 3  # times that the recorded batches are gone through
+ROUNDS = 3  # times that the recorded batches are repeated
 LEAST = 12  # updates of a trial
-MOST_GUARDS = 3  # calls that one fix keeps in bounds
+MOST_GUARDS = 3  # number of calls that one fix keeps within bounds
 LEAST_VARIANCE = 1e-3  # that a softplus in place of a relu leaves
 _MAKE_ZEROS = {"relu", "relu_", "clamp", "clamp_", "clamp_min", "clamp_min_"}
 _SAME_ENTRIES = {
     "squeeze", "unsqueeze", "view", "reshape", "flatten", "__getitem__", "select", "chunk", "split", "unbind", "expand",
     "transpose", "permute", "contiguous", "float", "to",
 }  # fmt: skip
-MOST_LOSS = 2.0  # a fix whose loss is so many times the best one comes after the others
+MOST_LOSS = 2.0  # a fix with this many times the best loss comes after the others
 
-# What is done to the dangerous argument of a call, by which number, and how that is written.
+# The change to the dangerous argument of a call, by which number, and its notation.
 _GUARDS: dict[str, tuple[str, float, str]] = {
     "exp": ("both", 40.0, "torch.exp(x.clamp(-40, 40))"),
     "exp_": ("both", 40.0, "x.clamp_(-40, 40).exp_()"),
@@ -47,7 +47,7 @@ _GUARDS: dict[str, tuple[str, float, str]] = {
 
 @dataclass
 class Trial:
-    """What came of one fix. `broke_at` counts its updates; None where all was finite."""
+    """The result of one fix. `broke_at` counts its updates; None if everything was finite."""
 
     change: Change
     updates: int = 0
@@ -100,7 +100,7 @@ class Tried(NamedTuple):
 
 
 def tried(recorded: Recorded, device: str = "cpu") -> Tried:
-    """Try every fix that fits."""
+    """Try every applicable fix."""
     training = Training(recorded, device)
     born = made_again(training)
     unchanged = _trial(recorded, device, NO_CHANGE)
@@ -137,7 +137,7 @@ def _trial(recorded: Recorded, device: str, change: Change) -> Trial:
                 made.append(one)
     except Raised as fault:
         found.fault = str(fault)[:100]
-    except Exception as fault:  # of torch, at what does not go together
+    except Exception as fault:  # from torch, for incompatible values
         found.fault = f"{type(fault).__name__}: {' '.join(str(fault).split())[:100]}"
     found.updates = len(made)
     if made:
@@ -150,7 +150,7 @@ def _trial(recorded: Recorded, device: str, change: Change) -> Trial:
 
 
 def _with_more_guards(recorded: Recorded, device: str, trial: Trial) -> Trial:
-    """Keep what breaks next in bounds too, where one call alone is not enough."""
+    """Also keep the next broken value within bounds, if one call is not enough."""
     while trial.change.guards and not trial.is_finite and len(trial.change.guards) < MOST_GUARDS:
         try:
             born = made_again(Training(recorded, device, trial.change))
@@ -167,7 +167,7 @@ def _with_more_guards(recorded: Recorded, device: str, trial: Trial) -> Trial:
 
 
 def candidates(structure: Structure, born: RecordedBirth) -> list[Change]:
-    """Return the fixes that fit, those first that the mechanism points to."""
+    """Return the applicable fixes, with those indicated by the mechanism first."""
     last = structure.steps[-1]
     skip = Change(
         "skip the batch", ("if not torch.isfinite(loss): optimizer.zero_grad(); continue",),

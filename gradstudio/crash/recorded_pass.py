@@ -1,4 +1,4 @@
-"""The calls of a recorded pass, made again one by one; where the first value was born that is not finite."""
+"""The calls of a recorded pass, replayed one by one; the birth of the first non-finite value."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from gradstudio.crash.change import NO_CHANGE, Change, Guard
 from gradstudio.engine.operation_watcher import FILLS
 from gradstudio.session.files.crash_file import RecordedCall
 
-Key = str | int  # the name of a tensor from outside, or the number of one that a call has given
+Key = str | int  # the name of a tensor from outside, or the number of one that a call has produced
 HALVES = (torch.float16, torch.bfloat16)
 
 
 class Raised(Exception):
-    """A call has raised, as it did when it was recorded or not. `place` is that of the call."""
+    """A call has raised, as it did in the recording or not. `place` is the index of the call."""
 
     def __init__(self, place: int, fault: Exception) -> None:
         super().__init__(f"{type(fault).__name__}: {' '.join(str(fault).split())[:200]}")
@@ -29,8 +29,8 @@ class Raised(Exception):
 
 
 class Pass:
-    """One pass that is made again. `born` is the place of the call in which the first value was born that is not
-    finite, -1 without one; `given` names what the pass was given that was not finite."""
+    """One replayed pass. `born` is the index of the call in which the first non-finite value was born, -1 without one;
+    `given` names the non-finite inputs of the pass."""
 
     def __init__(
         self,
@@ -42,20 +42,20 @@ class Pass:
         looks: bool = False,
         on_call: Callable[[Pass, int], None] | None = None,
     ) -> None:
-        """`outside` gives the tensors that no call gives. Without `looks` nothing is looked at. `on_call` hears of each
-        call that was made, by its place."""
+        """`outside` supplies the tensors that no call produces. Without `looks` nothing is checked. `on_call` is called
+        with the index of each finished call."""
         self.calls, self._outside, self._device, self._change = calls, outside, device, change
         self.tensors: dict[Key, Tensor] = {}
         self.born, self.given, self.broken_gradient = -1, "", -1
         self._looks, self._on_call = looks, on_call
-        self.gradients: dict[Key, Tensor] = {}  # of the results, where they are kept
+        self.gradients: dict[Key, Tensor] = {}  # of the results, if they are kept
         self.taken: dict[Key, Tensor] = {}  # what the latest call was given, up to that one
         self._broken: set[Key] = set()
-        self._put_in: set[Key] = set()  # Inf on purpose, as in a mask
+        self._put_in: set[Key] = set()  # deliberate Inf, for example in a mask
         self._attention = attention_in(calls) if change.attention else NO_ATTENTION
 
     def run(self, calls: Sequence[int] | None = None) -> None:
-        """Make all calls, or those at these places."""
+        """Make all calls, or those at these indices."""
         for place in range(len(self.calls)) if calls is None else calls:
             self._make(place, self.calls[place])
 
@@ -117,7 +117,7 @@ class Pass:
         block.enter_context(torch.set_grad_enabled(call.grad))
         return block
 
-    # ---- what is not finite
+    # ---- non-finite values
 
     def _look_at_given(self, key: str, tensor: Tensor) -> None:
         nan, inf = _broken(tensor)
@@ -142,8 +142,8 @@ class Pass:
             self._broken.add(number)
 
     def hook_gradients(self, *, keeps: bool = False) -> None:
-        """Let the backward pass say where the first gradient comes that is not finite: `broken_gradient` becomes the
-        place of the call whose derivative gave it."""
+        """Make the backward pass report where the first non-finite gradient comes from: `broken_gradient` becomes the
+        index of the call whose derivative produced it."""
 
         def on_gradient_of(key: Key) -> Callable[[Tensor], None]:
             def on_gradient(gradient: Tensor) -> None:
@@ -167,7 +167,7 @@ class Pass:
 
 
 def keys_of(value: Any) -> Iterator[Key]:
-    """Yield the tensors that an argument, as a file has it, names."""
+    """Yield the tensors that are named in an argument, in a file's form."""
     if isinstance(value, dict):
         if len(value) == 1 and isinstance(value.get("t"), str | int):
             yield value["t"]
@@ -184,12 +184,12 @@ def written_by(call: RecordedCall) -> list[Key]:
 
 
 def is_broken(tensor: Tensor) -> bool:
-    """Return whether an entry is not finite."""
+    """Return whether an entry is non-finite."""
     return any(_broken(tensor))
 
 
 def _broken(tensor: Tensor) -> tuple[bool, bool]:
-    """Return whether it holds NaN, and Inf."""
+    """Return whether it contains NaN, and Inf."""
     tensor = tensor.detach()
     if not (tensor.is_floating_point() or tensor.is_complex()) or bool(torch.isfinite(tensor).all()):
         return False, False
@@ -198,7 +198,7 @@ def _broken(tensor: Tensor) -> tuple[bool, bool]:
 
 
 def _guarded(given: list[Any], guard: Guard) -> list[Any]:
-    """Return the arguments of a call with its dangerous one kept in bounds."""
+    """Return the arguments of a call with its dangerous one kept within bounds."""
     place = 1 if guard.how == "divisor" and len(given) > 1 else 0
     value, by = given[place], guard.by
     if not isinstance(value, Tensor):
@@ -214,6 +214,6 @@ def _guarded(given: list[Any], guard: Guard) -> list[Any]:
 
 
 def _set_random(state: Tensor, device: str) -> None:
-    """Let the next call draw the numbers that it drew, where it is on the same kind of device."""
+    """Restore the random state for the next call, if it is on the same kind of device."""
     if (state.numel() == 16) == (device == "cuda"):
         torch.cuda.set_rng_state(state) if device == "cuda" else torch.set_rng_state(state)

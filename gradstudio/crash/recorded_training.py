@@ -1,4 +1,4 @@
-"""The training of a crash file, from the recorded state on: its steps are made again, as they were or with a change."""
+"""The training in a crash file, from the recorded state on: its steps are replayed, unchanged or with a change."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ TORCH = torch.__version__
 
 
 def device_here(wanted: str) -> str:
-    """Return the kind of device on which steps that were recorded on another can be made again."""
+    """Return the kind of device on which steps that were recorded on another can be replayed."""
     return "cuda" if wanted == "cuda" and torch.cuda.is_available() else "cpu"
 
 
 class Recorded(NamedTuple):
-    """A crash file whose tensors are read: from the file, or as they are at hand."""
+    """A crash file whose tensors are read: from the file, or from memory."""
 
     structure: Structure
     tensor: Callable[[str], Tensor]
 
 
 def recorded(crash: CrashFile, *, trusted: bool = False) -> Recorded:
-    """Return what a file holds. Each tensor is read when it is first asked for. CannotCall where its calls would take
-    more memory than there is, or it cannot be told beforehand and the file is not trusted."""
+    """Return the contents of a file. Each tensor is read on first use. CannotCall if its calls would exceed the
+    available memory, or if that is unknown beforehand and the file is not trusted."""
 
     def read(name: str) -> Tensor:
         found = crash.tensors[name]
@@ -65,7 +65,7 @@ def recorded(crash: CrashFile, *, trusted: bool = False) -> Recorded:
 
 
 def _check_memory(recorded: Recorded) -> None:
-    """Make the calls of each program without values, of which only the sizes are worked out."""
+    """Make the calls of each program without values, to compute only the sizes."""
     seen: set[int] = set()
     for each in [each for step in recorded.structure.steps for each in step.passes]:
         if each.program in seen:
@@ -86,7 +86,7 @@ def _check_memory(recorded: Recorded) -> None:
             try:
                 made.run([place])
             except Raised as fault:
-                if call.kind.endswith("_loss") and len(call.gives) == 1:  # no larger than what it takes
+                if call.kind.endswith("_loss") and len(call.gives) == 1:  # no larger than its inputs
                     made.tensors[call.gives[0]] = torch.empty((), device="meta")
                     continue
                 told = "how much memory its calls take cannot be told beforehand"
@@ -104,7 +104,7 @@ def _free_memory() -> int:
 
 
 class StepResult(NamedTuple):
-    """A step that was made again. `update` is the size of the update relative to the weights."""
+    """A replayed step. `update` is the size of the update relative to the weights."""
 
     loss: float
     norm: float
@@ -125,14 +125,14 @@ class Training:
                 value = value.float()
             self.weights[name] = value.requires_grad_(name in trained)
         self.optimizers = [self._optimizer(each, place) for place, each in enumerate(self.structure.optimizers)]
-        self.born: RecordedBirth | None = None  # the first of what is not finite
-        self.at: Pass | None = None  # the pass in which that is
-        self.keeps_gradients = False  # whether that keeps the gradients of its results
-        self.on_call: Callable[[Pass, int], None] | None = None  # hears of each call that is made
+        self.born: RecordedBirth | None = None  # the first non-finite value
+        self.at: Pass | None = None  # the pass that contains it
+        self.keeps_gradients = False  # whether it keeps the gradients of its results
+        self.on_call: Callable[[Pass, int], None] | None = None  # called after each call
 
     def step(self, step: RecordedStep, *, looks: bool = False) -> StepResult:
-        """Make a recorded step again. With `looks`, `born` is found where something is not finite in it, and no update
-        is made of that."""
+        """Replay a recorded step. With `looks`, `born` is determined if anything in it is non-finite, and then no
+        update is made."""
         loss, scale = self.passes(step, looks=looks)
         trained = [self.weights[name] for name in self.structure.trained]
         if looks and self.born is not None:
@@ -150,7 +150,7 @@ class Training:
         elif kind == "value" and gradients:
             nn.utils.clip_grad_value_(trained, limit)
         if scale != 1 and not math.isfinite(norm):
-            return StepResult(loss, norm, 0.0)  # as a scaler skips it
+            return StepResult(loss, norm, 0.0)  # like a scaler's skip
         if looks and self.born is None and not (math.isfinite(norm) and math.isfinite(loss)):
             self.born = RecordedBirth(step=step.number, phase="backward", do="a gradient", loss=number(loss))
         before = [each.detach().clone() for each in trained]
@@ -198,7 +198,7 @@ class Training:
         return loss
 
     def _look(self, step: RecordedStep, made: Pass, loss: float) -> None:
-        """Find where a pass is not finite. What is not, and reaches neither the loss nor a gradient, does no harm."""
+        """Find where a pass is non-finite. Values that reach neither the loss nor a gradient do no harm."""
         is_loss = not math.isfinite(loss)
         gradients = [each.grad for each in self.weights.values() if each.grad is not None]
         scaled = step.passes[0].scale != 1
@@ -282,20 +282,20 @@ class Training:
 def _norm(tensors: list[Tensor]) -> float:
     if not tensors:
         return 0.0
-    # The squares of large ones are beyond float32, which is the widest that MPS has.
+    # The squares of large ones exceed float32, which is the widest that MPS has.
     wide = [each.detach().to(torch.float32 if each.is_mps else torch.float64) for each in tensors]
     return float(torch.stack([torch.linalg.vector_norm(each) for each in wide]).norm())
 
 
 @contextmanager
 def random_numbers_kept():
-    """Put torch's random numbers back after this."""
+    """Restore torch's random state afterwards."""
     with torch.random.fork_rng():
         yield
 
 
 def made_again(training: Training) -> RecordedBirth:
-    """Make every recorded step again, up to the first that is not finite; return where that was born."""
+    """Replay every recorded step, up to the first non-finite one; return where that was born."""
     loss = math.nan
     steps = training.structure.steps
     with random_numbers_kept():

@@ -1,5 +1,5 @@
-"""A recorded step made smaller: the one call in which the first value was born that is not finite, with the fewest
-entries of its tensors that still give it, as a plain script that anybody can run."""
+"""A recorded step minimized: the one call in which the first non-finite value was born, with the fewest entries of its
+tensors that still produce it, as a plain script that anyone can run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Shrunk(NamedTuple):
 
 @dataclass(frozen=True)
 class _Case:
-    """A call with its tensors; `back` are the gradients that came to its results, {} for the forward pass."""
+    """A call with its tensors; `back` are the gradients of its results, {} for the forward pass."""
 
     call: RecordedCall
     tensors: dict[Key, Tensor]
@@ -42,7 +42,7 @@ class _Case:
         return sum(each.numel() for each in (*self.tensors.values(), *self.back.values()))
 
     def fails(self) -> bool:
-        """Return whether it still gives something that is not finite, or raises, of what is finite."""
+        """Return whether it still produces a non-finite value, or raises, from finite inputs."""
         made = Pass([self.call], self.tensors.__getitem__, "cpu")
         leaves = {key: _leaf(each, takes=bool(self.back)) for key, each in self.tensors.items()}
         made.tensors.update(leaves)
@@ -60,7 +60,7 @@ class _Case:
 
 
 def shrunk(recorded: Recorded) -> Shrunk:
-    """Return the smallest script of a crash file. CannotCall, with what can be said, where no single call gives it."""
+    """Return the smallest script of a crash file. CannotCall, with the details, if no single call reproduces it."""
     training = Training(recorded)
     training.keeps_gradients = True
     born = made_again(training)
@@ -94,12 +94,12 @@ def _with_examples(why: str, recorded: Recorded, born: RecordedBirth) -> str:
 def _fails(case: _Case) -> bool:
     try:
         return case.fails()
-    except Exception:  # of torch, at shapes that do not fit
+    except Exception:  # from torch, for shapes that do not fit
         return False
 
 
 def _smaller(case: _Case) -> _Case:
-    """Return the case with fewer entries along each size that several dimensions share, or one has alone."""
+    """Return the case with fewer entries along each size that several dimensions share, or that one has alone."""
     trials = itertools.count()
     for places in list(_groups(case)):
         while next(trials) < MOST_TRIALS:
@@ -187,7 +187,7 @@ def _script(case: _Case, born: RecordedBirth, structure: Structure) -> str:
 
 
 def _source(value: Any, names: dict[Key, str]) -> str:
-    """Return an argument as Python has it."""
+    """Return an argument in Python syntax."""
     if isinstance(value, list):
         return f"[{', '.join(_source(each, names) for each in value)}]"
     if not isinstance(value, dict):

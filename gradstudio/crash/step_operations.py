@@ -1,4 +1,4 @@
-"""The fatal step operation by operation: what each call was given and gave, as figures."""
+"""The fatal step operation by operation: the inputs and outputs of each call, as figures."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from gradstudio.session.files.crash_file import RecordedBirth, number
 
 
 def operations(recorded: Recorded, device: str = "cpu") -> tuple[RecordedBirth, list[StepOperation]]:
-    """Make the recorded steps again, up to the first that is not finite. Return where that was born, and all that its
-    pass has called."""
+    """Replay the recorded steps, up to the first non-finite one. Return where that was born, and all calls of its
+    pass."""
     born = made_again(Training(recorded, device))
     training = Training(recorded, device, NO_CHANGE)
     training.keeps_gradients = True
@@ -45,7 +45,7 @@ class _Sheet:
         self._given: set[Key] = set()
 
     def note(self, place: int) -> None:
-        """Put down what a call has given, and what it was given from outside."""
+        """Record the results of a call, and its inputs from outside."""
         call, tensors = self.made.calls[place], self.made.tensors
         taken = list(dict.fromkeys((*keys_of(call.given), *keys_of(call.named))))
         for key in taken:
@@ -59,7 +59,7 @@ class _Sheet:
             )
 
     def rows(self) -> list[StepOperation]:
-        """Return all rows, with the gradients that have come to them."""
+        """Return all rows, with their gradients."""
         gradients = self.made.gradients
         for (_, key), row in self._rows.items():
             if key in gradients:

@@ -1,8 +1,8 @@
-"""Watching somebody else's training script: what torch does in it is heard, measured and written into the run library.
-hooks/ hooks into torch, script/ reads the script, steps/ puts what is heard together to the steps of one optimizer,
-measuring/ measures its tensors, births/ finds where a NaN was born, ranks/ puts the figures of several
-processes together, recording/ writes the run. watcher.py has one of each for each optimizer, and startup/ is what
-Python imports before it runs the script.
+"""Watching a user's training script: the calls of torch in it are observed, measured and written into the run library.
+hooks/ hooks into torch, script/ reads the script, steps/ assembles observations into the steps of one optimizer,
+measuring/ measures its tensors, births/ finds where a NaN was born, ranks/ combines the figures of several processes,
+recording/ writes the run. watcher.py has one of each for each optimizer, and startup/ is what Python imports before it
+runs the script.
 May use core, engine, session and crash; never gui. Nothing here may change a number of the script, or stop it."""
 
 import os

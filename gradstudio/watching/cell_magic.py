@@ -1,4 +1,4 @@
-"""`%load_ext gradstudio` and `%%watch`, which watches what one cell of a notebook trains."""
+"""`%load_ext gradstudio` and `%%watch`, which watches the training in one notebook cell."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def load_ipython_extension(shell: Any) -> None:
 
 
 def _watch_cell(shell: Any, line: str, cell: str) -> None:
-    """Run a cell, watch every optimizer in it, and show what came of it."""
+    """Run a cell, watch every optimizer in it, and show the results."""
     from IPython.display import HTML, display  # pyright: ignore[reportMissingImports]
 
     from gradstudio.session.files.report.cell import cell as shown
@@ -30,7 +30,7 @@ def _watch_cell(shell: Any, line: str, cell: str) -> None:
         before.close("finished")
     options = Options(asked.on_nonfinite, asked.every, not asked.no_updates)
     watcher = training_watch.begin(files.user_library(), Script(None, (), asked.name), True, options)
-    for found in list(shell.user_ns.values()):  # those of the cells before
+    for found in list(shell.user_ns.values()):  # those of the previous cells
         if isinstance(found, Optimizer):
             watcher.watch(None, found)
     try:

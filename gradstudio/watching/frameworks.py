@@ -1,13 +1,12 @@
-"""What it takes to watch a training that a framework makes: a callback for Lightning, one for the Trainer of Hugging
-Face, and nothing but `gradstudio.watch` for Accelerate and Fabric. No framework is imported before it is asked for.
+"""Watching a training that a framework runs: a callback for Lightning, one for the Trainer of Hugging Face, and plain
+`gradstudio.watch` for Accelerate and Fabric. No framework is imported before it is needed.
 
     from gradstudio.watching import frameworks
     trainer = lightning.Trainer(..., callbacks=[frameworks.lightning_callback()])
     trainer = transformers.Trainer(..., callbacks=[frameworks.huggingface_callback()])
 
     model, optimizer = accelerator.prepare(model, optimizer)          # or fabric.setup
-    watched = frameworks.watch_prepared(model, optimizer)
-"""
+    watched = frameworks.watch_prepared(model, optimizer)"""
 
 from __future__ import annotations
 
@@ -23,8 +22,8 @@ from gradstudio.watching.training_watch import TrainingWatch, watch
 
 
 def lightning_callback(**options: Any) -> Any:
-    """Return a callback for Lightning that watches each optimizer of the module. `options` as of gradstudio.watch;
-    `watched` of the callback is the list of what gradstudio.watch gave."""
+    """Return a callback for Lightning that watches each optimizer of the module. `options` as in gradstudio.watch; the
+    callback's `watched` is the list of its results."""
 
     class Watching(_first_of("lightning.pytorch", "pytorch_lightning").Callback):
         def __init__(self) -> None:
@@ -58,8 +57,8 @@ def lightning_callback(**options: Any) -> Any:
 
 
 def huggingface_callback(**options: Any) -> Any:
-    """Return a callback for the Trainer of Hugging Face. `options` as of gradstudio.watch; `watched` of the callback is
-    the list of what gradstudio.watch gave."""
+    """Return a callback for the Trainer of Hugging Face. `options` as in gradstudio.watch; the callback's `watched` is
+    the list of its results."""
 
     class Watching(import_module("transformers").TrainerCallback):
         def __init__(self) -> None:
@@ -81,14 +80,14 @@ def huggingface_callback(**options: Any) -> Any:
 
 
 def watch_prepared(model: nn.Module, optimizer: Any, **options: Any) -> TrainingWatch:
-    """Watch a model and an optimizer as Accelerate or Fabric gave them: what they put around an optimizer is taken off
-    first. `options` as of gradstudio.watch."""
+    """Watch a model and an optimizer returned by Accelerate or Fabric: the wrapper of an optimizer is removed first.
+    `options` as in gradstudio.watch."""
     while isinstance(inner := getattr(optimizer, "optimizer", None), Optimizer):
         optimizer = inner
     return watch(model, optimizer, **options)
 
 
-_MEASURED = ("loss", "grad_norm", "lr", "scale", "weight_norm", "step_seconds")  # by the watch itself
+_MEASURED = ("loss", "grad_norm", "lr", "scale", "weight_norm", "step_seconds")  # measured by the watch itself
 _OF_A_TEST = re.compile(r"val|eval|test", re.IGNORECASE)
 _ABOUT_TIME = re.compile(r"(epoch|runtime|per_second|_flos|timing.*)$", re.IGNORECASE)
 
@@ -98,7 +97,7 @@ def _of_a_test(name: str) -> bool:
 
 
 def _own(metrics: Any) -> dict[str, Any]:
-    """Return the metrics of a framework without what the watch measures, and what tells of time alone."""
+    """Return the metrics of a framework without those that the watch measures, and those about time."""
     found = guessed(metrics, {})
     measured = {found[quantity] for quantity in _MEASURED if quantity in found}
     return {name: each for name, each in metrics.items() if name not in measured and not _ABOUT_TIME.search(name)}

@@ -1,5 +1,5 @@
 """Watches every optimizer of the script that this process runs, for `gradstudio watch`. `startup/sitecustomize.py`
-begins it."""
+starts it."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from gradstudio.watching.watcher import Watcher
 
 @dataclass(frozen=True)
 class Order:
-    """What the command line asked for. `target` is the path of a script, or the name of a module; paths are absolute,
-    as a script may go to another folder."""
+    """The request from the command line. `target` is the path of a script, or the name of a module; paths are absolute,
+    as a script may change the folder."""
 
     target: str
     arguments: tuple[str, ...]
@@ -51,15 +51,15 @@ class Order:
     def read(cls, text: str) -> Order:
         """Return the order that the command wrote as JSON."""
         given = json.loads(text)
-        given.pop("lent", None)  # of which startup/sitecustomize.py knows
+        given.pop("lent", None)  # known to startup/sitecustomize.py
         return cls(**{**given, "arguments": tuple(given["arguments"])})
 
 
 def begin(text: str) -> Callable[[], None]:
-    """Watch this process as ordered from here on. Return what ends the watch."""
+    """Watch this process as ordered from here on. Return the function that ends the watch."""
     order = Order.read(text)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the script may have made errors of them
+        warnings.simplefilter("ignore")  # the script may have turned them into errors
         script = Script(_path(order), order.arguments, order.name)
         options = Options(
             order.on_nonfinite, order.every, order.updates, order.stop_on, record=order.record,
@@ -71,10 +71,10 @@ def begin(text: str) -> Callable[[], None]:
 
 
 def _path(order: Order) -> Path | None:
-    """Return the file that is run; None if it cannot be told. A module is not imported for that."""
+    """Return the file that is run; None if unknown. A module is not imported for that."""
     if not order.as_module:
         return Path(order.target)
-    try:  # what is run is not known yet where its package imports torch, and that is loaded then
+    try:  # a module's file is not known yet while its package imports torch, and is determined then
         spec = getattr(sys.modules["__main__"], "__spec__", None) or importlib.util.find_spec(order.target)
     except (ImportError, ValueError):
         return None
@@ -84,10 +84,10 @@ def _path(order: Order) -> Path | None:
 
 
 def _end(watcher: Watcher, order: Order) -> None:
-    """End the watch, say on stderr what came of it, and write the JSON where it was asked for."""
+    """End the watch, print the results on stderr, and write the JSON if requested."""
     watcher.close()
     recorded = [watched_run for watched_run in watcher.runs if watched_run.is_recorded]
-    if order.out and (recorded or not watcher.runs):  # else rank 0 writes it
+    if order.out and (recorded or not watcher.runs):  # otherwise rank 0 writes it
         text = summary.to_json([summary.summarize(found.run) for found in recorded if found.run is not None])
         _write(order.out, text + "\n")
     if not order.quiet:
@@ -99,8 +99,8 @@ def _end(watcher: Watcher, order: Order) -> None:
 
 
 def _judge(runs: list[Run], order: Order) -> None:
-    """Say to machines what came of the runs, and end the process with an exit code of its own where a gate was asked
-    for and they do not pass. What the script ended with stays where they do."""
+    """Report the results of the runs to machines, and end the process with its own exit code if a gate was requested
+    and they do not pass. Otherwise the script's exit code stays."""
     bar = order.fail_on or order.stop_on
     if order.junit:
         _write(order.junit, gate.junit(runs, bar or "critical"))
@@ -111,7 +111,7 @@ def _judge(runs: list[Run], order: Order) -> None:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError, ValueError, AttributeError):
                 stream.flush()
-        os._exit(code)  # the last of the functions at exit: none of the script's is left
+        os._exit(code)  # the last of the exit functions: none of the script's is left
 
 
 def _write(path: str, text: str) -> None:

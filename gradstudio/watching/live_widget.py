@@ -23,8 +23,8 @@ POINTS, COLUMNS, LAYERS = 400, 120, 60  # of a curve, and of the heatmap
 
 
 def live_widget(run: Callable[[], Run | None], is_over: Callable[[], bool]) -> Any:
-    """Return a widget that shows the run as it grows, until it `is_over`. A thread of its own draws, as a
-    cell that trains lets no other code run in the kernel."""
+    """Return a widget that shows the run as it grows, until `is_over` returns true. A separate thread draws, as a cell
+    that trains blocks all other code in the kernel."""
     try:
         import anywidget  # pyright: ignore[reportMissingImports]
         import traitlets  # pyright: ignore[reportMissingImports]
@@ -44,12 +44,12 @@ def _follow(run: Callable[[], Run | None], is_over: Callable[[], bool], widget: 
     ended = False
     while not ended:
         time.sleep(EVERY)
-        ended = is_over()  # asked before the last look
+        ended = is_over()  # checked before the last look
         widget.shown = picture(run())
 
 
 def picture(run: Run | None) -> dict[str, Any]:
-    """Return what the widget draws, as values of JSON: null is NaN, Inf or unknown."""
+    """Return the content of the widget, as JSON values: null is NaN, Inf or unknown."""
     if run is None or not len(run.history):
         return {"head": "no step yet", "curves": [], "cells": [], "layers": [], "findings": []}
     history, count = run.history, len(run.history)

@@ -1,4 +1,4 @@
-"""Runs of a notebook end with the cells that make them."""
+"""Ends the runs of a notebook with the cells that make them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ending: set[int] = set()  # shells that end runs with their cells
 
 
 def end_runs_with_their_cells(watcher: Callable[[], Watcher | None]) -> None:
-    """Have the runs of a watcher end with the cell that made them, where this is a notebook."""
+    """Make the runs of a watcher end with the cell that made them, if this is a notebook."""
     shell = _shell()
     if shell is None or id(shell) in _ending:
         return

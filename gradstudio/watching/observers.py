@@ -1,5 +1,5 @@
-"""What torch does in somebody's script, led to the observers whose training it is: one for each optimizer, or for
-several of one model."""
+"""Dispatches torch's callbacks in a user's script to the observers of the training concerned: one for each optimizer,
+or for several of one model."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from gradstudio.watching.steps.sink import Sink
 from gradstudio.watching.steps.step_observer import Observer
 from gradstudio.watching.steps.watch_options import Options
 
-FRUITLESS = 8  # searches for trained weights that came to nothing, after which no more are made
+FRUITLESS = 8  # unsuccessful searches for trained weights, after which no more are made
 
 
 class Observers:
-    """The observers of a process. `every_optimizer`: each optimizer that is made has one, whatever model it trains."""
+    """The observers of a process. `every_optimizer`: each new optimizer gets one, whatever model it trains."""
 
     def __init__(
         self,
@@ -38,21 +38,21 @@ class Observers:
         *,
         every_optimizer: bool,
     ) -> None:
-        """`options` are those of what nobody names."""
+        """`options` apply to trainings that are not named explicitly."""
         self._sink, self._guard, self._give_up, self._options = sink, guard, give_up, options
         self._every_optimizer = every_optimizer
         self.all: list[Observer] = []
-        self._models: list[tuple[weakref.ref[nn.Module], Options]] = []  # those of which every optimizer is watched
-        self._searches: Counter[int] = Counter()  # for what a thread trains that another has made, by thread
-        self._making = False  # whether an optimizer has just been made, of which no scheduler can be there
+        self._models: list[tuple[weakref.ref[nn.Module], Options]] = []  # those whose optimizers are all watched
+        self._searches: Counter[int] = Counter()  # for what a thread trains that another has created, by thread
+        self._making = False  # whether an optimizer has just been created, which cannot have a scheduler yet
         self._passes = 0  # backward passes
-        self._in_pass = False  # whether a backward pass is at work
-        self._unclaimed = False  # whether nobody observes what the latest backward pass reached
+        self._in_pass = False  # whether a backward pass is running
+        self._unclaimed = False  # whether what the latest backward pass reached is not observed
         self._tried: list[weakref.ref[Observer]] = []  # observers of what searches have found
-        # the latest clip of gradients that nobody observes, which are ids
+        # the latest clip of unobserved gradients, which are ids
         self._unheard_clip: tuple[str, float, set[int]] | None = None
 
-    # ---- what is watched
+    # ---- watched objects
 
     def watch(
         self,
@@ -61,7 +61,7 @@ class Observers:
         name: str = "",
         options: Options | None = None,
     ) -> Observer:
-        """Watch an optimizer, or each one that comes to train this model."""
+        """Watch an optimizer, or each one that starts to train this model."""
         options = options or self._options
         if optimizer is not None and (known := self._observer_of(optimizer)) is not None:
             return known
@@ -69,7 +69,7 @@ class Observers:
             self._models.append((weakref.ref(model), options))
         observer = Observer(self._sink, optimizer, model, self._guard, name, options=options)
         observer.find_models()
-        if optimizer is not None and not self._making:  # schedulers that were made before the watch was asked for
+        if optimizer is not None and not self._making:  # schedulers that were created before the watch began
             observer.schedules += map(weakref.ref, model_layers.schedules_of(optimizer))
         self.all.append(observer)
         return observer
@@ -81,13 +81,13 @@ class Observers:
         return None
 
     def _adopt(self, optimizer: Optimizer) -> Observer | None:
-        """Return the observer of an optimizer that nobody named. It is the one of the model that it trains, where that
-        has no optimizer yet."""
+        """Return the observer of an optimizer that was not named explicitly. It is the one of the model that it trains,
+        if that has no optimizer yet."""
         if is_within(optimizer, (each.optimizer for each in self.all)):
             return None
         held = set(map(id, model_layers.of_optimizer(optimizer)))
         for found, options in self._models:
-            model = found()  # of which some have a length of 0, or none
+            model = found()  # some of which have a length of 0, or none
             if model is not None and any(id(tensor) in held for tensor in model.parameters()):
                 waiting = next((each for each in self.all if each.waits_for(model)), None)
                 if waiting is not None:
@@ -104,7 +104,7 @@ class Observers:
                     self._sink.end(observer)
         return self.all
 
-    # ---- what torch does
+    # ---- callbacks from torch
 
     def on_optimizer(self, optimizer: Optimizer) -> None:
         self._present()
@@ -113,7 +113,7 @@ class Observers:
         self._making = False
 
     def before_calling_backward(self) -> None:
-        """Take the logs off torch's stack, which cannot be done within a method of a tensor."""
+        """Remove the logs from torch's stack, which is impossible within a method of a tensor."""
         for observer in self.all:
             observer.recorder.take_off()
 
@@ -144,8 +144,8 @@ class Observers:
     # ---- several optimizers of one model
 
     def may_join(self, observer: Observer, *, alone: bool = False) -> bool:
-        """Return whether another optimizer may come to step after the same backward pass for the first time, as its
-        gradients came of the same passes; `alone`: or has done so."""
+        """Return whether another optimizer may step for the first time after the same backward pass, as its gradients
+        came from the same passes; `alone`: or has done so."""
         of = observer.first_of
         return any(
             other is not observer and other.thread == observer.thread and other.optimizer is not None
@@ -157,8 +157,7 @@ class Observers:
         )  # fmt: skip
 
     def join(self) -> None:
-        """Treat optimizers as one that stepped after the same backward pass, for the first time, and train one
-        model."""
+        """Merge optimizers that stepped for the first time after the same backward pass, and train one model."""
         waiting = [each for each in self.all if each.waits_to_join]
         if len(waiting) < 2:
             return
@@ -178,15 +177,15 @@ class Observers:
         self.all = [each for each in self.all if each not in members]
 
     def _of_this_thread(self) -> list[Observer]:
-        """Return the observers whose gradients may be looked at here: torch crashes where one thread reads a gradient
-        while the backward pass of another writes it."""
+        """Return the observers whose gradients may be read here: torch crashes if one thread reads a gradient while the
+        backward pass of another writes it."""
         here, observers = threading.get_ident(), self.all
         if len(observers) == 1 and (only := observers[0]).thread == here and not only.gone:
             return [only]
         return [observer for observer in self._present() if observer.thread == here]
 
     def _claim_reached(self, roots: Roots) -> None:
-        """Find what was made in one thread, and comes to be trained in this one."""
+        """Find what was created in one thread, and is now trained in this one."""
         here = threading.get_ident()
         strangers = [each for each in self.all if not each.claimed and each.thread != here]
         if not strangers or self._searches[here] >= FRUITLESS:
@@ -198,7 +197,7 @@ class Observers:
                 self._claim(observer)
 
     def _claim(self, observer: Observer) -> None:
-        """Let this thread alone look at the gradients of an observer from here on."""
+        """Restrict reading the gradients of an observer to this thread from here on."""
         here = threading.get_ident()
         observer.thread, observer.claimed = here, True
         others = {each.ident for each in threading.enumerate()} - {here}
@@ -213,7 +212,7 @@ class Observers:
                 return
 
     def _look_for_weights(self, roots: Roots) -> None:
-        """Observe the weights that a backward pass reaches, as no optimizer of torch has them."""
+        """Observe the weights that a backward pass reaches, as they belong to no torch optimizer."""
         fruitless = [found for tried in self._tried if (found := tried()) is not None and not found.has_rows]
         if len(fruitless) >= FRUITLESS:
             return
@@ -236,10 +235,10 @@ class Observers:
             if self._unheard_clip is not None:
                 observer.was_clipped(*self._unheard_clip)
                 self._unheard_clip = None
-        if self._in_pass:  # it steps within the backward pass, on a GPU in a thread of torch's
+        if self._in_pass:  # it steps within the backward pass, on a GPU in one of torch's threads
             observer.latest = self._passes + 1
         elif not observer.claimed or (observer.thread != threading.get_ident() and not observer.micro_batches):
-            self._claim(observer)  # a thread that makes the steps alone, of passes of another, does not claim it
+            self._claim(observer)  # a thread that only makes the steps, for passes of another, does not claim it
         self._sink.before_step(observer, optimizer)
         return observer.before_step(optimizer, arguments, named)
 
@@ -253,7 +252,7 @@ class Observers:
             self._sink.after_step(observer, optimizer)
 
     def _use(self, observer: Observer) -> None:
-        """Tell the other observers whose gradients are of the same backward pass that a step was made with it."""
+        """Inform the other observers whose gradients come from the same backward pass that a step was made with it."""
         for other in self.all:
             if other is not observer and other.latest == observer.latest:
                 other.used_elsewhere(observer)
@@ -267,7 +266,7 @@ class Observers:
             observer.after_scaled_step(optimizer)
 
     def on_clip(self, kind: str, limit: float, gradients: Sequence[Tensor], parameters: Sequence[Tensor]) -> None:
-        clipped, is_heard = set(map(id, gradients or parameters)), False  # one clip may be of several optimizers
+        clipped, is_heard = set(map(id, gradients or parameters)), False  # one clip may be for several optimizers
         for observer in self._of_this_thread():
             if observer.has_any(clipped) if gradients else observer.trains_any(clipped):
                 observer.on_clip(kind, limit)

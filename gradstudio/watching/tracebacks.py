@@ -1,4 +1,4 @@
-"""Tracebacks that nobody catches, printed as they would be without the watch."""
+"""Uncaught tracebacks, printed as they would be without the watch."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _of_a_thread(given: Any) -> None:
 
 def _clean(fault: BaseException | None, seen: set[int]) -> None:
     """Remove our own lines, and those with which torch calls the hooks of a model, from the traceback of an exception
-    and of those that led to it."""
+    and of its causes."""
     if fault is None or id(fault) in seen:
         return
     seen.add(id(fault))
@@ -46,7 +46,7 @@ def _clean(fault: BaseException | None, seen: set[int]) -> None:
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
         if file == _HEARS and kept and kept[-1].tb_frame.f_code.co_name == "handle_torch_function":
-            del kept[-2:]  # a function of torch that asks who hears it, and is called again by whoever does
+            del kept[-2:]  # a function of torch that looks up its listeners, and is called again by each of them
         elif file != _HEARS and not file.startswith(_OURS):
             kept.append(trace)
         trace = trace.tb_next

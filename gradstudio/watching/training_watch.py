@@ -28,21 +28,21 @@ _watcher: Watcher | None = None
 
 
 class TrainingWatch:
-    """A training that is watched. It closes itself at the end of the program."""
+    """A watched training. It closes itself at the end of the program."""
 
     def __init__(self, watcher: Watcher | None, observer: Observer | None) -> None:
         self._watcher, self._observer = watcher, observer
 
     @property
     def run(self) -> str | None:
-        """The id of the run in the library; None before its first step. After the parameters that are trained have
-        changed, it is that of the latest run."""
+        """The id of the run in the library; None before its first step. If the trained parameters have changed, it is
+        that of the latest run."""
         watched_run = self._run()
         return watched_run.recorded_id if watched_run is not None else None
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What the rules say so far, causes first; or why the parameters cannot be measured."""
+        """The current findings of the rules, causes first; or why the parameters cannot be measured."""
         watched_run = self._run()
         if self._observer is not None and self._observer.refused:
             return (_not_watched(self._observer.refused),)
@@ -50,8 +50,8 @@ class TrainingWatch:
         return Findings(ranked_findings(run)) if run is not None else Findings()
 
     def log(self, step: int | None = None, **figures: Any) -> None:
-        """Keep figures of the script's own beside the next row: rules read `val_loss`, `test_accuracy`, `reward` and
-        `kl`, any other is a column. `step`: the script's own number of its next step."""
+        """Record the script's own figures with the next row: rules read `val_loss`, `test_accuracy`, `reward` and `kl`,
+        any other is a column. `step`: the script's own number of its next step."""
         known: dict[str, float] = {}
         for name, value in figures.items():
             try:
@@ -62,7 +62,7 @@ class TrainingWatch:
             self._watcher.log(self._observer, step, known)
 
     def _repr_html_(self) -> str:
-        """Return the runs for a cell of a notebook: what was found, and the pictures of a report."""
+        """Return the runs for a notebook cell: the findings, and the pictures of a report."""
         from gradstudio.session.files.report.cell import cell
 
         return cell([watched_run.run for watched_run in self.watched_runs if watched_run.run is not None])
@@ -76,13 +76,13 @@ class TrainingWatch:
         return live_widget(latest, lambda: watcher is None or watcher.closed)
 
     def close(self) -> None:
-        """Watch no more, and write what is left."""
+        """Stop watching, and write the rest."""
         if self._watcher is not None and self._observer is not None:
             self._watcher.leave(self._observer)
 
     @property
     def watched_runs(self) -> list[WatchedRun]:
-        """Every run of this training: other parameters that come to be trained begin a new one."""
+        """Every run of this training: a change of the trained parameters begins a new one."""
         if self._watcher is None or self._observer is None:
             return []
         self._watcher.observers.join()
@@ -95,7 +95,7 @@ class TrainingWatch:
 
 
 def _not_watched(why: str) -> Finding:
-    """Return what stands for the findings of a training that is refused."""
+    """Return the finding that represents a rejected training."""
     meaning = "Nothing is known of this training: that there are no other findings says nothing about it."
     return Finding("not_watched", "warning", "Not watched", 0, 0, (), why, meaning, ())
 
@@ -145,12 +145,12 @@ def watch(
 
 
 def current() -> Watcher | None:
-    """Return what watches this process, if anything does."""
+    """Return the watcher of this process, if there is one."""
     return _watcher
 
 
 def the_watcher(library: Path | None) -> Watcher:
-    """Return the watcher of this process, and make it where there is none."""
+    """Return the watcher of this process, creating it if there is none."""
     global _watcher
     if _watcher is None or _watcher.closed:
         _watcher = begin(library or files.user_library(), running_script(), False)
@@ -158,7 +158,7 @@ def the_watcher(library: Path | None) -> Watcher:
 
 
 def begin(library: Path, script: Script, every_optimizer: bool, options: Options | None = None) -> Watcher:
-    """Watch this process from here on, and return what watches it."""
+    """Watch this process from here on, and return its watcher."""
     global _watcher
     _watcher = Watcher(library, script, every_optimizer=every_optimizer, options=options)
     return _watcher

@@ -1,5 +1,5 @@
-"""The one watcher of a process: it hears torch, has an observer for each optimizer, and writes a run for each of them
-into the library."""
+"""The one watcher of a process: it receives torch's callbacks, has an observer for each optimizer, and writes a run for
+each of them into the library."""
 
 from __future__ import annotations
 
@@ -53,22 +53,22 @@ from gradstudio.watching.steps.step_observer import Observer
 from gradstudio.watching.steps.watch_options import Options
 
 TOLD = ("accuracy", "test_accuracy", "val_loss", "reward", "kl")  # quantities that rules know by these names
-INTERVAL = 0.8  # seconds between two writings, so that at most a second is lost
+INTERVAL = 0.8  # seconds between two writes, so that at most a second is lost
 LONGEST_NAME = 60  # characters of a run's title before a line
-ASKED = "asked for"  # why a crash file is written that another program wants
-FRUITLESS = 8  # searches for trained weights that came to nothing, after which no more are made
-PATIENCE_FOR_RANKS = 2.0  # seconds that a step which is to raise may wait for what other ranks know of it
-PATIENCE = 20.0  # seconds that the end of the script may wait for another program that holds the library
+ASKED = "asked for"  # why a crash file is written at the request of another program
+FRUITLESS = 8  # unsuccessful searches for trained weights, after which no more are made
+PATIENCE_FOR_RANKS = 2.0  # seconds that a step which is to raise may wait for reports of other ranks
+PATIENCE = 20.0  # seconds that the end of the script may wait for another program that locks the library
 
 
 class Watcher:
-    """Records what the observers of a process see. `every_optimizer`: each one that is made is watched."""
+    """Records the reports of the observers of a process. `every_optimizer`: each new one is watched."""
 
     def __init__(self, library: Path, script: Script, *, every_optimizer: bool, options: Options | None = None) -> None:
-        """`options` are those of what nobody names."""
+        """`options` apply to trainings that are not named explicitly."""
         parts.try_parts_of_a_watch()
         call_values.prepare()
-        compressor()  # not in the midst of the training, where the script may have a module of that name
+        compressor()  # not in the midst of the training, as the script may have a module of that name
         self._script, self.library = script, library
         self.runs: list[WatchedRun] = []
         self.refused: list[str] = []  # why parameters cannot be measured
@@ -92,18 +92,18 @@ class Watcher:
     def watch(
         self, model: nn.Module | None, optimizer: Optimizer | None, name: str = "", options: Options | None = None
     ) -> Observer:
-        """Watch an optimizer, or each one that comes to train this model."""
+        """Watch an optimizer, or each one that starts to train this model."""
         return self.observers.watch(model, optimizer, name, options)
 
     def leave(self, observer: Observer) -> None:
-        """Watch this one no more; its run is over."""
+        """Stop watching this one; its run is over."""
         observer = observer.joined or observer
         observer.close()
         self.end(observer)
         if not self.observers.all and not self._every_optimizer:
             self.close()
 
-    # ---- what observers see
+    # ---- reports of observers
 
     def begin(self, observer: Observer, known: tuple[Layer, ...]) -> None:
         """Begin a run of an observer, with these layers."""
@@ -113,7 +113,7 @@ class Watcher:
         self._running[observer] = WatchedRun(self._script, known, observer, parent)
 
     def _parent(self, named: str, known: tuple[Layer, ...]) -> Run | None:
-        """Return the run that goes on in the next one; None, with a line on stderr, where that cannot be."""
+        """Return the run that is resumed by the next one; None, with a line on stderr, if that is impossible."""
         try:
             with closing(Library(self.library)) as library:
                 found = library.load(library.find(named))
@@ -126,7 +126,7 @@ class Watcher:
         return found
 
     def log(self, observer: Observer, step: int | None, figures: Mapping[str, float]) -> None:
-        """Keep what the script tells by itself for the next row."""
+        """Keep the script's own figures for the next row."""
         told = (observer.joined or observer).told
         told.step = step if step is not None else told.step
         names = {name: quantity for quantity, name in guessed(figures, {}).items() if quantity in TOLD}
@@ -136,7 +136,8 @@ class Watcher:
                 found.has_reward()
 
     def end_cell(self) -> None:
-        """End the runs that a cell of a notebook has made. Where another cell trains on, they go on in new ones."""
+        """End the runs that a notebook cell has made. If another cell continues the training, it does so in new
+        ones."""
         for observer, found in list(self._running.items()):
             if found.has_begun and found.joined is None:
                 observer.deliver()
@@ -153,17 +154,17 @@ class Watcher:
         say(f"{names} {'are' if len(observer.models) > 1 else 'is'} not watched: {why}")
 
     def forget(self, observer: Observer) -> None:
-        """Drop the run of an observer that another one has taken over before its first row was told."""
+        """Drop the run of an observer that another one has taken over before its first row was reported."""
         del self._running[observer]
 
     def before_step(self, observer: Observer, optimizer: Optimizer) -> None:
-        """Do what another program has asked for, before a step of the optimizer."""
+        """Carry out the requests of other programs, before a step of the optimizer."""
         if (watched_run := self._running.get(observer)) is not None and watched_run.remote.has_asked:
             observer.deliver()
             watched_run.before_step(optimizer)
 
     def after_step(self, observer: Observer, optimizer: Optimizer) -> None:
-        """Undo what was requested for one step alone, and write a crash file that waits for it."""
+        """Undo what was requested for one step only, and write a pending crash file."""
         if (watched_run := self._running.get(observer)) is None:
             return
         self._write_due(watched_run)
@@ -175,7 +176,7 @@ class Watcher:
                 self.record(watched_run)
 
     def take(self, observer: Observer, made: MeasuredStep) -> bool:
-        """Record a step, and tell what is to be told of it. Return whether the run has diverged."""
+        """Record a step, and report its news. Return whether the run has diverged."""
         watched_run = self._running[observer]
         outcome = self._record(watched_run, made)
         try:
@@ -189,11 +190,12 @@ class Watcher:
         return outcome.has_diverged
 
     def _crash(self, watched_run: WatchedRun, reason: str, kind: str) -> bool:
-        """Write a crash file of a run: one of each kind, and any that is `ASKED` for. Return whether it was written."""
+        """Write a crash file of a run: one of each kind, and any that was requested (`ASKED`). Return whether it was
+        written."""
         observer, recorder = watched_run.observer, watched_run.observer.recorder
         if kind in watched_run.crash_kinds or not recorder.states or observer.options.on_nonfinite == "ignore":
             return False
-        if threading.get_ident() != watched_run.thread:  # the script trains meanwhile, and its weights are put back
+        if threading.get_ident() != watched_run.thread:  # the script trains meanwhile, and its weights are restored
             watched_run.crash_due = watched_run.crash_due or (reason, kind)
             return False
         models = observer.models_in_script or observer.models
@@ -202,7 +204,7 @@ class Watcher:
         path = crash_file.path_of(self.library, watched_run.id, recorder.states[0].steps[-1].number)
         try:
             written = writer.write(path, reason, watched_run.recorded_id, self._script.path)
-        except Exception as fault:  # of somebody's objects, or of the disk
+        except Exception as fault:  # from the user's objects, or from the disk
             say(f"no crash file was written: {' '.join(str(fault).split())[:200] or type(fault).__name__}")
             return False
         watched_run.crash, watched_run.crash_unknown = path, written.unknown
@@ -215,13 +217,13 @@ class Watcher:
             say(watched_run.crash_line)
 
     def record(self, found: WatchedRun) -> None:
-        """Write a crash file because another program has asked for it."""
+        """Write a crash file at the request of another program."""
         if self._crash(found, ASKED, ASKED):
             found.note(f"a crash file was written: {found.crash.name if found.crash else ''}")
             say(found.crash_line)
 
     def stop_before(self, observer: Observer, made: MeasuredStep) -> None:
-        """Raise in the script, before the update, what this step tells: the gradient or the loss is not finite."""
+        """Raise in the script, before the update, the report of this step: the gradient or the loss is non-finite."""
         watched_run = self._running[observer]
         self._record(watched_run, made)
         if watched_run.joined is not None:
@@ -230,7 +232,7 @@ class Watcher:
         raise Stop(FloatingPointError("\n".join([*lines, *self._crash_lines(watched_run, lines[0])])))
 
     def stop_short(self, observer: Observer, made: MeasuredStep, *, is_row: bool) -> None:
-        """The script ended after a pass that is not finite. It cannot be stopped any more."""
+        """The script ended after a non-finite pass. It can no longer be stopped."""
         watched_run = self._running[observer]
         if is_row:
             self._record(watched_run, made)
@@ -246,7 +248,7 @@ class Watcher:
             act([*lines, *self._crash_lines(watched_run, lines[0])], "explain", say)
 
     def pass_over(self, observer: Observer, skipped: SkippedBatch) -> None:
-        """Hear that the script has passed over a batch that was not finite. The first one is told in full."""
+        """The script has skipped a non-finite batch. The first one is reported in full."""
         watched_run = self._running[observer]
         watched_run.pass_over(skipped)
         if isinstance(watched_run.joined, Sender):
@@ -258,8 +260,8 @@ class Watcher:
                 say(line)
 
     def play(self, one: Observer, other: Observer) -> None:
-        """One optimizer discarded what a backward pass of the other one had left in its gradients. They play against
-        each other only if both make steps: one may be frozen for a while."""
+        """One optimizer discarded the gradients that a backward pass of the other one had left. They play against each
+        other only if both make steps: one may be frozen for a while."""
         runs = [
             watched_run
             for each in (one, other)
@@ -269,7 +271,7 @@ class Watcher:
             watched_run.plays_against()
 
     def find(self, observer: Observer, finding: Finding) -> None:
-        """Note a fault that no row shows."""
+        """Record a fault that no row shows."""
         if (watched_run := self._running.get(observer)) is not None:
             is_new = finding.rule not in watched_run.early_findings
             watched_run.find(finding)
@@ -278,11 +280,11 @@ class Watcher:
                 say(f"  try: {finding.remedies[0]}")
 
     def may_join(self, observer: Observer) -> bool:
-        """Return whether another optimizer may come to step after the same backward pass for the first time."""
+        """Return whether another optimizer may step for the first time after the same backward pass."""
         return self.observers.may_join(observer)
 
     def held_by_all(self) -> set[int] | None:
-        """Return the ids of the parameters that any optimizer holds; None if not every optimizer is watched."""
+        """Return the ids of the parameters of all optimizers; None if not every optimizer is watched."""
         if not self._every_optimizer:
             return None
         return {
@@ -292,7 +294,7 @@ class Watcher:
     # ---- rows and lines
 
     def _record(self, watched_run: WatchedRun, measured_step: MeasuredStep) -> Outcome:
-        """Record a step. Of several ranks, rank 0 tells of it once the figures of all are there."""
+        """Record a step. With several ranks, rank 0 reports it once the figures of all are there."""
         watched_run.thread = threading.get_ident()
         if not watched_run.has_begun:
             with self._naming:
@@ -310,7 +312,7 @@ class Watcher:
         return Outcome(watched_run.has_diverged)
 
     def _tell(self, watched_run: WatchedRun, outcome: Outcome) -> None:
-        """Say what came of a step, or raise it as a FloatingPointError, as was asked for."""
+        """Report the outcome of a step, or raise it as a FloatingPointError, as requested."""
         policy = watched_run.observer.options.on_nonfinite
         if outcome.said and policy != "ignore":
             say(self._with_title(watched_run, outcome.said))
@@ -324,7 +326,7 @@ class Watcher:
         return [watched_run.crash_line] if self._crash(watched_run, reason, "not finite") else []
 
     def _tell_of_several(self, watched_run: WatchedRun, outcome: Outcome) -> None:
-        """Say what came of a step of all ranks."""
+        """Report the outcome of a step of all ranks."""
         if outcome.has_diverged and watched_run.observer.options.on_nonfinite == "explain":
             self._tell(watched_run, outcome)
 
@@ -334,7 +336,7 @@ class Watcher:
             self._writer.follow(watched_run.run, hear=watched_run.on_request, gather=watched_run.look)
 
     def _lines(self, watched_run: WatchedRun, measured_step: MeasuredStep) -> list[str]:
-        """Return what is said of a step that is not finite."""
+        """Return the report about a non-finite step."""
         (provenance, unknown), options = measured_step.birth, watched_run.observer.options
         if provenance is not None:
             lines = birth_lines(provenance, watched_run.own_step(measured_step.step), measured_step.row())
@@ -352,7 +354,7 @@ class Watcher:
         return lines
 
     def _with_title(self, found: WatchedRun, line: str) -> str:
-        """Return what is said of a run with its title before it, where others train too, as in a GAN."""
+        """Return the report of a run preceded by its title, if others train too, as in a GAN."""
         if found.run is None or max(len(self.runs), len(self.observers.all)) < 2:
             return line
         return f"{shorten(one_line(found.run.title), LONGEST_NAME)}: {line}"
@@ -360,7 +362,7 @@ class Watcher:
     # ---- the end
 
     def give_up(self, why: str) -> None:
-        """End the watch after a fault; the script goes on."""
+        """End the watch after a fault; the script continues."""
         if not self.closed:
             self._hooks.remove()
             say(f"watching ended, the script goes on: {why}")
@@ -369,7 +371,7 @@ class Watcher:
             self._finish("stopped", f"watching ended: {why}")
 
     def close(self, status: Status | None = None, message: str = "") -> None:
-        """End all runs and write what is left of them. Done at the exit by itself."""
+        """End all runs and write the rest of them. Done automatically at exit."""
         if self.closed or os.getpid() != self._process:
             return
         self._guard(self.observers.join)()
@@ -380,7 +382,7 @@ class Watcher:
         for observer in list(self.observers.all):
             self._guard(observer.close)()
         self._finish(status, message)
-        if not self._every_optimizer:  # the command says it, unless it was told to be quiet
+        if not self._every_optimizer:  # the command prints it, unless it was told to be quiet
             self._guard(lambda: tell(self.runs, self.library, written=self.has_written))()
 
     def _finish(self, status: Status, message: str) -> None:
@@ -396,7 +398,7 @@ class Watcher:
             say(self._writer.notice)
 
     def end(self, observer: Observer, status: Status = "finished", message: str = "") -> None:
-        """End the run of an observer, which observes no more."""
+        """End the run of an observer, which stops observing."""
         if (watched_run := self._running.pop(observer, None)) is not None:
             watched_run.thread = threading.get_ident()
             if watched_run.joined is not None:
@@ -413,7 +415,7 @@ class Watcher:
 
 
 def outcome_of(fault: BaseException | None) -> tuple[Status, str]:
-    """Return how runs ended whose script ended with this exception."""
+    """Return how the runs of a script that ended with this exception ended."""
     if fault is None or isinstance(fault, SystemExit):
         return "finished", ""
     if isinstance(fault, KeyboardInterrupt):

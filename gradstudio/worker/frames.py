@@ -1,6 +1,6 @@
 """The protocol GSW1: frames on the standard input and output of a worker.
 
-    u32 length of the head | u32 length of the rest | head: strict JSON {"m": what it is, ...} | the rest: raw bytes
+    u32 length of the head | u32 length of the rest | head: strict JSON {"m": kind, ...} | the rest: raw bytes
 
 Both lengths are little-endian. Before its first frame a worker writes a line `GSW1 <nonce>` with the nonce that it was
 started with: a login on another machine may print something first."""
@@ -27,7 +27,7 @@ class Frame(NamedTuple):
 
 
 class BrokenFrame(ValueError):
-    """What was read is no frame."""
+    """The bytes read are not a frame."""
 
 
 def greeting(nonce: str) -> bytes:
@@ -54,7 +54,7 @@ def write(file: int, pieces: Iterable[Any]) -> int:
 
 
 def find_greeting(file: IO[bytes], nonce: str) -> str | None:
-    """Read up to the greeting. Return what was printed before it, None where it does not come."""
+    """Read up to the greeting. Return what was printed before it; None if it does not arrive."""
     noise = b""
     while len(noise) < MOST_NOISE:
         line = file.readline(MOST_NOISE)
@@ -67,7 +67,7 @@ def find_greeting(file: IO[bytes], nonce: str) -> str | None:
 
 
 def read(file: IO[bytes]) -> Frame | None:
-    """Return the next frame, None at the end. BrokenFrame where there is something else."""
+    """Return the next frame, None at the end. BrokenFrame if there is something else."""
     lengths = file.read(_LENGTHS.size)
     if len(lengths) < _LENGTHS.size:
         return None

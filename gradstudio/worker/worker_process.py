@@ -1,5 +1,5 @@
-"""The process of a worker, as the one sees it who started it: what is said to it waits in a queue, and what it says
-goes to whoever asked. However it ends, everybody is told, and nothing that it has started is left."""
+"""The process of a worker, from the point of view of its owner: messages to it wait in a queue, and its messages go to
+the requester. However it ends, all receivers are notified, and nothing that it has started is left."""
 
 from __future__ import annotations
 
@@ -23,36 +23,36 @@ from gradstudio.core.worker_places import TO_INSTALL, Place
 from gradstudio.worker import frames
 from gradstudio.worker.frames import BrokenFrame, Frame
 
-SILENT = 5.0  # seconds without a word that are told
-GONE = 60.0  # seconds without a byte after which one at a place is taken to be gone, as what leads there may not tell
-WORD = 3.0  # seconds after which one at a place hears that somebody is here
-LOOK = 0.5  # seconds between two looks at how long it is silent
-ENDING = 2.0  # seconds in which what it said at last is read
-LAST_LINES = 40  # of what it wrote on stderr, for whoever wants the details
+SILENT = 5.0  # seconds of silence that are reported
+GONE = 60.0  # seconds without a byte after which a remote worker counts as gone, as the connection may not report it
+WORD = 3.0  # seconds between two signs of life to a remote worker
+LOOK = 0.5  # seconds between two checks for silence
+ENDING = 2.0  # seconds in which its last messages are read
+LAST_LINES = 40  # of its stderr, for those who want the details
 _numbers = count(1)
 
 Said = tuple[dict[str, Any], Iterable[Any]]  # the head of a frame, and its raw pieces
-Saying = Said | Callable[[], Iterator[Said]]  # or what makes some frames, in the thread that writes them
+Saying = Said | Callable[[], Iterator[Said]]  # or a function that yields frames, in the thread that writes them
 
 
 class Receiver(Protocol):
-    """Whoever a worker speaks to. All three are called in threads of the process."""
+    """A recipient of a worker's messages. All three methods are called in threads of the process."""
 
     def take(self, frame: Frame) -> None:
-        """Take a frame that is addressed to it."""
+        """Receive a frame that is addressed to it."""
         ...
 
     def unheard(self, seconds: float) -> None:
-        """Know that the worker has said nothing for so many seconds; 0: it speaks again."""
+        """Note that the worker has been silent for this many seconds; 0: it responds again."""
         ...
 
     def lose(self, why: str, trace: str) -> None:
-        """Know that the worker has ended."""
+        """Note that the worker has ended."""
         ...
 
 
 class _Heard(io.FileIO):
-    """What a worker says, and when the latest byte of it came: a large frame takes long on a slow connection."""
+    """The output of a worker, with the time of its latest byte: a large frame takes long on a slow connection."""
 
     def __init__(self, file: int) -> None:
         super().__init__(file, closefd=False)
@@ -65,21 +65,21 @@ class _Heard(io.FileIO):
 
 
 class _OtherVersion(ValueError):
-    """The program there is of another version, which says other things."""
+    """The program there is of another version, with another protocol."""
 
 
 class WorkerProcess:
     """A worker. Any thread may call it; every method returns at once."""
 
     def __init__(self, command: Callable[[str], list[str]], place: Place | None = None) -> None:
-        """`command` makes the command line from the nonce that the worker greets with. At a `place` the process here
-        may be no more than what leads there."""
-        self.hello: dict[str, Any] | None = None  # what it is and has, once that is known
+        """`command` builds the command line from the nonce that the worker greets with. For a `place` the local process
+        may merely lead there."""
+        self.hello: dict[str, Any] | None = None  # its identity and devices, once known
         self.greeted = threading.Event()  # set with it, or at the end
         self.killed = self.over = False
         self.why = ""  # how it ended, in words
         self._fault = ""  # why it was ended
-        self.bytes = 0  # that it has said
+        self.bytes = 0  # messages already received
         self.place, self._command = place, command
         self._heard: _Heard | None = None
         self._out = queue.SimpleQueue[Saying | None]()
@@ -94,12 +94,12 @@ class WorkerProcess:
 
     @property
     def pid(self) -> int | None:
-        """Its process here, once it is started."""
+        """Its local process, once it is started."""
         return None if self._child is None else self._child.pid
 
     @property
     def lives(self) -> bool:
-        """Whether it can be asked for more."""
+        """Whether it accepts further requests."""
         return not (self.over or self.killed)
 
     @property
@@ -108,17 +108,17 @@ class WorkerProcess:
         return time.monotonic() - self._heard.at if self._heard is not None else 0.0
 
     def post(self, head: dict[str, Any], raw: Iterable[Any] = ()) -> None:
-        """Say something to it."""
+        """Send a message to it."""
         if not self.over:
             self._out.put((head, raw))
 
     def post_all(self, makes: Callable[[], Iterator[Said]]) -> None:
-        """Say what this yields, in the thread that writes."""
+        """Send the messages that this yields, in the thread that writes."""
         if not self.over:
             self._out.put(makes)
 
     def add(self, receiver: Receiver, *, loose: bool = False) -> int:
-        """Return the number under which a receiver is spoken to from now on. A `loose` one is not kept alive."""
+        """Return the number that addresses a receiver from now on. A `loose` one is not kept alive."""
         number = next(_numbers)
         with self._changing:
             (self._loose if loose else self._receivers)[number] = receiver
@@ -128,12 +128,12 @@ class WorkerProcess:
         return number
 
     def drop(self, number: int) -> None:
-        """Speak to this receiver no more."""
+        """Stop addressing this receiver."""
         with self._changing:
             self._receivers.pop(number, None)
 
     def kill(self) -> None:
-        """End it and all that it has started, without a word."""
+        """End it and everything that it has started, without a message."""
         self.killed = True
         self._out.put(None)
         if (child := self._child) is not None and child.returncode is None:
@@ -146,7 +146,7 @@ class WorkerProcess:
     # ---- threads
 
     def _write(self) -> None:
-        """Start the process, and write what is to be said to it."""
+        """Start the process, and write the messages for it."""
         nonce = secrets.token_hex(8)
         try:
             child = self._child = python_process.start(
@@ -191,14 +191,14 @@ class WorkerProcess:
                 self.post({"m": "alive"})
 
     def _read(self, child: subprocess.Popen[bytes], nonce: str) -> None:
-        """Give what it says to whoever it is for."""
+        """Deliver its messages to their receivers."""
         assert child.stdout is not None
         try:
             self._heard = _Heard(child.stdout.fileno())
             with child.stdout, io.BufferedReader(self._heard) as file:
                 noise = frames.find_greeting(file, nonce)
                 if noise is None:
-                    if not self._lines:  # it says itself what is wrong
+                    if not self._lines:  # it reports itself what is wrong
                         self._lines.append("it did not greet as a worker of this program does")
                     python_process.kill(child)
                     return
@@ -227,20 +227,22 @@ class WorkerProcess:
                 receiver.take(frame)
 
     def _read_errors(self, child: subprocess.Popen[bytes]) -> None:
-        """Pass on what it writes on stderr, and keep the last lines."""
+        """Pass on its stderr, and keep the last lines."""
         assert child.stderr is not None
         with suppress(OSError, ValueError), child.stderr as file:
             while line := file.readline(1 << 16):
                 self._lines.append(line.decode(errors="replace").rstrip("\n"))
                 with suppress(OSError):
-                    if self.place is None or self.hello is not None:  # why it did not begin is told in one line
+                    if self.place is None or self.hello is not None:  # why it did not start is reported in one line
                         os.write(2, line)
 
     def _wait(self, child: subprocess.Popen[bytes], *readers: threading.Thread) -> None:
-        """Wait for its end, which the end of its output is not: what it has started may hold that."""
+        """Wait for its end, which is not implied by the end of its output: processes that it has started may keep that
+        open."""
         if hasattr(os, "waitid"):
             with suppress(OSError):
-                os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it keeps its number until its group is ended
+                # it keeps its process id until its group is ended
+                os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
             python_process.kill(child)
         code = child.wait()
         for reader in readers:

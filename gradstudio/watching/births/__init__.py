@@ -1,3 +1,2 @@
-"""Where a value was born that is not finite: passes that are kept and made again, loss code, skipped batches.
-May use core, engine, watching/hooks and watching/script.
-"""
+"""The birth of a non-finite value: passes that are kept and replayed, loss code, skipped batches.
+May use core, engine, watching/hooks and watching/script."""

@@ -1,4 +1,5 @@
-"""The hooks on a module of somebody's script. They are not copied or saved with it, and it computes as before."""
+"""The hooks on a module of the user's script. They are not copied or saved with it, and its computation is
+unchanged."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ _AROUND = {"OptimizedModule": "_orig_mod", "DistributedDataParallel": "module"}
 
 
 class HookedModule:
-    """Tells of each pass of a module. `states` keeps what its passes begin with."""
+    """Reports each pass of a module. `states` records the state before a pass."""
 
     def __init__(
         self, module: nn.Module, begin: Callable[..., None], end: Callable[..., None], guard: Callable[[Any], Any]
@@ -30,7 +31,7 @@ class HookedModule:
         """`begin(self, module, inputs, named_inputs)` is called before each pass, and `end(self, module, inputs,
         outputs)` after it; `guard` wraps a function that torch calls."""
         self.states = PassStates()
-        # The modules of which one is to be called as the whole, this one among them.
+        # The modules one of which is called as the whole, including this one.
         self.either: list[HookedModule] = [self]
         self._module = weakref.ref(module)
         self._begin, self._end = guard(partial(begin, self)), guard(partial(end, self))
@@ -39,8 +40,8 @@ class HookedModule:
 
     @property
     def inner(self) -> nn.Module:
-        """The module without what torch.compile and DistributedDataParallel put around it. ProvenanceUnknown where it
-        is gone."""
+        """The module without the wrappers of torch.compile and DistributedDataParallel. ProvenanceUnknown if it is
+        gone."""
         module = self._module()
         if module is None:
             raise ProvenanceUnknown("the model is gone")
@@ -49,13 +50,13 @@ class HookedModule:
         return module
 
     def attach(self) -> None:
-        """Put the hooks on the module, where they are not on it. One that torch.jit has compiled takes none."""
+        """Install the hooks on the module, unless they are there. A module compiled by torch.jit accepts none."""
         module = self._module()
         if module is None or isinstance(module, torch.jit.ScriptModule):
             return
         if not self._hooks:
             self._hooks = [
-                # before those of the script, which are called again when the pass is made again
+                # before those of the script, which are called again when the pass is replayed
                 module.register_forward_pre_hook(_Hook(self._begin), prepend=True, with_kwargs=True),
                 module.register_forward_hook(_Hook(self._end)),
             ]
@@ -65,7 +66,7 @@ class HookedModule:
             module_tables.set_compiled_call(module, self._around)
 
     def detach(self) -> None:
-        """Take the hooks off the module."""
+        """Remove the hooks from the module."""
         module, ours = self._module(), self._around
         if module is not None and ours is not None:
             call = module_tables.compiled_call(module)
@@ -81,8 +82,8 @@ class HookedModule:
 
 
 class _CompiledCall:
-    """A model that was compiled in place has its hooks compiled with it, where they do nothing; so they are called
-    around it."""
+    """A wrapper around the compiled call of a model that was compiled in place: hooks are compiled with such a model
+    and do nothing there."""
 
     def __init__(
         self,
@@ -107,7 +108,7 @@ class _CompiledCall:
 
 
 def _chain(call: Any) -> list[_CompiledCall]:
-    """Return what stands around a compiled call, one for each optimizer of the model, the outermost first."""
+    """Return the wrappers around a compiled call, one for each optimizer of the model, the outermost first."""
     found: list[_CompiledCall] = []
     while isinstance(call, _CompiledCall):
         found.append(call)
@@ -120,7 +121,7 @@ class _Hook:
 
     def __init__(self, call: Callable[..., None]) -> None:
         self._call = call
-        self._transform = function_transforms.transform()  # within one, no tensor holds values
+        self._transform = function_transforms.transform()  # within one, no tensor has values
 
     def __call__(self, *arguments: Any) -> None:
         if not is_compiling() and not is_tracing() and self._transform() is None:

@@ -1,5 +1,5 @@
-"""One forward pass of somebody's model, kept so that it can be made again: its inputs, the state and the number format
-that it began with, what it gave, and the gradients that came back. References, no copies."""
+"""One forward pass of a user's model, kept for replay: its inputs, its initial state and number format, its outputs,
+and the gradients that came back. References, no copies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gradstudio.watching.hooks.trees import tensors_of
 
 
 class Autocast(NamedTuple):
-    """What autocast was set to for a kind of device; its number format, None if it was not asked for."""
+    """The autocast setting for a kind of device; its number format, None if it was not queried."""
 
     device: str
     enabled: bool
@@ -24,9 +24,9 @@ class Autocast(NamedTuple):
 
 
 class KeptPass:
-    """One forward pass. `given` are the outputs that need a gradient, without their graph; `gradients` what came back
-    to each of them, None before that. Versions tell a tensor that is changed in place. `held_by` refers to
-    something that lives as long as the graph of each output."""
+    """One forward pass. `given` are the outputs that need a gradient, without their graph; `gradients` their gradients,
+    None until those have come. Versions reveal a tensor that is changed in place. `held_by` refers to an object that
+    lives as long as the graph of each output."""
 
     __slots__ = (
         "__weakref__", "autocast", "given", "gradients", "held_by", "inputs", "named_inputs", "of", "state", "taken",
@@ -42,7 +42,7 @@ class KeptPass:
         state: PassState,
         autocast: tuple[Autocast, ...],
     ) -> None:
-        """Keep a pass that is about to be made `of` a module."""
+        """Keep a pass of the module `of` that is about to be made."""
         self.of = of
         self.inputs, self.named_inputs = inputs, named_inputs
         self.training, self.state, self.autocast = training, state, autocast
@@ -66,16 +66,16 @@ class KeptPass:
 
     @property
     def results(self) -> list[Tensor | None]:
-        """The outputs as they were; None for one that was changed in place since."""
+        """The original outputs; None for one that was changed in place since."""
         return [self.result(place) for place in range(len(self.given))]
 
     @property
     def broken_results(self) -> list[Tensor]:
-        """The outputs that are not finite. Inf in one of several numbers may be a mask."""
+        """The non-finite outputs. Inf among several numbers may be a mask."""
         return [each for each in self.results if each is not None and _is_broken(each)]
 
     def result(self, place: int) -> Tensor | None:
-        """Return an output as it was; None if it was changed in place since."""
+        """Return an original output; None if it was changed in place since."""
         tensor, before = self.given[place]
         return tensor if version(tensor) == before else None
 
@@ -85,10 +85,11 @@ def _is_broken(result: Tensor) -> bool:
 
 
 def version(tensor: Tensor) -> int:
-    """Return a number that changes with every change in place; always 0 for a tensor that torch does not count."""
+    """Return a number that changes with every in-place change; always 0 for a tensor whose version torch does not
+    track."""
     try:
         return tensor._version
-    except RuntimeError:  # one of inference mode
+    except RuntimeError:  # one from inference mode
         return 0
 
 
@@ -96,7 +97,7 @@ NO_AUTOCAST = Autocast("cpu", False, None), Autocast("cuda", False, None)
 
 
 def autocast_now() -> tuple[Autocast, ...]:
-    """Return what autocast is set to."""
+    """Return the current autocast settings."""
     on_host, on_gpu = torch.is_autocast_enabled("cpu"), torch.is_autocast_enabled("cuda")
     if not (on_host or on_gpu):
         return NO_AUTOCAST

@@ -1,5 +1,5 @@
-"""Where a value that is not finite was born in loss code: the part of autograd's graph between the outputs of a model
-and the loss. Its operations were not watched: what is not known of one is reasoned out from the others."""
+"""The birth of a non-finite value in loss code: the part of autograd's graph between the outputs of a model and the
+loss. Its operations were not watched: unknown values are inferred from the others."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ from gradstudio.watching.births.loss_values import (
 )
 from gradstudio.watching.script.model_layers import ModelLike
 
-BEFORE_THE_LOSS = " before the loss"  # in a sentence that says what a weight held by then
-OF_ANOTHER = "a weight of another model"  # in a sentence that says why a birth is unknown
-# Operations that give NaN only where they are given what is not finite.
+BEFORE_THE_LOSS = " before the loss"  # in a sentence about the value of a weight by then
+OF_ANOTHER = "a weight of another model"  # in a sentence about why a birth is unknown
+# Operations that produce NaN only from non-finite inputs.
 _HANDING_ON = VIEWS | {
     "add", "sub", "rsub", "neg", "mul", "sum", "mean", "cat", "stack", "select", "slice", "unbind", "split", "abs",
     "relu", "clamp", "clamp_min", "clamp_max", "clone", "index", "gather", "mse_loss", "l1_loss", "smooth_l1_loss",
     "huber_loss", "where", "masked_fill", "exp", "sigmoid", "tanh", "mm", "bmm", "mv", "dot", "addmm", "index_select",
 }  # fmt: skip
-MOST_BEFORE, _USUAL = 4, 1e9  # operations in a row, and numbers that overflow in none of so many
+MOST_BEFORE, _USUAL = 4, 1e9  # consecutive operations, and numbers none of which overflows
 _TARGETS = "it takes no gradient, as a target, an advantage or a mask"
 
 
 class Derivative(NamedTuple):
-    """What a derivative of the loss code took and gave in a backward pass."""
+    """The inputs and outputs of a derivative of the loss code in a backward pass."""
 
     node: Any
     came: tuple[Tensor | None, ...]
@@ -56,7 +56,7 @@ class Derivative(NamedTuple):
 
 
 def born_in(roots: Sequence[Tensor], mark: str, model: ModelLike) -> Provenance | None:
-    """Return the operation of the loss code with the first result that is not finite. The outputs of the model are."""
+    """Return the operation of the loss code with the first non-finite result. The outputs of the model are finite."""
     known = {(root.grad_fn, root.output_nr): root.detach() for root in roots if root.grad_fn is not None}
     search = _Search(LossCode([root.grad_fn for root in roots], mark, model, known), mark, model)
     if found := search.first_in(search.code.nodes):
@@ -68,8 +68,8 @@ def born_in(roots: Sequence[Tensor], mark: str, model: ModelLike) -> Provenance 
 
 
 def born_in_a_pass(roots: Sequence[Tensor], model: ModelLike) -> Provenance | None:
-    """Return the operation with the first result that is NaN, in the whole graph behind a loss; None if autograd has
-    saved too little. Inf is passed over: in the midst of a model it may be that of a mask."""
+    """Return the operation with the first NaN result, in the whole graph behind a loss; None if autograd has saved too
+    little. Inf is ignored: inside a model it may come from a mask."""
     code = LossCode([root.grad_fn for root in roots], "", model)
     for node in code.nodes:
         tensor, inputs = code.result_of(node), code.inputs(node)
@@ -82,14 +82,14 @@ def born_in_a_pass(roots: Sequence[Tensor], model: ModelLike) -> Provenance | No
 
 
 class _Search:
-    """Looks for the first value that is not finite in loss code."""
+    """Searches for the first non-finite value in loss code."""
 
     def __init__(self, code: LossCode, mark: str, model: ModelLike) -> None:
         self.code, self._mark, self._model = code, mark, model
 
     def first_in(self, nodes: Sequence[Any]) -> Provenance | None:
-        """Return the birth in the first of these operations with a result that is known not to be finite, or that takes
-        up the Inf of a mask."""
+        """Return the birth in the first of these operations whose result is known to be non-finite, or that includes
+        the Inf of a mask."""
         masked: set[Any] = set()  # operations whose Inf is that of a mask
         for node in nodes:
             inputs, tensor = self.code.inputs(node), self.code.result_of(node)
@@ -113,8 +113,8 @@ class _Search:
         return None
 
     def birth_at(self, node: Any) -> Provenance:
-        """Return the birth where the result of this operation is not finite: there, in an operand that takes no
-        gradient, or before it where what went in is not known."""
+        """Return the birth when the result of this operation is non-finite: in it, in an operand without a gradient, or
+        before it if its inputs are unknown."""
         while True:
             inputs, given = self.code.inputs(node), self.code.result_of(node)
             unknown = [each for each in inputs if each.tensor is None]
@@ -127,7 +127,7 @@ class _Search:
                 return self._as_provenance([node], [], given, cause=why)
             if len(unknown) > 1 or not _hands_on(node, inputs) or not (given is None or values_of(given).nan):
                 break
-            (last,) = unknown  # the others are finite, so this one holds the NaN
+            (last,) = unknown  # the others are finite, so this one contains the NaN
             if last.maker is None or is_leaf(last.maker):
                 return self._of_operand(node, last, given)
             if self._mark in last.maker.metadata:
@@ -139,14 +139,15 @@ class _Search:
         return self._as_provenance([node], [], given, is_birth=False, cause=cause)
 
     def _nan_by_itself(self, node: Any, unknown: Sequence[Input], given: Tensor | None) -> str | None:
-        """Return why an operation gave NaN of a value that is not known, and of which is known that it is no NaN."""
+        """Return why an operation produced NaN from an unknown value that is known not to be NaN."""
         why = birth.NAN_OF_A_NUMBER.get(operation_of(node.name()))
         if why is None or given is None or not values_of(given).nan or len(unknown) > 1:
             return None
         return None if self._may_be_nan(unknown[0].maker, MOST_BEFORE) else why
 
     def _may_be_nan(self, node: Any, before: int) -> bool:
-        """Return whether a result may be NaN: not where operations that make none lead to it from usual numbers."""
+        """Return whether a result may be NaN: not if it is computed from usual numbers by operations that produce
+        none."""
         if node is None or not before or is_leaf(node):
             return True
         if (known := self.code.result_of(node)) is not None:
@@ -161,7 +162,7 @@ class _Search:
         return False
 
     def _of_operand(self, node: Any, broken: Input, tensor: Tensor | None) -> Provenance:
-        """Return what an operation was given that was not finite and that no operation of the graph made."""
+        """Return the non-finite input of an operation that no operation of the graph produced."""
         weight = weight_behind(broken.maker)
         if weight is not None and not (values := values_of(weight.detach())).finite:
             raise ProvenanceUnknown(f"{_name_of_weight(weight, self._model)} held {values.broken}{BEFORE_THE_LOSS}")
@@ -181,23 +182,23 @@ class _Search:
         return _provenance(phase, nodes, inputs, given, source, held, is_birth=is_birth, cause=cause)
 
     def source_of(self, nodes: Sequence[Any]) -> str:
-        """Return the line of the script that computed one of these; else the line of the backward pass."""
+        """Return the line of the script that computed one of these; otherwise the line of the backward pass."""
         sites = [self.code.lines.site_of(node) for node in nodes]
         places = {site.place if site else None for site in sites}
         place = places.pop() if len(places) == 1 else None
         return place.text if place else operation_lines.begins_at()
 
     def _look_at_weights(self, node: Any) -> None:
-        """Raise ProvenanceUnknown where an operation comes after a weight that is not finite."""
+        """Raise ProvenanceUnknown if an operation uses a non-finite weight."""
         for leaf in filter(is_leaf, nodes_behind([node], self._mark)):
             if (weight := weight_behind(leaf)) is not None and not (values := values_of(weight.detach())).finite:
                 raise ProvenanceUnknown(f"{_name_of_weight(weight, self._model)} held {values.broken}{BEFORE_THE_LOSS}")
 
-    # ---- the gradient is not finite
+    # ---- the gradient is non-finite
 
     def of_derivative(self, found: Derivative) -> Provenance:
-        """Return the birth of what a derivative gave though a finite gradient came to it: in it, or in a value of the
-        loss code that is not finite though the loss is."""
+        """Return the birth of a non-finite result of a derivative whose incoming gradient was finite: in it, or in a
+        non-finite value of the loss code although the loss is finite."""
         inputs, result = self.code.inputs(found.node), self.code.result_of(found.node)
         if not _all_finite([*(each.tensor for each in inputs), result]):
             before = {id(node) for node in nodes_behind([found.node], self._mark)}
@@ -219,7 +220,7 @@ def born_behind(
     micro_batch: int, micro_batches: int, *, nodes_alone: bool = True,
 ) -> Provenance:  # fmt: skip
     """Return the operation of the loss code in whose derivative a gradient became infinite or NaN, after a backward
-    pass, or, if `nodes_alone` may tell, those in which it may have. ProvenanceUnknown where there is none."""
+    pass, or, if `nodes_alone` may tell, the candidates for it. ProvenanceUnknown if there is none."""
     nodes = [node for node in nodes_behind(roots, mark) if mark not in node.metadata and not is_leaf(node)]
     if not nodes:
         raise ProvenanceUnknown("the gradient that came back to the model is not finite, and its graph is gone")
@@ -247,8 +248,8 @@ def _provenance(
     phase: Phase, nodes: Sequence[Any], inputs: Sequence[Input], tensor: Tensor | None, source: str,
     values: Values | None = None, *, gave: Values | None = None, is_birth: bool = True, cause: str = "",
 ) -> Provenance:  # fmt: skip
-    """Return what is known of an operation, or of those of which it may be one. `held`: what went in, where that is
-    no tensor; `gave`: what came out, where that is not the result; `is_birth`: not only where it was first seen."""
+    """Return what is known of an operation, or of the candidates. `held`: the inputs, if they are not tensors; `gave`:
+    the output, if it is not the result; `is_birth`: not merely where the value was first seen."""
     names = " or ".join(dict.fromkeys(node.name() for node in nodes))
     taken = [values] if values is not None else [values_of(each.tensor) for each in inputs if each.tensor is not None]
     gave = gave or (values_of(tensor) if tensor is not None else together([]))
@@ -267,7 +268,8 @@ def _provenance(
 
 
 def _singular_behind(node: Any) -> Any:
-    """Return the determinant whose logarithm a node gives, where that is not finite: of 0, or `logdet` of less."""
+    """Return the determinant whose logarithm a node computes, if that is non-finite: of 0, or `logdet` of a negative
+    one."""
     operation, of = operation_of(node.name()), node
     if operation == "where":
         of = next((each for each, _ in node.next_functions if each is not None), None)
@@ -282,7 +284,7 @@ def _name_of_weight(weight: Tensor, model: ModelLike) -> str:
 
 
 def _hands_on(node: Any, inputs: Sequence[Input]) -> bool:
-    """Return whether an operation gives NaN only where it is given what is not finite."""
+    """Return whether an operation produces NaN only from non-finite inputs."""
     operation = operation_of(node.name())
     by = inputs[-1].tensor if operation == "div" else None
     return operation in _HANDING_ON or (by is not None and not values_of(by).zeros)

@@ -1,5 +1,5 @@
-"""Faults of a loss that show in autograd's graph right behind it: an activation that the loss has already, shapes that
-broadcast, targets beyond what a loss is made for, and whether the loss is a mean that nobody divided. A finite loss
+"""Faults of a loss that are visible in autograd's graph directly behind it: an activation that the loss already
+includes, shapes that broadcast, targets outside of a loss's domain, and a mean that was not divided. A finite loss
 shows none of them."""
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from gradstudio.watching.births.loss_values import (
 )
 from gradstudio.watching.hooks.leaves import nodes_before
 
-MOST_NODES = 400  # that are looked at, nearest first
+MOST_NODES = 400  # number of nodes searched, nearest first
 _SQUEEZES = ("sigmoid", "softmax")
 _TAKES_SCORES = ("binary_cross_entropy_with_logits", "log_softmax")
-OF_TARGETS = ("mse_loss", "smooth_l1_loss", "huber_loss")  # they save them as they were compared
+OF_TARGETS = ("mse_loss", "smooth_l1_loss", "huber_loss")  # they save their operands as they were compared
 _COMPARES = (*OF_TARGETS, "sub", "rsub")
 _OF_CHANCES = ("binary_cross_entropy_with_logits", "binary_cross_entropy")
 _OF_LOGS = ("ctc_loss", *LABELLED)
 _LOGS = "`F.log_softmax(scores, dim)` before this loss"
-_NEAR = 1e-2  # by which the sum of a distribution may be off 1
+_NEAR = 1e-2  # by which the sum of a distribution may differ from 1
 _VIEWS = VIEWS - {"expand"} | {"clone"}
 
 
 class LossFault(NamedTuple):
-    """A rule of core/diagnosis/script_faults.py, what was seen, as a sentence, the operation, and what fills the
+    """A rule of core/diagnosis/script_faults.py, the observation as a sentence, the operation, and the values for the
     remedy."""
 
     rule: str
@@ -64,7 +64,7 @@ def faults_of(roots: Sequence[Tensor]) -> list[LossFault]:
 
 
 def is_undivided_mean(root: Tensor) -> bool:
-    """Return whether a loss is a mean over a batch, with no factor on it."""
+    """Return whether a loss is a mean over a batch, without a factor."""
     node: Any = root.grad_fn
     if node is None:
         return False
@@ -81,7 +81,7 @@ def _nearest(roots: Sequence[Tensor]) -> Iterator[Any]:
 
 
 def _input(node: Any) -> Any:
-    """Return the node that gave the first input, through other views of it; None without any."""
+    """Return the node that produced the first input, looking through views; None if there is none."""
     node = node.next_functions[0][0] if node.next_functions else None
     while node is not None and operation_of(node.name()) in _VIEWS:
         node = node.next_functions[0][0]
@@ -103,7 +103,7 @@ def _twice(node: Any) -> LossFault | None:
 
 
 def _above_0(node: Any) -> LossFault | None:
-    """Return where a loss that takes logarithms of probabilities is given numbers above 0."""
+    """Return the fault of a loss that takes logarithms of probabilities and receives numbers above 0."""
     operation, saved = operation_of(node.name()), saved_of(node)
     given = saved.get("log_probs" if operation == "ctc_loss" else "self") if operation in _OF_LOGS else None
     if given is None or not given.numel() or not (most := float(given.max())) > _NEAR:
@@ -113,8 +113,8 @@ def _above_0(node: Any) -> LossFault | None:
 
 
 def _divergence(node: Any) -> LossFault | None:
-    """Return where `kl_div` was given probabilities: target * (log(target) - input), which is below 0 for no logarithm
-    of a distribution."""
+    """Return the fault of `kl_div` with probabilities as input: target * (log(target) - input), which is never below 0
+    for the logarithm of a distribution."""
     if (target := target_of_divergence(node)) is None:
         return None
     given = next((each for each, _ in node.next_functions[1][0].next_functions if each is not None), None)
@@ -128,7 +128,7 @@ def _divergence(node: Any) -> LossFault | None:
 
 
 def _saturating(node: Any) -> LossFault | None:
-    """Return where log(1 - D) is minimized, with D a sigmoid: the mean of -softplus, or of log(1 - sigmoid)."""
+    """Return the fault of minimizing log(1 - D) with a sigmoid D: the mean of -softplus, or of log(1 - sigmoid)."""
     operation, of = operation_of(node.name()), _input(node)
     if operation == "neg" and of is not None and operation_of(of.name()) == "mean":
         of = _input(of)
@@ -145,7 +145,7 @@ def _saturating(node: Any) -> LossFault | None:
 
 
 def _beyond(node: Any) -> LossFault | None:
-    """Return where targets of a loss that takes probabilities are none."""
+    """Return the fault of a loss that needs probabilities as targets and receives other values."""
     operation = operation_of(node.name())
     target = saved_of(node).get("target") if operation in _OF_CHANCES else None
     if target is None or not target.numel():
@@ -159,21 +159,21 @@ def _beyond(node: Any) -> LossFault | None:
 
 
 def _spread(node: Any) -> LossFault | None:
-    """Return where an output of (B, 1, ...) was compared with a target of (B, ...), or the other way round, each of
-    which is repeated for the other, so that every output meets every target."""
+    """Return the fault of comparing an output of (B, 1, ...) with a target of (B, ...), or the other way round, so that
+    each is broadcast to the other and every output is compared with every target."""
     operation, inputs = operation_of(node.name()), [each for each, _ in node.next_functions]
     known = [each for each in inputs if each is not None]
     if operation not in _COMPARES or len(inputs) != 2 or len(known) != 1:
         return None
     (given,) = known
-    if operation_of(given.name()) == "expand":  # which these losses put before themselves
+    if operation_of(given.name()) == "expand":  # which these losses apply first
         before, after = tuple(given._saved_self_sym_sizes), tuple(shape_of(given))
     else:
         before, after = tuple(shape_of(given)), tuple(shape_of(node))
     if len(after) < 2 or after[0] != after[1] or after[0] < 2:
         return None
     other = {(after[0], 1, *after[2:]): after[1:], after[1:]: (after[0], 1, *after[2:])}.get(before)
-    if other is None or operation_of(given.name()) == "unsqueeze":  # as where all pairs are meant
+    if other is None or operation_of(given.name()) == "unsqueeze":  # for example if all pairs are intended
         return None
     if operation in OF_TARGETS and (target := saved_of(node).get("target")) is not None:
         repeated = [not step for step in target.stride()[:2]]

@@ -1,5 +1,5 @@
-"""What is kept of the loss code of each step, as long as nothing is known to be wrong: its passes, its nodes, and those
-among them whose derivative may not be finite."""
+"""What is kept of the loss code of each step while nothing is known to be wrong: its passes, its nodes, and those whose
+derivative may be non-finite."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from gradstudio.watching.births.loss_values import (
     passes_of,
 )
 
-# Operations whose derivative is finite wherever they are. Of any other it may be infinite or NaN although the result is
-# finite, and nothing is known of a Function of the script.
+# Operations whose derivative is finite wherever they are. That of any other may be infinite or NaN although the result
+# is finite, and nothing is known about a custom Function of the script.
 _TAME = VIEWS | frozenset((
     "add", "sub", "rsub", "neg", "mean", "sum", "abs", "sgn", "where", "clamp", "clamp_min", "clamp_max", "max", "min",
     "maximum", "minimum", "amax", "amin", "sort", "topk", "mm", "bmm", "mv", "dot", "addmm", "baddbmm", "convolution",
@@ -37,13 +37,12 @@ _TAME = VIEWS | frozenset((
 
 
 def passes_before(roots: Sequence[Tensor], mark: str) -> list[KeptPass]:
-    """Return the passes of the model from which a loss was computed, the first one first."""
+    """Return the passes of the model from which a loss was computed, in order."""
     return passes_of([root.grad_fn for root in roots], mark)
 
 
 def broken_losses(kept_pass: KeptPass, mark: str) -> list[Tensor]:
-    """Return the numbers that are not finite among those that are still there and were computed from a pass of the
-    model, the first one first."""
+    """Return the non-finite numbers that still exist and were computed from a pass of the model, in order."""
     found: list[tuple[int, Tensor]] = []
     for tensor in gc.get_objects():
         if (
@@ -59,14 +58,14 @@ def broken_losses(kept_pass: KeptPass, mark: str) -> list[Tensor]:
 def _is_computed_number(tensor: Tensor) -> bool:
     try:
         return tensor.grad_fn is not None and tensor.numel() == 1
-    except RuntimeError:  # it is being let go of: only the object in Python is left
+    except RuntimeError:  # it is being released: only the Python object is left
         return False
 
 
 def _is_broken(tensor: Tensor) -> bool:
     try:
         return not values_of(tensor).finite
-    except RuntimeError:  # it has no numbers, as those with which torch's compiler looks ahead
+    except RuntimeError:  # it has no numbers, like those with which torch's compiler traces
         return False
 
 
@@ -76,7 +75,7 @@ def comes_from(tensor: Tensor, kept_pass: KeptPass, mark: str) -> bool:
 
 
 def held_nodes(roots: Sequence[Tensor], mark: str) -> list[Any] | None:
-    """Keep what autograd has saved of the loss code beyond the backward pass, until `let_go`. Return its nodes; None
+    """Keep what autograd has saved for the loss code beyond the backward pass, until `let_go`. Return its nodes; None
     if it is long."""
     try:
         found = nodes_behind([root.grad_fn for root in roots], mark, MOST_HELD)
@@ -86,7 +85,7 @@ def held_nodes(roots: Sequence[Tensor], mark: str) -> list[Any] | None:
 
 
 def steep_nodes(roots: Sequence[Any], mark: str) -> list[Any]:
-    """Return the operations of the loss code whose derivative may not be finite; none where it is long."""
+    """Return the operations of the loss code whose derivative may be non-finite; none if it is long."""
     try:
         return [node for node in nodes_behind(roots, mark, MOST_HELD) if is_steep(node, mark)]
     except ProvenanceUnknown:

@@ -1,5 +1,5 @@
-"""What is known of the values in loss code, the part of autograd's graph between the outputs of a model and the loss:
-its operations were not watched, so it is what autograd has saved of them, and what can be computed of that again."""
+"""The known values in loss code, the part of autograd's graph between the outputs of a model and the loss: its
+operations were not watched, so these are the tensors that autograd has saved, and what can be recomputed from them."""
 
 from __future__ import annotations
 
@@ -19,23 +19,24 @@ from gradstudio.watching.births.kept_pass import KeptPass
 from gradstudio.watching.births.operation_lines import LossLines, operand
 from gradstudio.watching.script.model_layers import ModelLike
 
-MOST_NODES = 10_000  # of autograd's graph that are looked at
-MOST_HELD = 40  # operations of loss code; longer code is looked at before the backward pass
-_SAVED = "gradstudio saved"  # of a node: what autograd has saved for it
+MOST_NODES = 10_000  # number of graph nodes searched
+MOST_HELD = 40  # operations of loss code; longer code is searched before the backward pass
+_SAVED = "gradstudio saved"  # of a node: the tensors that autograd has saved for it
 VIEWS = {"t", "transpose", "view", "reshape", "permute", "expand", "to_copy", "unsafe_view", "squeeze", "unsqueeze"}
-LABELLED = ("nll_loss", "nll_loss2d")  # losses that leave some labels out
-MEAN = 1  # as torch numbers the reductions of its losses
-_RESULTS = ("result", "result0", "result1")  # the first that was saved tells most: ctc_loss has a table of -Inf too
-_EXPONENT = "exponent"  # a number, where all else is a tensor
+LABELLED = ("nll_loss", "nll_loss2d")  # losses that ignore some labels
+MEAN = 1  # torch's numbers for the reductions of its losses
+# the first saved one is the most informative: ctc_loss also has a table of -Inf
+_RESULTS = ("result", "result0", "result1")
+_EXPONENT = "exponent"  # a number, among tensors
 _COUNTS = {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
-# Place of what autograd has saved among the inputs, counted from the last of them where it is negative.
+# Index of a saved tensor among the inputs, counted from the last of them if negative.
 _PLACES = {
     "self": 0, "input": 0, "x1": 0, "A": 0, "other": 1, "target": 1, "x2": 1, _EXPONENT: 1,
     "mat1": -2, "batch1": -2, "vec1": -2, "mat2": -1, "batch2": -1, "vec2": -1,
 }  # fmt: skip
 ROLES = {"target": "target", "other": "second operand", "self": "input", "weight": "weight"}
 
-# The operations that are computed again, of a node, the number of its result, and its inputs.
+# The operations that can be recomputed, given a node, the number of its result, and its inputs.
 _UNARY = (
     "log", "log2", "log10", "log1p", "acos", "asin", "atan", "cosh", "sinh", "sin", "cos", "abs", "neg", "exp", "exp2",
     "expm1", "sqrt", "rsqrt", "reciprocal", "sigmoid", "tanh", "relu", "erf", "erfinv", "atanh", "lgamma",
@@ -71,8 +72,7 @@ _AGAIN: dict[str, Callable[..., Tensor]] = {
 
 
 class Input(NamedTuple):
-    """One thing that an operation was given. `tensor` is None if it is not known, `maker` where it takes no
-    gradient."""
+    """One input of an operation. `tensor` is None if it is unknown, `maker` if it takes no gradient."""
 
     role: str
     tensor: Tensor | None
@@ -81,7 +81,7 @@ class Input(NamedTuple):
 
 class LossCode:
     """The operations behind some roots, in the order in which they were computed. `known` are the results that the
-    caller has; `past_mended`: with those before a `nan_to_num`."""
+    caller has; `past_mended`: including those before a `nan_to_num`."""
 
     def __init__(
         self, roots: Sequence[Any], mark: str, model: ModelLike, known: Mapping[tuple[Any, int], Tensor] | None = None,
@@ -100,7 +100,8 @@ class LossCode:
                     self._results.setdefault(maker, {}).setdefault(number, each.tensor)
 
     def inputs(self, node: Any) -> list[Input]:
-        """Return what an operation was given: what takes a gradient or stands beside that, then what else was saved."""
+        """Return the inputs of an operation: those that take a gradient and their operands, then other saved
+        tensors."""
         numbers = [number for _, number in node.next_functions]
         found = self._read_inputs(node)
         for place, (each, number) in enumerate(zip(found, numbers, strict=True)):
@@ -123,7 +124,7 @@ class LossCode:
         ]
 
     def result_of(self, node: Any) -> Tensor | None:
-        """Return the result of an operation, or what is finite where that is; None if neither is known."""
+        """Return the result of an operation, or a value that is finite if the result is; None if neither is known."""
         self._result(node, 0)
         known = [tensor for tensor in self._results[node].values() if tensor is not None]
         if known:
@@ -132,11 +133,12 @@ class LossCode:
         if known := [saved[name] for name in _RESULTS if name in saved]:
             return known[0]
         if operation in LABELLED and getattr(node, "_saved_reduction", None) == MEAN:
-            return saved["self"].new_zeros(()) / saved["total_weight"]  # finite, unless it is that of no label
+            return saved["self"].new_zeros(()) / saved["total_weight"]  # finite, unless it belongs to an ignored label
         if operation == "mse_loss" and {"self", "target"} <= saved.keys():
             return (saved["self"] - saved["target"]).square()
         if operation == "div" and "other" in saved and bool((saved["other"] == 0).any()):
-            return torch.ones((), device=saved["other"].device) / saved["other"]  # 0 or not, it is not finite by 0
+            # 0 or not, division by 0 makes it non-finite
+            return torch.ones((), device=saved["other"].device) / saved["other"]
         return None
 
     def _result(self, node: Any, number: int) -> Tensor | None:
@@ -175,7 +177,7 @@ class LossCode:
         return found.reshape(shape) if found.numel() == shape.numel() else None
 
     def _script_operand(self, node: Any, place: int) -> Tensor | None:
-        """Return an operand that takes no gradient, as the script has it."""
+        """Return an operand that takes no gradient, from the script's own variables."""
         if operation_of(node.name()) not in ("add", "sub", "rsub"):
             return None
         site = self.lines.site_of(node)
@@ -185,12 +187,13 @@ class LossCode:
 
 
 def _still_there(nodes: Sequence[Any]) -> dict[tuple[Any, int], Tensor]:
-    """Return the results of these nodes that the script still has, as in a variable, and never changed in place."""
+    """Return the results of these nodes that still exist in the script, for example in a variable, and were never
+    changed in place."""
     wanted = set(nodes)
     found: dict[tuple[Any, int], Tensor] = {}
     for each in gc.get_objects():
         if issubclass(type(each), Tensor):
-            with suppress(RuntimeError):  # it is being let go of, or has no values
+            with suppress(RuntimeError):  # it is being released, or has no values
                 if each.grad_fn in wanted and not each._version:
                     found[each.grad_fn, each.output_nr] = each.detach()
     return found
@@ -204,7 +207,7 @@ def _fits(shape: torch.Size, whole: torch.Size) -> bool:
 
 
 def shape_of(node: Any, number: int = 0) -> torch.Size:
-    """Return the shape of a result of a node; that of nothing if torch does not tell."""
+    """Return the shape of a result of a node; the empty shape if torch does not report it."""
     told = results_told(node)
     return torch.Size(told[number].shape) if told and number < len(told) else torch.Size([0])
 
@@ -219,8 +222,8 @@ def is_leaf(node: Any) -> bool:
 
 
 def nodes_behind(roots: Sequence[Any], mark: str, most: int = MOST_NODES, *, past_mended: bool = True) -> list[Any]:
-    """Return the graph behind the roots, inputs first, as far as the outputs of the model, which are in it too.
-    `past_mended`: and what stands before a `nan_to_num`."""
+    """Return the graph behind the roots, inputs first, as far as the outputs of the model, which are included.
+    `past_mended`: also what precedes a `nan_to_num`."""
     found: dict[Any, None] = {}
     waiting = [(node, False) for node in roots if node is not None]
     seen: set[Any] = set()
@@ -239,17 +242,17 @@ def nodes_behind(roots: Sequence[Any], mark: str, most: int = MOST_NODES, *, pas
 
 
 def passes_of(roots: Sequence[Any], mark: str) -> list[KeptPass]:
-    """Return the passes of the model from which the loss behind some nodes was computed, the first one first."""
+    """Return the passes of the model from which the loss behind some nodes was computed, in order."""
     found = in_order(node for node in nodes_behind(roots, mark) if mark in node.metadata)
     return list(dict.fromkeys(node.metadata[mark] for node in found))
 
 
-# ---- what autograd has saved
+# ---- saved by autograd
 
 
 @dataclass
 class _SavedInputs:
-    """What autograd has saved for a node, while the births of several optimizers hold it."""
+    """The tensors that autograd has saved for a node, while the births of several optimizers use them."""
 
     saved: dict[str, Tensor]
     holders: int = 0
@@ -277,7 +280,7 @@ _saved_names: dict[str, tuple[str, ...]] = {}  # by the name of a node
 
 
 def saved_of(node: Any) -> dict[str, Tensor]:
-    """Return the tensors that autograd has saved for a node; nothing after the backward pass has freed them."""
+    """Return the tensors that autograd has saved for a node; empty after the backward pass has freed them."""
     if (held := node.metadata.get(_SAVED)) is not None:
         return held.saved
     kind = node.name()
@@ -292,14 +295,14 @@ def saved_of(node: Any) -> dict[str, Tensor]:
         if name == f"_saved_{_EXPONENT}" and isinstance(value, (int, float)):
             value = torch.tensor(float(value))
         if isinstance(value, Tensor) and name == "_saved_other" and value.dtype in _COUNTS:
-            value = value.to(torch.get_default_dtype())  # as for the number of those that are left in a mean
+            value = value.to(torch.get_default_dtype())  # such as the number of those that remain in a mean
         if isinstance(value, Tensor) and value.is_floating_point():
             found[name.removeprefix("_saved_")] = value.detach()
     return found
 
 
 def target_of_divergence(node: Any) -> Tensor | None:
-    """Return the target of `kl_div`, target * (log(target) - input), of its subtraction; None of any other node."""
+    """Return the target of `kl_div`, target * (log(target) - input), given its subtraction; None for any other node."""
     inputs = [each for each, _ in node.next_functions]
     if operation_of(node.name()) != "sub" or len(inputs) != 2 or inputs[0] is not None or inputs[1] is None:
         return None
@@ -308,7 +311,7 @@ def target_of_divergence(node: Any) -> Tensor | None:
 
 
 def _place(saved: str, inputs: int) -> int | None:
-    """Return the place of what was saved among so many inputs of an operation; None if that cannot be told."""
+    """Return the index of a saved tensor among `inputs` inputs of an operation; None if unknown."""
     place = _PLACES.get(saved)
     return place if place is None or place >= 0 else inputs + place
 
@@ -318,7 +321,7 @@ def _slice(node: Any) -> slice:
 
 
 def signed(saved: Any) -> Any:
-    """Return a number that autograd has saved: it takes a negative one for a large one."""
+    """Return a number saved by autograd as signed: it stores a negative one as a large one."""
     return saved - (1 << 64) if saved is not None and saved >= 1 << 63 else saved
 
 
@@ -329,7 +332,7 @@ def is_whole_power(node: Any) -> bool:
 
 
 def weight_behind(node: Any) -> nn.Parameter | None:
-    """Return the weight that a node gives, or another view of it; None if it gives none."""
+    """Return the weight that a node produces, directly or as a view; None if it produces none."""
     while node is not None and operation_of(node.name()) in VIEWS and len(node.next_functions) == 1:
         node = node.next_functions[0][0]
     found = getattr(node, "variable", None) if node is not None and is_leaf(node) else None

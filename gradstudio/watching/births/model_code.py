@@ -1,4 +1,4 @@
-"""Where a value that is not finite was born within a pass of somebody's model that was made again."""
+"""The birth of a non-finite value within a replayed pass of a user's model."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from gradstudio.engine.birth import chain_to
 from gradstudio.engine.operation_watcher import WatchedOperation, Watcher, together, values_of
 from gradstudio.watching.births.kept_pass import KeptPass
 
-_OF_DATA = {"addmm", "mm", "bmm", "convolution"}  # operations that nobody gives a mask
+_OF_DATA = {"addmm", "mm", "bmm", "convolution"}  # operations that never receive a mask
 
 
 _OF_THE_MODEL = " of the model "  # in a cause
 
 
 class _BadInput(NamedTuple):
-    """What held a value that is not finite before the pass began."""
+    """The tensor that contained a non-finite value before the pass began."""
 
     phase: Phase
     module: str
@@ -58,7 +58,7 @@ def provenance(
 
 
 def within(found: Provenance, name: str) -> Provenance:
-    """Return what was found in one model of several, which has this name among them."""
+    """Return the result for one model of several, which has this name among them."""
 
     def full_name(inner: str) -> str:
         return f"{name}.{inner}" if inner else name
@@ -74,7 +74,7 @@ def within(found: Provenance, name: str) -> Provenance:
 
 
 def _may_be_masks(model: nn.Module, kept_pass: KeptPass) -> set[str]:
-    """Return which tensors that were there before the pass may be masks: they hold -Inf beside what is finite."""
+    """Return which existing tensors may be masks: their only non-finite values are -Inf."""
     there = {f"input {place}": tensor for place, (tensor, _) in enumerate(kept_pass.taken)}
     there |= {f"buffer {name}": tensor for name, tensor in model.named_buffers()}
     return {
@@ -85,7 +85,8 @@ def _may_be_masks(model: nn.Module, kept_pass: KeptPass) -> set[str]:
 
 
 def _without_masks(operations: list[WatchedOperation], chain: list[int], masks: set[str]) -> list[int]:
-    """Return the chain from its first NaN on where all before it is Inf that the pass was given, as by a mask."""
+    """Return the chain from its first NaN on if everything before it is a deliberate Inf in the input, such as that of
+    a mask."""
     first = operations[chain[0]]
     if first.given.nan or not first.taken or any(values.nan for values in first.taken) or not first.origins:
         return chain
@@ -98,7 +99,7 @@ def _without_masks(operations: list[WatchedOperation], chain: list[int], masks: 
 
 
 def _nonfinite_input(model: nn.Module, watcher: Watcher, born: WatchedOperation) -> _BadInput | None:
-    """Return what an operation was given that was not finite from the start; None if it was not that."""
+    """Return the input of an operation that was non-finite from the start; None if there is none."""
     if all(values.finite for values in born.taken) or not born.origins:
         return None
     order = [f"weight {name}" for name, _ in model.named_parameters()]

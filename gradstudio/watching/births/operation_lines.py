@@ -1,4 +1,4 @@
-"""The lines of a script that compute the operations of its loss code, and what the variables on them hold."""
+"""The lines of a script that compute the operations of its loss code, and the values of their variables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gradstudio.watching.script.model_layers import ModelLike
 from gradstudio.watching.script.script_names import variables
 from gradstudio.watching.script.source_lines import Site
 
-BEGAN = "the backward pass began at"  # a source where no line of the operation is known
+BEGAN = "the backward pass began at"  # a source if no line of the operation is known
 
 
 def begins_at() -> str:
@@ -45,8 +45,8 @@ def line_in_model(operation: str, model: ModelLike) -> str:
 
 
 def sites_of(operation: str, model: ModelLike) -> list[Site]:
-    """Return where the script calls an operation outside of the model's code. What stands behind the line at work in
-    the same function was not called yet."""
+    """Return where the script calls an operation outside of the model's code. Lines after the current one in the same
+    function were not called yet."""
     frame = source_lines.calling_frame()
     file = frame.f_code.co_filename if frame is not None else getattr(sys.modules["__main__"], "__file__", None)
     if not file:
@@ -73,12 +73,12 @@ class LossLines:
         self._sites: dict[str, list[Site]] = {}
 
     def site_of(self, node: Any) -> Site | None:
-        """Return the place that computed a node: the only one that does so, or the one of as many as there are such
+        """Return the place that computed a node: the only candidate, or one of as many candidates as there are such
         nodes."""
         operation = operation_of(node.name())
         if (sites := self._sites.get(operation)) is None:
             sites = self._sites[operation] = sites_of(operation, self._model)
-        if operation in ("sub", "rsub"):  # of one line with both, as `1 - x, x - 1`
+        if operation in ("sub", "rsub"):  # of a line with both, such as `1 - x, x - 1`
             is_reversed = operation == "rsub"
             sites = [each for each in sites if _begins_with_a_number(each) is is_reversed] or sites
         if len({site.place for site in sites}) == 1:
@@ -93,8 +93,8 @@ def _begins_with_a_number(site: Site) -> bool:
 
 
 def operand(site: Site, place: int) -> Tensor | None:
-    """Return the number or tensor that stands at this place of an operation in the script, where it can be read without
-    running anything; None else."""
+    """Return the number or tensor at this position of an operation in the script, if it can be read without executing
+    anything; otherwise None."""
     match site.call:
         case ast.BinOp(left=left, right=right):
             written = [left, right]
@@ -125,7 +125,7 @@ def _read(written: ast.expr, names: dict[str, Any]) -> Any:
 
 
 def line_of_variable(name: str) -> str:
-    """Return the latest line above the one at work, in its function, that gives a variable its value; "" without."""
+    """Return the latest line above the current one, in its function, that assigns a variable; "" if there is none."""
     frame = source_lines.calling_frame()
     if frame is None or not name:
         return ""
@@ -136,8 +136,8 @@ def line_of_variable(name: str) -> str:
 
 
 def name_of_broken(tensor: Tensor | None) -> str:
-    """Return what the script calls a tensor that is not finite and takes no gradient, or, where it is not known, the
-    only such tensor among the variables at hand; "" if that is not one."""
+    """Return the script's name for a non-finite tensor without a gradient or, if that is unknown, for the only such
+    tensor among the accessible variables; "" if there is not exactly one."""
     found: dict[str, None] = {}
     for name, value in variables():
         if type(value) is Tensor and value.grad_fn is None and value.is_floating_point() and not name.startswith("_"):

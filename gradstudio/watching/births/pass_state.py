@@ -1,5 +1,5 @@
-"""What a forward pass of somebody's model depends on besides its inputs and weights: what the pass itself changes, such
-as `self.calls += 1`, and the random numbers of torch, Python and numpy where it draws them."""
+"""What a forward pass of a user's model depends on besides its inputs and weights: state that the pass itself changes,
+such as `self.calls += 1`, and the random numbers of torch, Python and numpy if it draws them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-LOOKS = 3  # passes that are looked at whole; after them only what has changed in one of them is kept
-LOOK_AGAIN = 32  # passes between two looks whether torch's random numbers are drawn, as by a dropout that begins later
+LOOKS = 3  # passes that are recorded completely; after them only what has changed in one of them
+# passes between two checks whether torch's random numbers are drawn, for example by a dropout that starts later
+LOOK_AGAIN = 32
 _HAS_CUDA: Final = torch.backends.cuda.is_built()
 _PLAIN = (int, float, bool, str, type(None))
 _MISSING = object()
@@ -22,8 +23,8 @@ Variable = tuple[weakref.ref[nn.Module], str]  # an attribute of a module
 
 
 def variables_of(model: nn.Module) -> dict[Variable, Any]:
-    """Return the attributes of modules in which a pass may count: numbers, texts, and buffers of one entry. A pass
-    changes none of torch's own modules that it depends on."""
+    """Return the attributes of modules in which a pass may count: numbers, texts, and buffers of one entry. A pass does
+    not change any such state of torch's own modules."""
     found: dict[Variable, Any] = {}
     for module in model.modules():
         if not type(module).__module__.startswith("torch."):
@@ -44,7 +45,7 @@ class Randomness(NamedTuple):
 
     @classmethod
     def now(cls) -> Randomness:
-        """Return the state as it is. No device is woken for that."""
+        """Return the current state. This initializes no device."""
         cpu = torch.default_generator.get_state()
         if not (_HAS_CUDA and torch.cuda.is_initialized()):
             return cls(cpu, ())
@@ -52,7 +53,7 @@ class Randomness(NamedTuple):
         return cls(cpu, tuple((index, torch.cuda.get_rng_state(index)) for index in devices))
 
     def put_back(self) -> None:
-        """Let torch draw the same numbers again."""
+        """Restore the state, so that torch draws the same numbers again."""
         torch.set_rng_state(self.cpu)
         for index, state in self.cuda:
             torch.cuda.set_rng_state(state, index)
@@ -70,7 +71,8 @@ class Randomness(NamedTuple):
 
 
 class PassState(NamedTuple):
-    """How a pass began: variables with their values, and the states of random numbers, None if none are drawn."""
+    """The state before a pass: variables with their values, and the states of random numbers, None if none are
+    drawn."""
 
     variables: dict[Variable, Any]
     torch: Randomness | None
@@ -78,7 +80,7 @@ class PassState(NamedTuple):
     numpy: Any
 
     def put_back(self) -> None:
-        """Let the pass begin with the same again."""
+        """Restore the state before the pass."""
         if self.torch is not None:
             self.torch.put_back()
         for (reference, name), value in self.variables.items():
@@ -90,28 +92,28 @@ class PassState(NamedTuple):
             np.random.set_state(self.numpy)
 
 
-PLAIN_STATE = PassState({}, None, None, None)  # of a pass that, by the passes before it, changes and draws nothing
+PLAIN_STATE = PassState({}, None, None, None)  # of a pass that, judging by earlier passes, changes and draws nothing
 
 
 class PassStates:
-    """Keeps the state of each pass. A model that changes nothing of the kind costs nothing after the first passes."""
+    """Records the state of each pass. A model that changes no such state costs nothing after the first passes."""
 
     def __init__(self) -> None:
         self._looks = LOOKS
         self._changed: dict[Variable, None] = {}
-        self._began: dict[Variable, Any] = {}  # the pass before
+        self._began: dict[Variable, Any] = {}  # the previous pass
         self._torch = self._python = self._numpy = False
-        self._is_plain = False  # whether the looks have found that a pass changes and draws nothing
+        self._is_plain = False  # whether the checks have found that a pass changes and draws nothing
         self.passes, self._training = 0, True
 
     def before(self, model: nn.Module) -> PassState:
-        """Return the state in which a pass begins."""
+        """Return the state before a pass."""
         self.passes += 1
         if self._is_plain and self.passes % LOOK_AGAIN and model.training is self._training:
             return PLAIN_STATE
         try:
             return self._before(model)
-        except Exception:  # of somebody's objects, which may do anything when they are looked at
+        except Exception:  # from the user's objects, which may do anything when they are compared
             self._looks, self._changed, self._torch, self._python, self._numpy = 0, {}, True, False, False
             self._is_plain = False
             return PassState({}, Randomness.now(), None, None)
@@ -120,7 +122,7 @@ class PassStates:
         is_other_mode, self._training = model.training is not self._training, model.training
         if self._looks:
             found = variables_of(model)
-            self._note_changes(self._began, found)  # such as by a hook of the backward pass
+            self._note_changes(self._began, found)  # for example by a hook of the backward pass
             self._began = found
             return PassState(found, Randomness.now(), random.getstate(), np.random.get_state())
         torch_draws = self._torch or is_other_mode or self.passes % LOOK_AGAIN == 0

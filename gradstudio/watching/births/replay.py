@@ -1,5 +1,5 @@
-"""A kept forward pass and its backward pass, made again with every operation watched. The model, its
-buffers, the gradients and all random numbers are put back as they were, and what it prints is not shown."""
+"""A kept forward pass and its backward pass, replayed with every operation watched. The model, its buffers, the
+gradients and all random numbers are restored, and its output is suppressed."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from gradstudio.watching.hooks.leaves import leaves_before, nodes_before
 from gradstudio.watching.hooks.trees import tensors_of, with_tensors
 from gradstudio.watching.script import source_lines
 
-NEAR = 0.01  # largest difference, relative to the largest value, between what was given and what is given again
+NEAR = 0.01  # largest difference, relative to the largest value, between the original and the replayed output
 
 
 class Replay(NamedTuple):
-    """A pass that was made again: what was seen, and the operation by which what is not finite reached its results;
-    None if all of them are finite, or where the gradients from outside of the model were not."""
+    """A replayed pass: its operations, and the one through which a non-finite value reached its results; None if all of
+    them are finite, or if the incoming gradients were not."""
 
     watcher: Watcher
     sink: int | None
 
 
 def replay(model: nn.Module, kept_pass: KeptPass) -> Replay:
-    """Make a pass again. ProvenanceUnknown where it cannot be told to be the same pass."""
+    """Replay a pass. ProvenanceUnknown if it cannot be confirmed to be the same pass."""
     if needs_other_ranks(model):
         raise ProvenanceUnknown("a pass of the model takes all ranks, so one of them cannot make it again")
     if kept_pass.inputs_changed:
@@ -65,7 +65,7 @@ _OF_SEVERAL_RANKS = {"FSDP", "FSDPModule", "FullyShardedDataParallel", "SyncBatc
 
 
 def needs_other_ranks(model: nn.Module) -> bool:
-    """Return whether a forward pass makes calls that every rank has to make, or may."""
+    """Return whether a forward pass makes calls that every rank has to make, or may do so."""
     if not (distributed.is_available() and distributed.is_initialized()):
         return False
     kinds = {kind.__name__ for module in model.modules() for kind in type(module).__mro__}
@@ -78,14 +78,14 @@ def _place(node: Any) -> source_lines.Place | None:
 
 
 def _names(model: nn.Module, kept_pass: KeptPass) -> dict[int, str]:
-    """Return what lies in each storage that is there before the pass."""
+    """Return the content of each storage that exists before the pass."""
     named = {storage_of(tensor): f"input {place}" for place, (tensor, _) in enumerate(kept_pass.taken)}
     named |= {storage_of(tensor): f"buffer {name}" for name, tensor in model.named_buffers()}
     return named | {storage_of(tensor): f"weight {name}" for name, tensor in model.named_parameters()}
 
 
 def without_graph(kept_pass: KeptPass) -> tuple[Any, Any, list[Tensor]]:
-    """Return the inputs without what was computed before them, and those of them that take a gradient."""
+    """Return the inputs detached from earlier computations, and those of them that take a gradient."""
     leaves: list[Tensor] = []
     if not any(tensor.requires_grad for tensor, _ in kept_pass.taken):
         return kept_pass.inputs, kept_pass.named_inputs, leaves
@@ -103,7 +103,7 @@ def without_graph(kept_pass: KeptPass) -> tuple[Any, Any, list[Tensor]]:
 
 
 def _check_same(kept_pass: KeptPass, tensors: list[Tensor]) -> None:
-    """Raise ProvenanceUnknown where the pass gives something else than it did."""
+    """Raise ProvenanceUnknown if the pass has other results than before."""
     same = len(tensors) == len(kept_pass.given)
     for place, tensor in enumerate(tensors if same else ()):
         before = kept_pass.result(place)
@@ -123,14 +123,14 @@ def _is_near(one: Tensor, other: Tensor) -> bool:
 
 
 def _roots(kept_pass: KeptPass, tensors: list[Tensor]) -> list[tuple[Tensor, Tensor]]:
-    """Return the outputs from which a backward pass begins, with the gradient that came back to each from outside."""
+    """Return the outputs from which a backward pass begins, with the outside gradient of each."""
     back = {place: gradient for place, gradient in enumerate(kept_pass.gradients) if gradient is not None}
     inner = _inner(tensors, list(back))
     return [(tensors[place], gradient) for place, gradient in back.items() if place not in inner]
 
 
 def _gradients(roots: list[tuple[Tensor, Tensor]], towards: list[Tensor]) -> list[Tensor]:
-    """Return the gradients that come of those that came back to the outputs."""
+    """Return the gradients that result from those of the outputs."""
     tensors = [tensor for tensor in towards if tensor.requires_grad]
     ends, gradients = [end for end, _ in roots], [gradient for _, gradient in roots]
     with _gradients_aside([*tensors, *leaves_before(ends)]):
@@ -141,14 +141,14 @@ def _gradients(roots: list[tuple[Tensor, Tensor]], towards: list[Tensor]) -> lis
         return [gradient for gradient in found if gradient is not None]
 
 
-# The node of a part that is computed again by a backward pass within the backward pass, which writes to `grad` alone.
+# The node of a part that is recomputed by a backward pass within the backward pass, which writes only to `grad`.
 _REENTRANT = "CheckpointFunction"
 
 
 @contextmanager
 def _gradients_aside(tensors: list[Tensor]) -> Iterator[None]:
-    """Let tensors begin without a gradient, and give them their own again; what the script does at the arrival of a
-    gradient, such as to update the weight, is not done."""
+    """Set the gradients of tensors aside and restore them at the end; the script's hooks for the arrival of a gradient,
+    such as a weight update, are not called."""
     held = [(tensor, tensor.grad) for tensor in tensors]
     hooks = [(table, table.copy()) for tensor in tensors if (table := autograd_nodes.hooks_of_arrival(tensor))]
     try:
@@ -165,8 +165,8 @@ def _gradients_aside(tensors: list[Tensor]) -> Iterator[None]:
 
 
 def _inner(tensors: list[Tensor], places: list[int]) -> set[int]:
-    """Return the outputs from which another output was computed, such as the logits of a model that gives its loss too:
-    what came back to them came by way of the other one."""
+    """Return the outputs from which another output was computed, such as the logits of a model that also returns its
+    loss: their gradient came through the other one."""
     nodes = {tensors[place].grad_fn: place for place in places}
     behind = {following for node in nodes_before(nodes) for following, _ in node.next_functions}
     return {place for node, place in nodes.items() if node is not None and node in behind}
@@ -174,8 +174,8 @@ def _inner(tensors: list[Tensor], places: list[int]) -> set[int]:
 
 @contextmanager
 def as_it_was(kept_pass: Any) -> Iterator[None]:
-    """Set random numbers, what the model counts, autocast and autograd to what they were at the pass; torch notes the
-    line of each node."""
+    """Restore random numbers, the model's counters, autocast and autograd to their settings at the pass; torch records
+    the line of each node."""
     kept_pass.state.put_back()
     with ExitStack() as stack:
         for state in kept_pass.autocast:
@@ -183,15 +183,15 @@ def as_it_was(kept_pass: Any) -> Iterator[None]:
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.enable_grad())
         stack.enter_context(torch.autograd.set_detect_anomaly(True, check_nan=False))
-        if "torch._dynamo" in sys.modules:  # a part that is compiled runs as it is written
+        if "torch._dynamo" in sys.modules:  # a compiled part runs uncompiled
             stack.enter_context(compiled_frames.without_compilation())
         yield
 
 
 @contextmanager
 def nothing_left(model: nn.Module) -> Iterator[None]:
-    """Put back attributes and buffers of the modules that are changed in here, and random numbers; show nothing that is
-    printed. What else hooks and functions of the script write down stays."""
+    """Restore attributes and buffers of the modules that change in this context, and random numbers; suppress output.
+    Anything else that hooks and functions of the script write remains."""
     modules = list(model.modules())
     containers = [each for module in modules for each in _containers(module)]
     copies = [each.copy() for each in containers]
@@ -213,7 +213,7 @@ def nothing_left(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def _no_warnings() -> Iterator[None]:
-    """Show no warning in here: torch warns of what it does to note the lines. `warnings.catch_warnings` would make
+    """Suppress warnings in this context: torch warns about recording the lines. `warnings.catch_warnings` would make
     Python forget which of the script's warnings were shown, and show them again."""
     filters: Any = warnings.filters
     ours = ("ignore", None, Warning, None, 0)
@@ -221,7 +221,7 @@ def _no_warnings() -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(ValueError):  # somebody has emptied it
+        with suppress(ValueError):  # it was emptied meanwhile
             filters.remove(ours)
 
 

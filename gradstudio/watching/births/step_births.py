@@ -1,5 +1,5 @@
-"""Where the first NaN or Inf of somebody's own training was born: in their model, found by making the pass again; in
-their loss code, found in autograd's graph; or in what the model was given."""
+"""The birth of the first NaN or Inf in a user's training: in the model, found by replaying the pass; in the loss code,
+found in autograd's graph; or in the model's input."""
 
 from __future__ import annotations
 
@@ -29,47 +29,47 @@ from gradstudio.watching.hooks.trees import tensors_of
 from gradstudio.watching.script import model_layers
 from gradstudio.watching.script.model_layers import ModelLike
 
-MOST_PASSES = 1024  # of a step that are kept
-MOST_BETWEEN = 64  # operations between two passes that are looked at
+MOST_PASSES = 1024  # number of passes kept of a step
+MOST_BETWEEN = 64  # number of operations searched between two passes
 MOST_SUSPECTS = 64  # of a step
-MOST_SEARCHES = 8  # for the birth of what a script passes over: one that skips half of its batches is not to be slow
-# Backward passes in a row without such a derivative, after which only one of some is looked at.
+MOST_SEARCHES = 8  # for the birth of a skipped value: a script that skips half of its batches must not become slow
+# Consecutive backward passes without such a derivative, after which only one of several is checked.
 _TAME_PASSES, _LOOK_AGAIN = 32, 16
 _ENOUGH = f"after {MOST_SEARCHES} batches that were not finite it is not searched for any more"
-# Where gradients that were finite are gone, and others stand in their place.
+# If finite gradients are gone, and others are in their place.
 MADE_BY_THE_SCRIPT = "the backward passes gave finite gradients, of which the script made these"
 
 
-Birth = tuple[Provenance | None, str]  # where the first value was born that is not finite, or why that is unknown
+Birth = tuple[Provenance | None, str]  # where the first non-finite value was born, or why that is unknown
 NO_BIRTH: Birth = None, ""
 
 
 class Births:
-    """Keeps what is needed to make the passes of a step of some models again, and finds where a value was born that is
-    not finite. Nothing is copied, and the models compute as before. No method raises for a fault of its own: `unknown`
-    says in a sentence why nothing was found."""
+    """Keeps what is needed to replay the passes of a step of some models, and finds where a non-finite value was born.
+    Nothing is copied, and the models' computation is unchanged. No method raises for a fault of its own: `unknown` says
+    in a sentence why nothing was found."""
 
     def __init__(
         self, *models: nn.Module | Sequence[nn.Module], guard: Callable[[Any], Any] = lambda call: call
     ) -> None:
-        """Each model is a module, or several of which one is called: the first that is seen to be, with what it calls
-        in turn. `guard` wraps a function that torch calls."""
+        """Each model is a module, or several of which one is called: the first observed call, including its submodules.
+        `guard` wraps a function that torch calls."""
         self.unknown = ""
-        self.recorder: Any = None  # is told of each pass that is not within another
-        self.mark = f"gradstudio {id(self)}"  # of a node of autograd's graph that gives an output of a model
+        self.recorder: Any = None  # called for each pass that is not within another
+        self.mark = f"gradstudio {id(self)}"  # of a node of autograd's graph that produces an output of a model
         self._begun: list[KeptPass] = []  # of forward passes within forward passes
         self._back: dict[KeptPass, None] = {}  # in the order in which gradients came back
         self._roots: list[Any] = []  # nodes of autograd's graph from which backward passes began
-        self._finite = 0, 0  # passes of this step, and roots, of which it is known that all came back finite
-        # Nodes of this step's loss code whose derivatives may not be finite, and what these took and gave.
+        self._finite = 0, 0  # passes of this step, and roots, whose gradients are all known to be finite
+        # Nodes of this step's loss code whose derivatives may be non-finite, and their inputs and outputs.
         self._steep: list[Any] = []
         self._derivatives: list[loss_code.Derivative] = []
-        self.passes_without_gradient = 0  # in training mode, until somebody has heard of them
-        self._backward_passes = self._latest_steep = 0  # of those that were looked at
-        self._usual = 1  # micro-batches of the step before
-        # Gradients that have come back, with the pass and the place of the output, until `_hear_back` looks at them:
-        # each line of Python takes longest within a backward pass. No gradient is that of an output which the loss does
-        # not use, and which one node gave with another, as unbind does.
+        self.passes_without_gradient = 0  # in training mode, until they are read
+        self._backward_passes = self._latest_steep = 0  # of those that were checked
+        self._usual = 1  # micro-batches of the previous step
+        # Gradients that have come back, with the pass and the index of the output, until `_hear_back` checks them: each
+        # line of Python takes longest within a backward pass. An output that the loss does not use has no gradient,
+        # even if one node produced it with another, as unbind does.
         self._heard: list[tuple[KeptPass, int, Tensor | None]] = []
         self._latest: tuple[KeptPass, nn.Module] | None = None  # until a gradient comes back; held, as a script that
         # stops for a NaN may let go of its model before it ends
@@ -77,8 +77,8 @@ class Births:
         self.suspects: dict[KeptPass, SkippedBatch] = {}
         self._losses = Losses()
         self._pending: list[_PendingLoss] = []
-        self._searches = 0  # for what the script has passed over
-        self.has_told = False  # whether the run has gone non-finite: what a later step says is no birth
+        self._searches = 0  # for the batches that the script has skipped
+        self.has_told = False  # whether the run has gone non-finite: a later step's values are no births
         self._told = self._busy = False
         self._before = 0, False, ""  # number of roots, `_told` and `unknown` before the latest backward pass
         self._backward_at_work = autograd_nodes.backward_at_work()
@@ -95,19 +95,18 @@ class Births:
 
     @property
     def models(self) -> list[nn.Module]:
-        """Of each model the module that is called, as far as that has been seen. ProvenanceUnknown where one is
-        gone."""
+        """For each model the module that is called, as far as observed. ProvenanceUnknown if one is gone."""
         return [either[0].inner for either in self._models]
 
     def attach(self) -> None:
-        """Put the hooks on the models, where they are not on them."""
+        """Install the hooks on the models, unless they are there."""
         self._is_detached = False
         for either in self._models:
             for each in either:
                 each.attach()
 
     def detach(self) -> None:
-        """Take the hooks off the models."""
+        """Remove the hooks from the models."""
         self._is_detached = True
         for either in self._models:
             for each in either:
@@ -123,10 +122,10 @@ class Births:
         number: float | None = None,
         later: bool = False,
     ) -> Provenance | None:
-        """Begin a backward pass. If its loss is not finite, return where that was born; None otherwise, or if it is
-        unknown. The Inf of a loss that a scaler has `scaled` may come from the scale; `losses` are what it was given,
-        None if unknown. `number` is the loss itself, if it was read already; `later`: `look_at_losses` is called before
-        the update, so that nothing waits for the loss here."""
+        """Begin a backward pass. If its loss is non-finite, return where that was born; None otherwise, or if unknown.
+        The Inf of a loss that a scaler has `scaled` may come from the scale; `losses` are the scaler's inputs, None if
+        unknown. `number` is the loss itself, if already read; `later`: `look_at_losses` is called before the update, so
+        that nothing waits for the loss here."""
         if self._busy:
             return None
         if self._is_detached:
@@ -151,28 +150,28 @@ class Births:
         return self._birth_of_pending(pending)
 
     def _hook_derivatives(self, roots: Sequence[Tensor]) -> None:
-        """Hook the derivatives of the loss code that may receive or return values that are not finite."""
+        """Hook the derivatives of the loss code that may receive or return non-finite values."""
         self._backward_passes += 1
         if self._backward_passes - self._latest_steep > _TAME_PASSES and self._backward_passes % _LOOK_AGAIN:
             return
         ends: list[Any] = [root.grad_fn for root in roots]
         latest = () if self._latest is None else (self._latest[0],)
-        # of what one model gave, another was given something that was computed from it
+        # the input of one model was computed from the output of another
         ends += _ends_before(loss_nodes.passes_before(roots, self.mark) if len(self._models) > 1 else latest)
         for node in loss_nodes.steep_nodes(ends, self.mark):
             self._latest_steep = self._backward_passes
-            # not the node itself, which holds its hook
+            # not the node itself, which refers to its hook
             node.register_hook(partial(_on_derivative, self._derivatives, self._steep, len(self._steep)))
             self._steep.append(node)
 
     def _forget_derivatives(self) -> None:
         loss_values.let_go(each.node for each in self._derivatives)
-        self._steep.clear()  # the hooks hold these lists
+        self._steep.clear()  # the hooks refer to these lists
         self._derivatives.clear()
         self._steep, self._derivatives = [], []
 
     def look_at_losses(self, number: float) -> Provenance | None:
-        """Do what `before_backward` does of passes that were heard there for `later`. `number` is their loss."""
+        """Complete `before_backward` for passes that were observed with `later`. `number` is their loss."""
         found: Provenance | None = None
         for pending in self._pending:
             if not math.isfinite(number):
@@ -198,8 +197,8 @@ class Births:
         return replace(birth, micro_batch=place, micro_batches=max(self._usual, place + 1))
 
     def _micro_batch(self, roots: Sequence[Tensor]) -> int:
-        """Return which micro-batch of the step the loss is of, where so far each backward pass was that of one forward
-        pass, and this one is of a pass that none has gone through yet; -1 else."""
+        """Return the index of the micro-batch of the loss, if so far each backward pass belonged to one forward pass,
+        and this one belongs to a new one; otherwise -1."""
         passes, place = self._finite[0] + len(self._back), self._finite[1] + self._before[0]
         try:
             again = any(_has_gradient(kept_pass) for kept_pass in loss_nodes.passes_before(roots, self.mark))
@@ -209,20 +208,20 @@ class Births:
 
     @property
     def why_unknown(self) -> str:
-        """Why it is not known where the loss of this step was born, a sentence."""
+        """Why the birth of this step's non-finite loss is unknown, a sentence."""
         return self.unknown or _ENOUGH * (self._searches >= MOST_SEARCHES)
 
     def explain(self) -> Provenance | None:
-        """Return where the first value of this step's gradients was born that is not finite; None if that is
-        unknown, or was returned in this step already. The weights must be those that made the gradients."""
+        """Return where the first non-finite value of this step's gradients was born; None if unknown, or already
+        returned in this step. The weights must still be those that produced the gradients."""
         if self._heard:
             self._look_at_gradients()
         birth = None if self._told or self.has_told or self._busy else self._search(self._of_the_gradients)
         return _without_line_at_work(birth)  # which is that of the update
 
     def at_the_end(self) -> tuple[float, Provenance | None] | None:
-        """Look at the latest pass, where the script ends before its backward pass. Return its loss, UNKNOWN if that
-        is gone, and where what is not finite was born; None if all is finite, as far as it is still there."""
+        """Check the latest pass, if the script ends before its backward pass. Return its loss, UNKNOWN if that is gone,
+        and where the non-finite value was born; None if everything that still exists is finite."""
         if self._heard:
             self._look_at_gradients()
         if self._latest is None or self._busy:
@@ -237,26 +236,26 @@ class Births:
         birth = _without_line_at_work(self._search(self._of_pass(kept_pass, losses[:1])))  # no backward pass has begun
         return _number(losses[:1], broken), birth
 
-    # ---- what the script passes over
+    # ---- skipped batches
 
     @property
     def has_heard(self) -> bool:
-        """Whether a pass was heard since the latest step."""
+        """Whether a pass was observed since the latest step."""
         if self._heard:
             self._look_at_gradients()
         return self._latest is not None or bool(self.suspects or self._back)
 
     @property
     def came_back(self) -> bool:
-        """Whether the latest backward pass, or one before it that was not finite, came back to the model."""
+        """Whether the latest backward pass, or a non-finite one before it, reached the model."""
         if self._heard:
             self._look_at_gradients()
         return bool(self._back)
 
     @property
     def waits_for_gradient(self) -> bool | None:
-        """Whether a pass was heard to which no gradient has come back; None if none ever was, as of a model that is
-        called by its parts."""
+        """Whether an observed pass has received no gradient yet; None if none ever was observed, for example for a
+        model whose parts are called separately."""
         if self._heard:
             self._look_at_gradients()
         if self._latest is not None:
@@ -264,8 +263,8 @@ class Births:
         return False if any(each.states.passes for either in self._models for each in either) else None
 
     def skipped_batches(self, *, finite: bool) -> list[SkippedBatch]:
-        """Return the passes that were not finite and of which the script made no backward pass, though the step that
-        followed is being made. Where that is not `finite` itself, a pass whose loss is not known may belong to it."""
+        """Return the non-finite passes for which the script made no backward pass, although the next step is being
+        made. If that step is not `finite` itself, a pass with an unknown loss may belong to it."""
         if self._heard:
             self._look_at_gradients()
         skipped = [found for kept_pass, found in self.suspects.items() if kept_pass not in self._back]
@@ -273,8 +272,8 @@ class Births:
         return [found for found in skipped if finite or is_known(found.loss)]
 
     def thrown_away(self) -> Birth:
-        """Return where the first value that is not finite was born in gradients that the script discarded, and why that
-        is unknown; forget the passes."""
+        """Return where the first non-finite value was born in gradients that the script discarded, and why that is
+        unknown; forget the passes."""
         if self._heard:
             self._look_at_gradients()
         found = self._aside(self._of_the_gradients)
@@ -291,8 +290,8 @@ class Births:
         self._forget_derivatives()
 
     def all_finite(self) -> None:
-        """All gradients and the loss are finite after a backward pass: nothing was born in it, and its inputs are
-        released."""
+        """Record that all gradients and the loss are finite after a backward pass: nothing was born in it, and its
+        inputs are released."""
         if self._heard:
             self._look_at_gradients()
         back, roots = self._back, self._roots
@@ -306,7 +305,7 @@ class Births:
             self._forget_derivatives()
 
     def of_another(self) -> None:
-        """The backward pass belonged to other models: forget what was noted of it."""
+        """Record that the backward pass belonged to other models: forget its observations."""
         if self._heard:
             self._look_at_gradients()
         place, self._told, self.unknown = self._before
@@ -314,7 +313,7 @@ class Births:
         self._let_go_of_pending(max(0, len(self._pending) - 1))
 
     def _look_back(self) -> None:
-        """Look at the pass before, to which no gradient has come back by now: the script may have seen its loss."""
+        """Check the previous pass, which has received no gradient by now: the script may have checked its loss."""
         if self._latest is None or not self._latest[0].training:
             return
         kept_pass, _ = self._latest
@@ -332,7 +331,7 @@ class Births:
             self.suspects[kept_pass] = SkippedBatch(_number(losses, broken), birth, unknown, after_backward=False)
 
     def _aside(self, search: Callable[[], Provenance | None]) -> Birth:
-        """Search beside the step that is being made, of which is known what was known before."""
+        """Search without affecting the observations of the current step."""
         if self._searches >= MOST_SEARCHES:
             return None, _ENOUGH
         self._searches += 1
@@ -349,7 +348,7 @@ class Births:
     # ---- a step
 
     def clear(self) -> None:
-        """Begin with a new step."""
+        """Begin a new step."""
         passes, roots = self._finite[0] + len(self._back), self._finite[1] + len(self._roots)
         self._usual = roots if passes == roots > 0 else 1
         self._heard.clear()
@@ -364,16 +363,16 @@ class Births:
             self._forget_derivatives()
 
     def remove(self) -> None:
-        """Take the hooks off the models, and forget the step."""
+        """Remove the hooks from the models, and forget the step."""
         self.detach()
         self.clear()
 
-    # ---- what is kept
+    # ---- records
 
     def _begin(self, of: HookedModule, module: nn.Module, inputs: Any, named_inputs: Any) -> None:
         if self._busy or not torch.is_grad_enabled() or self._backward_at_work() is not None:
             self.passes_without_gradient += module.training and not (self._busy or self._begun)
-            return  # a replay, an evaluation, or a checkpoint that is computed again
+            return  # a replay, an evaluation, or a recomputed checkpoint
         if self._heard:
             self._look_at_gradients()
         autocast = autocast_now() if self._may_be_cast() else NO_AUTOCAST
@@ -400,8 +399,8 @@ class Births:
             of.states.after(module, kept_pass.state)
         given = (outputs,) if isinstance(outputs, Tensor) else tensors_of(outputs)
         for tensor in given:
-            node: Any = tensor.grad_fn  # held, as torch makes it anew for each who asks
-            if node is not None:  # a parameter that is given as it is has none, and would keep every hook
+            node: Any = tensor.grad_fn  # kept alive, as torch creates a new one for each query
+            if node is not None:  # a parameter that is returned unchanged has none, and would collect every hook
                 node.metadata[self.mark, tensor.output_nr] = len(kept_pass.given)
                 keep = _Keeper(_on_gradient, self._heard, kept_pass, len(kept_pass.given))
                 kept_pass.given.append((tensor.detach(), version(tensor)))
@@ -411,17 +410,17 @@ class Births:
                 node.metadata[self.mark] = kept_pass
         self._latest = kept_pass, module
         if self.recorder is not None and not self._begun:
-            self.recorder.after_pass(kept_pass, given)  # last, as it hears each call from here on
+            self.recorder.after_pass(kept_pass, given)  # last, as it observes each call from here on
 
     def _choose(self, called: HookedModule) -> None:
-        """Watch only the passes of this module, or of the parts of which one is called as the whole."""
+        """Watch only the passes of this module, or of the parts one of which is called as the whole."""
         for other in called.either:
             if other is not called:
                 other.detach()
         called.either[:] = [called]
 
     def _is_given(self, kept_pass: KeptPass, before: KeptPass) -> bool:
-        """Return whether a pass takes what was computed from the one before, as a decoder takes it from an encoder."""
+        """Return whether the input of a pass was computed from the previous one, as a decoder's is from an encoder."""
         waiting: list[Any] = [tensor.grad_fn for tensor, _ in kept_pass.taken if tensor.grad_fn is not None]
         looks = 0
         while waiting and looks < MOST_BETWEEN:
@@ -433,7 +432,7 @@ class Births:
         return False
 
     def _look_at_gradients(self) -> None:
-        """Look at the gradients that have come back to outputs of passes since this was done last."""
+        """Check the gradients that have reached outputs of passes since the last check."""
         for kept, place, gradient in self._heard:
             if gradient is None:
                 continue
@@ -458,16 +457,16 @@ class Births:
             birth = None if self.unknown else search()
         except ProvenanceUnknown as fault:
             birth, self.unknown = None, str(fault)
-        except Exception as fault:  # of somebody's code, which was not made to be run again
+        except Exception as fault:  # from the user's code, which was not written to be run twice
             birth, self.unknown = None, f"repeating the step ended with {type(fault).__name__}: {fault}"
         finally:
-            self._heard.clear()  # of passes that were made again
+            self._heard.clear()  # of replayed passes
             self._busy = False
         self._told = birth is not None
         return birth
 
     def _of_the_loss(self, roots: Sequence[Tensor]) -> Provenance | None:
-        given: KeptPass | None = None  # the pass that was given the roots, where they are no loss
+        given: KeptPass | None = None  # the pass that received the roots, if they are not a loss
         while (kept_pass := self._broken_before(roots)) is not None and (inputs := _broken_inputs(kept_pass)):
             roots, given = inputs, kept_pass
         if kept_pass is None and given is None:
@@ -480,14 +479,14 @@ class Births:
         assert kept_pass is not None
         try:
             return self._made_again(kept_pass, 0, 1)
-        except Exception:  # it is not the same pass again; its own graph is still there
+        except Exception:  # it is not the same pass again; its own graph still exists
             with contextlib.suppress(ProvenanceUnknown):
                 if birth := loss_code.born_in_a_pass(roots, self._all()):
                     return birth
             raise
 
     def _broken_before(self, roots: Sequence[Tensor]) -> KeptPass | None:
-        """Return the first pass with a result that is not finite of those from which the roots were computed."""
+        """Return the first pass with a non-finite result among those from which the roots were computed."""
         passes = loss_nodes.passes_before(roots, self.mark)
         return next((kept_pass for kept_pass in passes if not _all_finite(kept_pass.results)), None)
 
@@ -498,13 +497,13 @@ class Births:
             raise ProvenanceUnknown("no forward pass of the model was seen")
         finite, before = self._finite
         passes, losses = finite + len(self._back), before + len(self._roots)
-        kept_passs: list[KeptPass] = []  # that came back finite, and gave finite gradients
+        kept_passs: list[KeptPass] = []  # that had finite gradients, and produced finite ones
         for number, kept_pass in enumerate(self._back, finite):
             behind = _all_finite(kept_pass.results) and not _all_finite(kept_pass.gradients)
             # a loss of several passes has one backward pass, and none of them is a micro-batch
             place, of = (0, 1) if 0 < losses < passes else (number, passes)
-            # of several outputs one may have been computed from another, as the output of a VAE from its mean, and the
-            # gradient of that one comes from within the model too
+            # one of several outputs may have been computed from another, like the output of a VAE from its mean, and
+            # the gradient of that one also comes from within the model
             several = sum(gradient is not None for gradient in kept_pass.gradients) > 1
             if (several or not behind) and (birth := self._made_again(kept_pass, place, of)):
                 return birth
@@ -512,12 +511,12 @@ class Births:
                 roots = self._before_pass(kept_pass, kept_passs)
                 return loss_code.born_behind(roots, self.mark, self._all(), self._derivatives, place, of)
             kept_passs.append(kept_pass)
-        # what the script has beside or before these models: parameters of its own, or gradients of gradients
+        # the script's computations beside or before these models: its own parameters, or gradients of gradients
         roots = [*self._roots, *_ends_before(self._back)]
         return loss_code.born_behind(roots, self.mark, self._all(), self._derivatives, 0, 1, nodes_alone=False)
 
     def _before_pass(self, kept_pass: KeptPass, kept_passs: Sequence[KeptPass]) -> list[Any]:
-        """Return the nodes from which a gradient came to a pass: the inputs of a pass that took what it gave, or the
+        """Return the nodes from which a gradient reached a pass: the inputs of a pass that used its output, or the
         roots of the backward passes."""
         for later in kept_passs:
             inputs = [tensor.grad_fn for tensor, _ in later.taken if tensor.grad_fn is not None]
@@ -544,12 +543,12 @@ class Births:
 
 
 class _PendingLoss(NamedTuple):
-    """A backward pass of which nobody has looked whether its loss is finite. `held` are nodes of its loss code."""
+    """A backward pass whose loss has not been checked yet. `held` are nodes of its loss code."""
 
     roots: tuple[Tensor, ...]
     scaled: bool
     losses: tuple[Tensor | None, ...]
-    place: int | None = None  # which micro-batch it is, -1 where that is not known; None: it is to be found now
+    place: int | None = None  # index of the micro-batch, -1 if unknown; None: to be determined now
     held: Sequence[Any] = ()
     began: str = ""  # the line of the script
 
@@ -567,7 +566,7 @@ def _either(model: nn.Module | Sequence[nn.Module]) -> Sequence[nn.Module]:
 
 
 def _ends_before(passes: Iterable[KeptPass]) -> list[Any]:
-    """Return the nodes that gave what these passes took."""
+    """Return the nodes that produced the inputs of these passes."""
     return [tensor.grad_fn for each in passes for tensor, _ in each.taken if tensor.grad_fn is not None]
 
 
@@ -576,19 +575,20 @@ def _has_gradient(kept_pass: KeptPass) -> bool:
 
 
 def _broken_inputs(kept_pass: KeptPass) -> list[Tensor]:
-    """Return the inputs of a pass that are not finite and were computed from something that takes a gradient. -Inf
-    alone may be a mask."""
+    """Return the non-finite inputs of a pass that were computed from something that takes a gradient. -Inf alone may be
+    a mask."""
     found = [(tensor, values_of(tensor)) for tensor, _ in kept_pass.taken if tensor.grad_fn is not None]
     return [tensor for tensor, values in found if values.nan or (values.inf and bool((tensor == math.inf).any()))]
 
 
 def _without_line_at_work(birth: Provenance | None) -> Provenance | None:
-    """Return what was found without the line at work, where that is not the one of the backward pass."""
+    """Return the result without the current line, unless that is the one of the backward pass."""
     return replace(birth, source="") if birth is not None and birth.source.startswith(operation_lines.BEGAN) else birth
 
 
 def _number(losses: Sequence[Tensor], broken: Sequence[Tensor]) -> float:
-    """Return the loss, or an output that is not finite and one number, as a model's own loss is; UNKNOWN without."""
+    """Return the loss, or a non-finite output that is a single number, such as a model's own loss; UNKNOWN if there is
+    none."""
     loss = next((each for each in (*losses, *broken) if each.numel() == 1), None)
     return UNKNOWN if loss is None else float(loss.detach())
 
@@ -601,10 +601,10 @@ def _all_finite(tensors: Sequence[Tensor | None]) -> bool:
     return all(tensor is None or values_of(tensor).finite for tensor in tensors)
 
 
-@unserializable_hook  # else torch warns where an output is saved
+@unserializable_hook  # otherwise torch warns if an output is saved
 class _Keeper(partial):  # pyright: ignore[reportMissingTypeArgument]
-    """The hook of an output. The graph holds it, so a pass without a backward pass is forgotten. It is a
-    `partial`, as that is made without a call of Python's."""
+    """The hook of an output. The graph owns it, so a pass without a backward pass is forgotten. It is a `partial`,
+    which is created without a Python call."""
 
     __slots__ = ()
 
@@ -618,7 +618,8 @@ def _on_gradient(
 def _on_derivative(
     heard: list[loss_code.Derivative], steep: Sequence[Any], place: int, gave: tuple[Any, ...], came: tuple[Any, ...]
 ) -> None:
-    """Keep what a derivative took and gave, and what autograd has saved for it, which it lets go of after this."""
+    """Record the inputs and outputs of a derivative, and what autograd has saved for it, which it releases
+    afterwards."""
     if place < len(steep):
         loss_values.hold([steep[place]])
         heard.append(loss_code.Derivative(steep[place], came, gave))

@@ -1,4 +1,3 @@
-"""What torch does in somebody's script, told as it happens: hooks into torch, clips, scalers, autocast; with the guard
-that keeps faults of the watch from the script.
-May use core and engine; no other room of watching.
-"""
+"""Callbacks for torch's actions in the user's script: hooks into torch, clipping, scalers, autocast; with the guard
+that keeps faults of the watch away from the script.
+May use core and engine; no other folder of watching."""

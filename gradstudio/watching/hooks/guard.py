@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from functools import cache, wraps
 from typing import Any, NamedTuple
 
-_forks = 0  # times that this process was forked off the one before it
+_forks = 0  # how many forks this process is away from the first one
 
 
 def _count_fork() -> None:
@@ -25,7 +25,7 @@ if hasattr(os, "register_at_fork"):  # not on Windows
 
 
 class Stop(Exception):
-    """Carries an exception that the script has asked for, past the guards."""
+    """Carries an exception that the script has requested past the guards."""
 
     def __init__(self, asked_for: Exception) -> None:
         super().__init__(str(asked_for))
@@ -34,23 +34,24 @@ class Stop(Exception):
 
 def say(text: str) -> None:
     """Print a line on stderr; stdout belongs to the script."""
-    with contextlib.suppress(OSError, ValueError, AttributeError):  # nobody listens
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # no reader
         print(f"gradstudio: {text}", file=sys.stderr if _stderr is None else _stderr, flush=True)
 
 
 @cache
 def say_once(text: str) -> None:
-    """Print a line that is told once in a process."""
+    """Print a line only once per process."""
     say(text)
 
 
-_replaying: set[int] = set()  # threads that make a pass of the script again
-_stderr: Any = None  # where lines of ours go, while what the script prints is not shown
+_replaying: set[int] = set()  # threads that replay a pass of the script
+_stderr: Any = None  # where our lines go while the script's output is suppressed
 
 
 @contextlib.contextmanager
 def replaying() -> Iterator[None]:
-    """Make a pass of the script again in here: what it prints or logs is not shown, and nothing of it is heard."""
+    """Replay a pass of the script in this context: its output and logging are suppressed, and nothing of it is
+    observed."""
     global _stderr
     here, stderr, level = threading.get_ident(), _stderr, logging.root.manager.disable
     is_outermost = here not in _replaying
@@ -58,7 +59,7 @@ def replaying() -> Iterator[None]:
     _replaying.add(here)
     try:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-            logging.disable(sys.maxsize)  # a handler may hold the stream itself, or a file
+            logging.disable(sys.maxsize)  # a handler may refer to the stream itself, or a file
             yield
     finally:
         logging.disable(level)
@@ -72,8 +73,8 @@ def _call(function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[
 
 
 class _Compiler(NamedTuple):
-    """What is asked of torch's compiler once it is loaded: whether it reads the code that is at work, what it looks at
-    this thread's calls with, and to call something without it."""
+    """The queries to torch's compiler once it is loaded: whether it traces the current code, its callback for this
+    thread's calls, and calling something without it."""
 
     reads: Callable[[], bool]
     looker: Callable[[], Any]
@@ -81,26 +82,26 @@ class _Compiler(NamedTuple):
 
 
 _compiler: _Compiler | None = None
-_compiles = False  # whether anything may have been compiled; it stays so
+_compiles = False  # whether anything may have been compiled; never reset
 _NONE = id(None)
 _backends: dict[int, Any] = {_NONE: None}  # of torch's compiler: it has others too once something is to be compiled
 
 
 def leave_uncompiled(*_: Any, **__: Any) -> None:
-    """Keep torch's compiler away from all that is guarded: a script is about to compile something, perhaps a whole
-    step. To ask for that imports the compiler, so it waits for a script that does."""
+    """Exclude all guarded code from torch's compiler: a script is about to compile something, perhaps a whole step.
+    This imports the compiler, so it waits for a script that compiles."""
     global _compiles
     _compiles = True
     _load()
 
 
 def leave_uncompiled_from_now_on() -> None:
-    """Do the same once something is compiled, where the compiler is loaded already, as any optimizer loads it."""
+    """Do the same before the first compilation, if the compiler is already loaded, which any optimizer does."""
     global _compiles, _backends
     from gradstudio.engine.torch_internals.compiled_frames import backends
 
     _backends = backends()
-    _compiles = _compiles or set(_backends) != {_NONE}  # empty: a script had it forget what was compiled
+    _compiles = _compiles or set(_backends) != {_NONE}  # empty: the script has reset the compiler
     _load()
 
 
@@ -112,7 +113,7 @@ def may_be_compiled() -> bool:
 def _load() -> None:
     global _compiler
     if _compiler is None:
-        import torch  # only here: the command that begins a script does without
+        import torch  # imported here: the command that starts a script does without it
 
         from gradstudio.engine.torch_internals.compiled_frames import looker
 
@@ -120,8 +121,8 @@ def _load() -> None:
 
 
 def guarded(give_up: Callable[[str], None]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Wrap a function that torch calls: a fault in it calls `give_up` with one line, and torch goes on. It is left out
-    while this thread makes a pass again, and in a process that is forked off this one, which is not watched."""
+    """Wrap a function that torch calls: a fault in it calls `give_up` with one line, and torch goes on. It is skipped
+    while this thread replays a pass, and in a forked process, which is not watched."""
     of_this_process = _forks
 
     def wrap(function: Callable[..., Any]) -> Callable[..., Any]:

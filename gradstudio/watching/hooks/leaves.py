@@ -1,5 +1,5 @@
-"""What a backward pass goes through: the nodes of autograd's graph, and the weights that it reaches, where nobody has
-named what is trained."""
+"""The reach of a backward pass: the nodes of autograd's graph, and the weights that get a gradient, if no trained
+parameters were named."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 
 def nodes_before(ends: Iterable[Any], *, nearest_first: bool = False) -> Iterator[Any]:
-    """Yield these nodes of autograd's graph and all from which they were computed, each once; None is no node."""
+    """Yield these nodes of autograd's graph and all from which they were computed, each once; None is ignored."""
     seen: set[Any] = set()
     waiting = deque(end for end in ends if end is not None)
     following = waiting.popleft if nearest_first else waiting.pop
@@ -25,7 +25,7 @@ def nodes_before(ends: Iterable[Any], *, nearest_first: bool = False) -> Iterato
 
 
 def leaves_before(roots: Iterable[Tensor]) -> list[Tensor]:
-    """Return the tensors that take the gradients of a backward pass from these roots."""
+    """Return the tensors that receive the gradients of a backward pass from these roots."""
     found = [getattr(node, "variable", None) for node in nodes_before(root.grad_fn for root in roots)]
     return [leaf for leaf in found if leaf is not None]
 

@@ -1,5 +1,5 @@
-"""The order of the calls in a script's own loop, as far as torch lets it be heard. What is surely wrong in two steps
-one after the other becomes a `Loop` to be judged; all else stays unknown."""
+"""The order of the calls in a script's own loop, as far as torch lets it be observed. A definite fault in two
+consecutive steps becomes a `Loop` to be judged; everything else stays unknown."""
 
 from __future__ import annotations
 
@@ -7,52 +7,52 @@ import math
 
 from gradstudio.core.loop_calls import Call, Loop, right
 
-NEAR = 0.5  # least share of the scaled gradient's norm at which a step counts as one by the scaled gradient
+NEAR = 0.5  # smallest share of the scaled gradient's norm at which a step counts as using the scaled gradient
 
 _NOTHING: frozenset[str] = frozenset()
 
 
 class LoopLog:
-    """What was heard of the step that is being made."""
+    """The observations of the current step."""
 
     def __init__(self) -> None:
-        self._before: frozenset[str] = frozenset()  # what was wrong with the step before
+        self._before: frozenset[str] = frozenset()  # the faults of the previous step
         self._told = False
-        # Whether a backward pass was seen to find the gradients of the step before, so that `stepped` is to be told of
-        # those after the step.
+        # Whether a backward pass found the gradients of the previous step, so that `stepped` must include those after
+        # the step.
         self.wants_marks = False
-        self._left: list[int] | None = None  # marks of the gradients after the step before
-        self._was_scaled = False  # whether the step before was made of a scaled loss
-        self._repeated = 0  # steps around the scaler with the gradient of its own step
+        self._left: list[int] | None = None  # marks of the gradients after the previous step
+        self._was_scaled = False  # whether the previous step had a scaled loss
+        self._repeated = 0  # steps around the scaler with their own gradient
         self._begin()
 
     def _begin(self) -> None:
-        self._first = True  # whether no backward pass was heard since the step before
-        self._kept = False  # whether the gradients of the step before are in this one's
+        self._first = True  # whether no backward pass was observed since the previous step
+        self._kept = False  # whether the gradients of the previous step are part of this one's
         self._clipped = self._clipped_late = self._clipped_early = False
-        self._after_forward: bool | None = None  # whether an early clip came after the forward pass, if that is known
+        self._after_forward: bool | None = None  # whether an early clip came after the forward pass, if known
         self._scheduled: set[int] = set()  # micro-batches after which the schedule moved
         self._clips: set[int] = set()  # micro-batches after which the gradient was clipped
 
-    # ---- what is heard
+    # ---- observations
 
     def on_zeroed(self) -> None:
-        """A backward pass begins with every gradient gone or 0."""
+        """A backward pass begins with every gradient missing or 0."""
         self._first = self._kept = False
         self._scheduled.clear()
         self._clips.clear()
 
     def on_gradients(self, marks: list[int]) -> None:
-        """A backward pass begins with gradients that are already there."""
+        """A backward pass begins with existing gradients."""
         if self._first:
             self.wants_marks, self._kept = True, marks == self._left
         self._first = False
 
     def on_clip(self, limit: float, micro_batches: int, *, gone: bool, after_forward: bool | None) -> None:
-        """The script clips after so many micro-batches. `gone`: there was no gradient, or it was 0. `after_forward`:
+        """The script clips after this many micro-batches. `gone`: there was no gradient, or it was 0. `after_forward`:
         whether a forward pass came since the latest backward pass, None if none can."""
         if not math.isfinite(limit):
-            return  # it measures the norm alone
+            return  # it only measures the norm
         if micro_batches:
             self._clipped = True
             self._clips.add(micro_batches)
@@ -62,16 +62,16 @@ class LoopLog:
             self._clipped_late = True
 
     def on_schedule(self, micro_batches: int) -> None:
-        """A schedule moves after so many micro-batches."""
+        """A schedule moves after this many micro-batches."""
         self._scheduled.add(micro_batches)
 
     def on_step(
         self, micro_batches: int, *, scale: float, around: bool, skipped: bool, left: list[int] | None, lost: int = 0,
         cleared: bool = False,
     ) -> Loop | None:  # fmt: skip
-        """Hear that the step is made: of the gradient of so many micro-batches, with a loss scale, `around` its scaler
-        or not, with those marks of the gradients after it. `lost`: so many passes before them
-        were thrown away; `cleared`: their gradients were. Return the calls where they are to be judged."""
+        """Record that the step is made: from the gradient of `micro_batches`, with a loss scale, `around` its scaler or
+        not, with these marks of the gradients after it. `lost`: number of earlier passes that were discarded;
+        `cleared`: their gradients were. Return the calls if they are to be judged."""
         is_second, self._was_scaled = self._was_scaled and not micro_batches, scale != 1
         if is_second:
             self.wants_marks, is_same = True, left is not None and left == self._left
@@ -88,7 +88,7 @@ class LoopLog:
             or self._clipped_early
             or self._scheduled
         )
-        if micro_batches == 1 and not (around or heard or self._before or self._told):  # as of nearly every step
+        if micro_batches == 1 and not (around or heard or self._before or self._told):  # as in nearly every step
             self._left, self._first = left, True
             return None
         wrong = self._wrong(micro_batches, around=around, lost=lost, cleared=cleared)
@@ -105,13 +105,13 @@ class LoopLog:
         after_forward = self._after_forward
         self._begin()
         if not micro_batches or (wrong and not again) or (skipped and "zero_grad" not in again):
-            return None  # of a step that a scaler skips no more is known than what its backward pass found
+            return None  # of a step that a scaler skips nothing is known beyond what its backward pass found
         self._told = bool(again)
         loop = Loop((), micro_batches, clips, "none" if scale == 1 else "static", False, heard=True)
         return loop._replace(calls=_calls(loop, again, after_forward))
 
     def _wrong(self, micro_batches: int, *, around: bool, lost: int, cleared: bool) -> frozenset[str]:
-        """Return what is wrong with the step that is being made."""
+        """Return the faults of the current step."""
         found: list[str] = []
         if self._kept:
             found.append("zero_grad")
@@ -131,7 +131,7 @@ class LoopLog:
 
 
 def _calls(loop: Loop, wrong: frozenset[str], after_forward: bool | None) -> tuple[Call, ...]:
-    """Return the calls of a right step with what is wrong put in. `after_forward` is of an early clip."""
+    """Return the calls of a correct step with the faults inserted. `after_forward` is for an early clip."""
     calls: list[Call] = list(right(loop))
     if "clip inside" in wrong:
         calls.remove("clip")

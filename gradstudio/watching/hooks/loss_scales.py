@@ -1,5 +1,5 @@
-"""The loss scale that a backward pass carries: that of the scaled losses from which its roots were computed. What a
-scaler was given is noted at the node of autograd's graph, so it lives as long as the scaled loss, and no longer."""
+"""The loss scale that a backward pass carries: that of the scaled losses from which its roots were computed. A scaler's
+input is recorded at the node of autograd's graph, so the record lives as long as the scaled loss, and no longer."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from torch import Tensor
 
 from gradstudio.core.unknown import UNKNOWN
 
-MOST_NODES = 10_000  # that are looked at: mostly a sum or a factor, or a penalty for each weight
-_MARK = "gradstudio scale"  # of the node that gives a scaled loss
+MOST_NODES = 10_000  # number of nodes searched: mostly a sum or a factor, or a penalty for each weight
+_MARK = "gradstudio scale"  # of the node that produces a scaled loss
 
 
 class ScaledLoss(NamedTuple):
-    """The factor that a scaler has put on a loss, and the loss before that, which may have overflowed with it."""
+    """The factor that a scaler has applied to a loss, and the loss before that, which may have overflowed with it."""
 
     scale: float
     loss: Tensor
 
 
 class LossScales:
-    """Knows which tensors a scaler has made."""
+    """Identifies the tensors that a scaler has produced."""
 
     def __init__(self) -> None:
-        self.any = False  # whether a scaler has been used at all; without one no graph is looked at
-        self._of_iterator = 1.0  # the scale of losses that only the script may go through, until the scaler steps
+        self.any = False  # whether a scaler has been used at all; without one no graph is searched
+        self._of_iterator = 1.0  # the scale of losses that only the script may iterate over, until the scaler steps
 
     def note(self, loss: Tensor, scaled: Tensor, scale: float) -> None:
-        """A scaler has made one tensor of another."""
+        """A scaler has produced one tensor from another."""
         node: Any = scaled.grad_fn
         if node is not None:
             node.metadata[_MARK] = ScaledLoss(scale, loss.detach())
@@ -41,12 +41,12 @@ class LossScales:
         self.any, self._of_iterator = True, scale
 
     def forget_iterator(self) -> None:
-        """The scaler steps."""
+        """The scaler steps: forget the iterator."""
         self._of_iterator = 1.0
 
     def of_root(self, root: Any) -> tuple[float, Tensor | None]:
-        """Return the scale that a tensor, or an edge of autograd's graph, carries, and the loss without it where it is
-        a scaled loss as the scaler gave it. The scale is 1 without a scaler, and UNKNOWN if several differ."""
+        """Return the scale that a tensor, or an edge of autograd's graph, carries, and the unscaled loss if it is a
+        scaled loss directly from the scaler. The scale is 1 without a scaler, and UNKNOWN if several differ."""
         node: Any = root.grad_fn if isinstance(root, Tensor) else getattr(root, "node", None)
         if node is None:
             return 1.0, None
@@ -57,13 +57,13 @@ class LossScales:
 
 
 def together(scales: set[float]) -> float:
-    """Return the one scale of several tensors; 1 for none, UNKNOWN if they differ."""
+    """Return the common scale of several tensors; 1 for none, UNKNOWN if they differ."""
     return scales.pop() if len(scales) == 1 else UNKNOWN if scales else 1.0
 
 
 def _scales_before(end: Any) -> Iterator[float]:
-    """Yield the scales of the losses from which this node was computed, the nearest first; at last UNKNOWN if there
-    are more nodes than are looked at."""
+    """Yield the scales of the losses from which this node was computed, the nearest first; finally UNKNOWN if there are
+    more nodes than are searched."""
     waiting, seen = deque[Any]([end]), set[Any]()
     while waiting:
         if len(seen) >= MOST_NODES:

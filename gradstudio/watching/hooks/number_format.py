@@ -1,4 +1,4 @@
-"""The number format in which the passes of a step compute, where autocast chooses it."""
+"""The number format in which the passes of a step compute, if autocast chooses it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from gradstudio.watching.hooks.leaves import nodes_before
 
 
 class AutocastFormat:
-    """The number format of the step that is being made; None without autocast. A block that is entered says it of the
-    next pass, if that was made in it: an evaluation may be what the block was for, and has no graph."""
+    """The number format of the current step; None without autocast. An autocast block implies the format of the next
+    pass if that was made in it: the block may have been for an evaluation, which has no graph."""
 
     def __init__(self) -> None:
         self.dtype: torch.dtype | None = None
@@ -22,7 +22,7 @@ class AutocastFormat:
 
     @property
     def of_next_pass(self) -> torch.dtype | None:
-        """What is known of a pass of which no backward pass was heard."""
+        """The format of a pass whose backward pass was not observed."""
         return self._entered or self.dtype
 
     def on_autocast(self, dtype: torch.dtype) -> None:
@@ -48,13 +48,13 @@ class AutocastFormat:
 
 def may_be_cast(roots: Sequence[Tensor]) -> bool:
     """Return whether these tensors may have been computed from values in another number format: their graph has a cast,
-    as that of a weight under autocast, or a node that stands for somebody's own or compiled code."""
+    such as that of a weight under autocast, or a node for custom or compiled code."""
     return not all(_keeps_format(node.name()) for node in nodes_before(root.grad_fn for root in roots))
 
 
 def _keeps_format(name: str) -> bool:
-    """Return whether this is one of torch's own nodes and no cast: 'AddmmBackward0', 'torch::autograd::AccumulateGrad'.
-    Those of Python functions have no number."""
+    """Return whether this is one of torch's own nodes and not a cast: 'AddmmBackward0',
+    'torch::autograd::AccumulateGrad'. Those of Python functions have no number."""
     if name.endswith(("AccumulateGrad", "CopySlices")):
         return True
     return name[-1].isdigit() and not name.startswith("ToCopyBackward")

@@ -1,4 +1,4 @@
-"""Where a process stands among those that train together."""
+"""The position of a process among those that train together."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class Place:
 
     rank: int
     ranks: int
-    local_rank: str  # on its host; "" where nobody said
+    local_rank: str  # on its host; "" if unknown
     host: str
-    job: str  # of Slurm; "" without
+    job: str  # in Slurm; "" without
 
     @property
     def facts(self) -> list[tuple[str, str]]:
-        """What is told of it, as name and value."""
+        """Its facts, as name and value."""
         local = f", local rank {self.local_rank}" if self.local_rank else ""
         found = [("rank", f"{self.rank} of {self.ranks}, on {self.host}{local}")]
         return [*found, ("Slurm job", self.job)] if self.job else found

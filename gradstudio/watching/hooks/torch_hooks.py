@@ -1,5 +1,5 @@
-"""What of torch is listened to while something is watched: backward passes, steps of optimizers, scaling, clipping,
-autocast. Nothing of the script's own objects is touched, so models and optimizers copy and save as before.
+"""The callbacks from torch while something is watched: backward passes, steps of optimizers, scaling, clipping,
+autocast. The script's own objects are not modified, so models and optimizers copy and save as before.
 
 `Optimizer.step` is never replaced, since schedules wrap it; torch's own hooks for all optimizers are used."""
 
@@ -27,8 +27,8 @@ from gradstudio.watching.hooks.trees import tensors_of
 
 @dataclass(slots=True)
 class Roots:
-    """What a backward pass began from: the tensors, the factors on them, the loss scale that they carry, UNKNOWN if
-    they carry several, and what they were before a scaler multiplied them, None if that is not known."""
+    """The start of a backward pass: the tensors, the factors on them, the loss scale that they carry, UNKNOWN if they
+    carry several, and their values before a scaler multiplied them, None if unknown."""
 
     tensors: tuple[Tensor, ...]
     gradients: tuple[Tensor | None, ...]
@@ -38,7 +38,7 @@ class Roots:
 
     @property
     def loss(self) -> float | None:
-        """The loss, where it is the one number that the pass began from, without any factor on it. It is read once."""
+        """The loss, if the pass began from a single number without any factor. It is read once."""
         tensors = self.tensors
         if (
             self._loss is None
@@ -50,7 +50,7 @@ class Roots:
 
 
 class Listener(Protocol):
-    """Receives what happens in torch. Each method is called on the thread of the script."""
+    """Receives the callbacks from torch. Each method is called on the thread of the script."""
 
     def on_optimizer(self, optimizer: Optimizer) -> None: ...
     def before_calling_backward(self) -> None: ...
@@ -70,7 +70,7 @@ class Listener(Protocol):
 
 
 class Hooks:
-    """The hooks of one listener. A fault in it takes all of them away."""
+    """The hooks of one listener. A fault in it removes all of them."""
 
     def __init__(self, listener: Listener, give_up: Callable[[str], None]) -> None:
         self._listener = listener
@@ -83,7 +83,7 @@ class Hooks:
         self._guard = guarded(give_up)
 
     def install(self) -> None:
-        """Begin to listen."""
+        """Start listening."""
         self._hook_backward()
         self._hook_steps()
         self._hook_scaler()
@@ -93,11 +93,11 @@ class Hooks:
         if "torch._dynamo" in sys.modules:
             leave_uncompiled_from_now_on()
         self._wrap(torch, "compile", leave_uncompiled, None)
-        # not `step` of a scheduler, whose warnings name the line that calls it
+        # not `step` of a scheduler, whose warnings name the calling line
         for kind in (LRScheduler, ReduceLROnPlateau):  # the latter does not call the former
             self._wrap(kind, "__init__", None, self._after_making_schedule)
-        # torch.jit would compile the hooks of a model, and fails on ours; a file that holds them is another file, which
-        # torch.load refuses unless it is trusted
+        # torch.jit would compile the hooks of a model, and fails on ours; a file that contains them is a different
+        # file, which torch.load refuses unless it is trusted
         self._wrap(torch, "save", self._before_copying, self._after_copying)
         if (owner := module_tables.scripts_modules()) is not None:
             self._wrap(owner, "create_script_module", self._before_copying, self._after_copying)
@@ -106,7 +106,7 @@ class Hooks:
             self._undo.append(undo)
 
     def remove(self) -> None:
-        """Listen no more. What somebody else has replaced meanwhile stays, and calls through to torch."""
+        """Stop listening. Replacements by other code meanwhile stay, and call through to torch."""
         self._active = False
         for undo in reversed(self._undo):
             undo()
@@ -120,11 +120,11 @@ class Hooks:
 
         @functools.wraps(original)
         def backward(*arguments: Any, **named: Any) -> Any:
-            # the backward pass of a checkpointed part is within another, which on a GPU goes on in a thread of its own
+            # the backward pass of a checkpointed part is within another, which on a GPU continues in a separate thread
             if self._depth.value or not self._active or self._backward_at_work() is not None:
                 return original(*arguments, **named)
             if not (len(arguments) > 1 and arguments[1] is None and isinstance(arguments[0], Tensor)):
-                arguments, named = _with_tuples(arguments, named)  # it is not as Tensor.backward calls it
+                arguments, named = _with_tuples(arguments, named)  # it is not called like Tensor.backward
             self._depth.value = 1
             try:
                 roots = before(arguments, named)
@@ -167,8 +167,8 @@ class Hooks:
         return self._listener.before_step(optimizer, arguments, named)
 
     def _together_with(self, hook: Callable[..., Any], hooks: dict[int, Callable[..., Any]], place: int) -> Any:
-        """Return the last of an optimizer's own hooks with ours after it, for one step. A hook more in the table would
-        be an error for one that takes itself away."""
+        """Return the last of an optimizer's own hooks with ours after it, for one step. An additional hook in the table
+        would be an error for one that removes itself."""
         if isinstance(hook, _Together):  # a hook before it has raised
             return hook
 
@@ -238,7 +238,7 @@ class Hooks:
     # ---- replacing
 
     def _wrap(self, owner: Any, name: str, before: Callable[..., Any] | None, after: Callable[..., Any] | None) -> None:
-        """Call `before` with the arguments of a method, and `after` with what it gave and its arguments."""
+        """Call `before` with the arguments of a method, and `after` with its result and its arguments."""
         original = getattr(owner, name)
         first = self._guard(before) if before else None
         last = self._guard(after) if after else None
@@ -274,13 +274,13 @@ class _Together(functools.partial):  # pyright: ignore[reportMissingTypeArgument
 
 
 class _Depth(threading.local):
-    """How many backward passes are at work in a thread, one within another."""
+    """The nesting depth of backward passes in a thread."""
 
     value = 0
 
 
 def _with_tuples(arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments of a backward pass with a tuple for each that can be gone through only once."""
+    """Return the arguments of a backward pass with a tuple for each one-shot iterable."""
 
     def as_tuple(given: Any) -> Any:
         return tuple(given) if isinstance(given, Iterator) else given
@@ -289,8 +289,8 @@ def _with_tuples(arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[tup
 
 
 def _roots(tensors: Any) -> tuple[Tensor, ...]:
-    """Return the tensors that a backward pass begins from; () where one is an edge of autograd's graph, whose value is
-    not known."""
+    """Return the tensors from which a backward pass begins; () if one is an edge of autograd's graph, whose value is
+    unknown."""
     found = _several(tensors)
     return found if all([isinstance(each, Tensor) for each in found]) else ()
 

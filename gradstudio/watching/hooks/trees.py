@@ -1,7 +1,7 @@
-"""The tensors in what a model takes and gives: tuples, lists, mappings, data classes, nested in any way.
+"""The tensors in the inputs and outputs of a model: tuples, lists, mappings, data classes, nested in any way.
 
-`engine/own_model/trees.py` walks the batches of a studio file: there plain values are allowed, mappings of other kinds
-and data classes are faults, and the depth has a limit. What somebody's model takes has no such contract."""
+`engine/own_model/trees.py` handles the batches of a studio file: there plain values are allowed, other mappings and
+data classes are faults, and the depth is limited. The inputs of a user's model have no such contract."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from torch import Tensor
 
 
 def tensors_of(tree: Any) -> list[Tensor]:
-    """Return every tensor in there, in order. What holds itself, as a node that knows its parent, is gone through
-    once."""
+    """Return every tensor in there, in order. A cycle, such as a node that refers to its parent, is visited once."""
     tensors: list[Tensor] = []
-    ways, seen = [iter((tree,))], dict[int, Any]()  # held, as an id counts only as long as its object is there
+    ways, seen = [iter((tree,))], dict[int, Any]()  # kept alive, as an id is only unique while its object exists
     while ways:
         for each in ways[-1]:
             if isinstance(each, Tensor):
@@ -31,10 +30,10 @@ def tensors_of(tree: Any) -> list[Tensor]:
 
 
 def _branches(tree: Any) -> Iterable[Any] | None:
-    """Return what a tree holds; None for what holds nothing that is looked at."""
+    """Return the contents of a tree; None for anything that is not traversed."""
     if isinstance(tree, (tuple, list)):
         return tree
-    if isinstance(tree, dict | Mapping):  # to ask an abstract class takes time
+    if isinstance(tree, dict | Mapping):  # checking against an abstract class takes time
         return tree.values()
     if dataclasses.is_dataclass(tree) and not isinstance(tree, type) and hasattr(tree, "__dict__"):
         return vars(tree).values()
@@ -42,8 +41,8 @@ def _branches(tree: Any) -> Iterable[Any] | None:
 
 
 def with_tensors(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """Return the same tree with every tensor in it changed; TypeError if it has a mapping or class that cannot be
-    made again."""
+    """Return the same tree with every tensor in it changed; TypeError if it contains a mapping or class that cannot be
+    rebuilt."""
     if isinstance(tree, Tensor):
         return change(tree)
     if not tensors_of(tree):

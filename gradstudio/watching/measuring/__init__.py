@@ -1,3 +1,2 @@
-"""Parameters and gradients, measured where they lie: by compiled loops on the host, or on their GPU.
-May use core, engine, watching/hooks and watching/script.
-"""
+"""Parameters and gradients, measured where they are: by compiled loops on the host, or on their GPU.
+May use core, engine, watching/hooks and watching/script."""

@@ -1,4 +1,4 @@
-"""Whether an optimizer reduces gradients among the ranks in its own step: they are looked at once more behind it."""
+"""Whether an optimizer reduces gradients among the ranks in its own step: they are checked once more after it."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Callable
 
 from gradstudio.watching.measuring.parameters import Gradient, Parameters
 
-ENOUGH = 8  # steps in a row that left the gradients as they were, after which nobody looks any more
+ENOUGH = 8  # consecutive steps that left the gradients unchanged, after which the check ends
 ROUNDING = 1e-6
 
 
 class AfterStep:
-    """Looks at the gradients of one optimizer after its step."""
+    """Checks the gradients of one optimizer after its step."""
 
     def __init__(self) -> None:
         self._unchanged = 0
 
     def look(self, parameters: Parameters, before: Callable[[], float], factor: float) -> Gradient | None:
-        """Return the gradients as the step has left them; None if they are gone, or are known to stay as they were.
-        `before`: their norm when the optimizer got them. They carry the factor."""
+        """Return the gradients as the step has left them; None if they are gone, or are known to be unchanged.
+        `before`: their norm when the optimizer received them. They carry the factor."""
         if self._unchanged >= ENOUGH:
             return None
         gradient, norm = parameters.measure_gradient(factor), before() / factor

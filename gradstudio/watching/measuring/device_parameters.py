@@ -1,5 +1,5 @@
-"""The parameters that one optimizer trains, measured on the GPU that trains them. Of each tensor a few figures come to
-the host, and nothing else; the weights before an update are kept on the GPU."""
+"""The parameters of one optimizer, measured on the GPU that trains them. Only a few figures of each tensor are copied
+to the host; the weights before an update are kept on the GPU."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from gradstudio.watching.measuring.parameters import (
 from gradstudio.watching.measuring.parted_parameters import are_parted, parameters_of_parts
 
 SLOWER = "Triton cannot measure on this GPU: a watched step takes some milliseconds longer; the figures are the same."
-MEASURED_THERE = ("cuda",)  # kinds of devices; ROCm calls itself so too
+MEASURED_THERE = ("cuda",)  # kinds of devices; ROCm uses the same name
 _FORMAT = attrgetter("dtype")
 _LAST = {4: torch.channels_last, 5: torch.channels_last_3d}  # by the number of dimensions
 
 
 def parameters_of(tensors: Sequence[Tensor]) -> Parameters:
-    """Return what measures these: on their GPU where all of them are on one, else on the host. Raises
+    """Return the measurement of these parameters: on their GPU if all of them are on one, otherwise on the host. Raises
     NotMeasurable."""
     on_device = all(tensor.layout is torch.strided and tensor.dtype in FORMATS for tensor in tensors)
     devices = {tensor.device for tensor in tensors}
@@ -43,7 +43,7 @@ def parameters_of(tensors: Sequence[Tensor]) -> Parameters:
 
 
 class DeviceParameters(Parameters):
-    """Measures parameters and their gradients on their own GPU. Takes the room of the weights there once more."""
+    """Measures parameters and their gradients on their own GPU. Needs memory for a copy of the weights there."""
 
     answers_later = True
 
@@ -115,14 +115,14 @@ class DeviceParameters(Parameters):
             norms = np.sqrt(squares)
             layers[1], layers[2] = norms, ratio(np.sqrt(moves), norms)
             moved, product = math.sqrt(moves.sum()), float(along.sum())
-            # a script that has set the gradients to 0 within the update has taken their direction away
+            # a script that has set the gradients to 0 within the update has destroyed their direction
             is_known = there and (product or not moved or not_zero.sum())
             return Change(math.sqrt(squares.sum()), moved, product if is_known else UNKNOWN)
 
         return read
 
     def _readable_weights(self) -> list[Tensor] | None:
-        """Return the weights as a kernel can read them; None if a script has taken the memory of one away."""
+        """Return the weights in a form that a kernel can read; None if a script has freed the memory of one."""
         if self._are_dense and self._lie_as_weights(self.tensors) and all(map(Tensor.data_ptr, self.tensors)):
             return self.tensors
         tensors = [_dense(tensor.detach()) for tensor in self.tensors]
@@ -132,7 +132,7 @@ class DeviceParameters(Parameters):
         return tensors
 
     def _readable_gradients(self) -> list[Tensor | None]:
-        """Return the gradients as a kernel can read them, and hold those that are there."""
+        """Return the gradients in a form that a kernel can read, and keep existing ones alive."""
         self._held = [tensor.grad for tensor in self.tensors]
         self._held_at = list(map(pointer_of, self._held))
         return self._as_weights(self._held)
@@ -144,7 +144,7 @@ class DeviceParameters(Parameters):
         return [self._as_weight(*each) for each in zip(gradients, self.tensors, self._numels, strict=True)]
 
     def _lie_as_weights(self, tensors: Sequence[Tensor | None]) -> bool:
-        """Return whether tensors lie in memory as the weights did at first, in the same formats: mostly, and
+        """Return whether tensors have the memory layout and formats that the weights had initially: usually, and
         quickly."""
         there: Any = tensors
         try:
@@ -173,7 +173,7 @@ class DeviceParameters(Parameters):
 
 
 class PendingFigures:
-    """Figures that a device is still working out, and sends to the host. Nothing waits until they are asked for."""
+    """Figures that a device is still computing and sends to the host. Nothing waits until they are read."""
 
     def __init__(self, figures: Tensor) -> None:
         self._figures = figures.to("cpu", non_blocking=True, copy=True)

@@ -1,4 +1,4 @@
-"""Copies of tensors that compiled loops cannot read where they lie: of a GPU, in another number format, in pieces."""
+"""Copies of tensors that compiled loops cannot read in place: on a GPU, in another number format, non-contiguous."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from torch import Tensor
 
 from gradstudio.engine.torch_internals.plain_floats import are_plain_floats
 
-AT_ONCE = 4_000_000  # entries that are copied from a GPU together, which take as much memory there once more
+AT_ONCE = 4_000_000  # entries copied from a GPU together, which need as much extra memory there
 
 
 class HostCopies:
-    """Keeps room for copies of so many tensors of these numbers of entries."""
+    """Buffers for copies of tensors with these numbers of entries."""
 
     def __init__(self, sizes: Sequence[int]) -> None:
-        self._bounds = [0, *accumulate(sizes)]  # of each tensor in the copy of all that are on a GPU
+        self._bounds = [0, *accumulate(sizes)]  # of each tensor in the joint copy of all that are on a GPU
         self._of_gpu: Tensor | None = None
         self._single: dict[int, Tensor] = {}
 
     def readable(self, tensors: Sequence[Tensor | None]) -> list[int]:
-        """Return where each tensor lies, or a copy of it as it is now; 0 for None."""
+        """Return the address of each tensor, or of a current copy of it; 0 for None."""
         of_gpu = self._copied_together(tensors)
         return [
             0 if tensor is None else of_gpu.get(place) or self._place(place, tensor)
@@ -42,7 +42,8 @@ class HostCopies:
         return copy.data_ptr()
 
     def _copied_together(self, tensors: Sequence[Tensor | None]) -> dict[int, int]:
-        """Copy those that are on a GPU, many at a time: the script waits for each copy. Return where the copies lie."""
+        """Copy those that are on a GPU, many at a time: the script waits for each copy. Return the addresses of the
+        copies."""
         found: dict[int, int] = {}
         for group in _groups(tensors):
             if self._of_gpu is None:
@@ -58,7 +59,7 @@ class HostCopies:
 
 
 def _groups(tensors: Sequence[Tensor | None]) -> Iterator[list[tuple[int, Tensor]]]:
-    """Yield the tensors on a GPU with their places: together what follows each other on one GPU in one format."""
+    """Yield the tensors on a GPU with their indices, grouped by adjacent ones on one GPU in one format."""
     group: list[tuple[int, Tensor]] = []
     entries, kind = 0, None
     for place, tensor in enumerate(tensors):

@@ -1,4 +1,4 @@
-"""The parameters that one optimizer trains, measured where they lie."""
+"""The parameters of one optimizer, measured where they are."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class NotMeasurable(Exception):
 
 
 class Gradient(NamedTuple):
-    """The true gradient of a step. `layers`: (metrics, layers), float32, in the order of LAYER_METRICS; the rows of the
-    weights are written by `measure_change`."""
+    """The true gradient of a step. `layers`: (metrics, layers), float32, in the order of LAYER_METRICS;
+    `measure_change` writes the rows of the weights."""
 
     norm: float
     nonfinite: int
@@ -40,8 +40,8 @@ class Gradient(NamedTuple):
 
 
 class Change(NamedTuple):
-    """The weights before an update and what it did to them. `along_gradient` is the inner product of the change and the
-    gradient that the optimizer got, UNKNOWN if the update has taken that away."""
+    """The weights before an update and its effect on them. `along_gradient` is the inner product of the change and the
+    gradient that the optimizer received, UNKNOWN if the update has destroyed that."""
 
     weight_norm: float
     norm: float
@@ -61,7 +61,7 @@ class Parameters:
     first."""
 
     may_wait = False  # whether gradients may be kept elsewhere until the last backward pass of a step
-    answers_later = False  # whether figures are still being worked out when a step has been made
+    answers_later = False  # whether figures are still being computed when a step has been made
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         self.tensors = list(tensors)
@@ -84,17 +84,17 @@ class Parameters:
         self._no_marks = [-1] * len(self.tensors)
         self._layers = Spare(len(self.tensors))
         self._loops = HostLoops(self.sizes)
-        self._held: list[Tensor | None] = []  # the gradients that were measured last
-        self._held_at: list[int] = []  # where they lie themselves, also those that are copied
+        self._held: list[Tensor | None] = []  # the last measured gradients
+        self._held_at: list[int] = []  # their own addresses, even if they are copied
         self._copies = {what: HostCopies(self._numels) for what in self._at}
 
     @property
     def as_given(self) -> list[Tensor]:
-        """The parameters as the script has them."""
+        """The parameters as they are in the script."""
         return self.tensors
 
     def marks(self) -> list[int]:
-        """Return a number for each gradient that changes whenever torch writes to it; -1 for one that is not there."""
+        """Return a number for each gradient that changes whenever torch writes to it; -1 for a missing one."""
         return [-1 if (grad := tensor.grad) is None else version_of(grad) for tensor in self.tensors]
 
     @property
@@ -112,7 +112,7 @@ class Parameters:
         return self.marks() != marks
 
     def unmoved_places(self, marks: list[int]) -> set[int]:
-        """Return the places of the gradients that torch has not written to since these marks were read. The gradients
+        """Return the indices of the gradients that torch has not written to since these marks were read. The gradients
         have just been measured."""
         pairs = enumerate(zip(marks, self.marks(), strict=True))
         return {place for place, (before, now) in pairs if before == now}
@@ -122,26 +122,25 @@ class Parameters:
         return self.marks() == self._no_marks
 
     def all_gone(self, marks: list[int] | None = None) -> bool:
-        """Return whether every gradient has been set to None or 0. `marks` are those of now, where they were read."""
+        """Return whether every gradient has been set to None or 0. `marks` are the current ones, if already read."""
         if (self.marks() if marks is None else marks) == self._no_marks:
             return True
         return bool(self._loops.now.all_zero(self._gradients(), self.sizes))
 
     def measure_gradient(self, scale: float = 1.0) -> Gradient:
-        """Measure the gradients, which carry the factor `scale`, as if they did not. Where that is UNKNOWN, so are
-        their norms."""
+        """Measure the gradients, which carry the factor `scale`, without that factor. If it is UNKNOWN, so are their
+        norms."""
         layers = self._layers.take()
         norm, broken = self._loops.now.measure(self._gradients(), self.sizes, scale, layers)
         return Gradient(norm if scale == scale else UNKNOWN, broken, layers)
 
     def measure_gradient_later(self, scale: float = 1.0) -> Callable[[], Gradient]:
-        """Do what `measure_gradient` does. Return a function that returns the figures, and waits for them if need
-        be."""
+        """Start `measure_gradient`. Return a function that returns the figures, waiting for them if needed."""
         gradient = self.measure_gradient(scale)
         return lambda: gradient
 
     def glance_at_gradient(self) -> Gradient:
-        """Return the norm of gradients that are finite, and nothing of their layers; others are measured in full."""
+        """Return only the norm of gradients that are finite, without their layers; others are measured in full."""
         gradients = self._gradients()
         norm = self._loops.now.copy_and_norm(self._nowhere, gradients, self._starts, self.sizes, self._before)
         return Gradient(norm, 0, NO_LAYERS) if math.isfinite(norm) else self.measure_gradient()
@@ -151,20 +150,19 @@ class Parameters:
         self._loops.now.copy(self._kept_weights(), self._starts, self.sizes, self._before)
 
     def keep_weights_and_norm(self, *, keep: bool = True) -> float:
-        """Copy the weights, before an update, where they are to be kept, and return the L2 norm of all gradients as
-        they are now."""
+        """Copy the weights, before an update, if they are to be kept, and return the L2 norm of all current
+        gradients."""
         weights, gradients = self._kept_weights() if keep else self._nowhere, self._gradients()
         return self._loops.now.copy_and_norm(weights, gradients, self._starts, self.sizes, self._before)
 
     def keep_weights_and_norm_later(self, *, keep: bool = True) -> Callable[[], float]:
-        """Do what `keep_weights_and_norm` does. Return a function that returns the norm, and waits for it if need
-        be."""
+        """Start `keep_weights_and_norm`. Return a function that returns the norm, waiting for it if needed."""
         norm = self.keep_weights_and_norm(keep=keep)
         return lambda: norm
 
     def measure_change_later(self, layers: np.ndarray) -> Callable[[], Change]:
-        """Do what `measure_change` does. Return a function that returns the change, and waits for it if need be; it
-        writes the rows of `layers` then."""
+        """Start `measure_change`. Return a function that returns the change, waiting for it if needed; only then it
+        writes the rows of `layers`."""
         change = self.measure_change(layers)
         return lambda: change
 
@@ -176,15 +174,15 @@ class Parameters:
         return self._nowhere if weights is None else weights
 
     def let_go(self) -> None:
-        """Hold the gradients no longer: the step is over."""
+        """Release the gradients: the step is over."""
         if self._held:
             self._loops.step_is_over()
         self._held = []
 
     def measure_change(self, layers: np.ndarray) -> Change:
-        """Measure the weights that were kept, and what has happened to them since: also along the gradients that were
-        measured last. Write their rows of `layers`. Where a script has taken the memory of a weight away, as one does
-        that keeps it elsewhere between two steps, nothing of this is known."""
+        """Measure the weights that were kept, and their change since, including its component along the last measured
+        gradients. Write their rows of `layers`. If a script has freed the memory of a weight, because it stores it
+        elsewhere between two steps, nothing of this is known."""
         weights, gradients = self._weights(), self._at["gradient"][1]
         if weights is None or not self._has_kept:
             layers[1:3] = UNKNOWN
@@ -193,16 +191,17 @@ class Parameters:
         along = gradients if there else self._nowhere
         found = Change(*self._loops.now.change(self._before, weights, along, self._starts, self.sizes, layers))
         if there and (found.along_gradient or not found.norm or not self._loops.now.all_zero(gradients, self.sizes)):
-            return found  # else the script has set the gradients to 0 within the update
+            return found  # otherwise the script has set the gradients to 0 within the update
         return found._replace(along_gradient=UNKNOWN)
 
     def _weights(self) -> np.ndarray | None:
-        """Return where the weights lie; None if one has no memory, or memory of another size."""
+        """Return the addresses of the weights; None if one has no memory, or memory of another size."""
         self._at["weight"] = found = self._addresses(self.tensors, self._at["weight"], "weight")
         return found[1] if np.all((found[1] != 0) | (self.sizes == 0)) else None
 
     def _gradients(self) -> np.ndarray:
-        """Return where the gradients lie. They are held, so that they lie there until they are asked for again."""
+        """Return the addresses of the gradients. They are kept alive, so that the addresses stay valid until the next
+        call."""
         self._held = now = [tensor.grad for tensor in self.tensors]
         self._at["gradient"] = found = self._addresses(now, self._at["gradient"], "gradient")
         self._held_at = found[0] or pointers(now)
@@ -210,8 +209,7 @@ class Parameters:
 
     @property
     def gradients_are_there(self) -> bool:
-        """Whether the gradients that were measured last are still those of the parameters, in the memory in which they
-        were."""
+        """Whether the last measured gradients are still those of the parameters, in the same memory."""
         now = [tensor.grad for tensor in self.tensors]
         is_same = len(now) == len(self._held) and all(map(is_, now, self._held))
         return is_same and pointers(now) == self._held_at
@@ -219,8 +217,8 @@ class Parameters:
     def _addresses(
         self, tensors: Sequence[Tensor | None], before: tuple[list[int], np.ndarray], what: str
     ) -> tuple[list[int], np.ndarray]:
-        """Return where each tensor lies, or a copy of it; 0 for one that has no memory, or another number of entries.
-        `before` is what was found last."""
+        """Return the address of each tensor, or of a copy of it; 0 for one that has no memory, or another number of
+        entries. `before` is the last result."""
         where = self._where(tensors)
         if where and are_plain_floats([tensor for tensor in tensors if tensor is not None]):
             return before if where == before[0] else (where, np.array(where, np.int64))
@@ -228,10 +226,9 @@ class Parameters:
         return [], np.array(self._copies[what].readable(there), np.int64)
 
     def _where(self, tensors: Sequence[Tensor | None]) -> list[int]:
-        """Return where each tensor lies; none where one is not contiguous, or has another number of entries than at
-        first."""
+        """Return the address of each tensor; none if one is not contiguous, or its number of entries has changed."""
         there: Any = tensors
-        with suppress(RuntimeError):  # a sparse tensor lies in several places
+        with suppress(RuntimeError):  # a sparse tensor has several storages
             try:
                 if all(map(Tensor.is_contiguous, there)) and list(map(Tensor.numel, there)) == self._numels:
                     return list(map(Tensor.data_ptr, there))
@@ -246,7 +243,7 @@ class Parameters:
 
 
 def sizes(tensors: Sequence[Tensor]) -> list[int]:
-    """Return how many entries each tensor has, 0 for one that is not made yet."""
+    """Return how many entries each tensor has, 0 for one that does not exist yet."""
     try:
         return list(map(Tensor.numel, tensors))
     except ValueError:
@@ -263,7 +260,7 @@ def pointers(tensors: list[Tensor | None]) -> list[int]:
 
 
 def pointer_of(tensor: Tensor | None) -> int:
-    """Return where a tensor lies; 0 for one that is not there, lies in several places, or wraps others."""
+    """Return the address of a tensor; 0 for a missing one, and one that has several storages or wraps others."""
     if tensor is None or tensor.layout is not torch.strided:
         return 0
     try:
@@ -273,6 +270,6 @@ def pointer_of(tensor: Tensor | None) -> int:
 
 
 def lacks_memory(tensor: Tensor) -> bool:
-    """Return whether there is nothing that could be read: of a tensor that wraps others, or whose memory is freed."""
+    """Return whether there is nothing to read: for a tensor that wraps others, or whose memory is freed."""
     has_entries = tensor.layout is torch.strided and tensor.numel() > 0
     return has_entries and tensor.device.type in ("cpu", "meta") and not pointer_of(tensor)

@@ -1,5 +1,5 @@
-"""Parameters that are parted among processes, as by FSDP2 or tensor parallelism: each process measures the part that it
-has, where it lies."""
+"""Parameters that are sharded among processes, as in FSDP2 or tensor parallelism: each process measures its own shard,
+where it is."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from gradstudio.watching.measuring.parameters import Change, Gradient, Parameter
 
 
 def are_parted(tensors: Sequence[Tensor]) -> bool:
-    """Return whether any of these is a DTensor, of which this process may have no more than a part."""
+    """Return whether any of these is a DTensor, of which this process may have only a shard."""
     return any(_is_parted(tensor) for tensor in tensors)
 
 
 def parameters_of_parts(kind: type[Parameters], tensors: Sequence[Tensor]) -> Parameters:
-    """Return what measures the parts of these that are in this process, in the way of `kind`."""
+    """Return the measurement of the shards that are in this process, by the class `kind`."""
     return type(f"Parted{kind.__name__}", (_LocalParts, kind), {})(tensors)
 
 
 def share_of(
     parameters: Parameters, ranks: int, grouped: Callable[[list[int]], list[list[int]]] | None = None
 ) -> dict[str, list[int]]:
-    """Return of each layer how many entries this rank has, whether the ranks have parts of it, and whether the part of
-    this one counts: of several ranks that have the same, one does. Where that is not known, as of a part that belongs
-    to some of the ranks alone, the number is -1. `grouped` makes layers of the parameters; without it, each is one."""
+    """Return for each layer how many entries this rank has, whether it is sharded, and whether this rank's shard
+    counts: of several ranks with the same shard, one does. If unknown, as for a shard that belongs to only some ranks,
+    the number is -1. `grouped` makes layers of the parameters; without it, each is one."""
     found: dict[str, list[int]] = {"sizes": parameters.sizes.tolist(), "parted": [], "counted": []}
     for place, tensor in enumerate(parameters.as_given):
         placements: Any = getattr(tensor, "placements", ())
@@ -50,7 +50,7 @@ def share_of(
 
 
 class _LocalParts(Parameters):
-    """Measures stand-ins: plain tensors that are this process' parts of the parameters, with its parts of the
+    """Measures stand-ins: plain tensors that are this process' shards of the parameters, with its shards of the
     gradients."""
 
     may_wait = True
@@ -65,8 +65,8 @@ class _LocalParts(Parameters):
         return self._whole
 
     def _refresh(self) -> bool:
-        """Let the stand-ins be where the parameters and their gradients are now. Return whether the gradients are
-        parted as their parameters are."""
+        """Point the stand-ins to the current parameters and gradients. Return whether the gradients are sharded like
+        their parameters."""
         are_alike = True
         with torch.no_grad():
             for tensor, stand_in in zip(self._whole, self.tensors, strict=True):
@@ -98,7 +98,7 @@ class _LocalParts(Parameters):
         return super().measure_gradient(scale if self._refresh() else UNKNOWN)
 
     def glance_at_gradient(self) -> Gradient:
-        return self.measure_gradient()  # whether all of it is finite, no rank knows alone
+        return self.measure_gradient()  # a single rank does not know whether all of it is finite
 
     def keep_weights(self) -> None:
         self._refresh()
@@ -118,9 +118,9 @@ def _is_parted(tensor: Tensor) -> bool:
 
 
 def _local(tensor: Any) -> Tensor:
-    """Return the part of a tensor that is in this process. Nothing is sent for it. Without autograd alone."""
+    """Return the shard of a tensor that is in this process, without communication. Only outside of autograd."""
     found = tensor.to_local() if _is_parted(tensor) else tensor
-    return found.wait() if hasattr(found, "wait") else found  # it may be on its way
+    return found.wait() if hasattr(found, "wait") else found  # it may be in flight
 
 
 def _stand_in(tensor: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Which rank brought the first NaN or Inf of a run that several make together."""
+"""Which rank produced the first NaN or Inf of a run that several make together."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from gradstudio.watching.births.step_births import Birth
 
 
 def blame_ranks(step: int, losses: Mapping[int, float], births: Mapping[int, Birth]) -> tuple[Birth, Finding | None]:
-    """Return where the value was born, or why that is unknown, and the finding that names the ranks which brought it:
-    those whose own loss is not finite; where all are finite, those that have found it in their own passes. No finding
-    where it is all of them, or none."""
+    """Return where the value was born, or why that is unknown, and the finding that names the ranks which produced it:
+    those whose own loss is non-finite; if all are finite, those that have found it in their own passes. No finding if
+    it is all of them, or none."""
     broken = [rank for rank, loss in losses.items() if is_known(loss) and not math.isfinite(loss)]
     of_loss = bool(broken)
     broken = broken or [rank for rank, (found, _) in births.items() if found is not None]

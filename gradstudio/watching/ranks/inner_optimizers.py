@@ -1,4 +1,4 @@
-"""Optimizers that another one has for the part of its parameters that this rank updates."""
+"""Optimizers inside another one, for the part of its parameters that this rank updates."""
 
 from __future__ import annotations
 

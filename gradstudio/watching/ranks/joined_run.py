@@ -1,5 +1,5 @@
-"""One run of a training that several processes make together. Rank 0 records it, with the figures of all ranks; the
-others send theirs. A rank that is gone is told in one line, and keeps nobody waiting."""
+"""A single run for a training that several processes make together. Rank 0 records it, with the figures of all ranks;
+the others send theirs. A lost rank is reported in one line, and blocks no other."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from gradstudio.watching.ranks.merging import Shares, merge
 from gradstudio.watching.ranks.rank_letters import Box, Figures, Letter
 from gradstudio.watching.steps.measured_step import MeasuredStep
 
-COMES_WITHIN = 60.0  # seconds until the other ranks must have begun, too
-SILENT = 20.0  # seconds without a letter, after which a rank is gone: it writes one at every round
+COMES_WITHIN = 60.0  # seconds in which the other ranks must have begun, too
+SILENT = 20.0  # seconds without a letter, after which a rank is lost: it writes one at every round
 AT_THE_END = 5.0  # seconds that rank 0 waits for the last letters
 
 
 class Joinable(Protocol):
-    """A run of this process that other ranks make too."""
+    """A run of this process in which other ranks take part."""
 
     id: str
     layers: tuple[Layer, ...]
@@ -43,8 +43,8 @@ class Joinable(Protocol):
 
 
 class Sender:
-    """The run on another rank than 0: its figures are sent. Its own run stays in memory, and is recorded here only
-    where rank 0 has none of the same parameters."""
+    """The run on a rank other than 0: its figures are sent. Its own run stays in memory, and is recorded here only if
+    rank 0 has none with the same parameters."""
 
     def __init__(
         self, mail: Mail, place: Place, card: dict[str, Any], local_run: Joinable, keep: Callable[[], object]
@@ -60,18 +60,18 @@ class Sender:
 
     @property
     def run(self) -> str:
-        """The id of the run that rank 0 records; "" if that is not known yet."""
+        """The id of the run that rank 0 records; "" if unknown yet."""
         with suppress(RuntimeError, OSError):
             self._look_for_rank_0()
         return self._run
 
     @property
     def is_recorded(self) -> bool:
-        """Whether the run of this rank is in the library by itself."""
+        """Whether the run of this rank is in the library separately."""
         return self._is_alone
 
     def take(self, made: MeasuredStep) -> None:
-        """Send what was measured of a step with the next letter."""
+        """Send the measurements of a step with the next letter."""
         figures = Figures.of(made, with_layers=any(self._card["parted"]))
         self._local_run.take(made)
         with self._writing:
@@ -80,16 +80,16 @@ class Sender:
                 self._letter.births[figures.step] = made.birth
 
     def skip(self, told: str) -> None:
-        """Send what is told of a batch that the script has skipped."""
+        """Send the text about a batch that the script has skipped."""
         with self._writing:
             self._letter.skipped.append(told)
 
     def settle(self, _seconds: float) -> None:
-        """Send what is there at once."""
+        """Send pending data at once."""
         self.go_round()
 
     def go_round(self) -> None:
-        """Send a letter, also an empty one. Called by the postman."""
+        """Send a letter, even an empty one. Called by the postman."""
         try:
             self._look_for_rank_0()
             if not self._is_alone:
@@ -115,7 +115,7 @@ class Sender:
             self._keep()
 
     def _send(self, *, over: bool = False) -> None:
-        with self._sending:  # the postman and the script may both come to it, and letters are numbered
+        with self._sending:  # both the postman and the script may call this, and letters are numbered
             if self._is_over:
                 return
             self._is_over = over
@@ -125,7 +125,7 @@ class Sender:
             self._mail.send(self._place.rank, letter.to_bytes())
 
     def close(self) -> None:
-        """Send what is left."""
+        """Send the rest."""
         try:
             self._look_for_rank_0()
             if self._is_joined:
@@ -148,8 +148,7 @@ class Collector:
         local_run: Joinable,
         on_record: Callable[[Any], object],
     ) -> None:
-        """`local_run` is the run that is recorded; `on_record` is called with what came of each of its
-        steps."""
+        """`local_run` is the run that is recorded; `on_record` is called with the outcome of each of its steps."""
         self._mail, self._place, self._card = mail, place, card
         self._local_run, self._on_record = local_run, on_record
         self._own: deque[MeasuredStep] = deque()
@@ -157,7 +156,7 @@ class Collector:
         self._collecting = threading.RLock()
         self.run = local_run.id
         self._cards: dict[int, dict[str, Any]] = {0: card}
-        self._lost: set[int] = set()  # ranks of which that was told
+        self._lost: set[int] = set()  # ranks for which that was reported
         self._is_closing = self._has_told = False
         mail.show(0, card)
 
@@ -166,7 +165,7 @@ class Collector:
         self._own.append(made)
 
     def go_round(self) -> None:
-        """Read letters, and record what is whole. Called by the postman."""
+        """Read letters, and record complete steps. Called by the postman."""
         with self._collecting:
             try:
                 for rank, box in self._boxes.items():
@@ -178,7 +177,7 @@ class Collector:
             self._record()
 
     def settle(self, seconds: float) -> None:
-        """Record every step of this rank, and wait at most so long for the other ranks' figures."""
+        """Record every step of this rank, waiting at most this many seconds for the other ranks' figures."""
         until = time.monotonic() + seconds
         while True:
             with self._collecting:
@@ -192,7 +191,7 @@ class Collector:
                 self._record_next()
 
     def close(self) -> None:
-        """Record what is left."""
+        """Record the rest."""
         self._is_closing = True
         self.settle(AT_THE_END)
         if missing := sorted(self._boxes.keys() - self._cards.keys() - self._lost):
@@ -225,7 +224,7 @@ class Collector:
         self._local_run.note(f"rank {rank} trains on {card['host']}, process {card['process']}{local}")
 
     def _lose(self, rank: int, why: str) -> None:
-        """Go on without a rank."""
+        """Continue without a rank."""
         self._boxes[rank].is_open = False
         if not self._is_closing:
             self._lost.add(rank)
@@ -252,7 +251,8 @@ class Collector:
         self._on_record(run.take(whole))
 
     def _tell_of_local(self, own: MeasuredStep, others: Mapping[int, Figures], whole: MeasuredStep) -> None:
-        """Say once why there is no norm: each rank has a gradient of its own, and what the update used is not seen."""
+        """Report once why there is no norm: each rank has a gradient of its own, and the one used by the update is not
+        seen."""
         if self._has_told or is_known(whole.gradient.norm) or not is_known(own.gradient.norm):
             return
         self._has_told = True

@@ -1,5 +1,5 @@
-"""Letters of the ranks to rank 0, through the store by which their processes found each other. Each is put there and
-taken from there by a thread of its own, so no training waits for a letter."""
+"""Letters of the ranks to rank 0, through the store by which their processes found each other. A separate thread puts
+them there and takes them out, so no training waits for a letter."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from typing import Any
 
 from gradstudio.engine.torch_internals import process_groups
 
-INTERVAL = 0.25  # seconds between two letters of a rank, and between two looks into its box
+INTERVAL = 0.25  # seconds between two letters of a rank, and between two checks of its box
 
 
 class Mail:
-    """The boxes of one run in the store: a card of each rank, which says who it is, and its letters in order."""
+    """The boxes of one run in the store: a card of each rank, which identifies it, and its letters in order."""
 
     def __init__(self, run: str) -> None:
-        """`run` names it among those of the process, in the same way on all ranks. RuntimeError without a store."""
+        """`run` identifies it among those of the process, in the same way on all ranks. RuntimeError without a
+        store."""
         store = process_groups.store()
         if store is None:
             raise RuntimeError("the ranks have no store in common")
@@ -40,7 +41,7 @@ class Mail:
         self._sent += 1
 
     def receive(self, rank: int) -> bytes | None:
-        """Take the next letter of a rank out of its box; None without one."""
+        """Take the next letter of a rank out of its box; None if there is none."""
         place = self._read.get(rank, 0)
         data = self._take(f"letter/{rank}/{place}", keep=False)
         if data is not None:
@@ -48,7 +49,7 @@ class Mail:
         return data
 
     def _take(self, key: str, *, keep: bool) -> bytes | None:
-        if not self._store.check([key]):  # to get what is not there would wait for it
+        if not self._store.check([key]):  # getting a missing key would wait for it
             return None
         found = bytes(self._store.get(key))
         if not keep:
@@ -57,7 +58,7 @@ class Mail:
 
 
 class Postman:
-    """Calls on the runs of a process again and again, in a thread of its own, until it is dismissed."""
+    """Visits the runs of a process repeatedly, in a separate thread, until it is dismissed."""
 
     def __init__(self) -> None:
         self._rounds: list[Callable[[], object]] = []
@@ -65,14 +66,14 @@ class Postman:
         self._dismissed = threading.Event()
 
     def call_on(self, run: Callable[[], object]) -> None:
-        """Call this at every round from here on."""
+        """Visit this run at every round from here on."""
         self._rounds.append(run)
         if self._thread is None:
             self._thread = threading.Thread(target=self._go_round, name="gradstudio ranks", daemon=True)
             self._thread.start()
 
     def dismiss(self) -> None:
-        """Call on nobody any more. A round that is being made is made to its end."""
+        """Stop visiting. A round in progress is completed."""
         self._dismissed.set()
         if self._thread is not None:
             self._thread.join()

@@ -1,5 +1,5 @@
-"""One row of the figures of all ranks: the mean of their losses, and the norm of the gradient that all of them share. A
-number that no rank has alone and that they do not have together is unknown."""
+"""One row from the figures of all ranks: the mean of their losses, and the norm of the gradient that all of them share.
+A number that no single rank has and that they do not have together is unknown."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ OF_GRADIENT = [0, 3, 4, 5]  # rows of LAYER_METRICS
 
 @dataclass(frozen=True)
 class Shares:
-    """Which part of each parameter the ranks have. `sizes`: entries on a rank, `counted`: 1 if they count, 0 if
-    another rank has the same; both (ranks, layers). `parted`: whether a layer is parted among ranks: (layers,)."""
+    """The shards of each parameter by rank. `sizes`: entries on a rank, `counted`: 1 if they count, 0 if another rank
+    has the same; both (ranks, layers). `parted`: whether a layer is sharded among ranks: (layers,)."""
 
     sizes: np.ndarray
     counted: np.ndarray
@@ -30,12 +30,12 @@ class Shares:
 
     @property
     def any(self) -> bool:
-        """Whether any parameter is parted."""
+        """Whether any parameter is sharded."""
         return bool(self.parted.any())
 
 
 def merge(own: MeasuredStep, others: Mapping[int, Figures], shares: Shares) -> MeasuredStep:
-    """Return the step of rank 0 with the figures of the `others`, which are the ranks that were heard of it."""
+    """Return the step of rank 0 with the figures of the `others`, which are the ranks that have reported it."""
     loss, spread = mean_loss([own.loss, *(each.loss for each in others.values())]) if others else (own.loss, UNKNOWN)
     measured_step = own._replace(loss=loss, spread=spread, after=None)
     if shares.any:
@@ -44,7 +44,7 @@ def merge(own: MeasuredStep, others: Mapping[int, Figures], shares: Shares) -> M
         return measured_step
     after = own.after
     if after is not None and alike([after.norm, *(each.after for each in others.values())]):
-        # reduced within the step: a clip before it was one of each rank's own gradient
+        # reduced within the step: an earlier clip was applied to each rank's own gradient
         plain = all(_close(each.clipped, each.norm) for each in others.values()) and own.clipping == "none"
         layers = after.layers
         layers[1:3] = own.gradient.layers[1:3]
@@ -55,7 +55,8 @@ def merge(own: MeasuredStep, others: Mapping[int, Figures], shares: Shares) -> M
 
 
 def mean_loss(losses: Sequence[float]) -> tuple[float, float]:
-    """Return the mean of the ranks' losses and the distance between the largest and the least; UNKNOWN if one is."""
+    """Return the mean of the ranks' losses and the distance between the largest and the smallest; UNKNOWN if any loss
+    is."""
     if not all(map(is_known, losses)):
         return UNKNOWN, UNKNOWN
     mean = sum(losses) / len(losses)
@@ -76,7 +77,7 @@ def _close(one: float, other: float) -> bool:
 
 
 def _local(measured_step: MeasuredStep, nonfinite: int) -> MeasuredStep:
-    """Return a step of which every rank has a gradient of its own, and none that of all."""
+    """Return a step for which every rank has a gradient of its own, and none that of all."""
     layers = measured_step.gradient.layers
     layers[OF_GRADIENT] = UNKNOWN
     change = measured_step.change._replace(along_gradient=UNKNOWN)
@@ -86,11 +87,11 @@ def _local(measured_step: MeasuredStep, nonfinite: int) -> MeasuredStep:
 def _of_parts(
     measured_step: MeasuredStep, own: MeasuredStep, others: Mapping[int, Figures], shares: Shares
 ) -> MeasuredStep:
-    """Return a step whose gradient and weights are parted among the ranks: their squares are added up, and a part that
+    """Return a step whose gradient and weights are sharded among the ranks: their squares are summed, and a shard that
     several have counts once."""
     ranks, count = [0, *others], len(shares.sizes)
     every = [own.gradient.layers, *(each.layers for each in others.values() if each.layers is not None)]
-    if len(every) < count or (shares.sizes < 0).any():  # a part that was not heard, or of which nobody knows whose
+    if len(every) < count or (shares.sizes < 0).any():  # a shard that was not reported, or whose owner is unknown
         measured_step.gradient.layers[:] = UNKNOWN
         gradient = Gradient(UNKNOWN, own.gradient.nonfinite, measured_step.gradient.layers)
         return measured_step._replace(gradient=gradient, change=NOT_MEASURED, clipped_norm=UNKNOWN)
@@ -117,7 +118,7 @@ def _of_parts(
     )
     if all(alike(list(values[:, 0, place])) for place in np.flatnonzero(~shares.parted)):
         return measured_step
-    return _local(measured_step, int(broken))  # what is not parted was not reduced either
+    return _local(measured_step, int(broken))  # what is not sharded was not reduced either
 
 
 def _squares(found: Any) -> np.ndarray:
@@ -132,6 +133,6 @@ def _all_known(values: np.ndarray) -> bool:
 
 
 def _in_proportion(own: MeasuredStep, norm: float) -> float:
-    """Return the norm after clipping where rank 0 was clipped by the same factor as all."""
+    """Return the norm after clipping, if rank 0 was clipped by the same factor as all."""
     before = own.gradient.norm
     return norm * own.clipped_norm / before if before > 0 and is_known(own.clipped_norm) else UNKNOWN

@@ -1,4 +1,4 @@
-"""The runs of this process that other ranks make too."""
+"""The runs of this process in which other ranks take part."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from gradstudio.watching.ranks.mail import Mail, Postman
 
 OnRecord = Callable[[Any, Any], object]
 
-_begun = count()  # runs of this process, also those of a watch that has ended
+_begun = count()  # runs of this process, including those of a watch that has ended
 
 
 class Party:
     """Joins runs with those of the other ranks: the first that each of them begins, the second, and so on."""
 
     def __init__(self, on_record: OnRecord, keep: Callable[[Any], object]) -> None:
-        """`on_record`: called with a run and what came of a step of all ranks. `keep`: records a run of this rank by
-        itself."""
+        """`on_record`: called with a run and the outcome of a step of all ranks. `keep`: records a run of this rank
+        separately."""
         self._on_record, self._keep = on_record, keep
         self._postman = Postman()
 
     def join(self, local_run: Joinable, place: Place, share: dict[str, list[int]]) -> Sender | Collector | None:
-        """Return what a run does with its steps from the first on; None if the ranks cannot reach one another.
-        `share` is the part of each layer that this rank has."""
+        """Return the handler of a run's steps from the first on; None if the ranks cannot reach one another. `share` is
+        this rank's shard of each layer."""
         known = hashlib.sha256(repr([(layer.name, layer.size) for layer in local_run.layers]).encode()).hexdigest()
         card = {
             "layers": known, "run": local_run.id, "host": place.host, "process": os.getpid(),
@@ -48,5 +48,5 @@ class Party:
         return joined
 
     def close(self) -> None:
-        """Send and read nothing more."""
+        """Stop sending and reading."""
         self._postman.dismiss()

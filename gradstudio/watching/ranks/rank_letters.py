@@ -1,4 +1,4 @@
-"""What a rank measured of a step, as it is sent to rank 0, and what has come there."""
+"""The measurements of a rank's step, as sent to rank 0, and what has arrived there."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from gradstudio.watching.steps.measured_step import MeasuredStep
 
 
 class Figures(NamedTuple):
-    """The figures of a step on one rank. `after`: norm of the gradient as the optimizer's step has left it, UNKNOWN
-    if nobody looked. `layers`: (metrics, layers), float32, only of a rank that has parts of the parameters."""
+    """The figures of a step on one rank. `after`: norm of the gradient as the optimizer's step has left it, UNKNOWN if
+    not checked. `layers`: (metrics, layers), float32, only for a rank that has shards of the parameters."""
 
     step: int
     loss: float
@@ -30,7 +30,7 @@ class Figures(NamedTuple):
 
     @classmethod
     def of(cls, made: MeasuredStep, *, with_layers: bool) -> Figures:
-        """Return the figures of a step that this rank has made, or that the script ended in."""
+        """Return the figures of a step that this rank has made, or in which the script ended."""
         gradient = made.gradient
         return cls(
             made.step, made.loss, gradient.norm, gradient.nonfinite, made.clipped_norm, made.change.along_gradient,
@@ -40,7 +40,7 @@ class Figures(NamedTuple):
 
 @dataclass
 class Letter:
-    """What one rank sends at once: steps, where a NaN of one was born, batches that its script skipped, its end."""
+    """One message of a rank: steps, where a NaN in one was born, batches that its script skipped, its end."""
 
     steps: list[Figures] = field(default_factory=list)
     births: dict[int, Birth] = field(default_factory=dict)  # by step
@@ -53,16 +53,16 @@ class Letter:
 
     @staticmethod
     def from_bytes(text: bytes) -> Letter:
-        """Return the letter that was written so."""
+        """Return the letter from its bytes."""
         return pickle.loads(text)
 
 
 class Box:
-    """What has come from one rank."""
+    """The messages that have arrived from one rank."""
 
     def __init__(self) -> None:
         self.latest = time.monotonic()  # of its letters
-        self.is_open = True  # whether more may come
+        self.is_open = True  # whether more may arrive
         self.births: dict[int, Birth] = {}
         self.skipped: deque[str] = deque()
         self._steps: deque[Figures] = deque()
@@ -80,17 +80,17 @@ class Box:
         self.is_open = not letter.over
 
     def birth_of(self, step: int) -> Birth:
-        """Return where the first value of a step was born that is not finite, as the rank has found it."""
+        """Return where the first non-finite value of a step was born, as determined by the rank."""
         return self.births.pop(step, NO_BIRTH)
 
     def has(self, step: int) -> bool:
-        """Return whether there is no more to wait for of a step."""
+        """Return whether nothing more is to be expected for a step."""
         while self._steps and self._steps[0].step < step:
             self._steps.popleft()
         return bool(self._steps) or not self.is_open
 
     def of(self, step: int) -> Figures | None:
-        """Return the figures of a step, and take them out; None if they have not come."""
+        """Return the figures of a step, and remove them; None if they have not arrived."""
         if self.has(step) and self._steps and self._steps[0].step == step:
             return self._steps.popleft()
         return None

@@ -1,4 +1,4 @@
-"""A crash file of what a recorder holds. No path, no argument, no variable of the environment goes into it."""
+"""A crash file from the contents of a recorder. It contains no path, no argument and no environment variable."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ class CrashWriter:
     """Writes one crash file of a training."""
 
     def __init__(self, recorder: Recorder, models: dict[nn.Module, str]) -> None:
-        """`models` are those that are trained, each with its name; "" for a single one."""
+        """`models` are the trained ones, each with its name; "" for a single one."""
         self._recorder, self._models = recorder, models
         self._tensors: dict[str, Tensor] = {}
         self._of_id: dict[int, str] = {}
-        self._names: dict[int, str] = {}  # of weights and buffers, by the id of each
+        self._names: dict[int, str] = {}  # of weights and buffers, by id
 
     def write(self, path: Path, reason: str, run: str, script: Path | None) -> Structure:
-        """Write the file. OSError where that cannot be."""
+        """Write the file. OSError on failure."""
         state = self._recorder.states[0]
         structure = self._structure(state, reason, run, script)
         tensors = [_tensor_to_write(name, tensor) for name, tensor in self._tensors.items()]
@@ -86,7 +86,7 @@ class CrashWriter:
         return structure
 
     def _why_not(self) -> str:
-        """Return why no program can be made; "" where one can."""
+        """Return why no program can be made; "" if one can."""
         if may_be_compiled():
             return "the script compiles code, in which no call is heard"
         if here() is not None:
@@ -94,18 +94,18 @@ class CrashWriter:
         return ""
 
     def _made_again(self, structure: Structure) -> RecordedBirth | None:
-        """Make the steps again as whoever reads the file will."""
+        """Replay the steps like a reader of the file."""
         try:
             with replaying():
                 return training.made_again(training.Training(self._recorded(structure), structure.device))
-        except Exception as fault:  # of torch, which may lack memory, or of an optimizer
+        except Exception as fault:  # from torch, which may lack memory, or from an optimizer
             structure.unknown = f"the step could not be made again: {unheard(fault)}"[:1000]
             return None
 
     def _recorded(self, structure: Structure) -> training.Recorded:
         return training.Recorded(structure, self._tensors.__getitem__)
 
-    # ---- what is in it
+    # ---- contents
 
     def _weights(self, state: KeptState) -> dict[str, str]:
         """Name every weight and buffer, and return where each is in the file."""
@@ -165,12 +165,12 @@ class CrashWriter:
         )  # fmt: skip
 
     def _put(self, name: str, tensor: Tensor) -> str:
-        """Keep a tensor for the file, once, and return its name there."""
+        """Add a tensor to the file, once, and return its name there."""
         own: Any = id(tensor)
         known = self._of_id.get(own)
         if known is None:
             part: Any = tensor
-            tensor = part.to_local() if hasattr(part, "to_local") else tensor  # the part of this rank
+            tensor = part.to_local() if hasattr(part, "to_local") else tensor  # the shard of this rank
             if tensor.layout is not torch.strided or tensor.dtype not in _DTYPES:
                 raise CannotTell(f"{name} is a tensor of a kind that no crash file holds")
             known = self._of_id[own] = name
@@ -187,7 +187,7 @@ def _tensor_to_write(name: str, tensor: Tensor) -> TensorToWrite:
 
 
 def _values(group: dict[str, Any]) -> dict[str, Any]:
-    """Return what a group of parameters is set to, as far as it is plain."""
+    """Return the plain settings of a parameter group."""
     found: dict[str, Any] = {}
     for name, value in group.items():
         if isinstance(value, _PLAIN) or (

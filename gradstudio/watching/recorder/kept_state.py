@@ -1,5 +1,5 @@
-"""What a training depends on before an update: its weights and the state of its optimizers, copied; what nobody writes
-to, as it is."""
+"""The state of a training before an update: its weights and the state of its optimizers, copied; and by reference what
+is never overwritten."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gradstudio.watching.measuring.parameters import lacks_memory
 
 
 class CalledModel(NamedTuple):
-    """What is needed to call a model as it was called."""
+    """Everything needed to repeat the call of a model."""
 
     of: Any  # HookedModule
     inputs: tuple[Any, ...]
@@ -29,8 +29,7 @@ class CalledModel(NamedTuple):
 
 
 class PassEvent(NamedTuple):
-    """A forward pass of a model within what was called: what it took, and the numbers of what it gave; None where it
-    has raised."""
+    """A forward pass of a model within the call: its inputs, and the numbers of its outputs; None if it has raised."""
 
     kept: CalledModel
     taken: tuple[Ref, ...]
@@ -39,8 +38,8 @@ class PassEvent(NamedTuple):
 
 @dataclass(slots=True)
 class KeptBackward:
-    """One backward pass: what was called for it, the number of the tensor that it began from, -1 where that is not
-    known, and the loss scale."""
+    """One backward pass: the calls before it, the number of the tensor that it began from, -1 if unknown, and the loss
+    scale."""
 
     log: CallLog
     root: int
@@ -49,7 +48,7 @@ class KeptBackward:
 
 @dataclass(slots=True)
 class KeptStep:
-    """One step: its backward passes, the groups of each optimizer, what was heard and measured."""
+    """One step: its backward passes, the groups of each optimizer, what was observed and measured."""
 
     number: int
     passes: list[KeptBackward]
@@ -60,7 +59,7 @@ class KeptStep:
 
     @property
     def nbytes(self) -> int:
-        """Memory of what it holds of its batches."""
+        """Memory of its batches in bytes."""
         return sum(each.tensor.nbytes for made in self.passes for each in made.log.outside if not each.of.requires_grad)
 
     @property
@@ -79,15 +78,15 @@ class KeptState:
     def __init__(self) -> None:
         self.number = 0
         self.steps: list[KeptStep] = []
-        # What the script lets go of is not held here.
+        # Objects that the script releases are not kept alive here.
         self._weights: list[weakref.ref[Tensor]] = []
         self._optimizers: list[tuple[weakref.ref[Optimizer], list[tuple[weakref.ref[Tensor], str]]]] = []
-        self._values: list[Any] = []  # what the optimizers keep, in that order; `_COPIED` for a tensor
+        self._values: list[Any] = []  # the state of the optimizers, in that order; `_COPIED` for a tensor
         self._copies: list[Tensor] = []  # of the weights, and of the tensors that the optimizers keep
-        self._marks: list[list[int]] = []  # of what they are copies of
+        self._marks: list[list[int]] = []  # of the originals
 
     def take(self, number: int, weights: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> None:
-        """Copy what there is now, into the memory of the copies before where that fits."""
+        """Copy the current state, reusing the memory of the previous copies if it fits."""
         self.number, self.steps = number, []
         self._weights, self._optimizers, values = list(map(weakref.ref, weights)), [], []
         for each in optimizers:
@@ -109,7 +108,7 @@ class KeptState:
 
     @property
     def weights(self) -> list[Tensor]:
-        """The weights, of which the first copies are; ValueError where the script has let go of one."""
+        """The weights, which the first copies are of; ValueError if the script has released one."""
         found = [weight for each in self._weights if (weight := each()) is not None]
         if len(found) < len(self._weights):
             raise ValueError("the script has let go of the model")
@@ -117,7 +116,7 @@ class KeptState:
 
     @property
     def optimizers(self) -> list[tuple[Optimizer, list[tuple[Tensor, str, Any]]]]:
-        """The optimizers, each with what it kept of each weight; a copy where that is a tensor."""
+        """The optimizers, each with its state for each weight; a copy if that is a tensor."""
         copies = iter(self._copies[len(self._weights) :])
         values = iter([next(copies) if value is _COPIED else value for value in self._values])
         held = [(each(), [(of(), key, next(values)) for of, key in names]) for each, names in self._optimizers]
@@ -127,7 +126,7 @@ class KeptState:
         ]  # fmt: skip
 
     def put_back(self) -> None:
-        """Write the copies where they came from."""
+        """Write the copies back to their originals."""
         with torch.no_grad():
             for weight, copy in zip(self.weights, self._copies, strict=False):
                 weight.copy_(copy)
@@ -149,7 +148,7 @@ _format = attrgetter("shape", "dtype", "device")
 
 
 def _marks(tensors: list[Tensor]) -> list[list[int]]:
-    """Return where tensors lie and how large they are; [] where one has no memory of its own."""
+    """Return the addresses and sizes of tensors; [] if one has no memory of its own."""
     try:
         found = [list(map(Tensor.data_ptr, tensors)), list(map(Tensor.numel, tensors))]
     except RuntimeError:  # it wraps others
@@ -166,6 +165,6 @@ def has_memory(tensor: Tensor) -> bool:
 
 
 def state_bytes(weights: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> int:
-    """Return what a copy of the state takes."""
+    """Return the memory needed for a copy of the state."""
     kept = [value for each in optimizers for state in each.state.values() for value in state.values()]
     return sum(each.nbytes for each in (*weights, *kept) if isinstance(each, Tensor))

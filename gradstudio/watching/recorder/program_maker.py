@@ -1,5 +1,5 @@
-"""The calls of a kept backward pass as a crash file has them: the loss code as it was heard, and each forward pass made
-again to hear what the model calls."""
+"""The calls of a kept backward pass in the form of a crash file: the loss code as observed, and each forward pass,
+replayed to observe the calls of the model."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from gradstudio.watching.recorder.kept_state import KeptBackward, PassEvent
 Key = str | int
 # Calls that write, or draw random numbers.
 _DOES_MORE = re.compile(r"[^_]_$|__[is]\w+__|dropout|bernoulli|multinomial|rand|rnn|lstm|gru")
-Numbers = dict[int, Key | CannotTell]  # of what calls gave; why that is lost, where it cannot be put down
+Numbers = dict[int, Key | CannotTell]  # of the results of calls; why one is lost, if it cannot be recorded
 
 
 class ProgramMaker:
-    """Makes the program of one backward pass. `tensors` are those of its batch, `root` is what the pass began from; -1
-    where a call has raised before that."""
+    """Creates the program of one backward pass. `tensors` are those of its batch, `root` is the start of the pass; -1
+    if a call has raised before that."""
 
     def __init__(self, names: Mapping[int, str], models: Mapping[nn.Module, str], device: str) -> None:
-        """`names` are those of weights and buffers by the id of each; `models` those of the models, "" for one."""
+        """`names` are those of weights and buffers by id; `models` those of the models, "" for one."""
         self._names, self._models, self._device = names, models, device
         self.calls: list[RecordedCall] = []
         self.tensors: dict[str, Tensor] = {}
@@ -40,7 +40,7 @@ class ProgramMaker:
         self._outsides: dict[int, str] = {}
 
     def make(self, kept: KeptBackward) -> None:
-        """Put the calls down. CannotTell where a crash file has no way to hold one."""
+        """Record the calls. CannotTell if a crash file cannot represent one."""
         log = kept.log
         numbers: Numbers = {}
         for event in log.events:
@@ -57,7 +57,7 @@ class ProgramMaker:
         self._drop_unused()
 
     def _drop_unused(self) -> None:
-        """Leave out calls whose results nothing takes, such as those that look at values."""
+        """Drop calls whose results are not used, such as those that inspect values."""
         taken: set[Key] = {self.root}
         needed: list[RecordedCall] = []
         for call in reversed(self.calls):
@@ -68,7 +68,7 @@ class ProgramMaker:
         self.calls = needed[::-1]
 
     def _unscaled(self, root: int, scale: float) -> int:
-        """Return the loss before a scaler has multiplied it, and leave that call out."""
+        """Return the loss before a scaler has multiplied it, and drop that call."""
         for place in reversed(range(len(self.calls))):
             call = self.calls[place]
             if call.gives == [root] and call.kind in ("mul", "__mul__", "__rmul__", "multiply"):
@@ -92,9 +92,7 @@ class ProgramMaker:
         except CannotTell as fault:
             if not call.gives or min(call.gives) < 0:
                 raise
-            numbers.update(
-                dict.fromkeys(call.gives, CannotTell(str(fault)))
-            )  # which does no harm where nothing takes them
+            numbers.update(dict.fromkeys(call.gives, CannotTell(str(fault))))  # which does no harm if it is unused
             return
         gives = None if call.gives is None else [self._number(each, numbers) for each in call.gives]
         random = ""
@@ -118,7 +116,7 @@ class ProgramMaker:
         return found if isinstance(found, int) else -1
 
     def _outside(self, outside: Outside, known: Mapping[int, Key]) -> Key:
-        """Return the name of a tensor that no call has given."""
+        """Return the name of a tensor that no call has produced."""
         tensor = outside.of
         if (name := self._names.get(id(tensor))) is not None:
             return f"w:{name}"
@@ -135,7 +133,7 @@ class ProgramMaker:
         return name
 
     def _pass(self, event: PassEvent, log: CallLog, numbers: Numbers) -> None:
-        """Make a forward pass again, and put down what it calls."""
+        """Replay a forward pass, and record its calls."""
         kept, model = event.kept, event.kept.of.inner
         keys = [
             _key(numbers, ref.place) if ref.is_given else self._outside(log.outside[ref.place], {})
@@ -190,7 +188,7 @@ class ProgramMaker:
 
     @contextmanager
     def _naming(self, model: nn.Module, log: CallLog) -> Iterator[None]:
-        """Let a log know the module at work."""
+        """Let a log know the active module."""
         before = self._models.get(model, "")
         names = {each: ".".join(filter(None, (before, name))) for name, each in model.named_modules()}
         at_work: list[str] = []
@@ -221,7 +219,7 @@ def _key(numbers: Numbers, place: int) -> Key:
 
 @contextmanager
 def weights_put_back(weights: list[Tensor], values: list[Tensor]) -> Iterator[None]:
-    """Let weights have other values in here. Nothing is copied."""
+    """Give weights other values in this context. Nothing is copied."""
     own = [each.data for each in weights]
     try:
         for each, value in zip(weights, values, strict=True):

@@ -1,4 +1,4 @@
-"""The recorder of one training: which passes its steps were made of, and the state of some steps ago."""
+"""The recorder of one training: the passes of its steps, and the state of some steps ago."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from gradstudio.watching.recorder.kept_state import (
 MOST_LOSS_CALLS = 400  # between a forward pass and the backward pass
 MOST_BACKWARD = 1000  # backward passes of a step
 MOST_PASSES = 16  # forward passes without a backward pass
-SHARE = 0.1  # of the free memory that is taken at most, where nobody says how much
+SHARE = 0.1  # of the free memory that is used at most, if no limit is given
 MOST_BYTES = 2 << 30  # likewise
 
 
@@ -54,7 +54,7 @@ class Recorder:
         self._every, self._most = max(1, steps // 2), 1 if steps == 1 else 2
         self._budget = budget
         self._sized: tuple[int, ...] = ()
-        self._size = 0  # how much there was to copy when that was worked out, and its bytes
+        self._size = 0  # the amount to copy when that was computed, and its bytes
         self.states: list[KeptState] = []
         self.is_off = not steps
         self.why_off = "" if steps else "record = 0"
@@ -64,13 +64,13 @@ class Recorder:
         self._taken: dict[int, tuple[Any, Any]] = {}
         self._ids: tuple[int, ...] = ()  # of the weights
         self._own: frozenset[int] | None = None  # the same
-        self._copies = False  # whether batches are copied, as the script writes into them
+        self._copies = False  # whether batches are copied, because the script overwrites them
 
     # ---- passes
 
     @_carefully
     def before_pass(self, kept: Any) -> None:
-        """Hear that a pass of a model begins, which is not within another."""
+        """A pass of a model begins, which is not within another."""
         if self.is_off:
             return
         self.take_off()
@@ -80,7 +80,7 @@ class Recorder:
 
     @_carefully
     def after_pass(self, kept: Any, outputs: Sequence[Tensor]) -> None:
-        """Hear that it has ended: what is called from here on is the loss code."""
+        """The pass has ended: calls from here on are the loss code."""
         _, taken = self._taken.pop(id(kept), (None, None))
         if self.is_off or self._log is None or taken is None:
             return
@@ -92,11 +92,11 @@ class Recorder:
 
     @_carefully
     def before_backward(self, roots: Roots) -> None:
-        """Hear what a backward pass begins from."""
+        """A backward pass begins."""
         if self._log is None:
             return
         self.take_off()
-        self._log.is_full = True  # nothing more is kept of it, where it could not be taken off
+        self._log.is_full = True  # nothing more is kept of it, if it could not be removed
         if len(self._passes) >= MOST_BACKWARD:
             self._passes = []  # of a model that gets gradients, but no step
         if len(roots.tensors) == 1 and roots.gradients[0] is None:
@@ -106,17 +106,17 @@ class Recorder:
             self._passes.append(KeptBackward(self._log, -1, roots.scale))
 
     def after_backward(self, *, trains: bool) -> None:
-        """Hear that it has ended, and whether it was one of what is trained here."""
+        """The backward pass has ended; `trains` is whether it concerned the training recorded here."""
         if self._passes and not trains:
             self._passes.pop()
         self._log = None
 
     def begin_anew(self) -> None:
-        """Hear that the script has thrown the gradients away."""
+        """The script has discarded the gradients."""
         self._passes = []
 
     def take_off(self) -> None:
-        """Hear no calls any more, until the next forward pass."""
+        """Stop observing calls, until the next forward pass."""
         if self._on is not None and (stack := function_modes.stack()) is not None and stack.take_away(self._on):
             self._on = None
 
@@ -131,7 +131,7 @@ class Recorder:
         *,
         healthy: bool,
     ) -> None:
-        """Hear that an update is about to be made, of gradients that are finite where it is `healthy`."""
+        """An update is about to be made, from finite gradients if it is `healthy`."""
         self.take_off()
         if self.is_off:
             return
@@ -168,8 +168,8 @@ class Recorder:
         self.states.append(state)
 
     def rewind(self) -> int | None:
-        """Put the oldest kept weights and state of the optimizers back. Return before which step they were; None
-        without any."""
+        """Restore the oldest kept weights and optimizer state. Return the step that they precede; None if there are
+        none."""
         if not self.states:
             return None
         state = self.states[0]
@@ -178,20 +178,20 @@ class Recorder:
         return state.number
 
     def turn_off(self, why: str) -> None:
-        """Record no more."""
+        """Stop recording."""
         self.take_off()
         self.is_off, self.why_off, self.states, self._log, self._passes = True, why, [], None, []
         if (place := here()) is None or place.rank == 0:
             say_once(f"no crash file can be written: {why}")
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Release everything."""
         self.take_off()
         self.is_off, self.states, self._log, self._passes = True, [], None, []
 
     def raised(self) -> bool:
-        """Hear that the script has ended with an exception. Return whether a call of torch has raised it; what was
-        called for it becomes the last step then."""
+        """The script has ended with an exception. Return whether a call of torch has raised it; the calls before it
+        then become the last step."""
         log, latest = self._log, self.states[-1].steps[-1] if self.states else None
         if log is None or latest is None or self.is_off:
             return False
@@ -219,7 +219,7 @@ _known: dict[torch.device, int] = {}
 
 
 def free_memory(device: torch.device) -> int:
-    """Return how much a recorder may take on a device by itself. It is looked up once."""
+    """Return the default memory limit of a recorder on a device. It is looked up once."""
     if device not in _known:
         if device.type == "cuda":
             free, _ = torch.cuda.mem_get_info(device)

@@ -1,4 +1,4 @@
-"""What a terminal says of the birth of a value that is not finite, in five lines, and what is done about it."""
+"""The terminal output about the birth of a non-finite value, in five lines, and the reaction to it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gradstudio.watching.births.skipped_batches import SkippedBatch
 from gradstudio.watching.births.step_births import MADE_BY_THE_SCRIPT
 from gradstudio.watching.steps.watch_options import OnNonfinite
 
-LONGEST = 160  # letters of a line
+LONGEST = 160  # characters of a line
 
 _PHASES = {
     "forward": "forward pass", "loss": "loss code", "backward": "backward pass", "unscale": "unscaling",
@@ -29,7 +29,7 @@ _ANOMALY = (
 
 
 def birth_lines(birth: Provenance, step: int, row: Row | None = None) -> list[str]:
-    """Return five lines: what is not finite, where it was born, why, the values that went in, the line of code."""
+    """Return five lines: what is non-finite, where it was born, why, the input values, the line of code."""
     batch = f", micro-batch {birth.micro_batch + 1} of {birth.micro_batches}" if birth.micro_batches > 1 else ""
     if birth.is_of_update:
         return _print_lines(f"step {step:,} left weights that are not finite{_what(row)}", *_birth(birth))
@@ -37,7 +37,7 @@ def birth_lines(birth: Provenance, step: int, row: Row | None = None) -> list[st
 
 
 def skipped_lines(skipped: SkippedBatch, step: int) -> list[str]:
-    """Return the lines for a batch that was not finite and that the script skipped, before this step."""
+    """Return the lines for a non-finite batch that the script skipped, before this step."""
     head = f"before step {step:,} the script skipped a batch, without an update: {skipped.what}"
     birth = skipped.provenance
     return _print_lines(head, *(_birth(birth) if birth is not None else _unknown(skipped.unknown)))
@@ -60,7 +60,7 @@ def _birth(birth: Provenance) -> tuple[str, ...]:
 
 
 def _unseen(birth: Provenance) -> str:
-    """Return what stands where no line of code is known; of an update there is one call."""
+    """Return the text if no line of code is known; of an update there is one call."""
     if birth.is_of_update:
         return "where the script makes that update"
     if birth.was_given:
@@ -92,19 +92,19 @@ def _plain(operation: str) -> str:
 
 
 def unknown_lines(why: str, step: int, row: Row | None = None) -> list[str]:
-    """Return the lines for a value of which it is not known where it was born, and what to do to find out."""
+    """Return the lines for a value of unknown birth, and what to do to find out."""
     return _print_lines(f"step {step:,} is not finite{_what(row)}", *_unknown(why))
 
 
 def _unknown(why: str) -> tuple[str, ...]:
     text = f"  {brief(f'where it was born is not known: {why}', LONGEST - 2)}"
-    if BEFORE_THE_LOSS in why or why == MADE_BY_THE_SCRIPT:  # no derivative has made it
+    if BEFORE_THE_LOSS in why or why == MADE_BY_THE_SCRIPT:  # no derivative has produced it
         return (text,)
     return text, _ANOMALY
 
 
 def update_lines(history: History, step: int) -> list[str]:
-    """Return a line that says so if the update before this step made weights that are not finite."""
+    """Return a line about it if the update before this step made weights non-finite."""
     before = step - 1
     if not 0 <= before < len(history):
         return []
@@ -119,7 +119,7 @@ NO_UPDATE = "  so       no update was made of it: weights and optimizer are as t
 
 
 def act(lines: Sequence[str], on_nonfinite: OnNonfinite, say: Callable[[str], None]) -> None:
-    """Say the lines and go on, or raise a FloatingPointError that has them, or do nothing."""
+    """Print the lines and continue, raise a FloatingPointError with them, or do nothing."""
     if on_nonfinite == "raise":
         raise FloatingPointError("\n".join(lines))
     if on_nonfinite in ("explain", "skip"):

@@ -1,4 +1,4 @@
-"""The birth of a NaN or Inf in an update of the weights, where the gradient was finite after the backward pass."""
+"""The birth of a NaN or Inf in an update of the weights, if the gradient was finite after the backward pass."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ MOST_NAMED = 3  # tensors
 def born_in_update(
     measured_step: MeasuredStep, optimizer: str, layers: Sequence[Layer], tensors: Sequence[Tensor]
 ) -> Provenance | None:
-    """Return where what the weights hold was born: in the update of a step, or before it where the step before was not
-    measured. None if they are finite again, as the script has mended them. `optimizer` is the name of its class, ""
+    """Return where the non-finite weights were born: in the update of a step, or before it if the previous step was not
+    measured. None if they are finite again, as the script has corrected them. `optimizer` is the name of its class, ""
     if the script updates the weights itself."""
     held = [(layer, values_of(tensor)) for layer, tensor in zip(layers, tensors, strict=True)]
     broken = [(layer, values) for layer, values in held if not values.finite]
@@ -45,7 +45,7 @@ def born_in_update(
 
 
 def _gradient(norm: float) -> str:
-    """Return what is known of the gradient that the optimizer got."""
+    """Return what is known of the gradient that the optimizer received."""
     if not is_known(norm):
         return "a gradient of which no norm is known"
     if math.isfinite(norm):

@@ -1,5 +1,4 @@
-"""What is said on stderr of the runs of a script once it has ended: where they are, what came of them, how to open
-them."""
+"""The closing report on stderr about the runs of a script: where they are, how they went, how to open them."""
 
 from __future__ import annotations
 
@@ -16,12 +15,12 @@ from gradstudio.watching.births.loss_code import OF_ANOTHER
 from gradstudio.watching.hooks.guard import say
 from gradstudio.watching.recording.watched_run import WatchedRun
 
-MOST_TOLD = 10  # runs: a script may make one for each of a thousand tasks
+MOST_TOLD = 10  # number of runs: a script may make one for each of a thousand tasks
 
 
 def tell(runs: Sequence[WatchedRun], library: Path, *, written: bool) -> None:
-    """Say a line of each run, with its first finding, and how to open the last one where the library was `written`. Of
-    many runs those are told that need somebody most."""
+    """Print a line for each run, with its first finding, and how to open the last one if the library was `written`. Of
+    many runs the most urgent ones are listed."""
     runs = [training for training in runs if training.is_recorded]
     if not runs:
         return
@@ -37,19 +36,19 @@ def tell(runs: Sequence[WatchedRun], library: Path, *, written: bool) -> None:
 
 
 def _worst(runs: Sequence[WatchedRun]) -> list[WatchedRun]:
-    """Return the runs with the worst findings, of others the latest, in the order in which they began."""
+    """Return the runs with the worst findings, and otherwise the latest, in the order in which they began."""
     worst = sorted(reversed(runs), key=_severity, reverse=True)[:MOST_TOLD]
     return [training for training in runs if training in worst]
 
 
 def _severity(training: WatchedRun) -> int:
-    """Return how bad the worst finding of a run is; -1 without any."""
+    """Return the severity of the worst finding of a run; -1 if there is none."""
     findings = () if training.run is None else training.run.findings.values()
     return max([RANK[each.severity] for each in findings], default=-1)
 
 
 def _tell_of(training: WatchedRun) -> None:
-    """Say what came of one run."""
+    """Print the result of one run."""
     assert training.run is not None
     rows = plural(len(training.run.history), "row", "rows")
     say(f"{training.id}: {one_line(training.run.title)}, {rows}, {OUTCOMES[training.run.status][0]}")
@@ -64,7 +63,7 @@ def _tell_of(training: WatchedRun) -> None:
         say(f"  {plural(training.spikes, 'update', 'updates')} left out, as the gradient norm was a spike")
     for finding in ranked_findings(training.run)[:1]:
         say(f"  {finding.severity}: {finding.title}, {finding.when}. {finding.evidence}")
-        if finding.remedies and OF_ANOTHER not in training.unknown:  # whose run says what heals that one
+        if finding.remedies and OF_ANOTHER not in training.unknown:  # whose run has the remedy for that one
             say(f"  try: {finding.remedies[0]}")
     if training.crash is not None and not training.crash_unknown:
         say(f"  `gradstudio crash fixes {shlex.quote(str(training.crash))}` tries fixes from before it on")

@@ -1,4 +1,4 @@
-"""What is said of steps whose loss is not finite and which did no harm, as the training was seen to go on."""
+"""The text about steps with a non-finite loss that did no harm, as the training continued normally."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from gradstudio.watching.steps.measured_step import MeasuredStep
 
 
 def told_of(spared: int, of_loss_alone: int) -> str:
-    """Return the line that follows what was told of the first such step; "" if there is none."""
+    """Return the line that follows the report of the first such step; "" if there is none."""
     if spared:
         return "the loss scaler skipped that update, and the training goes on; later such steps are events of the run"
     return "its gradient was finite all the same, and the training goes on" if of_loss_alone else ""
 
 
 def event(measured_steps: Sequence[MeasuredStep], models: Iterable[nn.Module]) -> str:
-    """Return what is said of these steps, and of a buffer that they have spoiled."""
+    """Return the text about these steps, and a buffer that they have spoiled."""
     first, (provenance, unknown) = measured_steps[0], measured_steps[0].birth
     text = f"loss {number(first.loss)}" + f", {len(measured_steps)} steps" * (len(measured_steps) > 1)
     if provenance is not None:
@@ -41,8 +41,8 @@ def event(measured_steps: Sequence[MeasuredStep], models: Iterable[nn.Module]) -
 
 
 def of_the_loss_alone(measured_step: MeasuredStep, birth: Birth, first: int, step: int) -> Finding:
-    """Return the finding of a loss that is not finite and does no harm. `birth` and `first` are of the first such
-    loss, and `step` is that of this one."""
+    """Return the finding of a non-finite loss that does no harm. `birth` and `first` are of the first such loss, and
+    `step` is that of this one."""
     provenance, _ = birth
     text = (
         f"The loss of step {step:,} is {number(measured_step.loss)}, while the norm of its gradient is "
@@ -56,8 +56,8 @@ def of_the_loss_alone(measured_step: MeasuredStep, birth: Birth, first: int, ste
 
 
 def _spoiled_buffer(models: Iterable[nn.Module]) -> str:
-    """Return the name of a buffer of the models that holds NaN, as a running mean does after a batch with one; ""
-    without any. -Inf may be a mask."""
+    """Return the name of a buffer of the models that contains NaN, such as a running mean after a batch with one; "" if
+    there is none. -Inf may be a mask."""
     for model in models:
         for name, buffer in model.named_buffers():
             if buffer.is_floating_point() and values_of(buffer).nan:

@@ -1,5 +1,5 @@
-"""Findings told elsewhere while the run lives: to a function, a command or a URL, and to the tracker that the script
-uses. A thread of its own tells them, so that no step waits for a network."""
+"""Sends findings while the run lives: to a function, a command or a URL, and to the tracker that the script uses. A
+separate thread sends them, so that no step waits for a network."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.session.files.gate import in_words
 from gradstudio.watching.hooks.guard import say_once
 
-PATIENCE = 10.0  # seconds that a command may take, and that the end of a run waits for what is left
+PATIENCE = 10.0  # seconds allowed for a command, and waited at the end of a run for pending messages
 Teller = Callable[[Finding], object]
 TRACKERS = ("wandb", "tensorboard", "mlflow")
 _LEVELS = {"critical": "ERROR", "warning": "WARN", "info": "INFO"}
 
 
 class Messenger:
-    """Tells the findings of one run, one after the other."""
+    """Sends the findings of one run, one after the other."""
 
     def __init__(self, tellers: Sequence[Teller]) -> None:
         self._tellers = tellers
         self._waiting: queue.SimpleQueue[Finding | None] = queue.SimpleQueue()
         self._done = threading.Event()
-        _thread.start_new_thread(self._run, ())  # none that a script sees which waits for all threads
+        _thread.start_new_thread(self._run, ())  # invisible to a script that waits for all threads
 
     def tell(self, finding: Finding) -> None:
-        """Have a finding told soon."""
+        """Queue a finding to be sent soon."""
         self._waiting.put(finding)
 
     def close(self) -> None:
-        """Wait until all is told, for a while."""
+        """Wait until everything is sent, for a while."""
         self._waiting.put(None)
         self._done.wait(PATIENCE)
 
@@ -52,14 +52,14 @@ class Messenger:
 
 
 def tellers_of(on_finding: Any, to: Any) -> list[Teller]:
-    """Return who is to be told: what `on_finding` and `to` name, each one thing or several. Called in the thread that
-    trains, as MLflow knows its run there alone."""
+    """Return the recipients in `on_finding` and `to`, each one or several. Called in the thread that trains, as MLflow
+    knows its run only there."""
     found = [_listener(each) for each in _as_list(on_finding)]
     return found + [teller for each in _as_list(to) if (teller := _tracker(each)) is not None]
 
 
 def check(on_finding: Any, to: Any) -> None:
-    """Raise TypeError or ValueError for what nobody can be told by."""
+    """Raise TypeError or ValueError for an invalid recipient."""
     for each in _as_list(on_finding):
         if not callable(each) and not isinstance(each, str):
             raise TypeError(f"on_finding must be a function, a command or a URL, not {type(each).__name__}")
@@ -97,7 +97,7 @@ def _notify(url: str, finding: Finding) -> None:
 
 
 def _tracker(given: Any) -> Teller | None:
-    """Return what tells a tracker; None, with a line on stderr, where the script does not use it."""
+    """Return the function that informs a tracker; None, with a line on stderr, if the script does not use it."""
     used = _IN_USE[given]() if isinstance(given, str) else given
     if hasattr(used, "add_text"):
         return lambda finding: used.add_text(
@@ -125,7 +125,7 @@ def _run_of_wandb() -> Any:
 
 
 def _writer_of_tensorboard() -> Any:
-    """Return the writer that the script made last."""
+    """Return the writer that the script created last."""
     kinds = {
         kind
         for name in ("torch.utils.tensorboard.writer", "tensorboardX.writer")

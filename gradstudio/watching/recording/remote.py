@@ -1,5 +1,5 @@
-"""What another program asks of a watched training: to pause, to go on, to stop, to learn faster or slower. It is obeyed
-where an optimizer steps, and only there."""
+"""Requests of another program to a watched training: pause, continue, stop, change the learning rate. They are obeyed
+only where an optimizer steps."""
 
 from __future__ import annotations
 
@@ -13,23 +13,24 @@ from torch.optim import Optimizer
 
 from gradstudio.session.library.requests import Request
 
-LOOK = 0.02  # seconds between two looks whether a paused training goes on
+LOOK = 0.02  # seconds between two checks whether a paused training continues
 
 
 class Remote:
-    """The requests to one run. `hear` is called in the thread that writes the library, all else where it trains."""
+    """The requests to one run. `hear` is called in the thread that writes the library, everything else in the training
+    thread."""
 
     def __init__(self) -> None:
         self.has_asked = False  # whether there was any request
         self.paused = self.stopped = False
         self.stop_is_due = False  # whether the next step is to be interrupted
-        self.record_is_due = False  # whether a crash file is to be written behind the next step
+        self.record_is_due = False  # whether a crash file is to be written after the next step
         self.factor = 1.0  # on the learning rate
-        self.exit_code = 0  # with which the script is to end before its next step
-        self._rates: list[Any] = []  # of the script itself, while a step has others
+        self.exit_code = 0  # the exception that ends the script before its next step
+        self._rates: list[Any] = []  # the script's own, while a step has others
 
     def on_request(self, request: Request, thread: int) -> None:
-        """Note a request. `thread` is the training thread."""
+        """Record a request. `thread` is the training thread."""
         match request.word:
             case "pause":
                 self.paused = True
@@ -41,9 +42,9 @@ class Remote:
                 self.factor = request.factor
             case "stop":
                 self.stopped, self.stop_is_due = True, not _is_interruptible(thread)
-                self.paused = False  # last, as a step that waits then looks whether to stop
+                self.paused = False  # last, as a waiting step then checks whether to stop
                 if not self.stop_is_due:
-                    _thread.interrupt_main()  # as Ctrl+C: the script can tidy up
+                    _thread.interrupt_main()  # like Ctrl+C: the script can tidy up
         self.has_asked = True
 
     def wait(self) -> None:
@@ -52,7 +53,8 @@ class Remote:
             time.sleep(LOOK)
 
     def stop_if_due(self) -> None:
-        """Raise the KeyboardInterrupt of a stop that did not come as a signal, once; or what ends the script."""
+        """Raise the KeyboardInterrupt of a stop that did not come as a signal, once; or the exception that ends the
+        script."""
         if self.stop_is_due:
             self.stop_is_due = False
             raise KeyboardInterrupt
@@ -60,13 +62,13 @@ class Remote:
             raise SystemExit(self.exit_code)
 
     def end_script(self, exit_code: int) -> None:
-        """End the script before its next step, tidily: it may still save what it has."""
+        """End the script before its next step, tidily: it may still save its state."""
         self.exit_code, self.stopped, self.has_asked = exit_code, True, True
 
     def before_step(self, optimizer: Optimizer) -> None:
-        """Let the step have another learning rate, of which the script and its scheduler see nothing."""
+        """Apply another learning rate to the step, invisible to the script and its scheduler."""
         if self._rates:
-            self.after_step(optimizer)  # the step before ended with an exception
+            self.after_step(optimizer)  # the previous step ended with an exception
         if self.factor != 1:
             self._rates = [group.get("lr") for group in optimizer.param_groups]
             for group, rate in zip(optimizer.param_groups, self._rates, strict=True):
@@ -74,7 +76,7 @@ class Remote:
                     group["lr"] = rate * self.factor
 
     def after_step(self, optimizer: Optimizer) -> None:
-        """Give the groups their own learning rates back."""
+        """Restore the learning rates of the groups."""
         if not self._rates:
             return
         for group, rate in zip(optimizer.param_groups, self._rates, strict=False):
@@ -84,6 +86,6 @@ class Remote:
 
 
 def _is_interruptible(thread: int) -> bool:
-    """Return whether a SIGINT ends a training in this thread. It is ignored in what a shell script starts with `&`, and
-    the main thread alone gets it, which may only wait for the one that trains."""
+    """Return whether a SIGINT ends a training in this thread. It is ignored in a shell script's background jobs, and
+    only the main thread receives it, which may merely wait for the training one."""
     return thread == threading.main_thread().ident and callable(signal.getsignal(signal.SIGINT))

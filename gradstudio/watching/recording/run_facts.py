@@ -1,4 +1,4 @@
-"""What is read off a training at its first step: the title of its run, its model, optimizer, precision and machine."""
+"""Facts read from a training at its first step: the title of its run, its model, optimizer, precision and machine."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Script:
 
     @property
     def stem(self) -> str:
-        """The name of the file as it can stand in an id."""
+        """The name of the file in a form that is valid in an id."""
         stem = self.path.stem if self.path else ""
         return re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-")[:LONGEST_ID] or "watched"
 
@@ -61,12 +61,12 @@ def running_script() -> Script:
 
 
 def names_in_script(observer: Observer) -> tuple[str, str]:
-    """Return what the script calls the model and the optimizer; "" if that is not found."""
+    """Return the script's names for the model and the optimizer; "" if not found."""
     return name_of(_of_all(observer)), name_of(observer.optimizer)
 
 
 def title_of(observer: Observer, script: Script, called: tuple[str, str], titles: Counter[str]) -> str:
-    """Return what was asked for, or 'gan.py: Generator netG'; no other run of the process has it."""
+    """Return the requested title, or 'gan.py: Generator netG'; unique among the runs of the process."""
     given = observer.name or script.name
     parts = [given] if given else [f"{script.path.name if script.path else 'Watched training'}:"]
     variable, optimizer = called
@@ -88,7 +88,7 @@ def facts_of(
     called: tuple[str, str],
     place: Place | None,
 ) -> list[tuple[str, str]]:
-    """Return what was read off the script's training, as name and value."""
+    """Return the facts read from the script's training, as name and value."""
     optimizer, settings = observer.optimizer, measured_step.settings
     numbers = plural(sum(layer.size for layer in layers), "number", "numbers")
     kinds = dict.fromkeys(map(_with_knobs, members_of(optimizer)))
@@ -111,7 +111,7 @@ def facts_of(
 
 
 def environment_of(observer: Observer) -> dict[str, str]:
-    """Return what the training runs on."""
+    """Return the environment of the training."""
     device = observer.parameters.tensors[0].device
     return {
         "gradstudio": gradstudio.__version__,
@@ -125,7 +125,7 @@ def environment_of(observer: Observer) -> dict[str, str]:
 
 
 def _of_all(observer: Observer) -> nn.Module | None:
-    """Return the model that has all parameters which are trained; None if none has."""
+    """Return the model that has all trained parameters; None if none has."""
     if len(models := observer.models_in_script) != 1:
         return None
     own = {id(tensor) for tensor in models[0].parameters()}
@@ -140,21 +140,21 @@ def _with_knobs(optimizer: Optimizer) -> str:
 
 
 def _scale_in_words(scale: float) -> str:
-    """Return the loss scale as it follows the number format; "" for none."""
+    """Return the text about the loss scale that follows the number format; "" for none."""
     if not is_known(scale):
         return ", several loss scales in a step"
     return f", loss scale {number(scale)}" if scale != 1 else ""
 
 
 def _platform() -> str:
-    """Return the operating system. `platform.platform` starts a program for that, of which a script may hear, and makes
+    """Return the operating system. `platform.platform` starts a program for that, which a script may notice, and makes
     Python forget which warnings it has shown."""
     found = platform.uname()
     return f"{found.system}-{found.release}-{found.machine}"
 
 
 def _not_taken(title: str, titles: Counter[str]) -> str:
-    """Return a title with a number behind it where others have it already, and count it among them."""
+    """Return a title with a number after it if it is already used, and count it."""
     own = title
     while own in titles:
         titles[title] += 1

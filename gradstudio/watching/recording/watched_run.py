@@ -1,4 +1,4 @@
-"""The run of one observer: its rows are recorded and judged, and what is to be told of them is returned."""
+"""The run of one observer: its rows are recorded and judged, and the news of each step is returned."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ if TYPE_CHECKING:
     from gradstudio.watching.ranks.joined_run import Collector, Sender
     from gradstudio.watching.steps.step_observer import Observer
 
-STALLED = 60.0  # seconds without a step, at least, that are worth a word
-MOST_HELD = 20  # rows: a loss that is not finite for so long has diverged
+STALLED = 60.0  # seconds without a step, at least, that are worth a message
+MOST_HELD = 20  # number of rows: a loss that is non-finite for so long has diverged
 
 
 class Outcome(NamedTuple):
-    """What a step led to. `broken`: the step to report as not finite now, with where that was born; `said`: what to
-    report before that, about steps that turned out to be harmless."""
+    """The effect of a step. `broken`: the step to report as non-finite now, with its birth; `said`: the report before
+    that, about steps that turned out to be harmless."""
 
     has_diverged: bool
     broken: MeasuredStep | None = None
@@ -64,61 +64,61 @@ class Outcome(NamedTuple):
 
 
 class WatchedRun:
-    """Makes the run with its first row: only then is known what can be read off."""
+    """Creates the run with its first row: only then the facts are known."""
 
     def __init__(
         self, script: Script, layers: tuple[Layer, ...], observer: Observer, parent: Run | None = None
     ) -> None:
-        """`parent`: the run that goes on in this one."""
+        """`parent`: the run that is resumed by this one."""
         self._parent = parent
         self._script, self.layers, self.observer = script, layers, observer
         self._every = observer.options.every  # steps from one row to the next
         self.id = f"{script.stem}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(4)}"
         self._run: Run | None = None
-        self._rows: deque[MeasuredStep] = deque()  # that wait to be recorded together
+        self._rows: deque[MeasuredStep] = deque()  # waiting to be recorded together
         self._most_waiting = most_waiting(len(layers))
-        self._recording = threading.RLock()  # held while rows are recorded, as the library's thread does it too
+        self._recording = threading.RLock()  # locked while rows are recorded, as the library's thread records too
         self.provenance: Provenance | None = None
-        self.unknown = ""  # why it is not known, a sentence
+        self.unknown = ""  # why it is unknown, a sentence
         self.remote = Remote()
-        self.skipped_batches = 0  # batches that were not finite and that the script went on without
-        self.left_out = 0  # updates that the watch kept from the weights, as it was asked to
-        self.spikes = 0  # updates that were left out for their gradient norm
-        self.harmless = 0  # steps whose loss alone was not finite
-        self.spared = 0  # steps whose loss was not finite, and from which a loss scaler kept the weights
+        self.skipped_batches = 0  # non-finite batches that the script skipped
+        self.left_out = 0  # updates that the watch suppressed on request
+        self.spikes = 0  # updates that were suppressed for their gradient norm
+        self.harmless = 0  # steps with only a non-finite loss
+        self.spared = 0  # steps with a non-finite loss from which a loss scaler protected the weights
         self.offset = self._first = 0  # the script's own number of the first step, and the observer's
-        self._rows_before = 0  # of the run that goes on in this one
+        self._rows_before = 0  # the run resumed by this one
         self._messenger: Messenger | None = None
         self._latest, self._has_stalled = time.monotonic(), False  # when the latest step was made
         self._held: list[MeasuredStep] = []
-        self._of_harmless = NO_BIRTH  # of the first loss that alone was not finite
+        self._of_harmless = NO_BIRTH  # of the first harmless non-finite loss
         self._first_harmless: int | None = None  # its step
-        self._suspect: MeasuredStep | None = None  # the latest step, where its update broke weights and nothing else
-        self._plays = False  # whether it was told that another training plays against it
+        self._suspect: MeasuredStep | None = None  # the latest step, if its update broke weights and nothing else
+        self._plays = False  # whether another training that plays against it was reported
         self._waiting: list[SkippedBatch] = []  # those before the first row
         self.early_findings: dict[str, Finding] = {}  # by rule, those before the first row
         self.has_begun = False
-        self.crash: Path | None = None  # the crash file that was written of it
-        self.crash_unknown = ""  # why that cannot be made again, a clause
-        self.crash_kinds: set[str] = set()  # of those that were written
+        self.crash: Path | None = None  # its crash file
+        self.crash_unknown = ""  # why that cannot be replayed, a clause
+        self.crash_kinds: set[str] = set()  # number of files written
         self.crash_due: tuple[str, str] | None = None  # reason and kind of one that waits for the script's thread
         self.thread = 0  # that of the script
         self._criticals = 0  # findings of that kind
         self._steps = 0
         self._steps_before_stop = 0  # until another program asked to stop
-        self._at_once = False  # whether the next row is recorded without the ones behind it
+        self._at_once = False  # whether the next row is recorded without the later ones
         self._factor = 1.0  # on the learning rate, by request
-        self.joined: Sender | Collector | None = None  # where other ranks make this run too
+        self.joined: Sender | Collector | None = None  # if other ranks take part in this run
         self._place = here()
 
     @property
     def recorded_id(self) -> str:
-        """The id of the run in the library: of several ranks, that of rank 0."""
+        """The id of the run in the library: with several ranks, that of rank 0."""
         return (self.joined.run if self.joined is not None else "") or self.id
 
     @property
     def is_recorded(self) -> bool:
-        """Whether it is in the library by itself, and no part of the run of rank 0."""
+        """Whether it is in the library separately, rather than as part of the run of rank 0."""
         return self.joined is None or self.joined.is_recorded
 
     @property
@@ -129,13 +129,13 @@ class WatchedRun:
 
     @property
     def crash_line(self) -> str:
-        """Where its crash file is, in a line."""
+        """The location of its crash file, in a line."""
         what = "fixes` tries fixes on it" if not self.crash_unknown else "show` says what is in it"
         return f"  file     {self.crash}; `gradstudio crash {what}"
 
     @property
     def new_critical(self) -> str:
-        """The title of a critical finding that the rules have made since this was asked last; "" without one."""
+        """The title of a critical finding by the rules since the last call; "" if there is none."""
         findings = () if self._run is None else self._run.findings.values()
         titles = [each.title for each in findings if each.severity == "critical"]
         is_new, self._criticals = len(titles) > self._criticals, len(titles)
@@ -146,8 +146,8 @@ class WatchedRun:
         return self._run is not None and self._run.first_nonfinite_step is not None
 
     def begin(self, made: MeasuredStep, titles: Counter[str]) -> Run:
-        """Make the run, and return it. `titles` counts those of the runs before it in this process, and then its own
-        too."""
+        """Create the run, and return it. `titles` counts the titles of earlier runs in this process, and then its
+        own."""
         observer, script = self.observer, self._script
         experiment = experiment_of(made.settings, main_of(observer.optimizer), observer.micro_batches, made.scale)
         called = run_facts.names_in_script(observer)
@@ -184,8 +184,8 @@ class WatchedRun:
     # ---- rows
 
     def gather(self) -> None:
-        """Record the rows that wait, and those that another thread records by now. Any thread may call this."""
-        with self._recording, np.errstate(all="ignore"):  # a script may have asked numpy to raise
+        """Record the waiting rows, and those that another thread is recording. Any thread may call this."""
+        with self._recording, np.errstate(all="ignore"):  # a script may have configured numpy to raise
             while self._rows:
                 if not plugins.names("columns") and (plain := self._without_news()):
                     columns = np.array([measured_step.figures() for measured_step in plain])
@@ -205,8 +205,8 @@ class WatchedRun:
         self._writer.record(replace(row, step=step, harmless=harmless, logged=logged, **figures))
 
     def _without_news(self) -> list[MeasuredStep]:
-        """Return the steps at the front that are no more than figures, and take them off. Recorded together they take
-        a third of the time."""
+        """Return the steps at the front that consist of figures only, and remove them. Recorded together they take a
+        third of the time."""
         measured_steps: list[MeasuredStep] = []
         history = self._writer.run.history
         settings = history.settings[-1][1] if history.settings else None
@@ -223,14 +223,14 @@ class WatchedRun:
         return measured_steps
 
     def take(self, made: MeasuredStep) -> Outcome:
-        """Record the row of a step, one of each `every`: at once where it has news, else with the next ones, or when
-        the library's thread looks. A row whose loss is not finite is held while a loss scaler keeps the weights from
-        it: whether it is the beginning of a divergence is seen by the rows behind it."""
+        """Record the row of a step, one of each `every`: immediately if it has news, otherwise with the next ones, or
+        when the library's thread looks. A row with a non-finite loss is held back while a loss scaler protects the
+        weights from it: later rows show whether it is the beginning of a divergence."""
         assert self._run is not None
         self._take_own_step()
         index, self._steps = self._steps, self._steps + 1
         self._latest, self._has_stalled = time.monotonic(), False
-        is_finite = made.is_finite  # of nearly all, so one look is enough
+        is_finite = made.is_finite  # for nearly all, so one check is enough
         broke = not is_finite and made.went_nonfinite
         late = None if broke or self._suspect is None else self._diverge_in_weights(self._suspect)
         self._suspect = None
@@ -266,11 +266,11 @@ class WatchedRun:
 
     @property
     def _was_told(self) -> bool:
-        """Whether a step was told that turned out to be harmless: those after it are events alone."""
+        """Whether a step was reported that turned out to be harmless: later ones are only events."""
         return self.spared + self.harmless > 0
 
     def _hold(self, measured_step: MeasuredStep) -> Outcome:
-        """Wait with this row for what comes after it."""
+        """Hold this row back until the next ones are known."""
         self._held.append(measured_step)
         raises = self.observer.options.on_nonfinite == "raise"
         if len(self._held) >= MOST_HELD:
@@ -283,28 +283,28 @@ class WatchedRun:
         return Outcome(False, measured_step if is_new else None)
 
     def _diverge(self) -> None:
-        """Record the rows that are held as those of a run that has diverged at the first of them."""
+        """Record the rows held back as those of a run that has diverged at the first of them."""
         measured_steps, self._held = self._held, []
         self.keep(measured_steps[0].birth if measured_steps[0].birth[0] is not None else self._of_harmless)
         self._rows.extend(measured_steps)
         self.gather()
 
     def _diverge_in_weights(self, measured_step: MeasuredStep) -> MeasuredStep | None:
-        """Note that an update broke weights though the next loss does not show it. Return the step with that birth."""
+        """Record that an update broke weights though the next loss does not show it. Return the step with that
+        birth."""
         if self.run is None or self.has_diverged:
             return None
         observer = self.observer
         birth = born_in_update(measured_step, kind_of(observer.optimizer), observer.layers, observer.parameters.tensors)
         if birth is None or not math.isfinite(self.run.history.value("weight_norm", 0)):
-            return None  # mended by now, or there from the beginning, and the script's own doing
+            return None  # corrected by now, or there from the beginning, and the script's own doing
         self.provenance = replace(birth, step=len(self.run.history) - 1)
         self._writer.explain(self.provenance)
         self._writer.diverge_in_weights()
         return measured_step._replace(birth=(birth, ""))
 
     def _let_pass(self) -> str:
-        """Record the rows that are held as harmless: the training goes on. Return what is to be told of the first such
-        ones."""
+        """Record the rows held back as harmless: the training continues. Return the report about the first of them."""
         assert self._run is not None
         measured_steps, self._held = self._held, []
         of_loss = sum(measured_step.is_of_loss_alone for measured_step in measured_steps)
@@ -330,19 +330,19 @@ class WatchedRun:
         return step - self._first + self.offset
 
     def row_of(self, step: int) -> int:
-        """Return the row of a step of the observer, where each is one."""
+        """Return the row of a step of the observer, if each step is a row."""
         return step - self._first + self._rows_before
 
     def _take_own_step(self) -> None:
-        """Count on from the number that the script has given its next step."""
+        """Continue counting from the number that the script has given its next step."""
         own, self.observer.told.step = self.observer.told.step, None
         if own is None or own // self._every == self._steps // self._every + self.offset:
             return
-        self.gather()  # the rows before it have the numbers that they had
+        self.gather()  # the earlier rows keep their numbers
         self.offset = own // self._every - self._steps // self._every
 
     def look(self) -> None:
-        """Add the rows that wait, and tell of a step that does not end. The library's thread calls this."""
+        """Add the waiting rows, and report a step that does not end. The library's thread calls this."""
         self.gather()
         run, seconds = self._run, time.monotonic() - self._latest
         if run is None or self._messenger is None or self._has_stalled or run.status != "running" or not run.own:
@@ -356,16 +356,16 @@ class WatchedRun:
             meaning = "The script evaluates or saves, waits for data or for another process, or hangs."
             self._messenger.tell(Finding("stalled", "warning", title, step, step, (), evidence, meaning, ()))
 
-    # ---- what no row tells of
+    # ---- news that no row contains
 
     def note(self, text: str, kind: Kind = "notice", factor: float | None = None) -> None:
-        """Note an event behind the rows so far."""
+        """Record an event after the rows so far."""
         with self._recording:
             self.gather()
             self._writer.note(kind, text, value=factor)
 
     def find(self, finding: Finding) -> None:
-        """Keep a finding that no row tells of."""
+        """Store a finding that does not come from a row."""
         if self._run is None:
             self.early_findings[finding.rule] = finding
             return
@@ -374,7 +374,7 @@ class WatchedRun:
             self._writer.find(finding)
 
     def _on_finding(self, finding: Finding) -> None:
-        """Hear of a finding that is new or has become worse: the script may be to end for it."""
+        """Handle a finding that is new or has become worse: the script may have to end."""
         assert self._run is not None
         if self._messenger is not None and self.is_recorded:
             self._messenger.tell(as_told(finding, self._run))
@@ -385,7 +385,7 @@ class WatchedRun:
             self.remote.end_script(code)
 
     def pass_over(self, skipped: SkippedBatch) -> None:
-        """Note a batch that the script went on without. It is no step, and the run has not diverged by it, unless its
+        """Record a batch that the script skipped. It is not a step, and the run has not diverged by it, unless its
         weights had."""
         self.skipped_batches += 1
         if self.run is None:
@@ -402,7 +402,7 @@ class WatchedRun:
             self._writer.diverge_in_weights()
 
     def keep(self, birth: Birth) -> None:
-        """Keep the birth of a divergence. What a later step says is no birth."""
+        """Store the birth of a divergence. Later steps do not replace it."""
         if self.has_diverged:
             return
         provenance, self.unknown = birth
@@ -413,7 +413,7 @@ class WatchedRun:
                 self._writer.explain(provenance)
 
     def has_reward(self) -> None:
-        """Hear that the script tells a reward: its loss need not fall."""
+        """Record that the script logs a reward: its loss need not fall."""
         if not self._plays and self._run is not None:
             self._plays = True
             with self._recording:
@@ -421,7 +421,7 @@ class WatchedRun:
                 self._writer.need_not_fall("its loss need not fall: the script tells a reward")
 
     def plays_against(self) -> None:
-        """This training and another one play against each other, as in a GAN."""
+        """Record that this training and another one play against each other, as in a GAN."""
         if self._plays:
             return
         self._plays = True
@@ -432,10 +432,10 @@ class WatchedRun:
                 "its gradients, as in a GAN"
             )
 
-    # ---- what another program asks
+    # ---- requests of other programs
 
     def on_request(self, request: Request) -> None:
-        """Note what another program requests, on the thread that writes the library."""
+        """Record a request of another program, on the thread that writes the library."""
         if self._run is None or self._run.over:
             return
         if request.word == "rate" and self._place is not None:
@@ -447,7 +447,7 @@ class WatchedRun:
         self.remote.on_request(request, self.observer.thread)
 
     def before_step(self, optimizer: Optimizer) -> None:
-        """Do what another program has asked for, and note it in the run."""
+        """Carry out the requests of other programs, and record them in the run."""
         if self._run is None:
             return
         remote = self.remote
@@ -458,7 +458,7 @@ class WatchedRun:
             remote.stop_if_due()
             self._writer.set_status("running")
             self.note("the script goes on")
-            self._at_once = True  # somebody looks
+            self._at_once = True  # the run is being viewed
         remote.stop_if_due()
         if remote.factor != self._factor:
             self._factor = remote.factor
@@ -468,18 +468,18 @@ class WatchedRun:
 
     @property
     def _was_stopped(self) -> bool:
-        """Whether the script took the interruption that another program asked for, and tidied up, rather than go on to
-        its own end. The step that was being made by then may still have become a row."""
+        """Whether the script was interrupted at the request of another program and tidied up, rather than reaching its
+        own end. The current step may still have become a row."""
         remote = self.remote
         return remote.stopped and not remote.stop_is_due and self._steps - self._steps_before_stop <= 1
 
     def end(self, status: Status, message: str) -> Outcome:
-        """Say how the run ended."""
+        """Record how the run ended."""
         late: MeasuredStep | None = None
         if self.run is None or self.run.over:
             return Outcome(self.has_diverged)
         if self._held and status == "finished" and self._was_told:
-            self._let_pass()  # it went on after such steps before
+            self._let_pass()  # it continued after such steps before
         elif self._held:
             self._diverge()
         elif self._suspect is not None:
@@ -489,7 +489,7 @@ class WatchedRun:
         elif status == "finished" and self._was_stopped:
             status = "stopped"
         accuracy, history = None, self.run.history
-        for name, value in self.observer.told.take() if len(history) else ():  # behind the last row
+        for name, value in self.observer.told.take() if len(history) else ():  # after the last row
             if name not in COLUMNS:
                 history.logged.append(Logged(len(history) - 1, name, value))
             elif name == "test_accuracy":

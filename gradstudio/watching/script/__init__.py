@@ -1,3 +1,2 @@
-"""What is read off the script itself: its lines, the names that it has for things, its models and their layers.
-May use core and watching/hooks.
-"""
+"""Reading the script itself: its lines, its names, its models and their layers.
+May use core and watching/hooks."""

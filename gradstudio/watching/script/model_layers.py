@@ -1,5 +1,4 @@
-"""The layers of somebody's model: which module has the parameters of an optimizer, what they are called in it, and
-what each of them is."""
+"""The layers of a user's model: which module has the parameters of an optimizer, their names in it, and their roles."""
 
 from __future__ import annotations
 
@@ -16,24 +15,24 @@ from gradstudio.core.history import Layer
 from gradstudio.watching.script.script_names import name_of
 
 Role = Literal["weight", "recurrent", "embedding", "bias", "norm"]
-_COMPILED = "_orig_mod."  # what torch.compile puts before every name
+_COMPILED = "_orig_mod."  # the prefix that torch.compile adds to every name
 
 
 def of_optimizer(optimizer: Optimizer) -> list[Tensor]:
-    """Return the parameters that an optimizer holds, in its order."""
+    """Return the parameters of an optimizer, in its order."""
     groups = optimizer.param_groups
     return list(groups[0]["params"]) if len(groups) == 1 else [tensor for group in groups for tensor in group["params"]]
 
 
 class ModelLike(Protocol):
-    """What is asked of a model, or of several that are taken for one."""
+    """The interface of a model, or of several that are treated as one."""
 
     def modules(self) -> Iterator[nn.Module]: ...
     def named_parameters(self) -> Iterator[tuple[str, Tensor]]: ...
 
 
 class Together:
-    """Several models that one optimizer trains, as parts of one, each with its name before those of its parameters."""
+    """Several models that one optimizer trains, as parts of one, with their names as prefixes of their parameters."""
 
     def __init__(self, parts: Mapping[str, nn.Module]) -> None:
         self._parts = parts
@@ -53,17 +52,17 @@ def together(models: Sequence[nn.Module]) -> ModelLike:
 
 
 def names_of(models: Sequence[nn.Module]) -> list[str]:
-    """Return what the script calls each model, or else the name of its class; of several alike the second is Linear_2
-    and so on."""
+    """Return the script's names for the models, or else their class names; a repeated one becomes Linear_2 and so
+    on."""
     names = [name_of(model).rpartition(".")[2] or type(model).__name__ for model in models]
     numbers = [names[:place].count(name) for place, name in enumerate(names)]
     return [f"{name}_{before + 1}" if before else name for name, before in zip(names, numbers, strict=True)]
 
 
 def models_of(tensors: Sequence[Tensor]) -> list[list[nn.Module]]:
-    """Return the models that have these parameters: one where a single module has them all, else the largest modules
-    that have nothing but these to train; [] if no module has any. With each model, which comes first, are the
-    modules around it that have the same parameters: the script may call any of them."""
+    """Return the models that have these parameters: one if a single module has them all, otherwise the largest modules
+    with no other trainable parameters; [] if no module has any. Each model comes first, followed by the modules around
+    it that have the same parameters: the script may call any of them."""
     if (found := modules_with(tensors)) or not tensors:
         return [found] if found else []
     place = {id(tensor): place for place, tensor in enumerate(tensors)}
@@ -73,7 +72,7 @@ def models_of(tensors: Sequence[Tensor]) -> list[list[nn.Module]]:
             own = [id(tensor) for tensor in nn.Module.parameters(each) if tensor.requires_grad]
             if own and place.keys() >= set(own):
                 parts.setdefault(tuple(sorted(map(place.__getitem__, own))), []).append(each)
-    models: dict[int, list[nn.Module]] = {}  # by the place of the first parameter
+    models: dict[int, list[nn.Module]] = {}  # by the index of the first parameter
     taken: set[int] = set()
     for own in sorted(parts, key=len, reverse=True):
         if taken.isdisjoint(own):
@@ -83,9 +82,9 @@ def models_of(tensors: Sequence[Tensor]) -> list[list[nn.Module]]:
 
 
 def modules_with(tensors: Sequence[Tensor]) -> list[nn.Module]:
-    """Return the smallest module that has all of these parameters, and behind it those around it that have no others;
-    [] if no module has them. What torch.compile puts around a module is taken in its place: compiled code does not
-    call the hooks of the module within."""
+    """Return the smallest module that has all of these parameters, followed by those around it that have no others; []
+    if no module has them. The wrapper of torch.compile replaces the module inside: compiled code does not call its
+    hooks."""
     wanted = {id(tensor) for tensor in tensors}
     for objects in _youngest_first():
         found = [each for each in objects if issubclass(type(each), nn.Module) and _has(each, wanted)]
@@ -109,8 +108,8 @@ def _is_compiled(module: nn.Module) -> bool:
 
 
 def _youngest_first() -> Iterator[list[Any]]:
-    """Yield the objects that Python holds: first those that are new, among which a new model is, as it takes half of a
-    tenth of a second to look at all. What is made around a model is as young as the model or younger."""
+    """Yield all Python objects: first the new ones, among which a new model is, as visiting all takes about half of a
+    tenth of a second. A wrapper of a model is as young as the model or younger."""
     yield gc.get_objects(generation=0)
     yield gc.get_objects(generation=1)
     yield gc.get_objects()
@@ -118,7 +117,7 @@ def _youngest_first() -> Iterator[list[Any]]:
 
 def _has(module: nn.Module, wanted: set[int]) -> bool:
     if "_modules" not in vars(module):
-        return False  # being made, or never made to its end
+        return False  # under construction, or never completed
     return wanted <= {id(tensor) for _, tensor in nn.Module.named_parameters(module)}
 
 
@@ -127,14 +126,14 @@ def _computes(module: nn.Module) -> bool:
 
 
 def _letters(module: nn.Module) -> tuple[int, bool]:
-    """Return how long the names of the parameters are, which grow with what is put around a module."""
+    """Return the length of the parameters' names, which grow with the wrappers of a module."""
     names = [name.removeprefix(_COMPILED) for name, _ in nn.Module.named_parameters(module)]
     return sum(map(len, names)), not _is_compiled(module)
 
 
 def schedules_of(optimizer: Optimizer) -> list[LRScheduler]:
-    """Return the schedulers that have been made for an optimizer. Each has put its own method `step` on it, and to look
-    at all that Python holds takes a tenth of a second."""
+    """Return the schedulers of an optimizer. Each has put its own method `step` on it; searching all Python objects
+    takes a tenth of a second."""
     if "step" not in vars(optimizer):
         return []
     return [
@@ -145,7 +144,7 @@ def schedules_of(optimizer: Optimizer) -> list[LRScheduler]:
 
 
 def names(model: ModelLike, optimizer: Optimizer | None) -> dict[int, str]:
-    """Return the name of each parameter by its id, as the model says, or else the optimizer."""
+    """Return the name of each parameter by its id, from the model, or else from the optimizer."""
     found: dict[int, str] = {}
     for index, group in enumerate(optimizer.param_groups if optimizer else ()):
         given = group.get("param_names") or [f"group{index}.{place}" for place in range(len(group["params"]))]
@@ -167,7 +166,7 @@ def layers_of(model: ModelLike, named: Sequence[tuple[str, Tensor]]) -> tuple[La
 
 
 def _role(module: nn.Module | None, name: str, tensor: Tensor) -> Role:
-    """Return what a parameter is, by the type of its module and its own name."""
+    """Return the role of a parameter, from the type of its module and its own name."""
     last = name.rpartition(".")[2]
     if module is not None and "norm" in type(module).__name__.lower():
         return "norm"

@@ -1,4 +1,4 @@
-"""Layers of a model with more tensors than a run shows: the tensors of a module are one layer."""
+"""Layers of a model with more tensors than a run shows: the tensors of a module form one layer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gradstudio.core.history import Layer
 
 
 class ModuleLayers:
-    """Which tensors are shown as one. `layers` are what is shown: at most so many, in forward order."""
+    """The grouping of tensors into layers. `layers` are shown: a limited number, in forward order."""
 
     def __init__(self, tensors: Sequence[Layer], most: int) -> None:
         names = _shown_as([layer.name for layer in tensors], most)
@@ -31,7 +31,7 @@ class ModuleLayers:
         return found
 
     def together(self, figures: np.ndarray) -> np.ndarray:
-        """Return figures of each tensor, (metrics, tensors) in the order of LAYER_METRICS, as those of each layer."""
+        """Return figures of each tensor, (metrics, tensors) in the order of LAYER_METRICS, combined for each layer."""
         gradient, weight, ratio, largest, zeros, broken = figures.astype(float)
         with np.errstate(all="ignore"):  # NaN, and weights of 0
             norms, weights, moves = (self._root(part) for part in (gradient, weight, ratio * weight))
@@ -45,14 +45,14 @@ class ModuleLayers:
         return np.sqrt(np.bincount(self._place, norms**2))
 
     def all_of(self, tensors: set[int]) -> tuple[str, ...]:
-        """Return the layers all of whose tensors are among these places."""
+        """Return the layers whose tensors are all among these indices."""
         of_each = np.bincount(self._place)
         found = np.bincount(self._place[sorted(tensors)], minlength=len(of_each)) if tensors else np.zeros(len(of_each))
         return tuple(layer.name for layer, is_whole in zip(self.layers, found == of_each, strict=True) if is_whole)
 
 
 def _shown_as(names: Sequence[str], most: int) -> list[str]:
-    """Return the layer of each tensor: its module, or one around that, or else a stretch of tensors in their order."""
+    """Return the layer of each tensor: its module, or one around that, or else a stretch of consecutive tensors."""
     parts = [name.split(".") for name in names]
     for depth in range(max(map(len, parts)) - 1, 0, -1):
         found = [".".join(part[: max(1, min(depth, len(part) - 1))]) for part in parts]

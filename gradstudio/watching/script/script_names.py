@@ -1,5 +1,5 @@
-"""What the script itself calls its model and its optimizer: the name of the variable, so that a text can speak of
-`net` where the script says `net`."""
+"""The script's own names for its model and its optimizer: the names of variables, so that a text can use the script's
+`net`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from torch import nn
 
 from gradstudio.watching.script import source_lines
 
-MOST_FRAMES = 30  # of the script that are looked at
+MOST_FRAMES = 30  # number of the script's attributes searched
 
 
 def name_of(wanted: object) -> str:
-    """Return the name by which the script can reach an object where it is at work now, such as 'net' or 'self.model';
-    "" if none was found. A module that holds the wanted one, and has no other parameters, counts as the same."""
+    """Return the name by which the currently running code of the script can reach an object, such as 'net' or
+    'self.model'; "" if none was found. A module that contains the wanted one, and has no other parameters, counts as
+    the same."""
     if wanted is None:
         return ""
     for names in _places():
@@ -34,7 +35,7 @@ def name_of(wanted: object) -> str:
 
 
 def module_called(name: str) -> nn.Module | None:
-    """Return the module that the script calls by a name which `name_of` gave."""
+    """Return the script's module with a name that `name_of` returned."""
     first, _, last = name.partition(".")
     for names in _places():
         found = names.get(first) if not last else getattr(names.get(first), last, None)
@@ -44,14 +45,13 @@ def module_called(name: str) -> nn.Module | None:
 
 
 def variables() -> Iterator[tuple[str, Any]]:
-    """Yield the variables that the script can reach where it is at work now, the innermost first."""
+    """Yield the variables that the currently running code of the script can reach, the innermost first."""
     for names in _places():
         yield from names.items()
 
 
 def _places() -> Iterator[Mapping[str, Any]]:
-    """Yield the variables of each function of the script that is at work, the innermost first, then those of its
-    file."""
+    """Yield the variables of each running function of the script, the innermost first, then those of its file."""
     frame: FrameType | None = source_lines.calling_frame()
     for _ in range(MOST_FRAMES):
         if frame is None:
@@ -66,7 +66,7 @@ def _variables(frame: FrameType) -> dict[str, Any]:
     code, given = frame.f_code, frame.f_locals
     found = dict(given)
     if code.co_flags & inspect.CO_OPTIMIZED and sys.version_info < (3, 13):
-        # Python keeps what it gave for as long as the function runs, and with it the tensors of this step
+        # Python keeps the returned dict for as long as the function runs, and with it the tensors of this step
         for name in (*code.co_varnames, *code.co_cellvars, *code.co_freevars):
             given.pop(name, None)
     return found

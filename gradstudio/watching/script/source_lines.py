@@ -1,4 +1,4 @@
-"""Lines of somebody's script: which of them is at work, and which of them call an operation."""
+"""Lines of a user's script: which of them is running, and which of them call an operation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import torch
 import gradstudio
 
 LONGEST = 100  # characters of a line that are shown
-# Code that a person did not write for this training.
+# Code that the user did not write for this training.
 _LIBRARIES = tuple(
     os.path.join(os.path.abspath(folder), "")
     for folder in (
@@ -29,12 +29,12 @@ _LIBRARIES = tuple(
     )
 )  # fmt: skip
 _ENTRY = re.compile(r'File "([^"]+)", line (\d+)')
-_OF_NUMBERS = ("math", "cmath", "numpy", "random", "statistics")  # modules that compute nothing of torch's
+_OF_NUMBERS = ("math", "cmath", "numpy", "random", "statistics")  # modules that compute nothing with torch
 _SIGNS: dict[type[ast.operator], str] = {
     ast.Div: "div", ast.Pow: "pow", ast.Sub: "sub", ast.Mult: "mul", ast.Add: "add", ast.MatMult: "matmul",
 }  # fmt: skip
 _OF_LABELS = frozenset(("nll_loss", "nllloss", "cross_entropy", "crossentropyloss"))
-# What else a script may write for an operation of autograd's graph, in small letters.
+# Other spellings that a script may use for an operation of autograd's graph, in lower case.
 _WRITTEN = {
     "rsub": {"sub"}, "pow": {"square"}, "mm": {"matmul"}, "bmm": {"matmul"}, "mv": {"matmul"},
     "linalg_vector_norm": {"norm", "vector_norm", "normalize"},
@@ -57,7 +57,7 @@ class Place(NamedTuple):
 
 
 class Site(NamedTuple):
-    """A call of an operation, or its sign, in a file. `function` is the first line of the function that it is in."""
+    """A call of an operation, or its operator, in a file. `function` is the first line of the enclosing function."""
 
     place: Place
     name: str
@@ -66,7 +66,8 @@ class Site(NamedTuple):
 
 
 def at_work(above: str) -> Place | None:
-    """Return the innermost line at work that is no library's and was called from the file `above`, which asks."""
+    """Return the innermost running line that does not belong to a library and was called from the file `above`, the
+    caller."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and frame.f_code.co_filename != above:
         if is_own(frame.f_code.co_filename):
@@ -76,7 +77,8 @@ def at_work(above: str) -> Place | None:
 
 
 def of_node(node: Any, above: str) -> Place | None:
-    """Return the line, called from the file `above`, that made a node of autograd's graph; torch must have noted it."""
+    """Return the line, called from the file `above`, that created a node of autograd's graph; torch must have recorded
+    it."""
     found: list[Place] = []
     for file, line in _ENTRY.findall("".join(node.metadata.get("traceback_", []))):
         found = [] if file == above else [*found, Place(file, int(line))]
@@ -85,7 +87,7 @@ def of_node(node: Any, above: str) -> Place | None:
 
 
 def calling_frame() -> FrameType | None:
-    """Return the frame of the script that calls torch or a library now."""
+    """Return the frame of the script that is calling torch or a library."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and not is_own(frame.f_code.co_filename):
         frame = frame.f_back
@@ -93,7 +95,7 @@ def calling_frame() -> FrameType | None:
 
 
 def frame_at(place: Place) -> FrameType | None:
-    """Return the frame of the function at work that has this line; None if it has ended."""
+    """Return the frame of the running function at this line; None if it has ended."""
     frame = calling_frame()
     while frame is not None:
         if frame.f_code.co_filename == place.file and place.line in {line for *_, line in frame.f_code.co_lines()}:
@@ -103,7 +105,7 @@ def frame_at(place: Place) -> FrameType | None:
 
 
 def beside(file: str) -> list[str]:
-    """Return a file and the other files of a person's own code in its folder that are loaded."""
+    """Return a file and the other loaded files of the user's own code in its folder."""
     loaded = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
     folder = os.path.dirname(os.path.abspath(file))
     others = {each for each in loaded if each and each != file and os.path.dirname(os.path.abspath(each)) == folder}
@@ -111,7 +113,7 @@ def beside(file: str) -> list[str]:
 
 
 def calls_of(operation: str, file: str, but: Iterable[tuple[int, int]] = ()) -> list[Site]:
-    """Return where a file calls an operation such as 'log', or writes its sign; without the lines of the ranges
+    """Return where a file calls an operation such as 'log', or uses its operator; without the lines of the ranges
     `but`."""
     plain = operation.replace("_", "").removesuffix("loss")
     wanted = {operation, f"{operation}_", f"{plain}loss", *_WRITTEN.get(operation, ())}
@@ -137,7 +139,7 @@ def assignments_of(name: str, file: str) -> list[int]:
 
 
 def files_of_classes(classes: Iterable[type]) -> set[str]:
-    """Return the files of a person's own code in which these classes are written."""
+    """Return the files of the user's own code that define these classes."""
     found: set[str] = set()
     for each in classes:
         with contextlib.suppress(OSError, TypeError):
@@ -147,10 +149,10 @@ def files_of_classes(classes: Iterable[type]) -> set[str]:
 
 
 def lines_of_classes(classes: Iterable[type], file: str) -> list[tuple[int, int]]:
-    """Return the first and last line of each class that is written in a file."""
+    """Return the first and last line of each class that a file defines."""
     found = []
     for each in classes:
-        with contextlib.suppress(OSError, TypeError):  # a class without a file, as in an interpreter
+        with contextlib.suppress(OSError, TypeError):  # a class without a file, for example in an interpreter
             if inspect.getsourcefile(each) == file:
                 text, first = inspect.getsourcelines(each)
                 found.append((first, first + len(text) - 1))
@@ -159,8 +161,8 @@ def lines_of_classes(classes: Iterable[type], file: str) -> list[tuple[int, int]
 
 @lru_cache(32)
 def _calls(file: str) -> list[Site]:
-    """Return what is called in a file, line by line, in small letters, without what is called of plain numbers. A loss
-    that was made of a class is called by its variable."""
+    """Return the calls in a file, line by line, in lower case, without those on plain numbers. A loss created from a
+    class is listed by its variable."""
     try:
         nodes = list(_with_functions(ast.parse("".join(linecache.getlines(file))), 0))
     except (SyntaxError, ValueError, RecursionError):
@@ -187,7 +189,7 @@ def _calls(file: str) -> list[Site]:
 
 
 def _with_functions(node: ast.AST, function: int) -> Iterator[tuple[Any, int]]:
-    """Yield the nodes of a tree in the order in which they are computed, with the first line of their function."""
+    """Yield the nodes of a tree in the order of evaluation, with the first line of their function."""
     inner = node.lineno if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)) else function
     for child in ast.iter_child_nodes(node):
         yield from _with_functions(child, inner)
@@ -195,7 +197,7 @@ def _with_functions(node: ast.AST, function: int) -> Iterator[tuple[Any, int]]:
 
 
 def _loss_class(call: ast.Call) -> str:
-    """Return the name of the class of a loss that is made here; "" if none is."""
+    """Return the name of the class of a loss that is created here; "" if there is none."""
     name = getattr(call.func, "attr", getattr(call.func, "id", ""))
     return name if name.endswith("Loss") else ""
 

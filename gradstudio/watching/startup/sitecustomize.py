@@ -1,10 +1,10 @@
-"""What Python imports before it runs the script of `gradstudio watch`. Python itself runs the script, so everything in
-it is as without us: its arguments, its modules, its tracebacks, how it ends. The watch begins where the script has
-imported torch, as settings that it makes before that, such as OMP_NUM_THREADS, are read by torch's own import.
+"""The module that Python imports before it runs the script of `gradstudio watch`. Python itself runs the script, so
+everything in it is unchanged: its arguments, its modules, its tracebacks, how it ends. The watch begins once the script
+has imported torch, as its earlier settings, such as OMP_NUM_THREADS, are read by torch's own import.
 
-`gradstudio/commands/watch.py` puts this folder before PYTHONPATH and says in variables what was asked for. All of that
-is taken back here at once, so the script does not see it, and neither do the programs that it starts. This file uses
-the standard library alone."""
+`gradstudio/commands/watch.py` puts this folder in front of PYTHONPATH and passes the request in environment variables.
+All of that is removed here at once, so neither the script nor the programs that it starts see it. This file uses only
+the standard library."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
-_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(_HERE)))  # the folder that has the package
+_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(_HERE)))  # the folder that contains the package
 
 
 class _AtTorch:
@@ -35,7 +35,7 @@ class _AtTorch:
         try:
             spec = find_spec(name)
         finally:
-            sys.meta_path.insert(place, self)  # a library may only have asked whether torch is there
+            sys.meta_path.insert(place, self)  # a library may only have checked whether torch exists
         loader: Any = spec.loader if spec is not None else None
         if loader is None:
             return spec
@@ -53,7 +53,7 @@ class _AtTorch:
 
     def _begin(self) -> None:
         if os.getpid() != self._process:
-            return  # forked off by the script, where nothing is watched
+            return  # forked by the script, where nothing is watched
         try:
             self._lend()
             from gradstudio.watching.launcher import begin
@@ -63,8 +63,8 @@ class _AtTorch:
             print(f"gradstudio: not watched: {type(fault).__name__}: {fault}", file=sys.stderr)
 
     def _lend(self) -> None:
-        """Load this package, which need not be where the script can find it. To the Python of another environment lend
-        what it lacks."""
+        """Load this package, which the script need not be able to find. To the Python of another environment lend the
+        packages that it lacks."""
         import json
 
         if "gradstudio" not in sys.modules:
@@ -74,7 +74,7 @@ class _AtTorch:
                 _load(name, [folder])
 
     def end(self) -> None:
-        """End the watch with the process, after all else that ends with it."""
+        """End the watch with the process, after everything else that ends with it."""
         if os.getpid() != self._process:
             return
         if self._end is not None:
@@ -98,7 +98,7 @@ def _nothing_seen(order: str) -> None:
 
 
 def _load(name: str, where: list[str]) -> bool:
-    """Import a module from one of these folders, and return whether it is there."""
+    """Import a module from one of these folders, and return whether it exists."""
     spec = PathFinder.find_spec(name, where)
     if spec is None or spec.loader is None:
         return False
@@ -121,7 +121,7 @@ def _start() -> None:
         sys.meta_path.insert(0, watch)
         atexit.register(watch.end)
     if not _load("sitecustomize", sys.path):
-        raise ImportError(name="sitecustomize")  # Python takes it for not there, as it is without us
+        raise ImportError(name="sitecustomize")  # Python treats it as missing, as it would be without us
 
 
 _start()

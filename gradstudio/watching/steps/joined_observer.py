@@ -1,4 +1,4 @@
-"""The steps of several optimizers of one model, put together to those of one."""
+"""The steps of several optimizers of one model, merged into single ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gradstudio.watching.steps.step_observer import Observer, found_inf
 
 
 class JoinedObserver(Observer):
-    """Watches the optimizers of several observers from their first step on. A step is made when all of them have
+    """Watches the optimizers of several observers from their first step on. A step is complete when all of them have
     stepped, or some of them by the next backward pass."""
 
     def __init__(self, sink: Sink, members: Sequence[Observer], guard: Callable[[Any], Any]) -> None:
@@ -26,7 +26,7 @@ class JoinedObserver(Observer):
         optimizers = [each for member in members for each in members_of(member.optimizer)]
         self._several = JoinedOptimizers(optimizers, lambda: self._on_gone(self._optimizer))
         self._optimizer = self._several.alive
-        self._parts: Parts | None = None  # of those that step within the backward pass
+        self._parts: Parts | None = None  # for optimizers that step within the backward pass
         self._stepped_in_scaler, self._in_scaler = True, first._in_scaler
         self.thread, self.claimed, self.latest = first.thread, True, max(each.latest for each in members)
         self.autocast, self._clock, self.told = first.autocast, first._clock, first.told
@@ -34,7 +34,7 @@ class JoinedObserver(Observer):
         self._take_over(members)
 
     def _take_over(self, members: Sequence[Observer]) -> None:
-        """Begin the run, and tell of the first step of all."""
+        """Begin the run, and report the first step of all."""
         steps = [(member.parameters.as_given, member._first()) for member in members]
         for member in members:
             member.births.remove()
@@ -105,7 +105,7 @@ class JoinedObserver(Observer):
         return any(self._several.skipped.values()) or bool(self._step.left_out)
 
     def _finish_parts(self, roots: Roots, gradient: Gradient, change: Change, clipped: float) -> None:
-        """Make the row of a step within the backward pass."""
+        """Create the row of a step within the backward pass."""
         self.autocast.on_backward(roots.tensors, self._device, first=True)
         step = self._step
         step.losses, step.micro_batches, step.scale = loss_of(roots), 1, roots.scale

@@ -1,4 +1,4 @@
-"""Several optimizers of one model, taken for one: they step after the same backward pass, such as Muon and AdamW, or
+"""Several optimizers of one model, treated as one: they step after the same backward pass, such as Muon and AdamW, or
 within it, each as soon as the gradients of its own parameters are there."""
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class JoinedOptimizers:
         self._on_gone = on_gone
         self._members = [weakref.ref(each, self._one_gone) for each in by_size]
         self._ids = {id(each): reference for each, reference in zip(by_size, self._members, strict=True)}
-        self.skipped: dict[int, bool] = {}  # of those that have stepped, whether their update was skipped
+        self.skipped: dict[int, bool] = {}  # for those that have stepped, whether their update was skipped
 
     def _one_gone(self, _: object) -> None:
         if not self.members:
@@ -43,7 +43,7 @@ class JoinedOptimizers:
         return [group for each in self.members for group in each.param_groups]
 
     def alive(self) -> JoinedOptimizers | None:
-        """Return itself while one of them is there, as a weak reference does."""
+        """Return itself while one of them exists, like a weak reference."""
         return self if self.members else None
 
     def has(self, optimizer: Optimizer) -> bool:
@@ -72,7 +72,7 @@ def kind_of(optimizer: Optimizer | JoinedOptimizers | None) -> str:
 
 
 class Parts:
-    """What each of several optimizers has got and done within one backward pass."""
+    """The inputs and effects of several optimizers within one backward pass."""
 
     def __init__(self, optimizers: Sequence[Optimizer], tensors: Sequence[Tensor], *, updates: bool) -> None:
         place = {id(tensor): index for index, tensor in enumerate(tensors)}
@@ -85,14 +85,14 @@ class Parts:
         self._changes: dict[int, Change] = {}
 
     def before(self, optimizer: Optimizer) -> Gradient:
-        """Measure what an optimizer gets, and keep its weights."""
+        """Measure the gradient of an optimizer, and keep its weights."""
         parameters, _ = self._of[id(optimizer)]
         gradient = parameters.measure_gradient()
         self._gradients[id(optimizer)] = gradient, parameters.keep_weights_and_norm(keep=self._updates)
         return gradient
 
     def after(self, optimizer: Optimizer) -> bool:
-        """Measure what it has done. Return whether it has begun within this pass."""
+        """Measure its effect. Return whether it has begun within this pass."""
         if (got := self._gradients.get(id(optimizer))) is None:
             return False
         parameters, _ = self._of[id(optimizer)]
@@ -102,8 +102,8 @@ class Parts:
         return True
 
     def whole(self) -> tuple[Gradient, Change, float] | None:
-        """Return the gradient, the change and the norm after clipping of all that have stepped; None for none. The next
-        pass begins."""
+        """Return the gradient, the change and the norm after clipping of all that have stepped; None if none has. The
+        next pass begins."""
         if not self._changes:
             return None
         layers = np.zeros((len(LAYER_METRICS), self._count), np.float32)
@@ -117,7 +117,7 @@ class Parts:
 
 
 def together(measured_steps: Sequence[MeasuredStep], places: Sequence[Sequence[int]]) -> MeasuredStep:
-    """Return steps that were made after one backward pass as one; `places` are those of the layers of each."""
+    """Return steps that were made after one backward pass as one; `places` are the indices of the layers of each."""
 
     def of_all(parts: Sequence[Gradient]) -> Gradient:
         layers = np.zeros((len(LAYER_METRICS), sum(map(len, places))), np.float32)
@@ -153,6 +153,6 @@ def _change(parts: Sequence[Change]) -> Change:
 
 
 def _root(norms: Any) -> float:
-    """Return the norm of a whole by those of its parts; UNKNOWN if one is."""
+    """Return the norm of a whole from those of its parts; UNKNOWN if one is."""
     squares = [norm * norm if is_known(norm) else UNKNOWN for norm in norms]
     return math.sqrt(sum(squares)) if all(map(is_known, squares)) else UNKNOWN

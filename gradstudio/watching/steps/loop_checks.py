@@ -1,5 +1,5 @@
-"""What a loop does beside its steps: schedules on another beat than they were made for, and passes in training mode
-that nothing is trained with, whose batches a batch norm takes into its running statistics."""
+"""The behaviour of a loop besides its steps: schedules stepped at another interval than intended, and passes in
+training mode that train nothing, whose batches a batch norm includes in its running statistics."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, ReduceLROnP
 from gradstudio.core.text import number, plural
 
 _TURNS = 3  # times T_max after which a cosine has gone up and down again
-_OVER = 1e-6  # share of its rate from which on an optimizer moves next to nothing
-_FEW = 10  # steps of the optimizer for one of the schedule: it is stepped once an epoch
-_LEAST = 100  # steps of a run that is judged
-_RARE = 5  # steps to each one before which there were passes without gradient: they are no part of the step
+_OVER = 1e-6  # share of its rate below which an optimizer hardly moves anything
+_FEW = 10  # steps of the optimizer per step of the schedule: it is stepped once an epoch
+_LEAST = 100  # steps of a run needed for a judgement
+_RARE = 5  # steps per step that follows passes without a gradient: they are not part of the step
 
 
 _ON_ITS_BEAT = (
@@ -28,17 +28,18 @@ _ON_ITS_BEAT = (
 
 
 class _Beat(NamedTuple):
-    """A schedule at one look: how often it was stepped, and the rate as a share of the one that was set."""
+    """The state of a schedule at one look: how often it was stepped, and the rate as a share of the one that was
+    set."""
 
     schedule: str
     stepped: int
     turn: int  # T_max of a cosine, 0 of any other
-    length: float  # steps that it was made for, NaN where it does not say
+    length: float  # steps that it was made for, NaN if unknown
     share: float
 
 
 class LoopChecks:
-    """Looks at the loop of one observer. `tell` takes the rule, the evidence, the first step and what is named."""
+    """Checks the loop of one observer. `tell` is called with the rule, the evidence, the first step and the names."""
 
     def __init__(self, tell: Callable[..., None]) -> None:
         self._tell = tell
@@ -48,18 +49,18 @@ class LoopChecks:
         self._beats: list[_Beat] = []  # at the latest look
         self._plateaus: dict[int, list[tuple[float, float]]] = {}  # best number and rate of each such schedule, by look
         self._first: dict[str, float] = {}  # share of each schedule at the first look
-        self._over: int | None = None  # the look since which the rate is next to nothing
-        self._passes = self._bursts = 0  # without gradient in training mode, and steps before which there were such
+        self._over: int | None = None  # the look since which the rate is almost 0
+        self._passes = self._bursts = 0  # without a gradient in training mode, and steps preceded by such passes
         self._first_burst = 0
 
     def on_passes(self, passes: int, step: int) -> None:
-        """So many passes in training mode without a gradient were made before a step."""
-        if step:  # before it a model may be tried, as for the sizes of its layers
+        """This many passes in training mode without a gradient were made before a step."""
+        if step:  # before it a model may be called for trial, for example for the sizes of its layers
             self._first_burst = self._first_burst or step
             self._passes, self._bursts = self._passes + passes, self._bursts + 1
 
     def look(self, schedules: Sequence[weakref.ref[LRScheduler]], step: int) -> None:
-        """Look at the schedules at a step."""
+        """Check the schedules at a step."""
         beats = [_beat(schedule) for each in schedules if (schedule := each()) is not None]
         self._beats = [beat for beat in beats if beat is not None] or self._beats
         for beat in self._beats:
@@ -72,7 +73,7 @@ class LoopChecks:
         self._over = (step if self._over is None else self._over) if over else None
 
     def end(self, steps: int, parts: Sequence[tuple[str, nn.Module]], model: str) -> None:
-        """Judge what was seen of a run of so many steps. `parts` are modules with their names."""
+        """Judge the observations of a run with this many steps. `parts` are modules with their names."""
         if self._bursts >= 2 and self._bursts * _RARE <= steps:
             norms = [name for name, part in parts if isinstance(part, _NormBase) and part.track_running_stats]
             if norms:
@@ -91,7 +92,8 @@ class LoopChecks:
                     return
 
     def _of_a_plateau(self) -> str:
-        """Return that a schedule which waits for less has seen nothing below its first number, and cut the rate."""
+        """Return that a schedule which waits for a decrease has seen nothing below its first number, and cut the
+        rate."""
         for seen in self._plateaus.values():
             rates = {rate for _, rate in seen}
             if len({best for best, _ in seen}) == 1 and len(rates) > 2:
@@ -103,7 +105,7 @@ class LoopChecks:
         return ""
 
     def _off_beat(self, beat: _Beat, steps: int) -> tuple[str, int] | None:
-        """Return what is wrong with the beat of a schedule, and since which step."""
+        """Return what is wrong with the interval of a schedule, and since which step."""
         text = f"`{beat.schedule}` was stepped {plural(beat.stepped, 'time', 'times')} in {steps:,} steps"
         if beat.turn and beat.stepped > _TURNS * beat.turn and beat.stepped * 2 > steps:
             turns = beat.stepped // beat.turn
@@ -121,7 +123,7 @@ class LoopChecks:
 
 
 def _beat(schedule: Any) -> _Beat | None:
-    """Return what a schedule says of itself; None if it follows the loss or says nothing."""
+    """Return the state of a schedule; None if it follows the loss or does not report it."""
     if isinstance(schedule, ReduceLROnPlateau) or not getattr(schedule, "base_lrs", None):
         return None
     group = schedule.optimizer.param_groups[0]

@@ -1,5 +1,5 @@
-"""Whether the loss rests where predictions that know nothing of the input leave it, and whether a model is given values
-that nobody has scaled. Looked at now and then, at the beginning of a backward pass; read at the end of a run."""
+"""Whether the loss rests at the level of predictions that ignore the input, and whether the model receives unscaled
+values. Checked now and then, at the beginning of a backward pass; read at the end of a run."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from gradstudio.watching.births.loss_values import LABELLED, passes_of, shape_of
 from gradstudio.watching.hooks.leaves import nodes_before
 from gradstudio.watching.hooks.torch_hooks import Roots
 
-LOOKS = 10  # in a row that have to agree
+LOOKS = 10  # consecutive looks that have to agree
 _NEAR, _NEAR_CHANCE = 0.02, 0.01  # distance from a level, relative to it: the mean of that, and the largest
-_MOST_COLUMNS, _MOST_CLASSES = 10_000, 1_000  # of targets whose means are kept
-_LARGE, _LARGEST = 30.0, 100.0  # root mean square and largest value of inputs that were scaled by nobody
+_MOST_COLUMNS, _MOST_CLASSES = 10_000, 1_000  # number of targets whose means are kept
+_LARGE, _LARGEST = 30.0, 100.0  # root mean square and largest value of unscaled inputs
 _TWO = ("binary_cross_entropy_with_logits", "binary_cross_entropy")
 _LAYERS = ("addmm", "mm", "bmm", "convolution", "linear")
 _MOST_NODES = 20_000
@@ -39,7 +39,7 @@ class _Batch(NamedTuple):
 
 
 class LossChecks:
-    """Looks at the losses of one observer. `tell` takes the rule, the evidence, the first step and what is named."""
+    """Checks the losses of one observer. `tell` is called with the rule, the evidence, the first step and the names."""
 
     def __init__(self, mark: str, tell: Callable[..., None]) -> None:
         self._mark, self._tell = mark, tell
@@ -47,11 +47,11 @@ class LossChecks:
 
     def begin(self) -> None:
         self._seen: deque[_Batch] = deque(maxlen=LOOKS)  # the latest
-        self._targets = ""  # what was seen of targets that are too large
-        self._inputs = ""  # what was seen of an input that is too large
+        self._targets = ""  # the observation about targets that are too large
+        self._inputs = ""  # the observation about an input that is too large
 
     def look(self, roots: Roots, step: int) -> None:
-        """Look at a backward pass that begins."""
+        """Check a backward pass that begins."""
         losses = [loss for loss in roots.unscaled if loss is not None] or roots.tensors
         if len(losses) == 1 and is_undivided_mean(losses[0]) and (seen := _look_at(losses[0], step)) is not None:
             self._seen.append(seen)
@@ -60,8 +60,8 @@ class LossChecks:
             self._targets = _large_target(losses)
 
     def end(self, *, is_alone: bool) -> None:
-        """Judge what was seen of a run. `is_alone`: nothing else is trained, as the other half of a GAN, of which the
-        two losses rest where neither wins."""
+        """Judge the observations of a run. `is_alone`: nothing else is trained, such as the other half of a GAN, whose
+        two losses rest if neither wins."""
         text = self._at_rest() if is_alone else ""
         if text:
             self._tell("loss_at_rest", text, self._seen[0].step)
@@ -95,7 +95,7 @@ class LossChecks:
         )
 
     def _constant_losses(self) -> list[float]:
-        """Return the loss of each batch if the prediction were the mean of all targets that were seen."""
+        """Return the loss of each batch if the prediction were the mean of all observed targets."""
         whole = torch.stack([seen.mean for seen in self._seen]).mean(0)
         if self._seen[0].kind == "squares":
             return [float((seen.squares - 2 * whole * seen.mean + whole**2).mean()) for seen in self._seen]
@@ -107,7 +107,7 @@ class LossChecks:
     # ---- inputs
 
     def _large_input(self, roots: Sequence[Tensor]) -> str:
-        """Return what a linear or convolutional layer is given, where that is a large input of the model as it is."""
+        """Return the input of a linear or convolutional layer, if that is a large, unchanged input of the model."""
         ends = [root.grad_fn for root in roots]
         large: dict[int, str] = {}
         try:
@@ -138,7 +138,7 @@ class LossChecks:
 
 
 def _large_target(losses: Sequence[Tensor]) -> str:
-    """Return what the targets of a squared error or a huber loss are, where they are large."""
+    """Return the targets of a squared error or a huber loss, if they are large."""
     node: Any = losses[0].grad_fn if len(losses) == 1 else None
     operation = operation_of(node.name()) if node is not None else ""
     target = _saved_tensor(node, "target") if operation in OF_TARGETS else None
@@ -152,7 +152,7 @@ def _large_target(losses: Sequence[Tensor]) -> str:
 
 
 def _look_at(loss: Tensor, step: int) -> _Batch | None:
-    """Return what a loss is of, where its targets are known; None else."""
+    """Return the batch of a loss, if its targets are known; otherwise None."""
     node: Any = loss.grad_fn
     operation = operation_of(node.name())
     target = _saved_tensor(node, "target")
@@ -165,7 +165,8 @@ def _look_at(loss: Tensor, step: int) -> _Batch | None:
         before = operation_of(node.next_functions[0][0].name())
         if not 1 < classes <= _MOST_CLASSES or before != "log_softmax":
             return None
-        places = target.flatten().where(target.flatten() >= 0, classes)  # what is left out is counted behind the last
+        # ignored labels are counted after the last class
+        places = target.flatten().where(target.flatten() >= 0, classes)
         counts = torch.zeros(classes + 1, device=target.device).scatter_add_(0, places, torch.ones_like(places).float())
         mean = counts[:-1] / counts[:-1].sum()
         return _Batch(step, "classes", loss, mean, mean)

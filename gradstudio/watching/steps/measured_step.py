@@ -1,5 +1,5 @@
-"""What was measured of a step, as it is put down while the script waits. Its row is made later, with those of other
-steps: a row that is made alone, with caches full of somebody's training, takes ten times as long."""
+"""The measurements of a step, as recorded while the script waits. Its row is created later, with those of other steps:
+a row that is created alone, with caches full of the user's training, takes ten times as long."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from gradstudio.engine.gauges.every_step import coefficient, cosine
 from gradstudio.watching.births.step_births import NO_BIRTH, Birth
 from gradstudio.watching.measuring.parameters import Change, Gradient
 
-ROUNDING = 1e-6  # relative difference of two norms that unscaling alone can make
+ROUNDING = 1e-6  # relative difference of two norms that unscaling alone can cause
 
 
 class MeasuredStep(NamedTuple):
-    """One step of an optimizer, an update by hand, or a pass after which the script ended. `clipped_norm` is the norm
-    of the gradient that reached the optimizer; `clipping` is the kind of clipping that was observed."""
+    """One step of an optimizer, a manual update, or a pass after which the script ended. `clipped_norm` is the norm of
+    the gradient that reached the optimizer; `clipping` is the observed kind of clipping."""
 
     step: int
     loss: float
@@ -35,14 +35,14 @@ class MeasuredStep(NamedTuple):
     by_hand: bool
     loop: Loop | None
     settings: Settings
-    unused: tuple[str, ...] | None = None  # parameters that got no gradient; None: nobody looked
-    left_out: bool = False  # whether the watch kept the update from the weights, as it was asked to
-    after: Gradient | None = None  # as the optimizer's step has left it, where somebody looked
-    spike: str = ""  # what is said of a spike for which the update was left out
+    unused: tuple[str, ...] | None = None  # parameters that received no gradient; None: not observed
+    left_out: bool = False  # whether the watch suppressed the update on request
+    after: Gradient | None = None  # as the optimizer's step has left it, if checked
+    spike: str = ""  # the text about a spike for which the update was suppressed
     spread: float = UNKNOWN  # between the losses of several ranks
-    birth: Birth = NO_BIRTH  # of what is not finite in it
-    blame: Finding | None = None  # of the ranks that brought it
-    told: tuple[tuple[str, float], ...] = ()  # figures of the script's own
+    birth: Birth = NO_BIRTH  # of its non-finite value
+    blame: Finding | None = None  # of the ranks that produced it
+    told: tuple[tuple[str, float], ...] = ()  # the script's own figures
 
     @property
     def is_finite(self) -> bool:
@@ -57,27 +57,27 @@ class MeasuredStep(NamedTuple):
 
     @property
     def spares_weights(self) -> bool:
-        """Whether sound weights were kept from a loss that is not finite, by a loss scaler or by the watch, or by a
+        """Whether sound weights were protected from a non-finite loss, by a loss scaler or by the watch, or by a
         gradient that is finite all the same."""
         return self.left_out or (self.skipped and math.isfinite(self.change.weight_norm)) or self.is_of_loss_alone
 
     @property
     def is_of_loss_alone(self) -> bool:
-        """Whether the loss alone is not finite: gradient and update were."""
+        """Whether only the loss is non-finite: gradient and update were finite."""
         return not self.gradient.nonfinite and math.isfinite(self.gradient.norm + self.change.norm)
 
     @property
     def broke_weights(self) -> bool:
-        """Whether the weights are NaN or Inf after the step; those before it may have been so already."""
+        """Whether the weights are NaN or Inf after the step; they may have been so before it."""
         return not math.isfinite(self.change.norm) and is_known(self.change.norm)
 
     @property
     def brings_news(self) -> bool:
-        """Whether an event or a call is to be told of the step."""
+        """Whether there is an event or a call to report for the step."""
         return self.skipped or self.loop is not None or self.went_nonfinite or bool(self.told)
 
     def figures(self) -> tuple[float, ...]:
-        """Return the columns of the step, in the order of COLUMNS as far as a script's step has them."""
+        """Return the columns of the step, in the order of COLUMNS, as far as a script's step has them."""
         gradient, change, clipped = self.gradient, self.change, self.clipped_norm
         norm = gradient.norm
         if self.clipping == "none" and abs(clipped - norm) <= ROUNDING * norm:

@@ -14,8 +14,8 @@ from gradstudio.watching.births.loss_graph import in_words
 
 
 class ModeChecks:
-    """Looks at the modes of some models now and then. `tell` takes the rule, the evidence, the first step and what is
-    named."""
+    """Checks the modes of some models now and then. `tell` is called with the rule, the evidence, the first step and
+    the names."""
 
     def __init__(self, tell: Callable[..., None]) -> None:
         self._tell = tell
@@ -23,7 +23,7 @@ class ModeChecks:
 
     def begin(self) -> None:
         self._was_training: set[int] = set()  # modules
-        self._in_evaluation: set[int] = set()  # those at the latest look that were in training mode before
+        self._in_evaluation: set[int] = set()  # those that were in training mode before, at the latest look
         self._modal: list[weakref.ref[nn.Module]] | None = None  # parts that compute something else in evaluation mode
         self._since = 0
         self._told = False
@@ -31,8 +31,8 @@ class ModeChecks:
     def look(
         self, models: Sequence[nn.Module], named: Callable[[], Iterable[tuple[str, nn.Module]]], step: int
     ) -> None:
-        """See which parts are in evaluation mode that were in training mode before, at two looks one after the
-        other. `named` gives all parts with their names."""
+        """Find the parts that are in evaluation mode at two consecutive looks and were in training mode before. `named`
+        yields all parts with their names."""
         if self._modal is None:
             parts = [part for model in models for part in model.modules()]
             self._modal = [weakref.ref(part) for part in parts if isinstance(part, (_NormBase, _DropoutNd))]
@@ -55,7 +55,7 @@ class ModeChecks:
 
 
 def _differs_in_evaluation(part: nn.Module) -> bool:
-    """Return whether a module computes something else in evaluation mode, and is trained or drops what is."""
+    """Return whether a module computes something else in evaluation mode, and is trained or drops trained values."""
     if isinstance(part, _DropoutNd):
         return part.p > 0
     return keeps_statistics(part) and any(weight.requires_grad for weight in part.parameters(recurse=False))
@@ -67,7 +67,7 @@ def keeps_statistics(part: nn.Module) -> bool:
 
 
 def root_of(names: Sequence[str]) -> str:
-    """Return the part of the model that all of these are in: `model.image` of `model.image.net.1`."""
+    """Return the part of the model that contains all of these: `model.image` for `model.image.net.1`."""
     parts = [name.split(".")[:-1] for name in names]
     shared: list[str] = []
     for level in zip(*parts, strict=False):

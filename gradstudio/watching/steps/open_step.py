@@ -1,5 +1,5 @@
-"""What was heard and measured so far of the step that is being made. Made new for each step, and for each one that a
-script begins anew by throwing its gradients away."""
+"""The observations and measurements of the current step so far. Created for each step, and for each one that a script
+restarts by discarding its gradients."""
 
 from __future__ import annotations
 
@@ -19,45 +19,45 @@ from gradstudio.watching.measuring.parameters import Gradient, Parameters
 
 
 def unknown_norm() -> float:
-    """Stands for a norm that nobody measures."""
+    """A norm that is not measured."""
     return UNKNOWN
 
 
 @dataclass(slots=True)
 class OpenStep:
-    """One step. `skipped_batches` are batches that the script has skipped since the step before."""
+    """One step. `skipped_batches` are batches that the script has skipped since the previous step."""
 
-    has_thrown: bool = False  # whether gradients were thrown away since the step before
+    has_thrown: bool = False  # whether gradients were discarded since the previous step
     skipped_batches: list[SkippedBatch] = field(default_factory=list)
-    was_as_seen: bool = False  # whether the parameters were as at first at the first backward pass
+    was_as_seen: bool = False  # whether the parameters were unchanged at the first backward pass
     losses: float = 0.0
     micro_batches: int = 0
     scale: float = 1.0
     rate: float = UNKNOWN  # before the step; without an optimizer it stays so
     clip: tuple[str, float] = ("none", 0.0)
-    explained: Birth = NO_BIRTH  # of what is not finite in the step
+    explained: Birth = NO_BIRTH  # of the step's non-finite value
     birth: Provenance | None = None  # of the step's loss
     birth_before: Provenance | None = None  # before the latest backward pass
     gradient: Gradient | None = None
-    read_figures: Callable[[], None] | None = None  # takes those of the latest backward pass, on which a GPU works
-    zero_marks: list[int] = field(default_factory=list)  # of gradients that the latest pass gave, where all are 0
-    unused: set[int] | None = None  # places of the parameters that no pass wrote a gradient for, if known
-    weights_of_pass: list[int] = field(default_factory=list)  # marks at a backward pass that is not finite
+    read_figures: Callable[[], None] | None = None  # reads those of the latest backward pass, which a GPU is computing
+    zero_marks: list[int] = field(default_factory=list)  # of gradients that the latest pass returned, if all are 0
+    unused: set[int] | None = None  # indices of the parameters that no pass wrote a gradient for, if known
+    weights_of_pass: list[int] = field(default_factory=list)  # marks at a non-finite backward pass
     used: Any = None  # the observer whose optimizer has stepped since the backward pass
-    were_finite: bool = False  # whether thrown gradients were all finite, and the script has put others there
-    # Gradients that no backward pass was heard of, before they were clipped, and their marks after that; none after a
-    # clip by value, whose end is not heard.
+    were_finite: bool = False  # whether discarded gradients were all finite, and the script has put others there
+    # Gradients without an observed backward pass, before they were clipped, and their marks after that; none after a
+    # clip by value, whose end is not observed.
     before_clip: Gradient | None = None
     marks_of_clip: list[int] | None = None
-    norm_by_hand: float = UNKNOWN  # of gradients that were clipped before an update by hand
+    norm_by_hand: float = UNKNOWN  # of gradients that were clipped before a manual update
     is_ready: bool = False  # whether the update begins
     is_empty: bool = False  # whether it is made without any gradient
     is_evaluated_again: bool = False  # whether it has made further backward passes, as LBFGS does
-    is_passed_by: bool = False  # whether the step becomes no row, as far as is known
+    is_passed_by: bool = False  # whether the step becomes no row, as far as known
     clipped_norm: Callable[[], float] = unknown_norm
     factor: float = 1.0  # by which a fused optimizer divides
-    left_out: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # weights without their gradients, with them
-    spike: str = ""  # what is said of an update that is left out for its gradient norm
+    left_out: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # weights with their hidden gradients
+    spike: str = ""  # the text about an update that is suppressed for its gradient norm
     is_put_back: bool = False  # whether they have them again
 
     @property
@@ -67,18 +67,18 @@ class OpenStep:
 
     @property
     def is_broken(self) -> bool:
-        """Whether the loss or the gradients so far are not finite. An overflow of scaled gradients is no fault."""
+        """Whether the loss or the gradients so far are non-finite. An overflow of scaled gradients is no fault."""
         broken = self.gradient is not None and self.gradient.nonfinite > 0 and not self.is_scaled
         return broken or loss_broke(self.losses)
 
     @property
     def was_not_clipped(self) -> bool:
-        """Whether no clip of it was heard, and one would have been."""
+        """Whether no clipping of it was observed, although it would have been."""
         return self.clip[0] == "none" and clipping_is_heard()
 
     @property
     def is_heard(self) -> bool:
-        """Whether anything was heard of it."""
+        """Whether anything was observed of it."""
         return bool(self.micro_batches or self.gradient is not None or self.skipped_batches)
 
     # ---- backward passes
@@ -86,14 +86,14 @@ class OpenStep:
     def begin_pass(self, scale: float) -> None:
         """Count a backward pass, whose loss carries this scale."""
         if self.micro_batches and scale != self.scale:
-            self.scale = UNKNOWN  # the gradients are sums of such with different scales
+            self.scale = UNKNOWN  # the gradients are sums with different scales
         else:
             self.scale = scale
         self.micro_batches += 1
 
     def add_loss(self, loss: float) -> None:
         """Add the loss of a backward pass."""
-        if self.losses == self.losses or is_known(self.losses):  # a call less for all but NaN
+        if self.losses == self.losses or is_known(self.losses):  # one call fewer for all but NaN
             self.losses += loss
 
     def take_figures(
@@ -105,7 +105,7 @@ class OpenStep:
         *,
         may_pass_by: bool,
     ) -> None:
-        """Note what was measured of the latest backward pass. `marks` are those of gradients and weights right after
+        """Record the measurements of the latest backward pass. `marks` are those of gradients and weights right after
         it, None for the present ones."""
         self.gradient = gradient
         is_finite = not gradient.nonfinite and not loss_broke(self.losses)
@@ -117,27 +117,27 @@ class OpenStep:
             self.weights_of_pass = parameters.weight_marks() if marks is None else marks[1]
 
     def read(self) -> None:
-        """Wait for the figures of the latest backward pass, if a GPU is still at work on them."""
+        """Wait for the figures of the latest backward pass, if a GPU is still computing them."""
         read, self.read_figures = self.read_figures, None
         if read is not None:
             read()
 
     def has_given(self, marks: list[int]) -> bool:
-        """Return whether the gradients are 0 because the backward pass before, of the same step, gave such, rather than
-        because the script has set them to 0."""
+        """Return whether the gradients are 0 because the previous backward pass of the same step returned zeros, rather
+        than because the script has set them to 0."""
         return self.micro_batches > 0 and marks == self.zero_marks
 
     # ---- clips
 
     def measure_unclipped(self, parameters: Parameters, kind: str) -> None:
-        """Measure gradients that no backward pass was heard of, unless this is one more clip of the same step."""
+        """Measure gradients without an observed backward pass, unless this is one more clip of the same step."""
         if self.before_clip is None or (kind == "norm" and parameters.marks() != self.marks_of_clip):
             self.before_clip = parameters.measure_gradient()
         self.marks_of_clip = None
 
     def gradient_without_pass(self, parameters: Parameters) -> Gradient:
-        """Return gradients that no backward pass was heard of, as they were before they were clipped. Their norms are
-        unknown where that was not heard, or where they have changed since."""
+        """Return gradients without an observed backward pass, as they were before clipping. Their norms are unknown if
+        that was not observed, or if they have changed since."""
         if self.was_not_clipped:
             return parameters.measure_gradient()
         if self.before_clip is not None and self.marks_of_clip in (None, parameters.marks()):
@@ -145,7 +145,8 @@ class OpenStep:
         return parameters.measure_gradient(UNKNOWN)
 
     def forget_replaced(self, parameters: Parameters) -> bool:
-        """Forget measured gradients that the script has replaced by others made of them. Return whether it has."""
+        """Forget measured gradients that the script has replaced by others computed from them. Return whether it
+        has."""
         self.read()
         if self.gradient is None or parameters.gradients_are_there:
             return False
@@ -156,27 +157,27 @@ class OpenStep:
         self.gradient, self.losses, self.micro_batches = None, UNKNOWN, 0
         return True
 
-    # ---- what is not finite
+    # ---- non-finite values
 
     def explain(self, provenance: Provenance | None, unknown: str) -> None:
-        """Note where the first value that is not finite was born, or why that is unknown. The first note holds."""
+        """Record where the first non-finite value was born, or why that is unknown. Only the first call counts."""
         birth, why = self.explained
         self.explained = birth or provenance, why or unknown
 
     def anew(self) -> OpenStep:
-        """Return the step as the script begins it again."""
+        """Return the step as the script restarts it."""
         self.put_back()
         return OpenStep(self.has_thrown, self.skipped_batches)
 
     def leave_out(self, tensors: list[Tensor]) -> None:
-        """Let an optimizer find no gradient, so that it changes neither weights nor state."""
+        """Hide the gradients from an optimizer, so that it changes neither weights nor state."""
         self.is_put_back = False
         self.left_out = [(tensor, gradient) for tensor in tensors if (gradient := tensor.grad) is not None]
         for tensor, _ in self.left_out:
             tensor.grad = None
 
     def put_back(self) -> None:
-        """Give the weights back the gradients that were left out."""
+        """Restore the hidden gradients of the weights."""
         for tensor, gradient in () if self.is_put_back else self.left_out:
             if tensor.grad is None:
                 tensor.grad = gradient

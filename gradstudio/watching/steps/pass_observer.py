@@ -1,4 +1,4 @@
-"""The backward passes and clips of one optimizer, put together to the step that is being made."""
+"""The backward passes and clips of one optimizer, assembled into the current step."""
 
 from __future__ import annotations
 
@@ -57,16 +57,16 @@ class PassObserver(TrainedModels):
         tensors: Sequence[Tensor] = (),
         options: Options = _DEFAULT,
     ) -> None:
-        """`guard` wraps a function that torch calls in a step. `tensors` are what is trained where there is neither an
-        optimizer nor a model. One of `options.every` steps is measured in full, and each that is not finite."""
+        """`guard` wraps a function that torch calls in a step. `tensors` are the trained ones if there is neither an
+        optimizer nor a model. One of `options.every` steps is measured in full, and so is each non-finite one."""
         self.options = options
         super().__init__(optimizer, model, tensors, guard)
         self._sink, self.name, self.told = sink, name, ToldFigures()
         self.recorder = self.births.recorder = Recorder(options.records, options.record_budget)
         self._guarded_ready, self._guarded_last = guard(self.make_ready), guard(self._last)
-        self.thread = threading.get_ident()  # the one that trains it, and alone may look at its gradients
-        self.claimed = False  # whether it has trained; until then it may come to train in another thread
-        self.latest = 0  # number of the latest backward pass that reached it, of those of the process
+        self.thread = threading.get_ident()  # the only one that may read its gradients, as it trains it
+        self.claimed = False  # whether it has trained; until then it may be trained by another thread
+        self.latest = 0  # number of the latest backward pass that reached it, among those of the process
         self.gone = False  # True once there is nothing left that could be trained
         self._settling = self._settled = False
         self._refused: tuple[int, ...] | None = None  # of those that cannot be measured
@@ -80,42 +80,43 @@ class PassObserver(TrainedModels):
         self._epochs: list[int | None] = []  # of the schedules, at the latest backward pass
         self._clock = time.perf_counter()
         self.layers: tuple[Layer, ...] = ()  # each parameter
-        self._shown: ModuleLayers | None = None  # how they are shown, where they are too many
+        self._shown: ModuleLayers | None = None  # how they are shown, if there are too many
         self.refused = ""  # why the parameters cannot be measured, a sentence
-        self._searches = 0  # for the birth of what gradients hold; of a step that is left out, the run goes on
-        self._passes_over = False  # whether the script has been seen to go on after such a batch
-        self._undelivered: Callable[[], MeasuredStep] | None = None  # gives the latest step, where it is not told yet
+        self._searches = 0  # for the birth of non-finite gradients; if a step is suppressed, the run continues
+        self._passes_over = False  # whether the script has continued after such a batch
+        # delivers the latest step, if it is not reported yet
+        self._undelivered: Callable[[], MeasuredStep] | None = None
         self.joined: Any = None  # the one that has taken over, with other optimizers of the same model
         self.first_of = 0, 0  # number of the backward pass of the first step, and how many it had
-        self._roots: Roots | None = None  # of the backward pass that is at work
-        self._marks: list[int] | None = None  # of the gradients before the backward pass that is at work
+        self._roots: Roots | None = None  # of the running backward pass
+        self._marks: list[int] | None = None  # of the gradients before the running backward pass
         self._step = OpenStep()
         self._spikes = Spikes() if options.on_spike else None
-        self._after_step: AfterStep | None = None  # of a training of several processes
+        self._after_step: AfterStep | None = None  # in a multi-process training
         self._training = TrainingChecks(self, partial(sink.find, self))
 
     def held_by_all(self) -> set[int] | None:
-        """Return the ids of what any optimizer of the process holds; None if not all of them are watched."""
+        """Return the ids of the parameters of all optimizers of the process; None if not all of them are watched."""
         return self._sink.held_by_all()
 
     def _anew(self) -> None:
-        """Begin the step anew."""
+        """Restart the step."""
         self._step = self._step.anew()
 
     def deliver(self) -> None:
-        """Give the row of the latest step, where that has not been told yet."""
+        """Deliver the row of the latest step, if that has not been reported yet."""
         raise NotImplementedError
 
     def make_ready(self) -> None:
-        """Measure the gradient that the optimizer gets, and keep the weights, once before an update."""
+        """Measure the gradient that the optimizer receives, and keep the weights, once before an update."""
         raise NotImplementedError
 
     def _last(self) -> None:
-        """The script, or what is trained, has ended."""
+        """The script, or the training, has ended."""
         raise NotImplementedError
 
     def _step_by_hand(self) -> None:
-        """Make a row of an update without an optimizer, if there was one."""
+        """Create a row for an update without an optimizer, if there was one."""
         raise NotImplementedError
 
     # ---- which parameters
@@ -135,7 +136,7 @@ class PassObserver(TrainedModels):
 
     @property
     def waits_to_join(self) -> bool:
-        """Whether its first step is made and not told yet."""
+        """Whether its first step is made and not reported yet."""
         return self._rows == 1 and self._undelivered is not None and self.first_of[1] > 0
 
     def waits_for(self, model: nn.Module) -> bool:
@@ -143,8 +144,8 @@ class PassObserver(TrainedModels):
         return self._is_by_hand and any(each is model for each in self.models) and not self._rows
 
     def _on_gone(self, of: object) -> None:
-        """Let go of the parameters: the script has. Where the garbage collector calls this in the midst of torch or of
-        the watch itself, or in another thread, what is left to record waits for `settle`: locks may be held."""
+        """Release the parameters, as the script has done. If the garbage collector calls this in the midst of torch or
+        of the watch itself, or in another thread, the remaining records wait for `settle`: locks may be held."""
         if of is self._optimizer or (self._is_by_hand and of in self._models):
             self.gone = True
             frame = sys._getframe().f_back  # None at the end of Python
@@ -153,19 +154,20 @@ class PassObserver(TrainedModels):
 
     @property
     def _has_more_to_tell(self) -> bool:
-        """Whether something was heard since the latest row."""
+        """Whether anything was observed since the latest row."""
         return self._step.is_heard or self._undelivered is not None or self.births.has_heard
 
     def settle(self) -> bool:
-        """Record what is left of one that is gone, and let go of its parameters, once. Return whether that is done: it
-        is not while it is being done, which torch's own hooks hear, nor in a thread beside the one that trained it."""
+        """Record the rest of an observer that is gone, and release its parameters, once. Return whether that is done:
+        not while it is in progress, which torch's own hooks notice, nor in a thread other than the one that trained it.
+        """
         if self._settling or (self._has_more_to_tell and not self._is_of_this_thread):
             return self._settled
         self._settling = True
         try:
             if self._has_more_to_tell:
                 self._guarded_last()
-        except FloatingPointError as fault:  # asked for, but the script has gone on
+        except FloatingPointError as fault:  # requested, but the script has continued
             say(str(fault))
         finally:
             self.births.remove()
@@ -183,14 +185,14 @@ class PassObserver(TrainedModels):
         return self.thread == threading.get_ident() or self.thread not in {each.ident for each in threading.enumerate()}
 
     def _let_go(self) -> None:
-        """Hold the parameters no longer, nor a copy of them. A measurement that is being made, which the end of a
-        model may interrupt, keeps its own."""
+        """Release the parameters, and any copy of them. A measurement in progress, which the end of a model may
+        interrupt, keeps its own."""
         if self._trained is not None:
             self.parameters = Parameters(())
 
     def bind(self) -> bool:
-        """Find the parameters that are trained, and begin a run where they are other ones than before. Return whether
-        there are any."""
+        """Find the trained parameters, and begin a run if they differ from those before. Return whether there are
+        any."""
         if self._trained is not None and self._are_as_seen():
             return True
         tensors = self.all_parameters()
@@ -230,8 +232,8 @@ class PassObserver(TrainedModels):
         return True
 
     def _has_grown(self) -> bool:
-        """Return whether parameters have come to be trained beside those that were, as where a layer is unfrozen, or
-        in place of them all, or some have other sizes."""
+        """Return whether further parameters are trained now, for example after a layer was unfrozen, or other ones
+        instead of them all, or some have other sizes."""
         assert self._trained is not None
         self._step.was_as_seen = self._are_as_seen()
         if self._step.was_as_seen:
@@ -246,23 +248,23 @@ class PassObserver(TrainedModels):
         return bool(now) and (set(now) > before or before.isdisjoint(map(id, tensors)))
 
     def has_any(self, gradients: set[int]) -> bool:
-        """Return whether one of these is the gradient of one of the parameters. They are ids of tensors that live."""
+        """Return whether one of these is the gradient of one of the parameters. They are ids of existing tensors."""
         if self._trained is not None:
             return any(id(tensor.grad) in gradients for tensor in self.parameters.as_given)
-        # no backward pass was heard of them, as where the script puts gradients there itself
+        # they had no observed backward pass, for example if the script sets the gradients itself
         return (
             self.optimizer is not None
             and any(id(each.grad) in gradients for each in self.all_parameters())
             and self.bind()
         )
 
-    # ---- what is heard
+    # ---- callbacks
 
     def before_backward(self, roots: Roots) -> None:
         self.deliver()
         self._step.read()
         self._marks, self._roots = None, roots
-        if self._step.is_ready:  # a further evaluation within a step, as LBFGS makes: the row describes the first
+        if self._step.is_ready:  # a further evaluation within a step, as in LBFGS: the row describes the first
             self._step.is_evaluated_again = True
             return
         if self._step.gradient is not None and self._optimizer() is None:
@@ -276,7 +278,8 @@ class PassObserver(TrainedModels):
         self._marks = self.parameters.marks()
         self._training.before_backward(roots)
         if not self._step.has_given(self._marks) and self.parameters.all_gone(self._marks):
-            if self._step.micro_batches or self._step.clip[0] != "none":  # else nothing was heard since the step before
+            # otherwise nothing was observed since the previous step
+            if self._step.micro_batches or self._step.clip[0] != "none":
                 broke_weights = self._throw_away()
                 self._anew()
                 self.recorder.begin_anew()
@@ -297,7 +300,7 @@ class PassObserver(TrainedModels):
 
     def _throw_away(self) -> Provenance | None:
         """The script has discarded gradients without an optimizer step. If it moved the weights with them itself, as
-        for a lookahead step, and they are not finite, return where they were born."""
+        for a lookahead step, and they are non-finite, return where they were born."""
         if not self._step.micro_batches or self._step.is_ready:
             return None
         self._step.has_thrown = True
@@ -327,7 +330,7 @@ class PassObserver(TrainedModels):
             self.recorder.begin_anew()
 
     def after_backward(self, roots: Roots) -> bool:
-        """Measure what a backward pass gave. Return whether it was one of these parameters."""
+        """Measure the result of a backward pass. Return whether it concerned these parameters."""
         self._roots = None
         if self._marks is None or self._trained is None:
             return self._step.is_ready
@@ -373,11 +376,11 @@ class PassObserver(TrainedModels):
 
     @property
     def _reads_later(self) -> bool:
-        """Whether the figures of a backward pass are read just before the update, as a GPU is still at work on them."""
+        """Whether the figures of a backward pass are read just before the update, as a GPU is still computing them."""
         return self.parameters.answers_later and self._optimizer() is not None
 
     def _look_for_unused(self, before: list[int]) -> None:
-        """Keep which gradients a backward pass has left as they were. `before` are their marks before it."""
+        """Record which gradients a backward pass has left unchanged. `before` are their marks before it."""
         untouched = self.parameters.unmoved_places(before)
         self._step.unused = untouched if self._step.unused is None else self._step.unused & untouched
 
@@ -400,7 +403,7 @@ class PassObserver(TrainedModels):
             self._step.marks_of_clip = self.parameters.marks()
 
     def was_clipped(self, kind: str, limit: float, gradients: set[int]) -> None:
-        """Note a clip that came before this observer existed."""
+        """Record a clip that came before this observer existed."""
         if self.has_any(gradients):
             self._step.clip = kind, limit
 

@@ -1,4 +1,4 @@
-"""Whether the updates of weights in bfloat16 are rounded away, seen by what a weight holds before and after one."""
+"""Whether the updates of weights in bfloat16 are lost in rounding, by comparing a weight before and after one."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from torch import Tensor
 
 from gradstudio.core.text import plural
 
-AGAIN = 3  # steps or looks in a row of which the same is seen before it is told
+AGAIN = 3  # consecutive steps or looks with the same result before it is reported
 
 
 class RoundingChecks:
-    """Looks at some updates. `tell` takes the rule and the evidence."""
+    """Checks some updates. `tell` is called with the rule and the evidence."""
 
     def __init__(self, tell: Callable[..., None]) -> None:
         self._tell = tell
         self.begin()
 
     def begin(self) -> None:
-        self._kept: list[tuple[Tensor, Tensor]] = []  # weights in bfloat16 with what they were before an update
-        self._rounded = 0  # looks in a row at which most of them were the same after it
+        self._kept: list[tuple[Tensor, Tensor]] = []  # weights in bfloat16 with their values before an update
+        self._rounded = 0  # consecutive looks at which most of them were unchanged after it
 
     def before_update(self, weights: Sequence[Tensor]) -> None:
-        """Keep what the update that comes next begins with."""
+        """Record the weights before the next update."""
         self._kept = [(each, each.detach().clone()) for each in weights if each.dtype is torch.bfloat16]
 
     def after_update(self, optimizer: Any, step: int) -> None:
-        """See whether an update, if one was kept, has left most weights as they were, though they had a gradient."""
+        """Check whether a recorded update has left most weights unchanged, though they had a gradient."""
         kept, self._kept = self._kept, []
         had = [(now, before) for now, before in kept if now.grad is not None and bool(now.grad.any())]
         if not had:

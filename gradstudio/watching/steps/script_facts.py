@@ -1,4 +1,4 @@
-"""Facts that are read off somebody's training instead of declared: the loss of a backward pass, the optimizer and its
+"""Facts that are read from a user's training instead of declared: the loss of a backward pass, the optimizer and its
 knobs, the number format."""
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _DTYPES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16",
 
 
 def loss_of(roots: Roots) -> float:
-    """Return the sum of what a backward pass began from, without the loss scale; UNKNOWN if that is no number."""
+    """Return the sum of the roots of a backward pass, without the loss scale; UNKNOWN if that is not a number."""
     if (loss := roots.loss) is not None:
         return loss
     if not roots.tensors:
@@ -40,7 +40,7 @@ def loss_of(roots: Roots) -> float:
 
 
 def loss_later(roots: Roots) -> Callable[[], float]:
-    """Do what `loss_of` does. Return a function that returns the loss, and waits for it if need be."""
+    """Start `loss_of`. Return a function that returns the loss, waiting for it if needed."""
     several = (*roots.tensors, *roots.gradients, *roots.unscaled)
     copies = [
         each if each is None or each.numel() != 1 else PendingFigures(each.detach().reshape(1)) for each in several
@@ -59,7 +59,7 @@ def loss_later(roots: Roots) -> Callable[[], float]:
 
 
 def rate_of(group: Mapping[str, Any]) -> float:
-    """Return the learning rate of a group of parameters; UNKNOWN if that is no number, as where an optimizer finds
+    """Return the learning rate of a parameter group; UNKNOWN if that is not a number, as for an optimizer that finds
     its own."""
     rate = group.get("lr")
     if type(rate) is float:  # mostly
@@ -72,12 +72,12 @@ def rate_of(group: Mapping[str, Any]) -> float:
 def settings_of(
     optimizer: Optimizer | None, clipping: tuple[str, float], autocast: torch.dtype | None, tensors: Sequence[Tensor]
 ) -> Settings:
-    """Return the way in which a step treated its gradient."""
+    """Return the settings with which a step treated its gradient."""
     group: Mapping[str, Any] = optimizer.param_groups[0] if optimizer else {}
     betas = group.get("betas") or (0.0, 0.0)
     kind = type(optimizer).__name__.lower() if optimizer else ""
     if kind == "adam" and group.get("decoupled_weight_decay"):
-        kind = "adamw"  # the same by another name
+        kind = "adamw"  # the same under another name
     second = group.get("alpha") if kind == "rmsprop" else betas[1] if len(betas) > 1 else 0.0
     return Settings(
         clipping[0], clipping[1], dtype_name(autocast, tensors), kind,
@@ -87,10 +87,10 @@ def settings_of(
 
 
 class SettingsReader:
-    """Reads the settings of each step of an optimizer, anew only where what they are read from is another."""
+    """Reads the settings of each step of an optimizer, again only if their sources have changed."""
 
     def __init__(self) -> None:
-        self._from: tuple[Any, ...] | None = None  # what the latest were read from; None where that may change in place
+        self._from: tuple[Any, ...] | None = None  # the sources of the latest result; None if they may change in place
         self._settings: Settings | None = None
 
     def read(
@@ -100,7 +100,7 @@ class SettingsReader:
         autocast: torch.dtype | None,
         tensors: Sequence[Tensor],
     ) -> Settings:
-        """Return what `settings_of` does."""
+        """Return the result of `settings_of`."""
         group: Mapping[str, Any] = optimizer.param_groups[0] if optimizer else {}
         now = (*map(group.get, _READ), type(optimizer), clipping, autocast, tensors[0].dtype)
         if self._settings is None or now != self._from:
@@ -121,8 +121,8 @@ def dtype_name(autocast: torch.dtype | None, tensors: Sequence[Tensor]) -> str:
 
 
 def experiment_of(settings: Settings, optimizer: Optimizer | None, micro_batches: int, scale: float) -> Experiment:
-    """Return an experiment in which the knobs that could be read off have their values, so that the rules offer no
-    remedy that is in force already. The other knobs mean nothing."""
+    """Return an experiment in which the knobs that could be read have their values, so that the rules offer no remedy
+    that is already in force. The other knobs are meaningless."""
     group: Mapping[str, Any] = optimizer.param_groups[0] if optimizer else {}
     limit = {"norm": "clipping.max_norm", "value": "clipping.clip_value"}.get(settings.clipping, "")
     read: dict[str, Value] = {

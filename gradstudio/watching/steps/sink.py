@@ -1,4 +1,4 @@
-"""What an observer tells the watcher."""
+"""The interface through which observers report to the watcher."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gradstudio.watching.steps.measured_step import MeasuredStep
 
 
 class Sink(Protocol):
-    """Takes what observers see."""
+    """Receives the reports of observers."""
 
     def begin(self, observer: Any, known: tuple[Layer, ...]) -> None: ...
     def end(self, observer: Any) -> None: ...

@@ -1,5 +1,5 @@
-"""Where the gradient ends on its way back, in a run in which every gradient is exactly 0: one backward pass is listened
-to, operation by operation."""
+"""Where the gradient ends on its way back, in a run in which every gradient is exactly 0: one backward pass is
+observed, operation by operation."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from gradstudio.watching.births.operation_lines import line_in_model, line_of
 from gradstudio.watching.hooks.leaves import nodes_before
 from gradstudio.watching.script.model_layers import ModelLike
 
-_MOST_NODES = 2_000  # that are listened to, nearest to the loss first
+_MOST_NODES = 2_000  # number observed, nearest to the loss first
 _ROUND = "`x + (round(x) - x).detach()` for `round(x)`: the slope of {} is 0 everywhere, so that of `x` stands for it"
-# What passes the gradient on, by the operation that does not.
+# What would pass the gradient on, by the operation that does not.
 _INSTEAD = {
     "relu": "no `relu` behind the last layer, or `F.softplus` in its place: below 0 its slope is 0",
     "threshold_backward": "`tanh`, `F.silu` or `F.softplus` in place of `relu`: the second derivative of that is 0 "
@@ -39,14 +39,14 @@ _INSTEAD = {
 
 
 class SlopeChecks:
-    """Listens to one backward pass of an observer. `tell` takes the rule, the evidence and what is named."""
+    """Observes one backward pass of an observer. `tell` is called with the rule, the evidence and the names."""
 
     def __init__(self, tell: Callable[..., None]) -> None:
         self._tell = tell
         self.begin()
 
     def begin(self) -> None:
-        self._zeros = 0  # steps in a row whose gradient was exactly 0
+        self._zeros = 0  # consecutive steps whose gradient was exactly 0
         self._handles: list[Any] = []
         self._ends: dict[str, None] = {}  # operations in which the gradient ended
 
@@ -55,7 +55,7 @@ class SlopeChecks:
         self._zeros = self._zeros + 1 if norm == 0 else 0
 
     def before_backward(self, roots: Sequence[Tensor]) -> None:
-        """Listen to the pass that begins, where it is time."""
+        """Observe the pass that begins, if it is time."""
         if self._zeros != LOOK_EVERY or self._handles:
             return
         for node in islice(nodes_before((root.grad_fn for root in roots), nearest_first=True), _MOST_NODES):
@@ -64,7 +64,7 @@ class SlopeChecks:
                 self._handles.append(node.register_hook(ended))
 
     def after_backward(self, model: ModelLike) -> None:
-        """Tell where the gradient ended, if that was listened to."""
+        """Report where the gradient ended, if that was observed."""
         if not self._handles:
             return
         for handle in self._handles:
@@ -83,7 +83,7 @@ class SlopeChecks:
 
 
 def _on_derivative(ends: dict[str, None], name: str, gave: tuple[Any, ...], came: tuple[Any, ...]) -> None:
-    """Note an operation that was given a gradient and passed on 0."""
+    """Record an operation that received a gradient and passed on 0."""
     given = [each for each in gave if each is not None]
     if any(bool(each.any()) for each in came if each is not None) and any(not bool(each.any()) for each in given):
         ends[name] = None

@@ -1,5 +1,5 @@
-"""The steps of one optimizer, put together from what is heard: backward passes, clipping, the update. Each step becomes
-a row."""
+"""The steps of one optimizer, assembled from observations: backward passes, clipping, the update. Each step becomes a
+row."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ from gradstudio.watching.steps.script_facts import loss_of, rate_of
 
 
 class Observer(PassObserver):
-    """Watches the parameters that one optimizer trains. Without an optimizer, it takes an update by hand for a step:
-    weights that have moved by the next backward pass."""
+    """Watches the parameters of one optimizer. Without an optimizer, it treats a manual update as a step: weights that
+    have moved by the next backward pass."""
 
     def before_step(self, optimizer: Optimizer, arguments: Any, named: Any) -> Any:
         """The optimizer is about to step. Return other arguments if its closure makes backward passes of its own."""
         self.deliver()
         is_within = bool(self._step.left_out) or (self._step.is_ready and self.parameters.gradients_are_there)
         if is_within and not self._step.is_evaluated_again:
-            return None  # within the step of a class that calls the step of the class above
-        if self._step.is_ready:  # the step before ended with an exception
+            return None  # within the step of a subclass that calls the step of its base class
+        if self._step.is_ready:  # the previous step ended with an exception
             self._anew()
         closure = named.get("closure") if "closure" in named else arguments[1] if len(arguments) > 1 else None
-        of_its_own = isinstance(closure, (nn.Module, type))  # what the step of somebody's optimizer takes
+        of_its_own = isinstance(closure, (nn.Module, type))  # the arguments of the step of a user's optimizer
         if not callable(closure) or of_its_own:
             self.make_ready()
             return None
@@ -57,12 +57,12 @@ class Observer(PassObserver):
         return (arguments[0], closure_with_passes, *arguments[2:]), named
 
     def make_ready(self) -> None:
-        """Measure the gradient that the optimizer gets, and keep the weights, once before an update."""
+        """Measure the gradient that the optimizer receives, and keep the weights, once before an update."""
         if self._step.is_ready:
             return
         self._forget_replaced()
         if self._step.has_thrown or not self._step.was_as_seen or self._rows % self.options.every:
-            self._step.read()  # else only once more is on its way
+            self._step.read()  # otherwise only once more is on its way
         if self._roots is not None and not self._step.micro_batches:  # it steps within the backward pass
             self._step.losses, self._step.micro_batches = loss_of(self._roots), 1
             self._step.scale = self._roots.scale
@@ -73,7 +73,7 @@ class Observer(PassObserver):
         step = self._step
         if optimizer is not None:
             step.rate = rate_of(optimizer.param_groups[0])  # which the step itself may change
-        # Where nothing was heard of a backward pass, or it was one for more parameters than these.
+        # If no backward pass was observed, or it was one for more parameters than these.
         if step.gradient is None and step.read_figures is None:
             step.clip = clip
             step.gradient = step.gradient_without_pass(self.parameters)
@@ -92,7 +92,7 @@ class Observer(PassObserver):
         self._record_step(healthy=healthy and not told)
         if told:
             self._spare_from_spike(told)
-        factor = getattr(optimizer, "grad_scale", None)  # a fused optimizer divides the scale out by itself
+        factor = getattr(optimizer, "grad_scale", None)  # a fused optimizer divides the scale out itself
         step.factor = 1.0 if factor is None else float(factor)
         if step.gradient.nonfinite and step.were_finite:
             step.explain(None, MADE_BY_THE_SCRIPT)
@@ -112,7 +112,7 @@ class Observer(PassObserver):
         self.recorder.before_update(kept, self.parameters.as_given, members_of(optimizer), healthy=healthy)
 
     def _spare_from_spike(self, told: str) -> None:
-        """Leave out an update whose gradient norm is a spike, and go back where that was asked for."""
+        """Suppress an update whose gradient norm is a spike, and go back if that was requested."""
         step = self._step
         if self._after_step is not None:
             say_once("an update is not skipped where several ranks train, as the others may make it")
@@ -123,8 +123,8 @@ class Observer(PassObserver):
         step.leave_out(self.parameters.tensors)
 
     def _spare_weights(self) -> None:
-        """Stop the script, or leave its update out, as it was asked for, before what is not finite reaches the weights
-        and the state of the optimizer."""
+        """Stop the script, or suppress its update, as requested, before a non-finite value reaches the weights and the
+        state of the optimizer."""
         step = self._step
         if not self._step.is_broken:
             if math.isfinite(step.clipped_norm()):
@@ -135,7 +135,7 @@ class Observer(PassObserver):
             if self._after_step is not None:
                 say_once("an update is not skipped where several ranks train, as the others may make it")
                 return
-            if not math.isfinite(step.clipped_norm()):  # else the script has mended it
+            if not math.isfinite(step.clipped_norm()):  # otherwise the script has corrected it
                 step.leave_out(self.parameters.tensors)
             return
         if step.birth is not None or loss_broke(step.losses):
@@ -152,7 +152,7 @@ class Observer(PassObserver):
         gradient = self._step.gradient
         if self._step.is_empty and gradient is not None and not self._has_moved(gradient):
             self._training.on_empty_step()
-            self._anew()  # as Lightning has it for a batch that is skipped: nothing moves without a gradient
+            self._anew()  # as Lightning does for a skipped batch: nothing moves without a gradient
         elif self._step.left_out:
             self._finish(skipped=True)
         elif self._step.is_ready:
@@ -176,7 +176,7 @@ class Observer(PassObserver):
         self._finish(skipped=True)
 
     def _step_by_hand(self) -> None:
-        """Make a row of an update without an optimizer, if there was one."""
+        """Create a row for an update without an optimizer, if there was one."""
         assert self._step.gradient is not None
         change = self.parameters.measure_change(self._step.gradient.layers)
         if change.norm > 0 or math.isnan(change.norm):
@@ -186,7 +186,7 @@ class Observer(PassObserver):
             self._finish(skipped=False)
 
     def close(self) -> None:
-        """Make the row of a last update by hand, or of a last pass whose loss is not finite."""
+        """Create the row of a last manual update, or of a last pass with a non-finite loss."""
         self._last()
         self.births.remove()
 
@@ -212,7 +212,7 @@ class Observer(PassObserver):
             and self._step.is_broken
         ):
             self._stop_short(self._thrown_away())
-        elif self._step.explained[0] is not None:  # the update of it has raised
+        elif self._step.explained[0] is not None:  # its update has raised
             self._sink.stop_short(self, self._without_update(UNKNOWN, after_backward=False), is_row=False)
         self._anew()
 
@@ -251,7 +251,7 @@ class Observer(PassObserver):
         return give()
 
     def _finish(self, *, skipped: bool, change: Callable[[], Change] | None = None) -> None:
-        """Give what was measured of the step that has just been made."""
+        """Deliver the measurements of the step that has just been made."""
         step = self._step
         gradient = step.gradient
         assert gradient is not None
@@ -317,14 +317,14 @@ class Observer(PassObserver):
         return self.parameters.have_no_gradients() if self.parameters.answers_later else not step.clipped_norm()
 
     def _layer_names(self, places: set[int]) -> tuple[str, ...]:
-        """Return the layers at these places."""
+        """Return the layers at these indices."""
         if self._shown is not None:
             return self._shown.all_of(places)
         return tuple(self.layers[place].name for place in sorted(places))
 
     def deliver(self) -> None:
-        """Give the row of the latest step, where a GPU was still working its figures out. By the next backward pass it
-        has, so that the script does not wait for them."""
+        """Deliver the row of the latest step, if a GPU was still computing its figures. By the next backward pass it
+        has finished, so that the script does not wait for them."""
         give, self._undelivered = self._undelivered, None
         if give is not None:
             self.births.has_told = self._sink.take(self, self._as_shown(give()))
@@ -338,14 +338,14 @@ class Observer(PassObserver):
         return made._replace(gradient=gradient, after=after)
 
     def share(self, ranks: int) -> dict[str, list[int]]:
-        """Return which part of each layer this rank has, of so many."""
+        """Return this rank's shard of each layer, among `ranks`."""
         together = None if self._shown is None else self._shown.group
         return share_of(self.parameters, ranks, together)
 
     def _report_skipped_batches(self, *, finite: bool) -> None:
-        """Tell of the batches that the script has passed over since the step before."""
+        """Report the batches that the script has skipped since the previous step."""
         step = self._step
-        if not finite:  # what was thrown away before a step that is made all the same was no batch to skip
+        if not finite:  # a batch discarded before a step that is made all the same was not skipped
             step.skipped_batches = [each for each in step.skipped_batches if not each.after_backward]
         if self.births.suspects:
             step.skipped_batches += self.births.skipped_batches(finite=finite)
@@ -355,7 +355,7 @@ class Observer(PassObserver):
         step.skipped_batches = []
 
     def _around_the_scaler(self, gradient: Gradient) -> bool:
-        """Return whether the optimizer got a gradient that still carries the loss scale."""
+        """Return whether the optimizer received a gradient that still carries the loss scale."""
         step = self._step
         if step.scale <= 1 / NEAR or self._in_scaler:
             return False
@@ -369,5 +369,5 @@ def found_inf(optimizer: Any) -> bool:
 
 
 def _not_measured() -> Change:
-    """Stands for a change that nobody measures."""
+    """A change that is not measured."""
     return NOT_MEASURED

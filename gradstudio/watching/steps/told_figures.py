@@ -1,4 +1,4 @@
-"""What a script tells by itself, until the next row takes it: figures of its own, and its number of the next step."""
+"""The script's own reports, until the next row takes them: its figures, and its number of the next step."""
 
 from __future__ import annotations
 
@@ -15,6 +15,6 @@ class ToldFigures:
         self._figures.append((name, value))
 
     def take(self) -> tuple[tuple[str, float], ...]:
-        """Return the figures for a row, which the next one has no more."""
+        """Return the figures for a row, and clear them."""
         taken, self._figures = tuple(self._figures), []
         return taken

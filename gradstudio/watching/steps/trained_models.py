@@ -1,5 +1,4 @@
-"""What is trained: the parameters of an optimizer, or of a model that is updated by hand, and the modules that have
-them."""
+"""The trained objects: the parameters of an optimizer, or of a model that is updated manually, and their modules."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from gradstudio.watching.script import model_layers
 
 
 class TrainedModels:
-    """Knows the optimizer and the models, whose births it keeps, by weak references: a script may make a hundred
+    """Refers to the optimizer and the models, whose births it keeps, by weak references: a script may create a hundred
     models, one after the other."""
 
     def __init__(
@@ -35,7 +34,7 @@ class TrainedModels:
         self.recorder: Any = None
         self.births = Births(*self.models, guard=guard)
         self._trained: tuple[int, ...] | None = None  # ids of the parameters that the rows describe
-        self._seen: list[Tensor] = []  # all that were held by then
+        self._seen: list[Tensor] = []  # all parameters at that time
         self._seen_trained: list[bool] = []  # which of them were trained
         self._seen_sizes: list[int] = []
 
@@ -50,7 +49,7 @@ class TrainedModels:
 
     @property
     def optimizer(self) -> Any:
-        """The optimizer, or several that are taken for one; None if there is none, or none any more."""
+        """The optimizer, or several treated as one; None if there is none, or no longer."""
         return self._optimizer()
 
     def has(self, optimizer: Optimizer) -> bool:
@@ -58,7 +57,7 @@ class TrainedModels:
         return self._optimizer() is optimizer
 
     def all_parameters(self) -> list[Tensor]:
-        """Return every parameter that may come to be trained."""
+        """Return every parameter that may be trained."""
         optimizer, models = self.optimizer, self.models
         if optimizer is not None:
             return model_layers.of_optimizer(optimizer)
@@ -66,12 +65,12 @@ class TrainedModels:
 
     @property
     def models(self) -> list[nn.Module]:
-        """The models that are trained, in the order of the optimizer: mostly one."""
+        """The trained models, in the order of the optimizer: usually one."""
         return [model for each in self._models if (model := each()) is not None]
 
     @property
     def models_in_script(self) -> list[nn.Module]:
-        """The same models as the script calls them, as far as that has been seen: with what it has put around them."""
+        """The same models as the script calls them, as far as observed: with their wrappers."""
         with suppress(ProvenanceUnknown):
             return self.births.models
         return []
@@ -100,7 +99,7 @@ class TrainedModels:
         self._optimizer = weakref.ref(optimizer, self._on_gone)
 
     def _are_as_seen(self) -> bool:
-        """Return whether the same tensors are held as when the run began, of the same sizes, and the same of them are
+        """Return whether the tensors are those with which the run began, with the same sizes, and the same of them are
         trained."""
         optimizer, before = self._optimizer(), self._seen
         if optimizer is not None and len(groups := optimizer.param_groups) == 1:
@@ -112,14 +111,14 @@ class TrainedModels:
         return [tensor.requires_grad for tensor in held] == self._seen_trained and sizes(held) == self._seen_sizes
 
     def _see(self, tensors: list[Tensor]) -> None:
-        """Keep what the run begins with."""
+        """Record the tensors with which the run begins."""
         self._seen, self._seen_trained = tensors, [tensor.requires_grad for tensor in tensors]
         self._seen_sizes = sizes(tensors)
 
     def trains_any(self, tensors: set[int]) -> bool:
-        """Return whether one of these, which are ids, is one of the parameters."""
+        """Return whether one of these ids belongs to one of the parameters."""
         return self._trained is not None and not tensors.isdisjoint(self._trained)
 
 
 def _nobody() -> None:
-    """Stands for the reference to an optimizer where there is none."""
+    """The reference to an optimizer if there is none."""

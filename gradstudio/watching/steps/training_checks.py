@@ -1,6 +1,6 @@
-"""What is wrong with a training though its numbers are sound: steps that move nothing, parameters that nothing trains,
-parts in evaluation mode, gradients that are thrown away or added up undivided, a loss that gets the wrong thing. All of
-it is read off, and none of it measured; most of it is looked at now and then."""
+"""Faults of a training whose numbers are sound: steps that move nothing, parameters that nothing trains, parts in
+evaluation mode, gradients that are discarded or summed without dividing, a loss with the wrong inputs. All of it is
+read rather than measured; most of it is checked only now and then."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ from gradstudio.watching.steps.slope_checks import SlopeChecks
 from gradstudio.watching.steps.watch_options import Options
 
 _SEVERAL = 3  # backward passes of a step: two may be two losses, or one pass that only measures
-_LARGE = 1e15  # norm from which on the square of an entry may be beyond float32
-_AT = 3  # step whose backward pass is asked which parameters it reaches
+_LARGE = 1e15  # norm above which the square of an entry may exceed float32
+_AT = 3  # step whose backward pass is searched for the parameters that it reaches
 
 
 class ObserverView(Protocol):
-    """What is asked of an observer."""
+    """The interface of an observer for these checks."""
 
     parameters: Parameters
     births: Births
@@ -59,14 +59,14 @@ class ObserverView(Protocol):
 
 
 class TrainingChecks:
-    """Looks at the training of one observer; `find` takes what it finds."""
+    """Checks the training of one observer; `find` receives the findings."""
 
     def __init__(self, observer: ObserverView, find: Callable[[Finding], None]) -> None:
         self._observer, self._find = observer, find
-        self._empty = 0  # steps in a row that moved nothing
+        self._empty = 0  # consecutive steps that moved nothing
         self._passes = 0  # backward passes of the process since the first of them
         self._begins_anew = False  # whether the latest backward pass began at tensors without a graph
-        self._wants_leaves = False  # whether the next backward pass is asked for what it reaches
+        self._wants_leaves = False  # whether the next backward pass is searched for its parameters
         self._unheld: tuple[str, ...] = ()
         self._loss_checks = LossChecks(observer.births.mark, self._tell)
         self._loop_checks = LoopChecks(self._tell_of_steps)
@@ -82,18 +82,18 @@ class TrainingChecks:
         self._rounding_checks.begin()
         self._slope_checks.begin()
         self._mode_checks.begin()
-        self._was_large = False  # whether the optimizer's state may not be finite
-        self._means = 0  # backward passes of the step from a mean that nobody divided
-        self._undivided = 0  # steps in a row with nothing else
-        self._halves = 0  # backward passes of the step from a half of a loss
-        self._lost = 0  # backward passes since the step before whose gradients were thrown away
-        self._loses: bool | None = None  # whether that is a fault, where it was looked at; None: it was never so
+        self._was_large = False  # whether the optimizer's state may be non-finite
+        self._means = 0  # backward passes of the step from a mean that was not divided
+        self._undivided = 0  # consecutive steps with nothing else
+        self._halves = 0  # backward passes of the step from half of a loss
+        self._lost = 0  # backward passes since the previous step whose gradients were discarded
+        self._loses: bool | None = None  # whether that is a fault, if checked; None: it was never so
         self._marks: list[int] = []  # of the weights at the latest backward pass
-        self._given: list[int] = []  # marks of the gradients that it gave
+        self._given: list[int] = []  # marks of the resulting gradients
 
     @property
     def _step(self) -> int:
-        """Row of the run that comes next."""
+        """Row of the run's next step."""
         return self._observer.next_step // self._observer.options.every
 
     def _tell(
@@ -114,7 +114,7 @@ class TrainingChecks:
     # ---- backward passes
 
     def before_backward(self, roots: Roots) -> None:
-        """Look at what a backward pass begins from."""
+        """Check the roots of a backward pass."""
         observer = self._observer
         self._passes += 1
         self._begins_anew = all(root.grad_fn is None for root in roots.tensors)
@@ -152,8 +152,8 @@ class TrainingChecks:
                 self._tell(fault.rule, f"{fault.evidence}{where}.", known=fault.known)
 
     def _unheld_names(self, roots: Sequence[Tensor]) -> tuple[str, ...]:
-        """Return the parameters that a backward pass reaches and that no optimizer of the process holds, by the names
-        of the module that has them all and those of this one, else of the modules that have no others."""
+        """Return the parameters that a backward pass reaches and that belong to no optimizer of the process, by the
+        names of the module that has them all and those of this one, otherwise of the modules that have no others."""
         held = self._observer.held_by_all()
         if held is None:
             return ()
@@ -169,7 +169,7 @@ class TrainingChecks:
             for own, leaf in module.named_parameters() if id(leaf) in ids
         )  # fmt: skip
 
-    # ---- gradients that are thrown away
+    # ---- discarded gradients
 
     def on_discarded_gradients(self, *, finite: bool) -> None:
         """The gradients of a backward pass are discarded before the next one."""
@@ -183,7 +183,7 @@ class TrainingChecks:
         self._loses, self._lost = True, self._lost + 1
 
     def after_backward(self) -> None:
-        """Keep what weights and gradients are after a backward pass."""
+        """Record the weights and gradients after a backward pass."""
         parameters, step = self._observer.parameters, self._observer.next_step
         self._slope_checks.after_backward(model_layers.together(self._observer.models))
         if step < AGAIN:
@@ -194,21 +194,21 @@ class TrainingChecks:
             self._marks = parameters.weight_marks()
 
     def _is_a_new_pass(self, roots: Roots) -> bool:
-        """Return whether a loss is of the trained parameters alone: one that reaches others too, or the inputs of an
-        attack, may be there for those."""
+        """Return whether a loss depends on the trained parameters alone: one that reaches others too, or the inputs of
+        an attack, may be there for those."""
         held = {id(tensor) for tensor in self._observer.all_parameters()}
         return all(id(leaf) in held for leaf in leaves_before(roots.tensors))
 
     def forget_discarded(self) -> None:
-        """The script used the discarded gradients after all: it made new ones of them, or another optimizer took
+        """The script used the discarded gradients after all: it computed new ones from them, or another optimizer took
         them."""
         self._loses, self._lost = False, 0
 
     # ---- steps
 
     def on_step(self, micro_batches: int, norm: float, *, is_clipped: bool) -> int:
-        """A step is made of so many backward passes, with a gradient of this norm; `is_clipped`: what changed their
-        gradients is known. Return how many further passes were discarded though the step needed them."""
+        """A step is made from this many backward passes, with a gradient of this norm; `is_clipped`: the changes of
+        their gradients are known. Return how many further passes were discarded although the step needed them."""
         observer = self._observer
         self._was_large = self._was_large or not norm < _LARGE
         self._slope_checks.after_step(norm)
@@ -264,7 +264,7 @@ class TrainingChecks:
     # ---- the end
 
     def end(self) -> None:
-        """Look at what a run leaves behind."""
+        """Check the state at the end of a run."""
         observer = self._observer
         if not observer.next_step:
             return
@@ -292,7 +292,7 @@ class TrainingChecks:
                     return
 
     def _look_at_state(self) -> None:
-        """Look at the state of the optimizer, which has seen a gradient that was not finite, or whose square is not."""
+        """Check the state of the optimizer, which has received a gradient that was non-finite, or whose square is."""
         optimizer = self._observer.optimizer
         names = model_layers.names(model_layers.together(self._observer.models), optimizer)
         states = [each for one in members_of(optimizer) for each in one.state.items()]
@@ -308,7 +308,7 @@ class TrainingChecks:
 
 
 def _plain_list() -> str:
-    """Return where a module of the script keeps modules in a container that is none; "" where none does."""
+    """Return where a module of the script keeps modules in a plain container; "" if none does."""
     for each in (part for _, value in variables() if isinstance(value, nn.Module) for part in value.modules()):
         for name, value in vars(each).items():
             inner = list(value.values()) if isinstance(value, dict) else value

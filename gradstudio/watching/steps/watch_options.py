@@ -9,24 +9,24 @@ OnNonfinite = Literal["explain", "raise", "skip", "ignore"]
 OnSpike = Literal["skip", "rewind"] | None
 POLICIES: tuple[str, ...] = get_args(OnNonfinite)
 MOST_RECORD = 1000
-RECORD = 8  # steps back to which a crash file goes
+RECORD = 8  # how many steps back a crash file goes
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a person asked for. `every`: steps from one row to the next; `updates`: whether the size of each update is
-    measured, for which the weights are kept once more; `stop_on`: how severe a finding ends the script, or
-    "diverged"; `record`: steps back to which a crash file goes, 0 for none, and
-    `record_budget` the bytes that may be kept for it, None for a share of the free memory; `on_spike`: whether an
-    update whose gradient norm is a spike is left out, and the weights of some steps ago are put back too."""
+    """The user's options. `every`: steps from one row to the next; `updates`: whether the size of each update is
+    measured, which needs another copy of the weights; `stop_on`: the severity of a finding that ends the script, or
+    "diverged"; `record`: how many steps back a crash file goes, 0 for none, and `record_budget` the bytes that may be
+    kept for it, None for a share of the free memory; `on_spike`: whether an update whose gradient norm is a spike is
+    suppressed, and the weights of some steps ago are restored too."""
 
     on_nonfinite: OnNonfinite = "explain"
     every: int = 1
     updates: bool = True
     stop_on: str = ""
-    on_finding: Any = None  # whom else a finding is told, and `to` which tracker: see recording/messenger.py
+    on_finding: Any = None  # other recipients of a finding, and `to` which tracker: see recording/messenger.py
     to: Any = None
-    resume: str | None = None  # the run that goes on in this one
+    resume: str | None = None  # the run resumed by this one
     record: int = RECORD
     record_budget: int | None = None
     on_spike: OnSpike = None
@@ -45,10 +45,10 @@ class Options:
 
     @property
     def records(self) -> int:
-        """Steps back to which states are kept: 0 where neither a crash file nor a rewind can follow."""
+        """Steps back to which states are kept: 0 if neither a crash file nor a rewind can follow."""
         return 0 if self.on_nonfinite == "ignore" and self.on_spike != "rewind" else self.record
 
     @property
     def spares_weights(self) -> bool:
-        """Whether an update by what is not finite is to be kept from the weights."""
+        """Whether non-finite updates are to be suppressed."""
         return self.on_nonfinite in ("raise", "skip")
