@@ -87,7 +87,7 @@ def _measure() -> list[tuple[str, str, float]]:
     from gradstudio.gui.shell.first_paint import after_first_paint
     from gradstudio.gui.shell.staged_opening import StagedOpening
     from gradstudio.gui.window import Window
-    from gradstudio.session.running.worker import UNLIMITED
+    from gradstudio.session.running.worker_commands import UNLIMITED
 
     _fill_library(files.user_library())
     app = application()

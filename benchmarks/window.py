@@ -128,7 +128,7 @@ def _preset(knobs: list[str]) -> Preset:
 def _window(knobs: list[str]) -> dict:
     from gradstudio.gui.app import application
     from gradstudio.gui.window import Window
-    from gradstudio.session.running.worker import UNLIMITED
+    from gradstudio.session.running.worker_commands import UNLIMITED
 
     application()
     window = Window(_preset(knobs))

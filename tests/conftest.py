@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import io
 import itertools
@@ -87,10 +88,8 @@ def no_training_thread_is_left() -> Iterator[None]:
         paused = getattr(getattr(thread, "record", None), "status", "") == "paused"  # and so waits for good
         thread.join(10 if paused else PATIENCE)
     running = [thread for thread in left if thread.is_alive()]
-    if running:
-        from gradstudio.session.running import left_behind
-    for thread in running:
-        left_behind.end(thread)
+    for thread in running:  # at its next line of Python
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(SystemExit))
     assert not running, f"left running: {', '.join(thread.name for thread in running)}"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -11,15 +10,6 @@ import torch
 from torch import Tensor
 
 GLOBAL = threading.RLock()  # held by whoever draws from them
-_left: weakref.WeakSet[threading.Thread] = weakref.WeakSet()  # abandoned within a step
-
-
-def leave(thread: threading.Thread) -> None:
-    """Let others draw although this thread, which was abandoned, holds the generators and never releases them. It does
-    not restore their state, either."""
-    global GLOBAL
-    _left.add(thread)
-    GLOBAL = threading.RLock()
 
 
 def states(device: str) -> list[Tensor]:
@@ -43,5 +33,4 @@ def preserve(device: str) -> Iterator[None]:
         try:
             yield
         finally:
-            if threading.current_thread() not in _left:
-                restore(before, device)
+            restore(before, device)

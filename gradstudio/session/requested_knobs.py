@@ -12,7 +12,7 @@ from gradstudio.core.presets import Preset
 from gradstudio.core.worker_places import Place
 from gradstudio.session.record.run import Run
 from gradstudio.session.running.backend import AnyWorker
-from gradstudio.session.running.worker import SetKnob
+from gradstudio.session.running.worker_commands import SetKnob
 from gradstudio.session.undo import DEVICE, Change, Changes, Requested
 
 MOST_TRIED = 200  # number of values that `nearest` tries

@@ -27,7 +27,7 @@ from gradstudio.session.remote.library_there import LibraryThere
 from gradstudio.session.remote.remote_backend import PlacesBackend
 from gradstudio.session.requested_knobs import RequestedKnobs
 from gradstudio.session.running.backend import AnyWorker, Backend, LocalBackend, RunFamily
-from gradstudio.session.running.worker import (
+from gradstudio.session.running.worker_commands import (
     UNLIMITED,
     Compare,
     Pause,

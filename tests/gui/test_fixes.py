@@ -20,7 +20,7 @@ from gradstudio.gui.theme import theme
 from gradstudio.gui.window import Window
 from gradstudio.session.running import fix_trials
 from gradstudio.session.running.fix_trials import Trials
-from gradstudio.session.running.worker import UNLIMITED
+from gradstudio.session.running.worker_commands import UNLIMITED
 
 # As the preset log-of-zero: it breaks within 60 steps, and takes a live fix as well as one that acts on restart.
 LOG_OF_ZERO = {

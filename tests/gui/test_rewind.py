@@ -21,7 +21,7 @@ from gradstudio.gui.drawing.overlay import PARENT, TWIN
 from gradstudio.gui.knobs.twins_dialog import TwinsDialog
 from gradstudio.gui.plots.step_plot import StepPlot
 from gradstudio.gui.window import Window
-from gradstudio.session.running.worker import UNLIMITED
+from gradstudio.session.running.worker_commands import UNLIMITED
 from gradstudio.session.words.knob_hints import advised_max_norm, share_over
 
 LEFT = Qt.MouseButton.LeftButton

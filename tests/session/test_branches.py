@@ -31,7 +31,8 @@ from gradstudio.session.record.branches import fork
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.snapshots import Snapshots
 from gradstudio.session.running.run_driver import RunDriver
-from gradstudio.session.running.worker import SetKnob, Worker
+from gradstudio.session.running.worker import Worker
+from gradstudio.session.running.worker_commands import SetKnob
 from gradstudio.session.simulator import Simulator
 
 SMALL = {"model.width": 8, "model.depth": 1, "problem.batch_size": 8, "run.steps": 12, "run.device": "cpu"}

@@ -23,7 +23,8 @@ from gradstudio.core.unknown import UNKNOWN
 from gradstudio.session.files import csv_table, output, run_files
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_writer import RunWriter
-from gradstudio.session.running.worker import Stop, Worker
+from gradstudio.session.running.worker import Worker
+from gradstudio.session.running.worker_commands import Stop
 
 SMALL = ["model.depth=1", "model.width=8", "problem.batch_size=8", "run.steps=8", "run.device=cpu", "run.seed=3"]
 ODD = [math.nan, math.inf, -math.inf, 0.0, -0.0, 1e300, 5e-324, 0.1, 1 / 3, 1e-38]

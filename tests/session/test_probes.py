@@ -21,7 +21,8 @@ from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_writer import RunWriter
 from gradstudio.session.running import gauge_sampling
 from gradstudio.session.running.gauge_sampling import GaugeSampler
-from gradstudio.session.running.worker import WatchGauges, Worker
+from gradstudio.session.running.worker import Worker
+from gradstudio.session.running.worker_commands import WatchGauges
 from gradstudio.session.simulator import Simulator
 from gradstudio.session.words import gauge_readings
 

@@ -25,7 +25,8 @@ from gradstudio.session.record.snapshots import Snapshots
 from gradstudio.session.running import fix_trials, remedy_trial
 from gradstudio.session.running.fix_trials import Trials
 from gradstudio.session.running.remedy_trial import Trial, ranking
-from gradstudio.session.running.worker import Resume, SetKnob, StepOnce, Worker
+from gradstudio.session.running.worker import Worker
+from gradstudio.session.running.worker_commands import Resume, SetKnob, StepOnce
 from gradstudio.session.simulator import Simulator
 from gradstudio.session.words.fix_results import describe_result, describe_trial
 

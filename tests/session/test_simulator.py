@@ -18,7 +18,7 @@ from gradstudio.core.presets import Preset
 from gradstudio.session.library.store import Library
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_writer import RunWriter
-from gradstudio.session.running import run_driver
+from gradstudio.session.running import trainer_making
 from gradstudio.session.running.worker import Worker
 from gradstudio.session.simulator import Simulator
 
@@ -80,7 +80,7 @@ def test_a_live_change_that_the_device_refuses_does_not_end_the_run(simulator: C
 def test_changes_without_end_are_refused_and_the_run_goes_on(
     simulator: Callable[..., Simulator], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_driver, "MOST_CHANGES", 2)
+    monkeypatch.setattr(trainer_making, "MOST_CHANGES", 2)
     one = simulator()
     for step in (1, 2, 3):
         hold(one, step)

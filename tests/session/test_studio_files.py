@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import torch
 from own_models import GOOD, preset
-from waiting import PATIENCE, join, until
+from waiting import PATIENCE, until
 
 from gradstudio.core import mistakes, presets, python_process, studio_file, trust
 from gradstudio.core.check_note import ASKED, NOTE, CheckNote
@@ -38,7 +38,9 @@ from gradstudio.session.library.writer import LibraryWriter
 from gradstudio.session.record.branches import fork
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.snapshots import Snapshots
-from gradstudio.session.running import fix_trials, foreground, worker
+from gradstudio.session.remote import remote_worker
+from gradstudio.session.remote.remote_backend import RemoteBackend
+from gradstudio.session.running import fix_trials, foreground
 from gradstudio.session.running.slow_step import slow_step
 from gradstudio.session.simulator import Simulator
 from gradstudio.session.words.knob_hints import why_not
@@ -510,19 +512,17 @@ def test_the_check_of_a_file_without_end_outlives_a_killed_program_by_little(tmp
         assert alone.wait(PATIENCE) == -signal.SIGALRM
 
 
-def test_a_step_without_end_is_left_behind_and_the_next_run_trains(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(worker, "PATIENCE", 0.05)
+def test_a_step_without_end_is_left_and_the_next_run_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote_worker, "PATIENCE", 0.05)
     text = GOOD.replace(
         "self.last =", "self.register_buffer('count', torch.zeros(()))\n        self.last ="
     ).replace("    return F.cross", "    model.count += 1\n    while model.count > 4:\n        pass\n    return F.cross")  # fmt: skip
-    simulator = Simulator(preset(tmp_path, text))
+    simulator = Simulator(preset(tmp_path, text), backend=RemoteBackend())
     simulator.play()
-    run, thread = simulator.run, simulator._worker
-    assert thread is not None
+    run = simulator.run
     until(lambda: (run.step_now or (0,))[0] == 4 and slow_step(run, 0.05))  # any step may be slow beside other load
     monkeypatch.setattr(slow_step, "__defaults__", (0.05,))
+    until(lambda: "points.py" in describe(run).text)
     assert re.fullmatch(
         r"Step 4 has not ended yet; the (longest|latest) .* took .* s\. points\.py is at line 4[12]\.",
         describe(run).text,
@@ -533,7 +533,6 @@ def test_a_step_without_end_is_left_behind_and_the_next_run_trains(
     assert any(
         re.fullmatch(r"Step 4 was left before its end, as it took \d+ s so far\.", told) for told in simulator.notices()
     )
-    join(thread)  # the endless loop has ended too
     simulator.load(preset(tmp_path))
     simulator.play()
     until(lambda: simulator.run.status == "finished")

@@ -8,7 +8,7 @@ from PySide6.QtCore import Signal
 
 from gradstudio.gui import user_settings
 from gradstudio.gui.widgets.scroll_safe import SLIDER_STEPS, Slider
-from gradstudio.session.running.worker import UNLIMITED
+from gradstudio.session.running.worker_commands import UNLIMITED
 
 AT_FIRST = 60.0  # steps a second: slow enough to watch
 FASTEST = 1000.0  # steps a second at the last position before unlimited

@@ -19,7 +19,7 @@ from gradstudio.gui.widgets.change_watch import ChangeWatch
 from gradstudio.gui.widgets.menu_arrow import add_arrow
 from gradstudio.gui.widgets.roles import set_role
 from gradstudio.gui.widgets.rows import in_row
-from gradstudio.session.running.worker import UNLIMITED
+from gradstudio.session.running.worker_commands import UNLIMITED
 from gradstudio.session.simulator import MORE_STEPS, Simulator
 
 REWIND, REWIND_TO, REWIND_WITHOUT = "Rewind…", "Rewind to {:,}", "Rewind without {}"

@@ -7,7 +7,7 @@ from typing import Any
 
 from gradstudio.core.knobs import Value
 from gradstudio.core.typed_json import NotConforming, plain, typed
-from gradstudio.session.running.worker import (
+from gradstudio.session.running.worker_commands import (
     Command,
     Compare,
     Pause,

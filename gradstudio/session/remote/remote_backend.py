@@ -20,7 +20,7 @@ from gradstudio.session.running.cliff_sampling import CliffSampler
 from gradstudio.session.running.fix_trials import Trial, Trials
 from gradstudio.session.running.layer_sampling import LayerSampler
 from gradstudio.session.running.time_step_sampling import TimeStepSampler
-from gradstudio.session.running.worker import Stop
+from gradstudio.session.running.worker_commands import Stop
 
 DEFAULT = "process" if sys.platform == "linux" else "thread"  # not tried elsewhere
 

@@ -17,7 +17,7 @@ from gradstudio.session.record.run_writer import RunWriter
 from gradstudio.session.remote import command_codec
 from gradstudio.session.remote.run_news import RunReader
 from gradstudio.session.running.slow_step import slow_step
-from gradstudio.session.running.worker import PATIENCE, UNLIMITED, Command, Stop, commands_of
+from gradstudio.session.running.worker_commands import UNLIMITED, Command, Stop, commands_of
 
 if TYPE_CHECKING:
     from gradstudio.session.library.requests import Request
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from gradstudio.worker.frames import Frame
     from gradstudio.worker.worker_process import WorkerProcess
 
+PATIENCE = 1.0  # seconds that a step of a run that was stopped may take, where those before it took a tenth of that
 BROKEN_DEVICE = ("CUDA error", "device-side assert", "AcceleratorError")  # nothing works on such a device any more
 
 

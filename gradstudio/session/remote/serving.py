@@ -26,7 +26,8 @@ from gradstudio.session.remote.run_document import agreed_in, run_from
 from gradstudio.session.remote.run_news import RunTold, take_rows
 from gradstudio.session.running.slow_step import slow_step
 from gradstudio.session.running.whole_run import train_whole
-from gradstudio.session.running.worker import Stop, Worker, thread_of
+from gradstudio.session.running.worker import Worker, thread_of
+from gradstudio.session.running.worker_commands import Stop
 from gradstudio.worker import frames
 from gradstudio.worker.worker_process import Said
 

@@ -15,7 +15,8 @@ from gradstudio.session.running.future_run import FutureRun
 from gradstudio.session.running.layer_sampling import LayerSampler
 from gradstudio.session.running.time_step_sampling import TimeStepSampler
 from gradstudio.session.running.whole_run import train_whole
-from gradstudio.session.running.worker import Command, Worker
+from gradstudio.session.running.worker import Worker
+from gradstudio.session.running.worker_commands import Command
 
 StoredOf = Callable[[list[str]], Iterable[StoredSnapshot]]
 

@@ -12,7 +12,8 @@ from gradstudio.session.record.run import Run
 from gradstudio.session.record.snapshots import Snapshots
 from gradstudio.session.running import interrupts, streams
 from gradstudio.session.running.slow_step import slow_step
-from gradstudio.session.running.worker import UNLIMITED, Stop, Worker
+from gradstudio.session.running.worker import Worker
+from gradstudio.session.running.worker_commands import UNLIMITED, Stop
 
 if TYPE_CHECKING:
     from gradstudio.session.running.backend import AnyWorker, RunFamily
@@ -25,7 +26,7 @@ def train(
     began: Callable[[AnyWorker], object] | None = None, family: RunFamily | None = None,
 ) -> str:  # fmt: skip
     """Train a run in the worker's thread, and wait for it here, where Ctrl+C arrives: it ends the run after its current
-    step, or without it if that takes too long. Return the traceback of a failure, "" if there is none. `snapshots`
+    step, or abandons it if that takes too long. Return the traceback of a failure, "" if there is none. `snapshots`
     store the run's snapshots and supply those to continue from. `began` is called with the worker as it begins. A
     `family` has its own worker and snapshots."""
     worker: AnyWorker = Worker(record, snapshots=snapshots)
@@ -59,13 +60,13 @@ def wait_for(trials: Trials, *, progress: bool) -> None:
 
 
 def _wait(thread: threading.Thread | AnyWorker, signals: Interrupts) -> None:
-    """Wait for the end of a thread, or until it is abandoned in a step that does not end."""
+    """Wait for the end of a thread, or until its time is up."""
     while thread.is_alive() and not signals.overdue:
         thread.join(0.2)
 
 
 def _show_progress(record: Run, worker: AnyWorker, signals: Interrupts) -> None:
-    """Draw a bar on stderr until the worker has ended or is abandoned."""
+    """Draw a bar on stderr until the worker has ended or its time is up."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -98,7 +99,7 @@ def _show_progress(record: Run, worker: AnyWorker, signals: Interrupts) -> None:
 
 
 def _show_trials(trials: Trials, signals: Interrupts) -> None:
-    """Draw a bar on stderr until the trials have ended or are abandoned."""
+    """Draw a bar on stderr until the trials have ended or their time is up."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 

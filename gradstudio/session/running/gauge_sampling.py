@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from gradstudio.core import ranks_allowed
+from gradstudio.core import plugins, ranks_allowed
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.gauge_samples import NAMES, Unmeasurable
 from gradstudio.session.record.run_writer import RunWriter
@@ -53,6 +53,15 @@ class GaugeSampler:
         }
         name = max(over, key=lambda each: over[each])
         return name if over[name] >= 0 and self._is_new(trainer, name) else ""
+
+    def measure_added(self, trainer: Trainer) -> None:
+        """Measure the gauges of plug-ins on the model as the latest step has left it."""
+        if plugins.names("gauges"):
+            from gradstudio.engine.gauges import added_gauges
+
+            step = trainer.step - 1
+            if figures := added_gauges.measure(getattr(trainer, "model", None), step):
+                self._writer.gauges[step] = figures
 
     def measure_all(self, trainer: Trainer, interrupted: Callable[[], bool]) -> None:
         """Measure every gauge that has no sample at the current step, while the run is paused."""

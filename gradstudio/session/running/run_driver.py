@@ -9,39 +9,33 @@ from __future__ import annotations
 
 import contextlib
 import math
-import threading
 import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, cast
 
-from gradstudio.core import jit, plugins, ranks_allowed
-from gradstudio.core.events import MOST_CHANGES
-from gradstudio.core.experiment import Experiment
-from gradstudio.core.history import BLOCK, LOOK_EVERY, SAMPLE_EVERY, Row
+from gradstudio.core import jit, ranks_allowed
+from gradstudio.core.history import BLOCK, Row
 from gradstudio.core.knobs import KnobError, Value
 from gradstudio.core.provenance import ProvenanceUnknown
-from gradstudio.core.text import duration, first_line, one_line
 from gradstudio.session import own_model
 from gradstudio.session.footprint import budget
 from gradstudio.session.record.run import Run, Status
 from gradstudio.session.record.run_writer import RunWriter, SoFar
 from gradstudio.session.record.snapshots import Snapshots
+from gradstudio.session.running import run_failure, trainer_making
+from gradstudio.session.running.due_measurements import DueMeasurements
 from gradstudio.session.running.gauge_sampling import GaugeSampler
+from gradstudio.session.running.held_rows import HeldRows
 from gradstudio.session.running.investigation import bring, investigate, investigate_ranks
-from gradstudio.session.running.left_behind import LeftBehind
 from gradstudio.session.running.rewind import Rewinder
 
 if TYPE_CHECKING:
     from gradstudio.engine.ranks.ranked_trainer import RankedTrainer
     from gradstudio.engine.trainer import Trainer
 
-# The run takes many rows at a time: after a step the processor's caches are full of the model, and only the first row
-# pays for that.
-HELD = 1 / 60  # seconds until rows are shown, checked at the end of a step: half the time between two frames
-UNSEEN = 0.2  # seconds until the rules look at them, likewise
-LONG = 0.2  # seconds of a step after which the rows before it are shown without waiting for its end
+UNSEEN = 0.2  # seconds until the rules look at new rows, checked when rows are shown
 
 
 class RunDriver:
@@ -55,10 +49,8 @@ class RunDriver:
         self.gauges = GaugeSampler(self.writer)
         self._ranked = ranks_allowed.several(run.experiment)
         self._message, self._ended = "", False
-        self._held: list[Row] = []
-        self._changing, self._within = threading.Lock(), False  # whether the thread is within a step
-        self.left = False  # whether it was abandoned there: the run is over, and no longer written by this thread
-        self._show_at = self._look_at = 0.0
+        self.held, self._due = HeldRows(self.writer), DueMeasurements(run)
+        self._look_at = 0.0
         self._stands = False  # whether the trainer is at the same step as the run
         self._snapshots, self._rewinder = snapshots, Rewinder(self.writer, snapshots)
         self._stopped: Callable[[], bool] = lambda: False
@@ -66,11 +58,6 @@ class RunDriver:
         self._take_notices: Callable[[], list[str]] = list
         self._check_room: Callable[[int], None] = lambda layers: None
         self._planned = run.to_come
-        self._compare_at = frozenset(run.compare_at)
-        self._looked_at: Experiment | None = None
-        self._test_every = 1  # steps between two measurements of the test set
-        self._accumulating: tuple[object, ...] | None = None  # the current way of accumulating
-        self._accumulation: tuple[object, ...] | None = None  # and the last one that was checked
 
     @property
     def _ready(self) -> Trainer:
@@ -101,23 +88,13 @@ class RunDriver:
 
     def _stand_at_first(self) -> bool:
         """Build the model and move to the start of step 0."""
-        trainer = self.trainer = self._new_trainer()
-        self._check_plan(trainer)
+        trainer = self.trainer = trainer_making.make(self.run.experiment, self._stopped)
+        trainer_making.check_changes(trainer, self.run.in_force, self._planned)
         self.writer.begin(trainer.layers, trainer.environment)
         if self._ranked and (notice := cast("RankedTrainer", trainer).notice):
             self.writer.note("notice", notice)
         self._keep_if_due(trainer)
         return True
-
-    def _new_trainer(self) -> Trainer:
-        """Return the trainer of the run; with several ranks, one that controls them."""
-        if not self._ranked:
-            from gradstudio.engine.trainer import Trainer
-
-            return Trainer(self.run.experiment)
-        from gradstudio.engine.ranks.ranked_trainer import RankedTrainer
-
-        return cast("Trainer", RankedTrainer(self.run.experiment, self._stopped))
 
     def _keep_if_due(self, trainer: Trainer) -> None:
         """Take a snapshot if one is due; the state of several ranks is not stored."""
@@ -133,9 +110,8 @@ class RunDriver:
         if run.replayed is not None:
             return False
         self.writer.go_on(self.trainer.environment)
-        checked = [check.step for check in run.history.accumulated if math.isfinite(check.difference)]
-        self._accumulation = _way_of_accumulating(run.values_at(checked[-1])) if checked else None
-        self._check_plan(self.trainer)
+        self._due.resume()
+        trainer_making.check_changes(self.trainer, run.in_force, self._planned)
         return True
 
     def train(self, goes_on: Callable[[], bool] = lambda: True) -> None:
@@ -160,17 +136,12 @@ class RunDriver:
             return
         with self._caught():
             try:
-                self._check_changes()
+                trainer_making.check_number(len(self.run.timeline) + len(self._planned))
                 self._ready.change(name, value)
             except KnobError as fault:
                 self.writer.refuse(name, value, str(fault))
             else:
                 self.writer.change(name, self._ready.experiment[name])
-
-    def _check_changes(self) -> None:
-        """Raise KnobError if the run has as many changes as its file may contain."""
-        if len(self.run.timeline) + len(self._planned) >= MOST_CHANGES:
-            raise KnobError(f"a run has at most {MOST_CHANGES:,} changes, and this one has; restart it to change more")
 
     def compare(self) -> None:
         """Let the next step also compute the gradient of its micro-batches joined into one."""
@@ -188,94 +159,38 @@ class RunDriver:
                 self.settle()
                 if self.outcome is not None:
                     return
-            trainer.requests.compare |= trainer.step in self._compare_at
-            self._measure_if_due(trainer)
+            self._due.request(trainer)
             self.writer.set_status(status)
             if gauge:
                 self.gauges.measure(trainer, gauge)
             if not trainer.pass_over(self._stopped):
                 return
             rows = self._advance(trainer)
-            self._held += rows
+            self.held.hold(rows)
             if trainer.step >= run.experiment.run.steps or self._rewinder.due(run.seconds):
                 self.settle()
             elif any(row.went_nonfinite or row.accumulated is not None for row in rows):
-                self._record(self._let_go())
-            elif time.perf_counter() > self._show_at:
+                self._record(self.held.release())
+            elif self.held.is_due():
                 self._show()
 
     def _advance(self, trainer: Trainer) -> list[Row]:
-        """Make one step. LeftBehind if it is no longer awaited."""
-        with self._changing:
-            self._within = True
-        self.writer.step_begins(trainer.step)
-        try:
+        """Make one step."""
+        with self.held.in_step(trainer.step):
             rows = trainer.advance()
-            self._measure_added(trainer)
+            self.gauges.measure_added(trainer)
             return rows
-        finally:
-            with self._changing:
-                self._within = False
-            if self.left:
-                raise LeftBehind
-            self.writer.step_ends()
-
-    def _measure_added(self, trainer: Trainer) -> None:
-        """Measure the gauges of plug-ins on the model after the step."""
-        if plugins.names("gauges"):
-            from gradstudio.engine.gauges import added_gauges
-
-            step = trainer.step - 1
-            if figures := added_gauges.measure(getattr(trainer, "model", None), step):
-                self.writer.gauges[step] = figures
-
-    def show_waiting(self) -> None:
-        """Show the buffered rows while a step takes long, from another thread."""
-        with self._changing:
-            now = self.run.step_now
-            if self._within and not self.left and now is not None and time.monotonic() - now[1] > LONG:
-                for row in self._let_go():
-                    self.writer.append(row)
-
-    def leave(self) -> bool:
-        """End the run from another thread, without the step that blocks the driver's own. Return False if there is
-        none. An abandoned driver no longer writes its run."""
-        with self._changing:
-            if not self._within or self._ranked:
-                return False
-            self.left = True
-        self._end_without_step()
-        return True
-
-    def _end_without_step(self) -> None:
-        step, since = self.run.step_now or (len(self.run.history), time.monotonic())
-        self.trainer, self._stands, self._ended = None, False, True
-        for row in self._let_go():
-            self.writer.record(row)
-        self.writer.step_ends()
-        took = duration(time.monotonic() - since)
-        self.writer.note("notice", f"Step {step:,} was left before its end, as it took {took} so far.")
-        self.outcome = self.outcome or "stopped"
-        self.writer.end(self.outcome, self._message, None)
 
     def settle(self) -> None:
         """Wait for every row that was made, and add it to the run, which may turn out to be over."""
         if self.outcome is None:
             with self._caught():
-                self._held += self._ready.settle()
-                self._record(self._let_go())
-
-    def _let_go(self) -> list[Row]:
-        """Return the buffered rows, and clear the buffer."""
-        rows, self._held = self._held, []
-        return rows
+                self.held.hold(self._ready.settle())
+                self._record(self.held.release())
 
     def _show(self) -> None:
-        """Show the buffered rows, and now and then let the rules look at them too."""
-        for row in self._let_go():
-            self.writer.append(row)
-        self._show_at = time.perf_counter() + HELD
-        if self._show_at > self._look_at:
+        """Show the rows that were held back, and now and then look at them too."""
+        if self.held.show() > self._look_at:
             self._look()
 
     def _look(self) -> None:
@@ -291,10 +206,8 @@ class RunDriver:
         while rows:
             row = rows.popleft()
             self.writer.record(row)
-            # a loss scale that overflowed shows nothing about the way of accumulating
-            if row.accumulated is not None and math.isfinite(row.accumulated.difference):
-                self._accumulation = self._accumulating
-            if trainer.step == len(run.history) and self.outcome != "failed":  # not what an error left in mid-step
+            self._due.take(row)
+            if trainer.step == len(run.history) and self.outcome != "failed":  # not what a fault left in mid-step
                 self._keep_if_due(trainer)
             if run.first_nonfinite_step == row.step:
                 rows += trainer.settle()  # before the trainer is used to look for the cause
@@ -317,18 +230,6 @@ class RunDriver:
         """Measure the visible gauges while the run is paused."""
         if self._stands:
             self.gauges.measure_all(self._ready, interrupted)
-
-    def _measure_if_due(self, trainer: Trainer) -> None:
-        """Request the periodic measurements from the next step: activations, the test set, and once for every way of
-        accumulating whether the sum is correct."""
-        trainer.requests.activations = trainer.step % SAMPLE_EVERY == 0
-        knobs = self.run.in_force
-        trainer.requests.attention = trainer.step % LOOK_EVERY == 0 and knobs.applies("model.qk_norm")
-        if knobs is not self._looked_at:
-            self._looked_at, self._accumulating = knobs, _way_of_accumulating(knobs)
-            self._test_every = trainer.test_interval
-        trainer.requests.test = trainer.step % self._test_every == 0
-        trainer.requests.accumulation = knobs.accumulation.steps > 1 and self._accumulating != self._accumulation
 
     def end(self, *, leaving: bool) -> None:
         """Record how the run ended, once. A run that is stopped for another one has no time for the test set."""
@@ -394,22 +295,11 @@ class RunDriver:
         if self.outcome == "failed":
             # a lost device fails again; what was read from it before stays
             with contextlib.suppress(BaseException):
-                self._held += self._ready.settle()
+                self.held.hold(self._ready.settle())
             with contextlib.suppress(BaseException):
-                self._record(self._let_go())
+                self._record(self.held.release())
             if self.outcome != "failed":
                 self._message = self.failure = ""
-
-    def _check_plan(self, trainer: Trainer) -> None:
-        """Raise KnobError if the device does not support a planned change, before a single step is made."""
-        experiment = self.run.in_force
-        for change in self._planned:
-            experiment = experiment.with_value(change.knob, change.value)
-            if change.knob == "precision.dtype":
-                try:
-                    trainer.check(experiment)
-                except KnobError as fault:
-                    raise KnobError(f"timeline at step {change.step}: {fault}") from None
 
     def _investigate(self) -> None:
         """Find where the first non-finite value came from. An error here is not a fault of the run."""
@@ -439,41 +329,13 @@ class RunDriver:
         """Turn an exception into the outcome of the run."""
         try:
             yield
-        except LeftBehind:
-            raise
         except KnobError as fault:
             self.outcome, self._message = "failed", str(fault)
             if not self.run.own:  # later it is a fault of a studio file, which has started to run
                 self.writer.refuse_to_train()
         except BaseException as fault:  # including SystemExit: otherwise it would go unreported
             where = own_model.place_of(fault, self.run.experiment)
-            self.outcome, self._message = "failed", f"{where}{_describe(fault, self.run.in_force)}"
-            if isinstance(fault, ModuleNotFoundError) and fault.name in _NEEDED:
+            self.outcome, self._message = "failed", f"{where}{run_failure.describe(fault, self.run.in_force)}"
+            if isinstance(fault, ModuleNotFoundError) and fault.name in run_failure.NEEDED:
                 self.writer.refuse_to_train()
             self.failure = traceback.format_exc()
-
-
-def _way_of_accumulating(knobs: Experiment) -> tuple[object, ...]:
-    """Return the values that determine whether the sum over micro-batches is correct."""
-    return knobs.accumulation, knobs.mistakes, knobs.precision.dtype
-
-
-_NEEDED = {"torch": "PyTorch"}
-
-
-def _describe(fault: BaseException, in_force: Experiment) -> str:
-    """Return an exception as one sentence, with the usual solution if there is one."""
-    text, kind = first_line(fault, 400), one_line(type(fault).__name__)
-    if isinstance(fault, ranks_allowed.RankFailure):
-        return text
-    if isinstance(fault, ModuleNotFoundError) and fault.name in _NEEDED:
-        return (
-            f"{_NEEDED[fault.name]} is not installed, and nothing trains without it; install it with: pip install "
-            f"{fault.name}"
-        )
-    if "out of memory" in text.lower() or isinstance(fault, MemoryError) or "can't allocate memory" in text.lower():
-        lower = "problem.batch_size or model.width" if in_force.studio_file is None else "problem.batch_size"
-        return f"Out of memory{f': {text[:300]}' if text else '.'} Halve {lower} and restart."
-    mistakes = [knob.name for knob, value in in_force.items() if knob.section == "mistakes" and value]
-    cause = f" (switched on: {', '.join(mistakes)})" if mistakes else ""
-    return f"{kind}{f': {text}' if text else ''}{cause}"

@@ -9,104 +9,34 @@ import contextlib
 import queue
 import threading
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gradstudio.core.knobs import Value
 from gradstudio.session.library.requests import Request
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_writer import RunWriter
 from gradstudio.session.record.snapshots import Snapshots
-from gradstudio.session.running import left_behind
-from gradstudio.session.running.left_behind import LeftBehind
 from gradstudio.session.running.run_driver import RunDriver
-from gradstudio.session.running.slow_step import slow_step
+from gradstudio.session.running.worker_commands import (
+    UNLIMITED,
+    Command,
+    Compare,
+    Pause,
+    Rename,
+    Resume,
+    SetKnob,
+    SetSpeed,
+    StepOnce,
+    Stop,
+    WatchGauges,
+    commands_of,
+)
 
 if TYPE_CHECKING:
     from gradstudio.engine.trainer import Trainer
 
-UNLIMITED = float("inf")
-PATIENCE = 1.0  # seconds allowed for a step of a run that was stopped, if those before it took a tenth of that
 
 # One run trains at a time: the next run waits until the previous one has released its model and torch's global seed.
 _training = threading.Lock()
-
-
-@dataclass(frozen=True, slots=True)
-class SetKnob:
-    """Change a live knob from the next step on."""
-
-    name: str
-    value: Value
-
-
-@dataclass(frozen=True, slots=True)
-class Pause:
-    """Make no more steps until Resume."""
-
-
-@dataclass(frozen=True, slots=True)
-class Resume:
-    """Make steps indefinitely."""
-
-
-@dataclass(frozen=True, slots=True)
-class StepOnce:
-    """Make one step, then pause."""
-
-
-@dataclass(frozen=True, slots=True)
-class Compare:
-    """Let the next step also compute the gradient of its micro-batches joined into one. A paused run makes that
-    step."""
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """End the run. `leaving`: it is stopped for another one, so there is no time for the test set."""
-
-    leaving: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class SetSpeed:
-    """Make no more than this many steps a second."""
-
-    steps_per_second: float
-
-
-@dataclass(frozen=True, slots=True)
-class WatchGauges:
-    """Measure these gauges of core.gauge_samples.NAMES from now on, and no others: between the steps, and immediately
-    for a paused run."""
-
-    names: frozenset[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Rename:
-    """Name a run of the worker."""
-
-    run: Run
-    name: str
-
-
-Command = SetKnob | Pause | Resume | StepOnce | Compare | Stop | SetSpeed | WatchGauges | Rename
-
-
-def commands_of(request: Request, run: Run) -> tuple[Command, ...]:
-    """Return the commands for a request of another program. A factor refers to the learning rate at step 0."""
-    match request.word:
-        case "pause":
-            return (Pause(),)
-        case "resume":
-            return (Resume(),)
-        case "stop":
-            return (Stop(),)
-        case "rate":
-            return (SetKnob("optimizer.lr", run.experiment.optimizer.lr * request.factor),)
-        case _:
-            return ()
 
 
 def thread_of(run: Run) -> str:
@@ -116,6 +46,8 @@ def thread_of(run: Run) -> str:
 
 class Worker(threading.Thread):
     """Trains a run from its start to its end, or a run and its twin in lockstep."""
+
+    abandoned = False  # a thread cannot be ended within a step, as a process can
 
     def __init__(
         self, run: Run, *, paused: bool = False, speed: float = UNLIMITED, snapshots: Snapshots | None = None,
@@ -169,7 +101,7 @@ class Worker(threading.Thread):
     def show_waiting(self) -> None:
         """Show the rows of the runs that wait for the end of a long step, from any thread."""
         for driver in self._drivers:
-            driver.show_waiting()
+            driver.held.show_in_long_step()
 
     def abandon(self) -> None:
         """Mark the runs as stopped, though a step still blocks the thread. Only for a program that ends right after:
@@ -178,25 +110,9 @@ class Worker(threading.Thread):
             if not driver.run.over:
                 driver.writer.set_status("stopped")
 
-    @property
-    def abandoned(self) -> bool:
-        """Whether the thread was abandoned within a step: its runs are over."""
-        return any(driver.left for driver in self._drivers)
-
     def leave_if_stuck(self) -> bool:
-        """End the runs without the step that blocks the thread, from any other one, if a run that was stopped is in a
-        step that takes PATIENCE longer than those before it. Return whether the thread was abandoned."""
-        if not self._stopping.is_set() or self.abandoned or not any(slow_step(d.run, PATIENCE) for d in self._drivers):
-            return self.abandoned
-        if not any(driver.leave() for driver in self._drivers):
-            return False
-        for driver in self._drivers:
-            if not driver.left:  # a twin, which is next
-                driver.end(leaving=True)
-        left_behind.end(self)
-        _training.release()
-        self._give_runs_back()
-        return True
+        """Return whether it was ended within a step."""
+        return self.abandoned
 
     def rename(self, run: Run, name: str) -> bool:
         """Name a run, from any thread. Return False if the worker does not write that run, or no longer does: then its
@@ -228,11 +144,8 @@ class Worker(threading.Thread):
                 trainer = None
             if not self._stopping.is_set():
                 self._train()
-        except LeftBehind:
-            pass
         finally:
-            if not self.abandoned:
-                self._end()
+            self._end()
 
     def _end(self) -> None:
         """End the runs, and release everything."""
