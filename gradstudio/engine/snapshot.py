@@ -8,7 +8,7 @@ import io
 import zipfile
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -33,6 +33,9 @@ class SnapshotError(ValueError):
 class Snapshot:
     """The state before `step`, the number of the next step. `experiment` has the values in force at the step
     before it."""
+
+    on_disk: ClassVar[bool] = False
+    moving: ClassVar[bool] = False
 
     step: int
     experiment: Experiment

@@ -19,11 +19,13 @@ from torch import Tensor
 from gradstudio.core.experiment import KNOBS, Experiment
 from gradstudio.core.history import Row
 from gradstudio.core.knobs import KnobError
+from gradstudio.engine import spilled_snapshot
 from gradstudio.engine.models import MODELS
 from gradstudio.engine.models.initialization import INITIALIZERS
 from gradstudio.engine.passes import forward_backward
 from gradstudio.engine.passes.recording import Recording
 from gradstudio.engine.snapshot import Snapshot, SnapshotError
+from gradstudio.engine.spilled_snapshot import SpilledSnapshot
 from gradstudio.engine.step import losses
 from gradstudio.engine.step.clipping import CLIPPING
 from gradstudio.engine.step.optimizers import OPTIMIZERS
@@ -218,7 +220,9 @@ def test_overflows_and_the_scale_come_back(build, kind, knobs):
     holds(build, *OVERFLOWING, f"optimizer.kind={kind}", "schedule.warmup_steps=9", *knobs)
 
 
-def test_nothing_is_shared_with_the_trainer(build):
+def test_nothing_is_shared_with_the_trainer(build, monkeypatch):
+    monkeypatch.setattr(spilled_snapshot, "SMALL", 1)
+    monkeypatch.setattr(spilled_snapshot, "PIECE", 1000)
     trainer = build(
         "model.norm=batch",
         "optimizer.kind=adam",
@@ -228,6 +232,7 @@ def test_nothing_is_shared_with_the_trainer(build):
     )
     list(islice(trainer.steps(), 3))
     taken, packed = Snapshot.take(trainer), Snapshot.take(trainer).pack()
+    on_disk = SpilledSnapshot(Snapshot.take(trainer))
     before = state(trainer)
     list(islice(trainer.steps(), 3))
     for tensor in (
@@ -250,6 +255,8 @@ def test_nothing_is_shared_with_the_trainer(build):
     ):
         tensor.fill_(7)
     assert taken.pack() == packed, "what was restored is the trainer's own"
+    on_disk.restore(trainer)
+    assert on_disk.on_disk and not on_disk.moving and state(trainer) == before and on_disk.pack() == packed
 
 
 def test_the_trainer_is_left_where_its_recordings_find_it(build):

@@ -9,10 +9,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from counting import calls_of
+from waiting import until
 
+from gradstudio.core import spill
 from gradstudio.core.events import Change
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.presets import Preset
+from gradstudio.engine import spilled_snapshot
+from gradstudio.session.record import snapshots as kept_snapshots
 from gradstudio.session.record.branches import fork
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.snapshots import COST, GAP, LATEST, MOST, OLDER, KeptSnapshot, Snapshots
@@ -25,7 +29,8 @@ LONG = os.environ.get("GRADSTUDIO_TORTURE") == "1"
 
 
 def kept(step: int, size: int = KILO, run: str = "one", seconds: float | None = None) -> KeptSnapshot:
-    return KeptSnapshot(run, step, SimpleNamespace(nbytes=size), None, {}, STEP * step if seconds is None else seconds)
+    state = SimpleNamespace(nbytes=size, on_disk=False)
+    return KeptSnapshot(run, step, state, None, {}, STEP * step if seconds is None else seconds)
 
 
 def run(name: str = "one", **ancestors: int) -> Run:
@@ -198,9 +203,17 @@ class Always(Snapshots):
         return True
 
 
-@pytest.mark.parametrize("room", [0.0, 0.5, 1.5, 2.5, 6.0])
-def test_every_step_is_reached_whatever_the_budget(room: float) -> None:
-    """Also one that is smaller than a single snapshot, and one that changes on the way."""
+@pytest.mark.parametrize("room", [0.0, 0.5, 1.5, 2.5, 6.0, "disk", "full disk"])
+def test_every_step_is_reached_whatever_the_budget(room: float | str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one that is smaller than a single snapshot, one that changes on the way, and one on disk."""
+    if isinstance(room, str):
+        full = room == "full disk"
+        monkeypatch.setattr(kept_snapshots, "LARGE", 0)
+        monkeypatch.setattr(spilled_snapshot, "SMALL", 1)
+        monkeypatch.setattr(spill, "SPARE", 1 << 60 if full else 0)
+        room = 0.5
+    else:
+        full = True
     experiment = Experiment().with_texts(SMALL)
     preset = Preset(id="small", title="Small", experiment=experiment, timeline=(Change(20, "optimizer.lr", 0.01),))
     whole = Run(preset, experiment, preset.timeline)
@@ -217,10 +230,13 @@ def test_every_step_is_reached_whatever_the_budget(room: float) -> None:
         for _ in range(min(3, 60 - step)):
             driver.change_as_planned()
             driver.step("running")
-        assert branch.differs_at is None and snapshots.used <= snapshots.budget
+        assert branch.differs_at is None and (snapshots.on_disk or snapshots.used <= snapshots.budget)
         for name in ("loss", "grad_norm", "update_ratio", "lr"):
             count = len(branch.history)
             assert branch.history.column(name).tobytes() == whole.history.column(name, 0, count).tobytes()
+    until(lambda: not any(each.state.moving for each in snapshots.all()))
+    snapshots.resize(snapshots.budget)
+    assert snapshots.on_disk != full
 
 
 def test_what_is_said_to_be_used_is_what_they_hold() -> None:

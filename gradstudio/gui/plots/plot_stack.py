@@ -143,7 +143,8 @@ class PlotStack(QWidget):
                 self.fit()
         beyond = len(parent.history) if parent and not run.own else 0
         reach = max(len(run.history), beyond) if simulator.rewinds else 0
-        self.timeline.show_reach(reach, simulator.snapshots.used, simulator.snapshots.budget)
+        kept = simulator.snapshots
+        self.timeline.show_reach(reach, kept.used, 0 if kept.on_disk else kept.budget)
         self.steps.follow(len(run.history))
         self.difference.show_twins(simulator.twins if simulator.twins and run is simulator.twins.one else None)
         if not self.layer_page.isHidden() and not self.layer_page.follow(run):

@@ -44,7 +44,7 @@ class Timeline(StepPlot):
     def __init__(self, steps: StepRange, cursor: Cursor) -> None:
         self._looked, self.replay = cursor.looked, Playback(cursor.looked)
         super().__init__(steps, cursor, Axis("left"))
-        self._memory = (0, 0)  # bytes of snapshots, and their budget
+        self._memory = (0, 0)  # bytes of snapshots, and their budget; 0: they are on disk
         self.reach = 0  # last step that the run can be set to
         self._bars = {role: QGraphicsRectItem(self.canvas.columns) for role in ("line", "grid", "dim", "accent")}
         self._laid: dict[str, tuple[float, ...]] = {}  # their places
@@ -67,7 +67,8 @@ class Timeline(StepPlot):
         self.restyle()
 
     def show_reach(self, reach: int, used: int, budget: int) -> None:
-        """Show the last step that the run can be set to, and how many bytes of their budget the snapshots use."""
+        """Show the last step that the run can be set to, and how many bytes of their budget the snapshots use;
+        0: they are on disk."""
         if (reach, used // MEGABYTE, budget) != (self.reach, self._memory[0] // MEGABYTE, self._memory[1]):
             # else it is drawn with the run's new rows
             beyond = self.run is not None and max(reach, self.reach) > len(self.run.history)
@@ -118,7 +119,8 @@ class Timeline(StepPlot):
             return self.header.first_that_fits(*(strong(each) for each in (words, *shorter)), "")
         changes = plural(len(self.run.timeline), "change", "changes")
         used, budget = (round(size / MEGABYTE) for size in self._memory)
-        memory = f" &nbsp; snapshots {max(used, 1):,} of {budget:,} MB" if self._memory[0] else ""
+        where = f"of {budget:,} MB" if budget else "MB on disk"
+        memory = f" &nbsp; snapshots {max(used, 1):,} {where}" if self._memory[0] else ""
         count = len(self.run.history)
         if self.run.watched is not None:  # how many the script will make is not known
             return f"{plural(count, 'step', 'steps')}{self._time()}"

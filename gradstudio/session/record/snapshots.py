@@ -7,8 +7,8 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from gradstudio.session.record.run import Run
 
 if TYPE_CHECKING:
     from gradstudio.engine.snapshot import Snapshot
+    from gradstudio.engine.spilled_snapshot import SpilledSnapshot
     from gradstudio.engine.trainer import Trainer
 
 BUDGET = 256 << 20  # bytes
@@ -27,6 +28,10 @@ COST = 1 / 100  # share of the training time that taking snapshots may cost
 LATEST = 1000  # latest steps whose snapshots are dropped last, so that a rewind to any of them is short
 OLDER = 0.2  # share of the budget reserved for older snapshots if there is no room for all
 MOST = 600  # snapshots
+FEW = 4  # snapshots of which memory must have room, or they go to disk
+LARGE = 16 << 20  # bytes of a snapshot; smaller ones never go to disk
+DISK = 16 << 30  # bytes on disk
+DISK_RATE = 50e6  # bytes a second of training that are written to disk, at most
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +41,7 @@ class KeptSnapshot:
 
     run: str
     step: int
-    state: Snapshot | Any
+    state: Snapshot | SpilledSnapshot | Any
     diagnosis: Diagnosis | None
     findings: dict[str, Finding]
     seconds: float
@@ -56,6 +61,7 @@ class SnapshotsElsewhere(Protocol):
 
     budget: int
     used: int
+    on_disk: bool
 
     def __len__(self) -> int: ...
     def steps(self, run: Run) -> list[int]: ...
@@ -78,6 +84,7 @@ class Snapshots:
     ) -> None:
         """`stored` returns the snapshots that the library has of these runs."""
         self.budget, self.used = budget, 0  # bytes
+        self.on_disk = False  # whether they are on disk, as memory has room for few
         self._stored, self._fetched = stored, set[str]()
         self._gap = gap  # seconds
         self._costs = deque[float](maxlen=5)  # seconds that the latest took
@@ -98,13 +105,19 @@ class Snapshots:
         return sorted({snapshot.step for snapshot in list(self._kept.values()) if _serves(snapshot, run)})
 
     def due(self, seconds: float) -> bool:
-        """Return whether the next snapshot is due, after this many seconds of training since the latest."""
+        """Return whether it is time for the next snapshot, `seconds` of training after the latest."""
         cost = min(self._costs) if len(self._costs) > 2 else 0.0  # the others were delayed by something else
-        return seconds >= max(self._gap, cost / COST)
+        latest = next(reversed(self._kept.values()), None) if self.on_disk else None
+        writing = latest.state.nbytes / DISK_RATE if latest is not None else 0.0
+        return seconds >= max(self._gap, cost / COST, writing) and not (latest is not None and latest.state.moving)
 
     def add(self, kept: KeptSnapshot, cost: float, ancestors: Mapping[str, int] | None = None) -> None:
         """Keep a snapshot that took `cost` seconds to take; others may be dropped for it. `ancestors` are those of the
         snapshot's run."""
+        if kept.state.nbytes > max(self.budget // FEW, LARGE):
+            from gradstudio.engine.spilled_snapshot import SpilledSnapshot
+
+            kept = replace(kept, state=SpilledSnapshot(cast("Snapshot", kept.state)))
         self._costs.append(cost)
         self._line = {kept.run: np.inf, **(ancestors or {})}
         self._insert(kept)
@@ -164,9 +177,19 @@ class Snapshots:
 
     def _thin(self) -> None:
         """Release snapshots until the rest fits into the budget, always the least useful one."""
-        self.used = sum(snapshot.state.nbytes for snapshot in self._kept.values())
-        while self._kept and (self.used > self.budget or len(self._kept) > MOST):
-            self.used -= self._kept.pop(self._least()).state.nbytes
+        while (self._is_full() or len(self._kept) > MOST) and self._kept:
+            self._kept.pop(self._least())
+
+    def _is_full(self) -> bool:
+        """Count the bytes, and return whether memory or disk has too many."""
+        states = [snapshot.state for snapshot in self._kept.values()]
+        disk = sum(state.nbytes for state in states if state.on_disk)
+        self.used, self.on_disk = sum(state.nbytes for state in states), disk > 0
+        return self.used - disk > self.budget or disk > DISK
+
+    @property
+    def _room(self) -> int:
+        return DISK if self.on_disk else self.budget
 
     def _least(self) -> int:
         """Return the number of the least useful snapshot. The value of a snapshot is the training time between its
@@ -183,7 +206,7 @@ class Snapshots:
         ages = self._taken - numbers
         worth = np.where(latest, 1.0, ages[latest].max() / ages) * _gaps(snapshots, self._gap)
         worth[steps == 0] *= 1e9
-        if sizes[~latest].sum() > OLDER * self.budget or (~latest).sum() > OLDER * MOST:
+        if sizes[~latest].sum() > OLDER * self._room or (~latest).sum() > OLDER * MOST:
             worth[latest] = np.inf
         worth[-1] = np.inf  # now
         return int(numbers[worth.argmin()])

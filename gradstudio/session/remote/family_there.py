@@ -31,7 +31,7 @@ class FamilyThere:
     def __init__(self, pool: WorkerPool, budget: int, stored: StoredOf | None) -> None:
         self._pool, self._stored = pool, stored
         self.number = 0
-        self.budget, self.used = budget, 0  # bytes of snapshots
+        self.budget, self.used, self.on_disk = budget, 0, False  # bytes of snapshots
         self._steps: dict[str, list[int]] = {}  # of the snapshots, by the id of their run
         self._changing = threading.Lock()
         self._process: WorkerProcess | None = None
@@ -158,7 +158,7 @@ class FamilyThere:
 
     def take(self, frame: Frame) -> None:
         if frame.head["m"] == "kept":
-            self.used = typed(int, frame.head["used"])
+            self.used, self.on_disk = typed(int, frame.head["used"]), typed(bool, frame.head["on_disk"])
             self._steps = typed(dict[str, list[int]], frame.head["steps"])
 
     def unheard(self, seconds: float) -> None:

@@ -58,7 +58,7 @@ class Family:
         steps: dict[str, list[int]] = {}
         for kept in self.snapshots.all():
             steps.setdefault(kept.run, []).append(kept.step)
-        return {"used": self.snapshots.used, "steps": steps}
+        return {"used": self.snapshots.used, "on_disk": self.snapshots.on_disk, "steps": steps}
 
 
 class WorkerServed(Served):

@@ -242,7 +242,7 @@ def kept(run: Run, size: int = 1000) -> Snapshots:
     seconds = np.cumsum(run.history.column("step_seconds"))
 
     class State:
-        nbytes = size
+        nbytes, on_disk = size, False
 
     for step in range(1, len(run.history) + 1):
         snapshots.add(KeptSnapshot(run.id, step, State(), None, {}, float(seconds[step - 1])), 0.0)
