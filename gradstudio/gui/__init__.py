@@ -1,4 +1,3 @@
-"""The gui layer: PySide6 and pyqtgraph, one panel a file, one plot a file. The only layer that imports Qt.
-May use session and core; never engine. services/ holds what panels and controllers are given; commands.py lists what a
-person can do; only app.py knows window.py.
-"""
+"""The gui layer: PySide6 and pyqtgraph, one panel per file, one plot per file. The only layer that imports Qt.
+May use session and core; never engine. services/ contains the dependencies of panels and controllers; commands.py lists
+the user's commands; only app.py knows window.py."""

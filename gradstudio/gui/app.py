@@ -1,5 +1,4 @@
-"""The app is opened here: what it needs is checked, the window is shown, and its plots and torch are loaded behind
-it."""
+"""The entry point of the app: checks requirements, shows the window, and loads its plots and torch behind it."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ _M_ARENA_MAX = -8  # of malloc.h
 
 def launch(source: str | None = None, place: Place | None = None) -> int:
     """Open the app with a preset (an id or a file), or with the runs of a place, and return the exit code when it is
-    closed: 2 where the request was wrong or no window can be opened, with one line on stderr."""
+    closed: 2 if the request was wrong or no window can be opened, with one line on stderr."""
     try:
         preset = presets.load(source or FIRST_PRESET)
         check()
@@ -74,20 +73,20 @@ def launch(source: str | None = None, place: Place | None = None) -> int:
     window.show()
     code = app.exec()
     signals.remove()
-    reports.remove()  # Python must not be asked when Qt ends
+    reports.remove()  # Python must not be called when Qt ends
     return code if window.furnished and not _threads_are_left() else _leave_at_once(code)
 
 
 def _leave_at_once(code: int) -> NoReturn:
-    """Leave without Python's own end. A long step holds the training thread, or torch is still being loaded: everything
-    is saved, so Python must not wait for it, nor free what it uses, nor delete a window that was left half made."""
+    """Exit without Python's own shutdown. A long step holds the training thread, or torch is still being loaded:
+    everything is saved, so Python must not wait for it, free what it uses, or delete a half-built window."""
     with contextlib.suppress(OSError, ValueError, AttributeError):  # a studio file may have closed it
         sys.stdout.flush()
     os._exit(code)
 
 
 def _load_qt() -> None:
-    """Load Qt and the window. ImportError if anything is missing that it needs, now or behind its first paint."""
+    """Load Qt and the window. ImportError if anything is missing that it needs, now or after its first paint."""
     from gradstudio.gui.pyside_internals import leave_sources_unread
 
     leave_sources_unread()
@@ -98,7 +97,7 @@ def _load_qt() -> None:
 
 
 def _threads_are_left() -> bool:
-    """Return whether a thread works beside this one, but for the one that hears signals."""
+    """Return whether a thread is running besides this one and the one that receives signals."""
     return any(
         thread is not threading.current_thread() and thread.name != interrupts.THREAD
         for thread in threading.enumerate()
@@ -106,7 +105,7 @@ def _threads_are_left() -> bool:
 
 
 def application() -> QApplication:
-    """Return the QApplication, made and styled once."""
+    """Return the QApplication, created and styled once."""
     from PySide6.QtCore import QSettings
     from PySide6.QtGui import QIcon, QPixmap
     from PySide6.QtWidgets import QApplication
@@ -116,7 +115,7 @@ def application() -> QApplication:
 
     faulthandler.enable()
     _share_memory()
-    # Qt fills areas of more than about 60 lines in threads of its own: some sixty thread switches a frame, on the core
+    # Qt fills areas of more than about 60 lines in its own threads: some sixty thread switches per frame, on the core
     # that the training needs, for rectangles that one thread fills in less time.
     os.environ.setdefault("QT_NO_GUI_THREADPOOL", "1")
     QSettings.setDefaultFormat(QSettings.Format.IniFormat)
@@ -129,22 +128,23 @@ def application() -> QApplication:
     app.setDesktopFileName("gradstudio")
     app.setWindowIcon(QIcon(str(RESOURCES / "icons" / "gradstudio.svg")))
     theme.start(app)
-    # Qt links here what reads icons and pictures: it would wait 0.15 s for each while torch is linked.
+    # Qt links its icon and image readers here: it would wait 0.15 s for each while torch is linked.
     theme.icon("menu")
     QPixmap(str(RESOURCES / "icons" / "menu.svg"))
     return app
 
 
 def _read_nothing() -> None:
-    """Let stdin be empty: a studio file that reads it would wait for the terminal that the window was started from."""
+    """Replace stdin by an empty file: a studio file that reads it would wait for the terminal that the window was
+    started from."""
     sys.stdin = io.StringIO()
     with contextlib.suppress(OSError), open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
 
 
 def _share_memory() -> None:
-    """Let all threads take memory from the same two arenas, where the C library is glibc. It would make eight for each
-    core, one a thread; every run has a thread of its own, and what it leaves free in one serves no other."""
+    """Make all threads share two malloc arenas, if the C library is glibc. By default it creates eight per core; every
+    run has its own thread, and memory freed in one arena serves no other."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)

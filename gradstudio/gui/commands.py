@@ -1,6 +1,6 @@
-"""Every command of the window in one table: its label, its keys, what it does, when it is possible.
+"""Every command of the window in one table: its label, its keys, its action, and when it is possible.
 
-Menus, tooltips of buttons and the list of keys are made from it (shell/menus.py, `attach`, shell/keys_dialog.py).
+Menus, tooltips of buttons and the list of keys are generated from it (shell/menus.py, `attach`, shell/keys_dialog.py).
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ StandardKey = QKeySequence.StandardKey
 
 @dataclass(frozen=True)
 class Command:
-    """One thing that a person can ask of the window."""
+    """A single command of the window."""
 
     id: str
     label: str
     call: Callable[[], object]
     keys: str | StandardKey = ""
     help: str = ""
-    enabled: Callable[[], bool] = lambda: True  # asked when a menu opens; the keys always work
+    enabled: Callable[[], bool] = lambda: True  # evaluated when a menu opens; the keys always work
     checked: Callable[[], bool] | None = None  # for a choice among several
-    more_keys: str = ""  # keys that the window hears itself, because a shortcut would take them from text fields
+    more_keys: str = ""  # keys that the window handles itself, because a shortcut would take them from text fields
 
     @property
     def key_names(self) -> str:
@@ -65,7 +65,7 @@ class Command:
 
 @dataclass(frozen=True)
 class Dynamic:
-    """Entries of a menu that are made anew each time that it opens."""
+    """Menu entries that are regenerated each time the menu opens."""
 
     fill: Callable[[QMenu], object]
 
@@ -82,14 +82,14 @@ Menus = dict[str, tuple[Entry, ...]]
 
 @dataclass(frozen=True)
 class Table:
-    """The menus by their titles, and the commands by their ids."""
+    """The menus by title, and the commands by id."""
 
     menus: Menus
     button_menus: Menus  # of the buttons of the top bar
     commands: dict[str, Command]
 
     def attach(self, button: QAbstractButton, command: str) -> None:
-        """Make a button carry out a command and say what it does."""
+        """Connect a button to a command, with its tooltip."""
         button.clicked.connect(lambda _=False: self.commands[command].call())
         self.explain(button, command)
 
@@ -107,7 +107,7 @@ def table(
     plots: Callable[[], PlotStack], toggle_gallery: Callable[[], object], in_gallery: Callable[[], bool],
     show_plots: Callable[[], bool], projector: ProjectorView,
 ) -> Table:  # fmt: skip
-    """Return every command of the window. `plots` is asked when a command needs them: they are made later."""
+    """Return every command of the window. `plots` is called when a command needs them: they are created later."""
     edit, export, presets = _edit(context), _export(context), _presets(context)
     gallery = Command(
         "gallery", "Show gallery", toggle_gallery, "Ctrl+L",
@@ -188,7 +188,7 @@ def _export(context: Context) -> tuple[Command, ...]:
 
 
 def _course(context: Context) -> tuple[Command, ...]:
-    # The first paint does not wait for what exams and exercises need; late_imports.py brings it.
+    # The first paint does not wait for exams and exercises; late_imports.py imports them.
     def files() -> ModuleType:
         from gradstudio.gui.assignment import assignment_files
 
@@ -349,7 +349,8 @@ def _plots(plots: Callable[[], PlotStack]) -> tuple[Command, ...]:
 
 def _layer(context: Context, plots: Callable[[], PlotStack], show_plots: Callable[[], bool]) -> tuple[Command, ...]:
     def on_view(call: Callable[[], object]) -> Callable[[], None]:
-        """Return what shows the plots first. Where something else hid the page of a layer, that is all."""
+        """Return a function that calls this on the visible plots of a layer; if another page covers them, it only
+        uncovers them."""
 
         def carry_out() -> None:
             hidden = not plots().isVisible()
@@ -404,7 +405,7 @@ def _look() -> tuple[Entry, ...]:
 def _panels(context: Context, columns: Columns, knobs: KnobPanel, show_plots: Callable[[], bool]) -> tuple[Entry, ...]:
     def page(name: Page, keys: str) -> Command:
         def toggle() -> None:
-            columns.toggle_page(name, only_show=show_plots())  # behind the gallery nobody sees it
+            columns.toggle_page(name, only_show=show_plots())  # it is not visible behind the gallery
 
         shown = partial(columns.shows, name)
         return Command(f"page_{name}", f"Show {name}", toggle, keys, PAGE_HELP[name], checked=shown)

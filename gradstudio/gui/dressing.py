@@ -1,10 +1,9 @@
-"""The parts of the window that have the theme's style sheet, and when each of them is styled anew.
+"""The parts of the window with the theme's style sheet, and when each of them is restyled.
 
-Qt styles a widget with all that is in it in one go, at a quarter of a millisecond each, seen or unseen. So the program
-has no style sheet: each part of the window has one of its own. When the theme changes, the parts in sight are styled a
-few in each turn of the event loop and then painted together; any other part is styled once it is shown, in the turn
-after that. Each sheet is read anew, which takes as long as to style three widgets: a part has some ten.
-"""
+Qt styles a widget with all of its children in one go, at a quarter of a millisecond each, visible or not. So the
+program has no style sheet: each part of the window has its own. When the theme changes, the visible parts are styled, a
+few in each turn of the event loop, and then painted together; any other part is styled once it is shown, in the turn
+after that. Each sheet is parsed again, which takes as long as styling three widgets: a part has some ten."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from typing import NamedTuple
 from PySide6.QtCore import QAbstractEventDispatcher, QCoreApplication, QEvent, QObject, QTimer, Signal
 from PySide6.QtWidgets import QApplication, QWidget
 
-SLICE = 0.01  # seconds of a turn of the event loop after which no other part is styled in it
+SLICE = 0.01  # seconds of a turn of the event loop after which no further part is styled in it
 
 
 class _Part(NamedTuple):
@@ -26,21 +25,21 @@ class _Part(NamedTuple):
 
 
 class StyledParts(QObject):
-    """Every part of the window. A part must not lie inside of another one."""
+    """Every part of the window. Parts must not be nested."""
 
-    dressed = Signal()  # every part in sight has the latest style sheet
+    dressed = Signal()  # every visible part has the latest style sheet
 
     def __init__(self) -> None:
         super().__init__()
         self._sheet = ""
         self._numbers = count()
         self._parts: dict[int, _Part] = {}
-        self._waiting: list[int] = []  # parts in sight, which are styled in the next turns, the last one first
-        self._stale: set[int] = set()  # parts out of sight, which are styled once they are shown
-        self._gathered: list[int] | None = None  # parts that were added while `together` holds
-        self._unpainted: list[QWidget] = []  # windows that are painted again once their parts are styled
-        self.busy = False  # whether a change is not carried out yet
-        self.at_work = False  # whether anything in sight is not styled yet
+        self._waiting: list[int] = []  # visible parts, which are styled in the next turns, the last one first
+        self._stale: set[int] = set()  # hidden parts, which are styled once they are shown
+        self._gathered: list[int] | None = None  # parts that were added inside `together`
+        self._unpainted: list[QWidget] = []  # windows that are repainted once their parts are styled
+        self.busy = False  # whether a change is still pending
+        self.at_work = False  # whether anything visible is not styled yet
         self._watch = _ShowWatch(self)
         self._turn = 0.0  # when the turn of the event loop began, in seconds of this thread
         self._timer = QTimer(self)
@@ -48,8 +47,8 @@ class StyledParts(QObject):
         self._timer.timeout.connect(self._go_on)
 
     def add(self, part: QWidget, restyle: Callable[[], object]) -> None:
-        """Style a part of the window now and at every change. This is cheap before it was shown. `restyle` is called
-        after each change, for what Qt does not style."""
+        """Style a part of the window now and at every change. Cheap before it was shown. `restyle` is called after each
+        change, for anything that Qt does not style."""
         number = next(self._numbers)
         self._parts[number] = _Part(part, restyle)
         part.destroyed.connect(lambda: self._forget(number))
@@ -60,8 +59,8 @@ class StyledParts(QObject):
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Style the parts that are added meanwhile at the end, where they are in their places: Qt would style a part
-        anew each time that it is moved."""
+        """Style the parts that are added in this context at its end, when they are in their final places: Qt would
+        restyle a part each time it is moved."""
         gathered: list[int] = []
         before, self._gathered = self._gathered, gathered
         try:
@@ -69,11 +68,11 @@ class StyledParts(QObject):
         finally:
             self._gathered = before
             for part in [self._parts[number].widget for number in gathered if number in self._parts]:
-                part.ensurePolished()  # later it would read the sheet a second time
+                part.ensurePolished()  # later it would parse the sheet a second time
                 part.setStyleSheet(self._sheet)
 
     def change(self, sheet: str) -> None:
-        """Style every part anew: those in sight soon, any other once it is shown."""
+        """Restyle every part: visible ones soon, any other once it is shown."""
         self._sheet, self.busy = sheet, True
         self._stale = set(self._parts)
         self._waiting = [number for number, part in self._parts.items() if part.widget.isVisible()]
@@ -82,10 +81,10 @@ class StyledParts(QObject):
         for window in QApplication.topLevelWidgets():
             if window.isVisible():
                 self._hold(window)
-        self._begin()  # the change of font and palette has taken the time of this turn
+        self._begin()  # the change of font and palette has used up the time of this turn
 
     def dress(self, part: QWidget) -> None:
-        """Style a part that was out of sight in the next turns: what shows it takes its time too."""
+        """Style a part that was hidden in one of the next turns: showing it takes its time too."""
         part.removeEventFilter(self._watch)
         shown = [number for number in self._stale.difference(self._waiting) if self._parts[number].widget is part]
         if shown:
@@ -94,7 +93,7 @@ class StyledParts(QObject):
             self._begin()
 
     def _hold(self, window: QWidget) -> None:
-        """Paint a window no more, or a person would see it half in the old look."""
+        """Suspend painting of a window, which would otherwise be half in the old look."""
         window.setUpdatesEnabled(False)
         self._unpainted.append(window)
 
@@ -108,7 +107,7 @@ class StyledParts(QObject):
         self._turn = time.thread_time()
 
     def _go_on(self) -> None:
-        """Style a part, and others in the time that the layout of those before has left."""
+        """Style a part, and others in the time left by the layout of the earlier ones."""
         if self._waiting:
             self._timer.start(0)  # first: a part that raises must not keep the others from being styled and painted
             self._style(self._waiting.pop())
@@ -124,12 +123,12 @@ class StyledParts(QObject):
             self._paint()
 
     def _paint(self) -> None:
-        """Paint the windows again, of which some may be gone by now."""
+        """Repaint the windows, some of which may be gone by now."""
         for window in QApplication.topLevelWidgets():
             if any(window is each for each in self._unpainted):
                 window.setUpdatesEnabled(True)
-                # Where all of it was to be painted as it was held, Qt still believes that this is to come, asks for no
-                # other picture, and the window would be frozen.
+                # If all of it was to be repainted when it was suspended, Qt still assumes that this is pending,
+                # requests no other repaint, and the window would be frozen.
                 QCoreApplication.postEvent(window, QEvent(QEvent.Type.UpdateRequest))
         self._unpainted = []
 
@@ -146,7 +145,7 @@ class StyledParts(QObject):
 
 
 class _ShowWatch(QObject):
-    """Tells when a part that has an old style sheet is shown."""
+    """Reports when a part with an old style sheet is shown."""
 
     def __init__(self, parts: StyledParts) -> None:
         super().__init__(parts)

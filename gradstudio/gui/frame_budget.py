@@ -9,7 +9,7 @@ SHARE = 0.05  # largest share of one core that the frames take together, as far 
 
 
 class FrameBudget:
-    """Rests that are longer where frames cost more, so that over time they take no more than `SHARE` of a core.
+    """Longer rests if frames cost more, so that over time they take no more than `SHARE` of a core.
 
     The window and the training share the interpreter lock: while a frame runs Python, the training cannot."""
 
@@ -17,14 +17,14 @@ class FrameBudget:
         self._cost = 0.0  # ms of a core that a frame takes, on average
 
     def interval(self, cost: float) -> int:
-        """Return the ms until the next frame, after one that cost so many ms. A single expensive frame, such as that of
+        """Return the ms until the next frame, after one that took `cost` ms. A single expensive frame, such as that of
         a new preset, changes nothing."""
         self._cost += 0.1 * (min(cost, 3 * self._cost + 1) - self._cost)
         return round(min(max(INTERVAL, self._cost / SHARE), SLOWEST))
 
 
 class Every:
-    """Whether so many seconds have passed since the last time."""
+    """Whether this many seconds have passed since the last time."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds, self._due = seconds, 0.0

@@ -1,4 +1,5 @@
-"""The only meeting of the training thread and Qt: a timer on the GUI thread that reads the run about 30 times a second.
+"""The only meeting point of the training thread and Qt: a timer on the GUI thread that reads the run about 30 times a
+second.
 
 It also collects cyclic garbage. A collection in the training thread would destroy Qt objects there, which crashes; so
 automatic collection is off while the window lives, and the beat does it."""
@@ -15,8 +16,8 @@ from PySide6.QtCore import QObject, QTimer
 from gradstudio.gui.frame_budget import INTERVAL, FrameBudget
 
 COLLECT_EVERY = 30  # beats
-# New modules, as a report brings them: their objects stay, and to search them takes 0.2 s. They are kept out
-# unsearched, and with them, until the window closes, what had become garbage since the last collection.
+# New modules, for example for a report: their objects stay, and searching them takes 0.2 s. They are excluded
+# unsearched, and with them, until the window closes, garbage since the last collection.
 IMPORTED = 20
 
 
@@ -31,22 +32,21 @@ class Heartbeat(QObject):
         self._timer.timeout.connect(self._beat)
 
     def start(self, *, settled: bool = True) -> None:
-        """Begin to beat. Not `settled`: many objects that stay are about to come; nothing is collected until
+        """Start beating. Not `settled`: many permanent objects are about to be created; nothing is collected until
         `settle`."""
         self._settled, self._modules = settled, len(sys.modules)
         gc.disable()
         self._timer.start(INTERVAL)
 
     def stop(self, *, alone: bool) -> None:
-        """End with the window. `alone`: no other thread lives in which Python's own collector could run."""
+        """End with the window. `alone`: there is no other thread in which Python's own collector could run."""
         self._timer.stop()
         if alone:
             gc.unfreeze()
             gc.enable()
 
     def settle(self) -> None:
-        """Keep every object that is there now out of later collections, which then take no time that a person could
-        notice."""
+        """Exclude all current objects from later collections, which then take an unnoticeable time."""
         gc.freeze()
         self._settled, self._modules = True, len(sys.modules)
 
@@ -60,11 +60,11 @@ class Heartbeat(QObject):
         started, worked = time.perf_counter(), time.thread_time()
         try:
             self._refresh()
-        finally:  # a fault that comes with every beat must not keep garbage from being collected
+        finally:  # a fault at every beat must not keep garbage from being collected
             self._keep_pace(started, worked)
 
     def _keep_pace(self, started: float, worked: float) -> None:
-        """Choose when the next beat comes, by what this one took, and collect if it is time to."""
+        """Choose when the next beat comes, from the duration of this one, and collect garbage if it is time to."""
         self._beats += 1
         interval = self._budget.interval(1000 * (time.thread_time() - worked))
         if abs(interval - self._timer.interval()) > 3:

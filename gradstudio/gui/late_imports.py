@@ -1,5 +1,5 @@
-"""What the window is made of beside its first part. pyqtgraph comes with it, which takes long to import, so it is
-imported in a thread behind the first paint. No object of Qt that belongs to a thread is made by that."""
+"""The parts of the window after its first one. They include pyqtgraph, which takes long to import, so they are imported
+in a thread after the first paint. This creates no Qt object that belongs to a thread."""
 
 from gradstudio.gui.assignment import assignment_files
 from gradstudio.gui.assignment.game import Game

@@ -1,4 +1,4 @@
-"""What the command palette offers: every command, knob, preset, run of the library, and gesture."""
+"""The content of the command palette: every command, knob, preset, run of the library, and gesture."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OWN = "palette"  # id of the command that opens the palette, which it does not o
 
 
 class Command(Protocol):
-    """What is asked of a command of the window. gui/commands.py, which has its class, imports this file."""
+    """The interface of a command of the window. gui/commands.py, which has its class, imports this file."""
 
     @property
     def id(self) -> str: ...
@@ -44,7 +44,7 @@ class Command(Protocol):
 def open_palette(
     context: Context, commands: Iterable[Command], knobs: KnobPanel, show_plots: Callable[[], object]
 ) -> None:
-    """Open the palette. Its runs are read in the library's thread, and are there a moment later."""
+    """Open the palette. Its runs are read in the library's thread, and appear a moment later."""
     commands = list(commands)
     choices = [*_commands(commands), *_knobs(context, knobs, show_plots), *_presets(context, show_plots)]
     latest = [name for name, _ in user_settings.RECENT_CHOICES.get()]

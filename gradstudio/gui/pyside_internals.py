@@ -1,8 +1,8 @@
-"""What PySide6's documentation does not promise, and what happens where it is gone.
+"""Undocumented behaviour of PySide6 in use, and the fallback if it is gone.
 
-With PySide6 comes a hook for `from __feature__ import`: it reads the source of each module that is imported later, to
-find the word PySide6 in it, and linecache keeps that source. Nothing here, and no library that is used, asks for a
-feature. For torch and pyqtgraph alone that is a sixth of the time of their import, and 40 MB."""
+PySide6 includes a hook for `from __feature__ import`: it reads the source of each module that is imported later, to
+find the word PySide6 in it, and linecache keeps that source. Nothing here, and no library in use, needs a feature. For
+torch and pyqtgraph alone that is a sixth of the time of their import, and 40 MB."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ import PySide6.QtCore  # brings the hook
 PARTS = ("QtCore", "QtGui", "QtWidgets", "QtSvg", "QtTest", "QtOpenGL", "QtOpenGLWidgets")  # that pyqtgraph imports
 
 HOOK = "shibokensupport.feature"
-ASKED = "_mod_uses_pyside"  # of the hook: whether the source of a module has the word PySide6 in it
+ASKED = "_mod_uses_pyside"  # of the hook: whether the source of a module contains the word PySide6
 
 
 def leave_sources_unread() -> str:
-    """Have the hook take each module for one that uses no feature. Return "", or in one line, which is also logged, why
+    """Make the hook treat each module as one that uses no feature. Return "", or in one line, which is also logged, why
     sources are read."""
     hook = sys.modules.get(HOOK)
     asked = getattr(hook, ASKED, None)
@@ -41,9 +41,9 @@ def leave_sources_unread() -> str:
 
 
 def made_classes() -> Iterator[str]:
-    """Have PySide6 make its classes, and yield the name of each. It makes a class when it is first asked for. Where a
-    thread asks, what Qt calls meanwhile in the window's own may crash: 7 of 120 programs of PySide6 6.10.3 did, that
-    had a thread ask for all of them beside a window, and none that had asked before."""
+    """Make PySide6 create its classes, and yield the name of each. It creates a class on first use. If a thread does
+    that, concurrent calls of Qt in the window's own thread may crash: 7 of 120 programs of PySide6 6.10.3 did, that had
+    a thread create all of them beside a window, and none that had created them before."""
     for part in PARTS:
         with suppress(ImportError):  # pyqtgraph does without some of them
             module = import_module(f"PySide6.{part}")

@@ -1,6 +1,6 @@
 """The light and the dark theme: colours, fonts and the style of every widget. The values of the colours are in
-core/colors.py. Widgets that paint themselves listen to `theme.changed`; parts of the window with widgets of Qt's are
-given to `theme.dress` (dressing.py)."""
+core/colors.py. Custom-painted widgets listen to `theme.changed`; parts of the window with Qt's own widgets are passed
+to `theme.dress` (dressing.py)."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from gradstudio.gui.dressing import StyledParts
 
 Mode = Literal["system", "light", "dark"]
 POINTS = 9.75  # 13 px at 96 dots an inch
-PROJECTED = 1.5  # zoom that a projector begins with
+PROJECTED = 1.5  # initial zoom on a projector
 MOST_PROJECTED = 2.2
 
 
 class Theme(QObject):
-    """The look in force. `mode` is a person's choice: light, dark, or as the system; `zoom` scales every text.
+    """The look in force. `mode` is the user's choice: light, dark, or like the system; `zoom` scales every text.
     `projected`: large type and high contrast, for as long as the projector view lasts."""
 
-    changed = Signal()  # every part in sight has the new look, and is not painted yet
+    changed = Signal()  # every visible part has the new look, and is not painted yet
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class Theme(QObject):
         self.zoom = 1.0
         self.projected = False
         self.colors = LIGHT
-        self._wanted = False  # another change while the one before is carried out
+        self._wanted = False  # another change while the previous one is carried out
         self._files = QTemporaryDir()
         self._icons: dict[tuple[str, int], QIcon] = {}  # by name and colour; a theme change needs most of them again
         self._parts = StyledParts()
@@ -57,7 +57,7 @@ class Theme(QObject):
         self.apply()
 
     def restore(self) -> None:
-        """Take the mode and the text size from the settings file."""
+        """Read the mode and the text size from the settings file."""
         modes: dict[str, Mode] = {"system": "system", "light": "light", "dark": "dark"}
         self.mode = modes[user_settings.THEME.get()]
         self.zoom = user_settings.ZOOM.get()
@@ -76,7 +76,7 @@ class Theme(QObject):
         self.apply()
 
     def project(self, projected: bool) -> None:
-        """Take on large type and high contrast, or the look that was chosen before. Nothing is stored."""
+        """Use large type and high contrast, or the look that was chosen before. Nothing is stored."""
         if projected != self.projected:
             self.projected = projected
             self.restore()
@@ -91,23 +91,23 @@ class Theme(QObject):
 
     @property
     def is_settled(self) -> bool:
-        """Whether all that is in sight has the look that was asked for."""
+        """Whether everything visible has the requested look."""
         return not self._parts.at_work and not self._wanted
 
     def dress(self, part: QWidget, restyle: Callable[[], object] = lambda: None) -> None:
-        """Style this part of the window from now on: a widget with all that is in it. `restyle` is called after each
-        change, for what Qt does not style, once the part is in sight."""
+        """Style this part of the window from now on: a widget with its children. `restyle` is called after each change,
+        for anything that Qt does not style, once the part is visible."""
         self._parts.add(part, restyle)
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Style what is given to `dress` meanwhile at the end: faster, for parts that are put into others until then.
-        What measures a text meanwhile must do so again."""
+        """Style the parts that are passed to `dress` in this context at its end: faster, for parts that are put into
+        others until then. Text measured meanwhile must be measured again."""
         with self._parts.together():
             yield
 
     def each_together(self, steps: Iterator[None]) -> Iterator[None]:
-        """Go on with `steps`, and style what each of them gives to `dress` at its end."""
+        """Advance `steps`, and style what each of them passes to `dress` at its end."""
         left = True
         while left:
             with self.together():
@@ -117,7 +117,7 @@ class Theme(QObject):
 
     def apply(self) -> None:
         """Apply the requested look within some turns of the event loop."""
-        if self._parts.busy:  # a wheel asks for more looks in a second than there can be
+        if self._parts.busy:  # a wheel requests more looks in a second than are possible
             self._wanted = True
             return
         self._wanted = False
@@ -139,7 +139,7 @@ class Theme(QObject):
             QTimer.singleShot(0, self, self.apply)
 
     def font(self, size: float = 1.0, weight: QFont.Weight = QFont.Weight.Normal) -> QFont:
-        """Return the program's font at `size` times its normal size, with digits of one width."""
+        """Return the program's font at `size` times its normal size, with tabular digits."""
         font = QFont("Inter")
         font.setPointSizeF(POINTS * size * self.zoom)
         font.setWeight(weight)

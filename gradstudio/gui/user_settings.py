@@ -1,6 +1,6 @@
-"""Every setting that the window keeps for the next start: its key, what holds at first, and what it may be. A person, a
-crash or another version may have left anything in the file: a value that cannot be used is removed, what holds at first
-holds again, and the window says so once."""
+"""Every setting that the window stores for the next start: its key, its default, and its allowed values. The user, a
+crash or another version may have left anything in the file: an invalid value is removed, the default applies again, and
+the window reports it once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _refused: list[str] = []
 
 @dataclass(frozen=True)
 class Setting(Generic[T]):
-    """One value. `read` makes it of what the file holds, or raises ValueError; `write` makes what the file holds."""
+    """One setting. `read` converts the stored value, or raises ValueError; `write` converts it back."""
 
     key: str
     default: T
@@ -45,7 +45,7 @@ class Setting(Generic[T]):
             return self.default
 
     def set(self, value: T) -> None:
-        """Keep a value; None forgets it."""
+        """Store a value; None forgets it."""
         if value is None:
             QSettings().remove(self.key)
         else:
@@ -53,17 +53,17 @@ class Setting(Generic[T]):
 
 
 def problem() -> str:
-    """Return in one line which values were refused since the last call; empty if none was."""
+    """Return in one line which values were rejected since the last call; empty if none were."""
     text = ", ".join(_refused[:3]) + (", ..." if len(_refused) > 3 else "")
     _refused.clear()
     return f"The settings file had values that cannot be used: {text}. The defaults hold." if text else ""
 
 
-# ---- what a value may be
+# ---- allowed values
 
 
 def number(least: float, most: float) -> Callable[[Any], float]:
-    """Return what reads a number and brings it between these."""
+    """Return a reader of a number that is clamped to this range."""
 
     def read(held: Any) -> float:
         value = float(str(held))
@@ -97,13 +97,13 @@ def state(held: Any) -> QByteArray:
 
 
 def names(held: Any) -> frozenset[str]:
-    """Read a list of short texts. Qt gives one text where there is only one."""
+    """Read a list of short texts. Qt returns one text if there is only one."""
     listed = [held] if isinstance(held, str) else held if isinstance(held, list) else []
     return frozenset(name for name in listed[:MOST_FINISHED] if isinstance(name, str) and 0 < len(name) < 200)
 
 
 def pairs(held: Any) -> list[tuple[str, str]]:
-    """Read a list of pairs of texts; whatever else it holds is left out."""
+    """Read a list of pairs of texts; anything else in it is left out."""
     listed = json.loads(str(held))
     return [
         (pair[0], pair[1])
@@ -113,7 +113,7 @@ def pairs(held: Any) -> list[tuple[str, str]]:
 
 
 def table(held: Any) -> dict[str, list[str]]:
-    """Read lists of texts by name; whatever else it holds is left out."""
+    """Read lists of texts by name; anything else in it is left out."""
     listed = json.loads(str(held))
     return {
         name: values
@@ -129,7 +129,7 @@ SPLITTER = Setting[QByteArray | None]("splitter", None, state)
 PAGE, LARGE_PAGE = Setting[str]("page", "", str), Setting[str | None]("large", "", str)
 THEME = Setting[str]("theme", "system", choice(("system", "light", "dark")))
 ZOOM = Setting[float]("zoom", 1.0, number(LEAST_ZOOM, MOST_ZOOM))
-SPEED = Setting[float | None]("speed", None, number(0, 1000))  # place of the slider
+SPEED = Setting[float | None]("speed", None, number(0, 1000))  # position of the slider
 REPLAY_SPEED = Setting[str]("replay/speed", "5", choice(("1", "2", "5", "10", "20")))  # times
 SNAPSHOT_MEGABYTES = Setting[float | None]("snapshots/megabytes", None, number(1, MOST_MEGABYTES))
 TWO_FUTURES = Setting[bool]("fixes/two_futures", True, switch)
@@ -143,10 +143,10 @@ SEARCHES = Setting[dict[str, list[str]]]("searches", {}, table, json.dumps)
 
 
 def section_open(title: str, default: bool) -> Setting[bool]:
-    """Return whether a section of the form is open."""
+    """Return the setting whether a section of the form is open."""
     return Setting[bool](f"open/{title}", default, switch)
 
 
 def plot_option(plot: str, name: str, choices: Collection[str]) -> Setting[str]:
-    """Return how a plot is drawn; the first choice holds at first."""
+    """Return the setting of a drawing option; the first choice is the default."""
     return Setting[str](f"plot/{plot}/{name}", next(iter(choices)), choice(choices))

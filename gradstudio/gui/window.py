@@ -1,7 +1,7 @@
-"""The window: it makes the panels and their controllers, connects them, and draws what the simulator holds.
+"""The window: it creates the panels and their controllers, connects them, and draws the simulator's state.
 
-It comes in two parts, so that it is there soon: top bar, knobs and menus at once; plots and pages, which take as long
-to load, when a person sees the first part (`furnishing`). Only app.py knows the window."""
+It comes in two parts, so that it appears soon: top bar, knobs and menus at once; plots and pages, which take long to
+load, when the first part is visible (`furnishing`). Only app.py knows the window."""
 
 from __future__ import annotations
 
@@ -52,15 +52,15 @@ from gradstudio.session.words.run_state import describe
 
 FIRST_SIZE = QSize(1440, 900)  # px, and more on a screen that has it
 SHARE = 0.8  # of a large screen that the first window takes
-FRAME = QSize(16, 40)  # largest frame of a desktop around a window; its true size is known only when it is shown
-TURN = 0.01  # seconds of a beat after which what is left to refresh waits for the next one
-CLOSING = 1.5  # seconds that every thread gets to end, all together
-LAST = 0.3  # of them, or more, for those beside the run's own
+FRAME = QSize(16, 40)  # largest frame of a desktop around a window; its actual size is known only when it is shown
+TURN = 0.01  # seconds of a beat after which the rest waits for the next one
+CLOSING = 1.5  # seconds allowed for all threads to end, together
+LAST = 0.3  # at least this many of them for those besides the run's own
 
 
 class Window(QMainWindow):
     def __init__(self, preset: presets.Preset, *, gallery: bool = False) -> None:
-        """`gallery`: whether the gallery is shown first, and not the run of the preset."""
+        """`gallery`: whether the gallery is shown first, instead of the run of the preset."""
         super().__init__()
         library = files.user_library()
         backend = chosen()
@@ -84,7 +84,7 @@ class Window(QMainWindow):
         self.columns = Columns(self.knobs)
         self.projector = ProjectorView(self, self.top, self.columns, self.figures)
         self.gallery = GalleryController(self.context, self.gallery_page)
-        # The run behind it, whether it goes, and its rows: a short run is over before it is seen to go.
+        # The run behind it, whether it is running, and its rows: a short run is over before it is seen running.
         self._gallery_over: tuple[Run, bool, int] = (self.simulator.run, False, 0)
         self._gallery_first = gallery
         self.commands = commands.table(
@@ -93,11 +93,11 @@ class Window(QMainWindow):
             show_plots=self.show_plots, projector=self.projector,
         )  # fmt: skip
         self.message.leave_written(self.figures.show_written)
-        self._about_library = ""  # the latest that the message bar has shown
+        self._about_library = ""  # the latest one shown in the message bar
         self._reported = ""  # id of the latest run whose failure the message bar has shown
         self._state, self._asked, self._set = ChangeWatch(), ChangeWatch(), ChangeWatch()
         self._broke, self._unseen = ChangeWatch(), False  # the run that broke, and whether that is yet to be seen
-        self._page = ChangeWatch()  # at the side: a page that was hidden is behind
+        self._page = ChangeWatch()  # at the side: a page that was hidden is outdated
         self._shown: Run | None = None
         self._page_preset = preset.id  # whose page was shown when it was opened
         self._figures_due, self._texts_due = Every(0.2), Every(1.0)
@@ -114,13 +114,13 @@ class Window(QMainWindow):
         self.knobs.refresh(self.simulator)
 
     def furnish(self) -> None:
-        """Put in the plots and the pages at once. The program does it in turns (shell/staged_opening.py)."""
+        """Add the plots and the pages at once. The program does it in turns (shell/staged_opening.py)."""
         for _ in self.furnishing():
             pass
 
     def furnishing(self) -> Iterator[None]:
-        """Put in the plots and the pages, a part each time that it is asked. None takes 0.1 s, and all are seen
-        together. Before the end the window cannot be used."""
+        """Add the plots and the pages, a part in each iteration. None takes 0.1 s, and all appear together. Before the
+        end the window cannot be used."""
         from gradstudio.gui import late_imports
 
         if self._gallery_first:
@@ -132,7 +132,7 @@ class Window(QMainWindow):
         self.diagnosis = self.side.diagnosis
         self.findings, self.lesson = self.diagnosis.findings, self.side.lesson_page.lesson
         self.projector.furnish(self.plots, self.lesson)
-        # What is missed least: the key of the picture.
+        # The least important: the key of the picture.
         self.message.lay_over(self.plots.layer_card, self.gallery_page, self.columns.middle.frame)
         self.parent_twin_overlay = late_imports.ParentTwinOverlay(self.plots.overlays)
         self.runs = late_imports.RunsController(self.context, self.side.runs, self.plots.overlays)
@@ -153,8 +153,8 @@ class Window(QMainWindow):
         late_imports.plot_menu.attach(self.context, self.plots)
         self._connect_second_part()
         yield
-        self.columns.setUpdatesEnabled(False)  # what follows is seen together
-        self.columns.fill(self.plots, self.side)  # whoever is told that a page is shown listens now
+        self.columns.setUpdatesEnabled(False)  # what follows appears together
+        self.columns.fill(self.plots, self.side)  # whoever is notified that a page is shown listens now
         if self.simulator.preset.lesson and self.side.page == "diagnosis":
             self.columns.show_page("lesson")
         self.heartbeat = Heartbeat(self._beat, self)
@@ -173,9 +173,9 @@ class Window(QMainWindow):
     # ---- drawn about 30 times a second
 
     def refresh(self, *, whole: bool = False, within: float = math.inf) -> None:
-        """Show the simulator as it stands: plots at each call; figures five times and texts once a second, so that they
-        can be read, or as soon as something was done. `whole`: everything now. `within`: seconds after which the rest
-        is left to the next call."""
+        """Show the simulator's current state: plots at each call; figures five times and texts once a second, so that
+        they can be read, or as soon as something was done. `whole`: everything now. `within`: seconds after which the
+        rest is left to the next call."""
         began = time.thread_time()
         left = (None if whole else self._left) or iter(())
         if self._left is None or within == math.inf:  # what a beat has left is older than what was done just now
@@ -198,7 +198,7 @@ class Window(QMainWindow):
         self.gallery.look()
 
     def show_plots(self) -> bool:
-        """Leave the gallery, or a page that stands alone; return whether one was shown."""
+        """Leave the gallery, or a page that is shown alone; return whether one was shown."""
         gallery, alone = self.pages.currentWidget() is self.gallery_page, self.top.isHidden()
         if gallery:
             self.pages.setCurrentIndex(0)
@@ -210,8 +210,8 @@ class Window(QMainWindow):
     def show_large(
         self, page: QWidget, title: str, put_away: Callable[[], object] | None = None, *, alone: bool = False
     ) -> None:
-        """Show a page in place of the plots, whatever is shown now; `put_away` is called once it is off view. `alone`:
-        nothing is shown beside it."""
+        """Show a page in place of the plots, whatever is shown now; `put_away` is called once it is no longer visible.
+        `alone`: nothing is shown beside it."""
         self.projector.leave()
         self.show_plots()
         if alone:
@@ -220,8 +220,8 @@ class Window(QMainWindow):
         self._show_title()
 
     def _leave_alone(self, put_away: Callable[[], object] | None) -> Callable[[], object]:
-        """Hide all that is about the run of the simulator. The function that is returned puts it back."""
-        self.columns.middle.show_plots()  # first: what was there puts back what it has hidden
+        """Hide everything about the run of the simulator. The returned function restores it."""
+        self.columns.middle.show_plots()  # first: the former content restores what it has hidden
         back = self.columns.leave_alone()
         bars = (self.top, self.figures)
 
@@ -242,7 +242,7 @@ class Window(QMainWindow):
         self.columns.middle.show_plots()
 
     def _leave_gallery_for_a_run(self, run: Run) -> None:
-        """Show the plots once another run is behind the gallery, or the one behind it begins to go."""
+        """Show the plots once another run is behind the gallery, or the one behind it starts to train."""
         before, went, rows = self._gallery_over
         self._gallery_over = run, self.controls.possible.playing, len(run.history)
         if run is not before or (not went and (self.controls.possible.playing or len(run.history) > rows)):
@@ -250,11 +250,11 @@ class Window(QMainWindow):
 
     def _beat(self) -> None:
         self.jobs.hand_over()
-        if theme.is_settled:  # or nothing is painted
+        if theme.is_settled:  # otherwise nothing is painted
             self.refresh(within=TURN)
 
     def _refreshing(self, *, whole: bool = False) -> Iterator[None]:
-        """Refresh a part each time that it is asked."""
+        """Refresh a part in each iteration."""
         run, now = self.simulator.run, time.monotonic()
         if self.gallery_page.isVisible():
             self._leave_gallery_for_a_run(run)
@@ -329,8 +329,8 @@ class Window(QMainWindow):
         self.gauges.refresh()
 
     def _sign(self, run: Run) -> None:
-        """Show at the tabs where something is to be done or seen. A run that broke turns from the lesson to the
-        diagnosis, unless somebody does the lesson."""
+        """Show at the tabs that something is to be done or seen. When a run breaks, the lesson is replaced by the
+        diagnosis, unless the user is doing the lesson."""
         progress, tabs, page = self.lesson.progress, self.side.tabs.buttons, self.side.page
         to_do = progress is not None and bool(progress.steps) and not progress.whole
         tabs["lesson"].show_sign("accent" if to_do else "", "not done yet" if to_do else "")
@@ -354,14 +354,14 @@ class Window(QMainWindow):
             self.message.show_news("This run cannot be rewound, and gauges need its model: press Restart.")
 
     def _turn_to(self, preset: presets.Preset) -> None:
-        """Show the plots, and what there is to read of a preset that was opened."""
+        """Show the plots, and the text about a preset that was opened."""
         self._page_preset = preset.id
         self.close_large()
         self.columns.show_page("lesson" if preset.lesson and not self.simulator.has_begun else "diagnosis")
         self.diagnosis.to_the_top()
 
     def _show_news(self) -> None:
-        """Show what the message bar is for: a failed run, a written file, a full disk, the devices that were found."""
+        """Show the news in the message bar: a failed run, a written file, a full disk, the devices that were found."""
         self.simulator.leave_stuck()
         run = self.simulator.run
         if run.status == "failed" and run.id != self._reported:
@@ -405,7 +405,7 @@ class Window(QMainWindow):
         theme.dress(self.menuBar())
 
     def _show_title(self) -> None:
-        """Name in the title of the window what is in sight, and the preset where its name answers no question of the
+        """Show the visible content in the title of the window, and the preset if its name answers no question of the
         lesson."""
         preset, progress = self.simulator.preset, self.lesson.progress if self.furnished else None
         if progress is None or progress.preset.lesson != preset.lesson:
@@ -415,7 +415,7 @@ class Window(QMainWindow):
         if self.pages.currentWidget() is self.gallery_page:
             shown = "Gallery"
         elif self.top.isHidden():
-            shown = self.columns.middle.frame.title.text()  # of a page that stands alone
+            shown = self.columns.middle.frame.title.text()  # of a page that is shown alone
         self.setWindowTitle(f"{shown} — GradStudio")
 
     def _connect_first_part(self) -> None:
@@ -440,7 +440,7 @@ class Window(QMainWindow):
         self.knobs.slid.connect(controls.slide_knob)
 
     def _begin_afresh(self) -> None:
-        """Show the beginning of the form, and the lesson or the state of the run, of a preset that was opened."""
+        """Show the beginning of the form, and the lesson or the state of the run, for a preset that was opened."""
         self._page_preset = self.simulator.preset.id
         self.knobs.show_top()
         self.columns.middle.show_plots()
@@ -486,7 +486,8 @@ class Window(QMainWindow):
         if event.key() == Qt.Key.Key_Space and self.pages.currentIndex() == 0:
             self.controls.run_or_pause()
             return
-        if event.key() == Qt.Key.Key_Escape and self.columns.middle.page is not None:  # nothing on it has taken the key
+        # no widget on it has handled the key
+        if event.key() == Qt.Key.Key_Escape and self.columns.middle.page is not None:
             self.close_large()
             return
         if self.furnished and self.pages.currentIndex() == 0 and self.looked.press(event.key()):
@@ -507,7 +508,7 @@ class Window(QMainWindow):
             )
 
     def _open_file(self, name: str) -> bool:
-        """Open a file by its kind; return whether it is of a kind that can be opened."""
+        """Open a file by its kind; return whether it can be opened."""
         from gradstudio.gui import late_imports
 
         path = Path(name)
@@ -533,7 +534,7 @@ class Window(QMainWindow):
         return True
 
     def show_log(self, run: Run) -> None:
-        """Show what a log tells of a training that is over."""
+        """Show a finished training from a log."""
         self.show_plots()
         self.controls.show_stored(run)
 
@@ -552,7 +553,7 @@ class Window(QMainWindow):
         for each in (
             self.game, self.fixes, self.layer, self.cliff, self.time_steps, self.memory, self.map, self.runs
         ):  # fmt: skip
-            each.stop()  # what they do ends while the run does
+            each.stop()  # their work ends while the run does
         ended = self.simulator.close(CLOSING)
         ended = self.jobs.close(max(end - time.monotonic(), LAST)) and ended
         self.heartbeat.stop(alone=ended and not self.machine.busy)
@@ -560,5 +561,5 @@ class Window(QMainWindow):
 
 
 def first_size(room: QSize) -> QSize:
-    """Return the size of a window that was never opened before, on a screen with so much room."""
+    """Return the initial size of a window, on a screen with this much room."""
     return FIRST_SIZE.expandedTo(room * SHARE).boundedTo(room - FRAME)

@@ -1,5 +1,4 @@
-"""Beginning an exercise or an exam, and going on with the sheet that was begun: a worksheet, or the answer sheet beside
-an exam."""
+"""Starting an exercise or an exam, and continuing its sheet: a worksheet, or the answer sheet beside an exam."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ from gradstudio.session.course import exam_taking, worksheet
 from gradstudio.session.course.exam_taking import AnswerSheet, Attempt
 from gradstudio.session.course.worksheet import LONGEST_NAME, Worksheet, seed_of
 
-ANSWERS = ".answers.toml"  # ending of the answer sheet beside an exam
+ANSWERS = ".answers.toml"  # suffix of the answer sheet beside an exam
 
 Content = TypeVar("Content")
 
@@ -40,7 +39,7 @@ def ask_worksheet(context: Context) -> None:
 
 
 def open_exam(context: Context, path: Path) -> None:
-    """Open an exam, and go on with the answer sheet beside it where there is one."""
+    """Open an exam, and continue the answer sheet beside it if there is one."""
     context.files.read(path, partial(_read, _exam), partial(_take, context, path))
 
 
@@ -58,7 +57,7 @@ def is_worksheet(path: Path) -> bool:
 
 
 def show_exercises(context: Context) -> None:
-    """Show the worksheet that is open, or else the bundled exercises, to choose one and to begin."""
+    """Show the open worksheet, or else the choice of bundled exercises."""
     if (sheet := _open_sheet(context)) is not None:
         sheet.show_large()
         return
@@ -74,7 +73,7 @@ def show_exercises(context: Context) -> None:
 
 
 def begin_exercise(context: Context, id: str, name: str) -> None:
-    """Open somebody's worksheet of an exercise: the one that was begun and is not handed in, or else a new one."""
+    """Open a student's worksheet of an exercise: the one in progress, or else a new one."""
     path = files.user_worksheets() / f"{id}-{seed_of(name)}-{files.file_name(name)}.toml"
     sheet = Worksheet(schema=1, exercise=id, name=name, seed=seed_of(name))
     if path.exists():
@@ -87,7 +86,7 @@ def begin_exercise(context: Context, id: str, name: str) -> None:
 
 
 def begin_exam(context: Context, exam: Exam, name: str, sheet: AnswerSheet | None, path: Path) -> None:
-    """Take an exam, or go on with its answer sheet. `path`: where that is written."""
+    """Take an exam, or continue its answer sheet. `path`: where that is written."""
     from gradstudio.gui.assignment.exam_page import ExamPage  # pyqtgraph, for which the first paint does not wait
 
     if not 0 < len(name.strip()) <= LONGEST_NAME:
@@ -109,7 +108,7 @@ def make_exam(context: Context) -> None:
 
 
 def pause(context: Context) -> None:
-    """Let the run that goes wait: an exam trains runs of its own."""
+    """Pause the current run: an exam trains its own runs."""
     if context.controls.possible.led_here and context.controls.possible.playing:
         context.controls.run_or_pause()
 
@@ -156,12 +155,12 @@ def _go_on(context: Context, path: Path, found: tuple[Worksheet, Exercise]) -> N
 
 
 def _open_sheet(context: Context) -> ExercisePage | None:
-    """Return the worksheet that is open."""
+    """Return the open worksheet."""
     return next((page for page in context.parent.findChildren(ExercisePage) if not page.left), None)
 
 
 def _show_sheet(context: Context, page: ExercisePage) -> None:
-    """Show a worksheet in place of the one that is open."""
+    """Show a worksheet in place of the open one."""
     if (before := _open_sheet(context)) is not None:
         before.put_away()
 

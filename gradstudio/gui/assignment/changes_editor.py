@@ -1,4 +1,4 @@
-"""Changes of knobs, chosen with each knob's own editor: what a try of an exam changes, and what heals the run."""
+"""Changes of knobs, chosen with each knob's own editor: those of a try in an exam, or those that fix a run."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from gradstudio.gui.knobs.editors import editor_for
 from gradstudio.gui.knobs.knob_tooltip import knob_tooltip
 from gradstudio.gui.widgets.rows import NO_MARGINS, in_column, in_row
 
-SHOWN = 20  # knobs of the list that are seen at once
+SHOWN = 20  # knobs visible in the list at once
 
 
 class ChangesEditor(QWidget):
-    """A row for each knob that is changed, with its editor, and a list to choose another one from."""
+    """A row for each changed knob, with its editor, and a list to choose another one from."""
 
     changed = Signal()
-    wrong = Signal(str)  # why a change is not allowed; empty once it is
+    wrong = Signal(str)  # why a change is not allowed; empty if it is
 
     def __init__(
         self, names: Iterable[str], knob_of: Callable[[str], Knob], begins_with: Callable[[str], Value],
         check: Callable[[list[str]], object],
     ) -> None:  # fmt: skip
-        """`begins_with`: the value that the editor of a knob shows first. `check` raises KnobError for changes that
-        are not allowed."""
+        """`begins_with`: the initial value in the editor of a knob. `check` raises KnobError for changes that are not
+        allowed."""
         super().__init__()
         self._knob_of, self._begins_with, self._check = knob_of, begins_with, check
         self.rows: dict[str, ChangeRow] = {}
@@ -41,7 +41,7 @@ class ChangesEditor(QWidget):
         return _texts({name: row.value for name, row in self.rows.items()})
 
     def name_parts(self, knob: str, about: str) -> None:
-        """Say what the list of knobs is for."""
+        """Set the labels of the list of knobs."""
         line = self.knob.lineEdit()
         for widget in (self.knob, *([line] if line else [])):
             widget.setAccessibleName(knob)
@@ -49,7 +49,7 @@ class ChangesEditor(QWidget):
             widget.setToolTip(about)
 
     def add(self, name: str) -> None:
-        """Change a knob too."""
+        """Change another knob."""
         if name in self.rows:
             self.rows[name].take_focus()
             return
@@ -65,7 +65,7 @@ class ChangesEditor(QWidget):
         self.changed.emit()
 
     def remove(self, name: str) -> None:
-        """Leave a knob as it is."""
+        """Leave a knob unchanged."""
         row = self.rows.pop(name)
         row.hide()  # until the event loop deletes it
         row.deleteLater()
@@ -78,7 +78,7 @@ class ChangesEditor(QWidget):
             self.remove(name)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        """Let no Enter, which takes a knob or a value, accept the dialog around it."""
+        """Keep Enter, which accepts a knob or a value, from accepting the dialog."""
         if event.key() not in (Qt.Key.Key_Return, Qt.Key.Key_Enter):
             super().keyPressEvent(event)
 
@@ -110,7 +110,7 @@ class ChangesEditor(QWidget):
 
 
 class ChangeRow(QWidget):
-    """One knob that is changed. `value`: the value that it is to have."""
+    """One changed knob. `value`: its new value."""
 
     asked = Signal(object)  # another value, not yet allowed
     left_out = Signal()
@@ -150,11 +150,11 @@ class ChangeRow(QWidget):
 
     def _parts(self) -> list[QWidget]:
         found = [self.editor.head, self.editor.foot]
-        return [part for part in found if part is not None and type(part) is not QWidget]  # which is an empty head
+        return [part for part in found if part is not None and type(part) is not QWidget]  # which is an empty item
 
 
 class _KnobBox(QComboBox):
-    """A list of knobs to choose from, or to find by a part of the name."""
+    """A list of knobs to choose from, or to search by a part of the name."""
 
     def __init__(self, names: Iterable[str]) -> None:
         super().__init__()
@@ -170,7 +170,7 @@ class _KnobBox(QComboBox):
         self.forget()
 
     def forget(self) -> None:
-        """Show no knob as chosen."""
+        """Clear the chosen knob."""
         self.setCurrentIndex(-1)
         self.clearEditText()
 

@@ -1,4 +1,4 @@
-"""The column beside the plots of an exam: what is asked, from top to bottom, with one next step that stands out."""
+"""The column beside the plots of an exam: the questions, from top to bottom, with the next step highlighted."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ WIDTH = 380  # px of the column at normal text
 
 
 class ExamAnswers(QWidget):
-    """Shows what was answered, and emits what is."""
+    """Shows the answers so far, and emits new ones."""
 
-    cause_chosen = Signal()  # not yet said
-    diagnosed = Signal(int)  # place of the cause
+    cause_chosen = Signal()  # not yet submitted
+    diagnosed = Signal(int)  # index of the cause
     trained = Signal()  # a try with the changes
     try_chosen = Signal(int)
-    handed_in = Signal(int)  # place of the try
+    handed_in = Signal(int)  # index of the try
 
     def __init__(self, exam: Exam) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class ExamAnswers(QWidget):
         self._group = QButtonGroup(self)
         self.changes = ChangesEditor(
             [name for name in KNOBS if not exam.is_locked(name)], KNOBS.__getitem__,
-            lambda name: KNOBS[name].default,  # which says nothing of the value in force
+            lambda name: KNOBS[name].default,  # which does not show the value in force
             exam.parse_changes,
         )  # fmt: skip
         self.tries = _Tries()
@@ -58,7 +58,7 @@ class ExamAnswers(QWidget):
 
     @property
     def chosen_cause(self) -> int:
-        """Place of the cause that is chosen, -1 without one."""
+        """Index of the chosen cause, -1 without one."""
         return self._group.checkedId()
 
     @property
@@ -69,23 +69,23 @@ class ExamAnswers(QWidget):
         self.tries.setCurrentRow(place)
 
     def say_fault(self, text: str) -> None:
-        """Say what is wrong; "" if nothing is."""
+        """Show an error; "" for none."""
         self.problem.setText(text)
         self.problem.setVisible(bool(text))
 
     def show_progress(self, step: int, steps: int) -> None:
-        """Say how far the run is that trains."""
+        """Show the progress of the training run."""
         self.train.setText(f"Training, step {step:,} of {steps:,} …")
 
     def show_tries(self, texts: list[str]) -> None:
         self.tries.fill(texts)
 
     def show_verdict(self) -> None:
-        """Bring what came of it into sight."""
+        """Scroll to the result."""
         self.area.verticalScrollBar().setValue(0)
 
     def show_state(self, sheet: AnswerSheet, *, busy: bool, grading: bool, over: bool, left: int) -> None:
-        """Show what is answered, and let a person do what is possible now. `left`: tries that are left."""
+        """Show the answers, and enable what is possible now. `left`: number of tries left."""
         handed_in, looked, texts = sheet.fix > 0 or over, bool(sheet.tries), self.changes.texts
         diagnosed = bool(sheet.diagnosis)
         for part in (*self.causes, self.once, self.diagnose):
@@ -126,7 +126,7 @@ class ExamAnswers(QWidget):
         )  # fmt: skip
 
     def _show_next(self, sheet: AnswerSheet, *, pending: bool, waiting: bool) -> None:
-        """Let the next step alone stand out, and nothing while a run trains."""
+        """Highlight only the next step, and nothing while a run trains."""
         heals = self.chosen_try > 0 and sheet.tries[self.chosen_try].outcome == "finished"
         if not sheet.diagnosis and (self.chosen_cause >= 0 or not pending):
             step = self.diagnose
@@ -178,7 +178,7 @@ class ExamAnswers(QWidget):
 
 
 class _Tries(QListWidget):
-    """A list that is as high as its lines."""
+    """A list as high as its rows."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,5 +1,5 @@
-"""Taking an exam: plots of its runs, and beside them the choice of a cause, tries and the fix. Values of covered knobs
-are nowhere."""
+"""Taking an exam: plots of its runs, and beside them the choice of a cause, tries and the fix. The values of covered
+knobs appear nowhere."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from gradstudio.session.course.grading import Grade, Grader
 from gradstudio.session.course.questions import ENDED
 from gradstudio.session.record.run import Run
 
-TICK = 33  # ms between two pictures
+TICK = 33  # ms between two redraws
 
 
 class ExamPage(QWidget):
-    """Holds one attempt, and writes its sheet after each thing that was done. It begins with the run as it stands."""
+    """Shows one attempt, and writes its sheet after each action. It begins with the unchanged run."""
 
     next_asked = Signal()  # another random exam is wanted
     ended = Signal()  # it is graded, or was given up
 
     def __init__(self, context: Context, attempt: Attempt, path: Path | None, number: int = 0) -> None:
-        """`path`: where the sheet is written; None for a random exam, which has a `number` in its place."""
+        """`path`: where the sheet is written; None for a random exam, which has a `number` instead."""
         super().__init__()
         self._context, self.attempt, self._path, self._number = context, attempt, path, number
         self._runs: dict[int, Run] = {}
@@ -48,7 +48,7 @@ class ExamPage(QWidget):
         self._texts: list[str] = []  # of the try that trains
         self._place = 0  # of the try that trains
         self._left = False  # it is closed
-        self._not_written = ""  # why the sheet is not as it is here
+        self._not_written = ""  # why the sheet differs from the page
         self._grading: Task | None = None
         self.over = False  # it is graded, or was given up
         self.plots, self.answers = ExamPlots(), ExamAnswers(self.exam)
@@ -69,17 +69,17 @@ class ExamPage(QWidget):
 
     @property
     def random(self) -> bool:
-        """Whether the exam was drawn for this page alone, so that no sheet is kept."""
+        """Whether the exam was drawn for this page alone, so that no sheet is stored."""
         return self._path is None
 
     @property
     def busy(self) -> bool:
-        """Whether a run trains."""
+        """Whether a run is training."""
         return self._training is not None
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if event.key() == Qt.Key.Key_Space:
-            event.accept()  # or the window would run what is not to be seen
+            event.accept()  # otherwise the window would start the hidden run
         else:
             super().keyPressEvent(event)
 
@@ -90,10 +90,10 @@ class ExamPage(QWidget):
 
     def hideEvent(self, event: QHideEvent) -> None:
         super().hideEvent(event)
-        self._timer.stop()  # a random exam that is gone on with later
+        self._timer.stop()  # a random exam that is continued later
 
     def put_away(self) -> None:
-        """End what is under way, and go. The tries that have ended are on the sheet."""
+        """Cancel work in progress, and close. The finished tries are on the sheet."""
         self._left = True
         self._timer.stop()
         if self._grading is not None:
@@ -103,7 +103,7 @@ class ExamPage(QWidget):
             self._training = None
         self.deleteLater()
 
-    # ---- what a person does
+    # ---- the user's actions
 
     def _train_try(self) -> None:
         texts = self.answers.changes.texts
@@ -123,10 +123,10 @@ class ExamPage(QWidget):
             self._keep()
 
     def _hand_in(self, place: int) -> None:
-        """Hand in a try and grade it, grade the one that is handed in, or leave off grading it."""
+        """Hand in a try and grade it, grade the one that is handed in, or cancel its grading."""
         if self._grading is not None:
             self._grading.cancel()
-            self.answers.hand_in.setEnabled(False)  # until it has left off
+            self.answers.hand_in.setEnabled(False)  # until it has stopped
             return
         before = self.attempt.sheet
         with self._showing_errors():
@@ -134,7 +134,7 @@ class ExamPage(QWidget):
                 self.attempt.hand_in(place)
                 self._keep()
             if self._not_written:
-                self.attempt.sheet = before  # to be handed in again, once it can be
+                self.attempt.sheet = before  # to be handed in again, once that is possible
                 self._show_state()
             else:
                 self._grade()
@@ -145,20 +145,20 @@ class ExamPage(QWidget):
         self._offer_next(None)
 
     def _look_at(self, place: int) -> None:
-        """Show a try. One of an earlier day is trained again first."""
+        """Show a try. An earlier one is trained again first."""
         if 0 <= place < len(self.attempt.sheet.tries) and not self.busy and place not in self._runs:
             self._begin(place, self.attempt.sheet.knobs(place), self.attempt.again(place))
         self._show_state()
 
     @contextmanager
     def _showing_errors(self) -> Iterator[None]:
-        """Say what is not allowed."""
+        """Show an error in this context."""
         try:
             yield
         except (KnobError, AssignmentError) as fault:
             self.answers.say_fault(str(fault))
 
-    # ---- what comes of it
+    # ---- results
 
     def _tick(self) -> None:
         run = self._runs.get(self._place if self.busy else self.answers.chosen_try)
@@ -183,7 +183,7 @@ class ExamPage(QWidget):
         self._show_state()
 
     def _grade(self) -> None:
-        """Train the fix with the other seeds, beside the window, and say what came of it."""
+        """Train the fix with the other seeds, beside the window, and show the result."""
         self._grading = self._context.jobs.start(
             "Grading the exam", self._grade_now, self._show_grade, self._not_graded
         )
@@ -233,7 +233,7 @@ class ExamPage(QWidget):
         answers.budget.setVisible(bool(answers.budget.text()))
 
     def _next_step(self) -> str:
-        """Return what is left, and what is to be done next."""
+        """Return what is left, and the next thing to do."""
         sheet, attempt = self.attempt.sheet, self.attempt
         if sheet.fix > 0 and self._path is not None:
             return f"The answer sheet is {self._path}; give it to your teacher."

@@ -1,4 +1,4 @@
-"""The plots of an exam: those of a run, without what would tell its knobs."""
+"""The plots of an exam: those of a run, without anything that reveals its knobs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ScalePlot(ScaleAndRatePlot):
 
 
 class ExamPlots(QWidget):
-    """What is seen of a run in an exam: no knob, and no live change."""
+    """The visible part of a run in an exam: no knob, and no live change."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class ExamPlots(QWidget):
             layers := LayersPlot(self.steps, cursor),
         )
         self.scale = scale
-        layers.frames_birth = False  # which would be the answer
+        layers.frames_birth = False  # which would give the answer away
         scale.hide()  # until a run has one
         self._overlays = overlays
         column = in_column(of=self, margins=NO_MARGINS, spacing=8)

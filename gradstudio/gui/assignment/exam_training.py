@@ -1,4 +1,4 @@
-"""Training the runs of an exam to their end, beside the window and beside a run that is paused in it."""
+"""Training the runs of an exam to their end, beside the window and beside a paused run in it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def train_for(simulator: Simulator, run: Run, task: Task) -> Run:
 
 
 def of_task(simulator: Simulator, task: Task) -> Callable[[Run], None]:
-    """Return what trains runs for a task, as making and grading an exam need it."""
+    """Return a function that trains runs for a task, as making and grading an exam need it."""
 
     def train(run: Run) -> None:
         train_for(simulator, run, task)

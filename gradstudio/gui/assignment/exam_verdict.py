@@ -12,11 +12,11 @@ from gradstudio.gui.widgets.rows import in_column
 from gradstudio.session.course import exam_solution
 from gradstudio.session.course.grading import DIAGNOSIS, Grade, GradedAnswer
 
-LARGE = 1.7  # of the normal text: the points
+LARGE = 1.7  # times the normal text size: the points
 
 
 class ExamVerdict(QFrame):
-    """Is empty until `show_grade` or `give_up`. A random exam has a line to pass on and a next one."""
+    """Empty until `show_grade` or `give_up`. A random exam has a line to share and a next one."""
 
     next_asked = Signal()
 
@@ -34,7 +34,7 @@ class ExamVerdict(QFrame):
 
     @property
     def text(self) -> str:
-        """Everything that it says."""
+        """Its whole text."""
         return "\n".join(label.text() for label in (self.points, *self.answers))
 
     def show_grade(self, grade: Grade, exam: Exam) -> None:
@@ -50,14 +50,14 @@ class ExamVerdict(QFrame):
         self._solve(exam, known=False)
 
     def offer_next(self, line: str) -> None:
-        """Offer a line to pass on, and the next random exam."""
+        """Offer a line to share, and the next random exam."""
         self.line.setText(line)
         self.line.setCursorPosition(0)
         self.foot.show()
         self.next.setFocus()
 
     def show_making(self, told: str) -> None:
-        """Say how far the next one is; "" while none is made."""
+        """Show the progress of the next one; "" while none is made."""
         self.making.setText(told)
         self.making.setVisible(bool(told))
         self.next.setEnabled(not told)
@@ -66,7 +66,7 @@ class ExamVerdict(QFrame):
     # ---- inside
 
     def _solve(self, exam: Exam, *, known: bool) -> None:
-        """Show what was hidden; `known`: the cause was said."""
+        """Show the solution; `known`: the cause was submitted."""
         found = exam_solution.solution(exam)
         if not known:
             self._tell(f"The cause: {found.cause}")

@@ -1,5 +1,5 @@
-"""A worksheet that is filled in: its runs are loaded with one click and ticked once they are there,
-its questions are answered, and it is handed in."""
+"""Filling in a worksheet: its runs are loaded with one click and ticked once they exist, its questions are answered,
+and it is handed in."""
 
 from __future__ import annotations
 
@@ -42,25 +42,25 @@ if TYPE_CHECKING:
     from gradstudio.session.library.store import Library
     from gradstudio.session.record.run import Run
 
-LOOK = 500  # ms between two looks at the run that is shown
+LOOK = 500  # ms between two checks of the run that is shown
 SIDE = 12  # px beside the page
-ANSWER = 72  # px of a text that a teacher reads
+ANSWER = 72  # px of a text graded by a teacher
 NOT_YET = "not yet"
 
 Answer = QComboBox | QLineEdit | QPlainTextEdit
-HandedIn = tuple[Worksheet, dict[str, "Run"], dict[str, str]]  # with its runs, and what they take of memory
+HandedIn = tuple[Worksheet, dict[str, "Run"], dict[str, str]]  # with its runs, and their memory use
 
 
 class ExercisePage(QWidget):
-    """Stands in the middle of the window. The worksheet is written soon after each change, and when the page is left,
-    which keeps what it shows."""
+    """A page in the middle of the window. The worksheet is written soon after each change, and when the page is left;
+    the page keeps its content."""
 
     run_done = Signal(str)  # name of a run that the exercise asks for
 
     def __init__(
         self, context: Context, path: Path, sheet: Worksheet, exercise: Exercise, *, draft: bool = False
     ) -> None:
-        """`draft`: whether no person has chosen the path, so that it is asked for at handing in."""
+        """`draft`: whether the user has not chosen the path, so that it is asked for when handing in."""
         super().__init__()
         self._draft = draft
         self._context, self.path, self.sheet, self.exercise = context, path, sheet, exercise
@@ -85,7 +85,7 @@ class ExercisePage(QWidget):
         self._context.show_large(self, f"{self.exercise.title}: {self.sheet.name}")
 
     def put_away(self) -> None:
-        """Write what is not written yet, and close the page."""
+        """Write pending changes, and close the page."""
         self.left = True
         self._timer.stop()
         self._context.close_large()
@@ -97,7 +97,7 @@ class ExercisePage(QWidget):
             self._keep(self.sheet)
 
     def take(self, name: str, text: str) -> None:
-        """Keep an answer."""
+        """Store an answer."""
         text = text[:LONGEST_ANSWER]
         if self.sheet.answers.get(name, "") != text:
             answers = {**self.sheet.answers, name: text}
@@ -106,13 +106,13 @@ class ExercisePage(QWidget):
     # ---- inside
 
     def _load(self, asked: ExerciseRun) -> None:
-        """Load the knobs that a run of the exercise begins with."""
+        """Load the initial knobs of a run of the exercise."""
         preset = asked.beginning()
         self._context.controls.load(preset.model_copy(update={"experiment": asked.starts_with(self.sheet.seed)}))
         self._context.message.show_news(_about(asked), stay=LEFT_STAYS)
 
     def _look(self) -> None:
-        """Tick the run that is shown, if it is one that is asked for."""
+        """Tick the run that is shown, if the exercise asks for it."""
         run = self._context.simulator.run
         for asked in self.exercise.run:
             if run.over and self.sheet.runs.get(asked.name) != run.id and not why_not(run, asked, self.sheet.seed):
@@ -137,7 +137,7 @@ class ExercisePage(QWidget):
         )
 
     def _ask_where(self, then: Callable[[], object] = lambda: None) -> None:
-        """Ask where the worksheet is to lie from now on, and write it there; `then`: what is done after that."""
+        """Ask for a new location of the worksheet, and write it there; `then` is called afterwards."""
 
         def chosen(path: str) -> None:
             draft, was_draft = self.path, self._draft
@@ -155,7 +155,7 @@ class ExercisePage(QWidget):
         self._ask_where(self._hand_in) if self._draft else self._hand_in()
 
     def _hand_in(self) -> None:
-        """Add what its runs were, and write the worksheet with its curves."""
+        """Add the records of its runs, and write the worksheet with its curves."""
         sheet, exercise = self.sheet, self.exercise
 
         def work(library: Library) -> HandedIn | str:
@@ -196,7 +196,7 @@ class ExercisePage(QWidget):
         except OSError as fault:
             self.problem.setText(f"{self.path} was not written: {files.reason(fault)}")
 
-    # ---- how it is laid out
+    # ---- layout
 
     def _lay_out(self) -> None:
         inside, column = QWidget(), QVBoxLayout()
@@ -238,7 +238,7 @@ class ExercisePage(QWidget):
         theme.dress(self)
 
     def _runs(self) -> QGridLayout:
-        """Return a row for each run that is asked for: what it is, the button that loads it, and how far it is."""
+        """Return a row for each requested run: its description, the button that loads it, and its progress."""
         rows = QGridLayout()
         rows.setColumnStretch(0, 1)
         for row, asked in enumerate(self.exercise.run):

@@ -1,5 +1,5 @@
-"""The exercises to choose from, as cards: what each is about, how long it takes, and what one hands in. It asks whose
-worksheet it is."""
+"""The exercises to choose from, as cards: their topic, duration, and what to hand in. It asks for the student's
+name."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class ExerciseCard(Card):
 
 
 class ExercisesPage(QWidget):
-    begun = Signal(str, str)  # id of an exercise, and whose worksheet it is
-    worksheet_asked = Signal()  # one that lies in a file is to be gone on with
+    begun = Signal(str, str)  # id of an exercise, and the student's name
+    worksheet_asked = Signal()  # one in a file is to be continued
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class ExercisesPage(QWidget):
     def keyPressEvent(self, event: QKeyEvent) -> None:
         key = Qt.Key(event.key())
         if key == Qt.Key.Key_Space:
-            event.accept()  # or the window would run what is not to be seen
+            event.accept()  # otherwise the window would start the hidden run
         elif key in AHEAD:
             self.wall.move_focus(key)
         else:

@@ -19,15 +19,15 @@ from gradstudio.session.course.exam_taking import Attempt
 from gradstudio.session.record.run import Run
 
 ABOUT = "Its knobs are covered. Find the cause in the plots, and heal it with few tries. About 3 minutes."
-LAST = 9999  # number of a run that is drawn by chance
-LONGEST = 6  # digits of a number that a person asks for
-RUNS = 2 * SEEDS  # that are trained of a draw which makes an exam
+LAST = 9999  # number of a randomly drawn run
+LONGEST = 6  # digits of a number that the user asks for
+RUNS = 2 * SEEDS  # runs trained for a draw that makes an exam
 
 
 class Game(QObject):
-    """The game of random exams. It reports what to show of it to the page that offers it."""
+    """The game of random exams. It reports its state to the page that offers it."""
 
-    # Its title, what is to be said of it, what a press does, and how much of it is made, None while nothing is.
+    # Its title, a text, the effect of a press, and how much of it is made, None while nothing is.
     changed = Signal(str, str, str, object)
 
     def __init__(self, context: Context) -> None:
@@ -36,14 +36,14 @@ class Game(QObject):
         self.number = random.randint(1, LAST)
         self.page: ExamPage | None = None
         self._making: Task | None = None
-        self._draw, self._trained = "", 0  # what the thread that makes an exam does now
+        self._draw, self._trained = "", 0  # the current activity of the thread that makes an exam
 
     @property
     def title(self) -> str:
         return f"Run {self.number} broke tonight. Why?"
 
     def press(self) -> None:
-        """Begin, cancel what is being made, go on with the run that is open, or make another after it."""
+        """Start, cancel the making of a run, continue the open run, or make the next one."""
         if self._making is not None:
             self._making.cancel()
         elif self.page is not None and self.page.over:
@@ -54,8 +54,8 @@ class Game(QObject):
             self.begin()
 
     def offer(self, text: str) -> bool:
-        """Offer the run whose number a person has typed, as somebody else had it, unless one is begun; return whether
-        it is a number."""
+        """Offer the run with the number typed by the user, as another player had it, unless one is in progress; return
+        whether it is a number."""
         asked = text.isascii() and text.isdecimal() and len(text) <= LONGEST and int(text) > 0
         is_begun = self._making is not None or (self.page is not None and not self.page.over)
         if asked and not is_begun and int(text) != self.number:
@@ -65,7 +65,7 @@ class Game(QObject):
         return asked
 
     def begin(self) -> None:
-        """Make the run of this number, in the background."""
+        """Make the run with this number, in the background."""
         assignment_files.pause(self._context)
         self._draw, self._trained = "", 0
         words, make = f"Breaking run {self.number}", partial(self._make, self.number)
@@ -73,13 +73,13 @@ class Game(QObject):
         self.tell()
 
     def stop(self) -> None:
-        """End what is under way."""
+        """Cancel work in progress."""
         if self._making is not None:
             self._making.cancel()
         self._put_away()
 
     def tell(self) -> None:
-        """Say how far it is."""
+        """Report the progress."""
         making, told, share = self._making, ABOUT, None
         if making is not None:
             told = f"It is being broken: {self._draw or 'draw 1'}, {self._trained} of {RUNS} runs …"
@@ -132,7 +132,7 @@ class Game(QObject):
         self._context.show_large(page, self.title, alone=True)
 
     def _go_on(self) -> None:
-        """Make the next run, while the page of this one is shown."""
+        """Make the next run, while the page of the current one is shown."""
         if self._making is None:
             self.number = random.randint(1, LAST)
             self.begin()

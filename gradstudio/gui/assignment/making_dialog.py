@@ -1,4 +1,4 @@
-"""The dialog that makes an exam of the knobs as they are set: it tries them, which takes some runs, and writes it."""
+"""The dialog that makes an exam from the current knobs: it tries them, which takes some runs, and writes it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FIRST_FINDING = "As the first finding says"
 
 
 class MakingDialog(TemporaryDialog):
-    """Stays open until the exam is written, and says what is in the way."""
+    """Stays open until the exam is written, and shows errors."""
 
     def __init__(self, context: Context) -> None:
         super().__init__(context.parent, "Make an exam")
@@ -104,7 +104,7 @@ class MakingDialog(TemporaryDialog):
         self._making = self._context.jobs.start("Making an exam", write, partial(self._end, path), self._on_failed)
 
     def reject(self) -> None:
-        """Cancel what is under way, or else close."""
+        """Cancel work in progress, or else close."""
         if self._making is not None:
             self._making.cancel()
             self.told.setText("It is being cancelled …")

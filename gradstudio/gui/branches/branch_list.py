@@ -18,7 +18,7 @@ from gradstudio.session.words.run_texts import RowTexts
 
 @dataclass(frozen=True, kw_only=True)
 class Member(Look):
-    """A run of the family as it is listed."""
+    """A run of the family in the list."""
 
     id: str
     tip: str  # rich text
@@ -30,11 +30,11 @@ class BranchList(RowList[Member]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._state: tuple = ()  # what the rows were made of
+        self._state: tuple = ()  # the inputs of the rows
         self._told: dict[str, tuple[tuple, tuple[RowTexts, str, str]]] = {}  # texts of each run, and their state
 
     def take(self, family: Family, run: Run, overlays: Overlays) -> bool:
-        """List this family, of which the plots show `run` and these over it; return whether anything has changed."""
+        """List this family, with `run` in the plots and these runs over it; return whether anything has changed."""
         state = (tuple(map(_state, family.members.values())), run.id, dict(overlays.slots), frozenset(overlays.hidden))
         if state == self._state:
             return False
@@ -58,7 +58,7 @@ class BranchList(RowList[Member]):
     # ---- inside
 
     def _walk(self, family: Family, shown: Run, overlays: Overlays) -> list[Member]:
-        """Return the family, each run below the one that it branched from."""
+        """Return the family, each run below its parent."""
         slots, hidden, found = overlays.slots, overlays.hidden, []
         branches: dict[str, list[Run]] = {}
         for run in family.members.values():
@@ -66,7 +66,7 @@ class BranchList(RowList[Member]):
         for parent, runs in branches.items():
             if parent:
                 runs.sort(key=lambda run: run.started)
-            else:  # of twins the one that is shown comes first, and after them branches whose parent is not here
+            else:  # among twins the one that is shown comes first, and then branches whose parent is missing
                 runs.sort(key=lambda run: run.started if run.parent else 0.0)
         waiting: list[tuple[Run, tuple[bool, ...]]] = [(run, ()) for run in reversed(branches.get("", []))]
         while waiting:
@@ -84,7 +84,7 @@ class BranchList(RowList[Member]):
         return found
 
     def _words(self, family: Family, run: Run) -> tuple[RowTexts, str, str]:
-        """Return the texts, tooltip and spoken text of a run, made anew only where they change."""
+        """Return the texts, tooltip and spoken text of a run, recomputed only if they change."""
         parent = self._told[run.parent][1][0].title if run.parent in family.members else run.parent
         state = (_state(run), parent)
         if run.id not in self._told or self._told[run.id][0] != state:
@@ -98,7 +98,7 @@ def title(run: Run) -> str:
 
 
 def _auto(run: Run) -> str:
-    """Return what changed where the branch begins."""
+    """Return what changed at the start of the branch."""
     stands = run.what_changed == "no change" and _stands(run)
     return f"standing at step {run.parent_step:,}" if stands else run.default_name
 
@@ -109,7 +109,7 @@ def _stands(run: Run) -> bool:
 
 
 def _state(run: Run) -> tuple:
-    """Return everything that the texts of a run are made of."""
+    """Return everything that determines the texts of a run."""
     return run.id, run.name, outcome(run), run.status, len(run.history), run.first_nonfinite_step, run.in_force
 
 

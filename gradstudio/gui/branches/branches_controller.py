@@ -1,4 +1,4 @@
-"""Between the page Branches, the simulator, the overlays of the plots and the library."""
+"""Connects the page Branches, the simulator, the overlays of the plots and the library."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class BranchesController(QObject):
     def __init__(self, context: Context, panel: BranchesPanel, overlays: Overlays, runs: RunsController) -> None:
         super().__init__(panel)
         self._context, self._panel, self._overlays, self._runs = context, panel, overlays, runs
-        self._places: dict[str, int] = {}  # latest place of each run over the plots
+        self._places: dict[str, int] = {}  # latest slot of each run over the plots
         panel.look_asked.connect(self.refresh)
         panel.go_asked.connect(self.go)
         panel.colour_asked.connect(self.colour)
@@ -42,11 +42,11 @@ class BranchesController(QObject):
         return self._context.simulator.family
 
     def refresh(self) -> None:
-        """Show the family in the tree and over the plots; cheap where nothing has changed."""
+        """Show the family in the tree and over the plots; cheap when nothing has changed."""
         self._draw()
         self._show()
 
-    # ---- what a person asks for
+    # ---- the user's requests
 
     def go(self, id: str) -> None:
         """Show a member in the plots."""
@@ -65,7 +65,7 @@ class BranchesController(QObject):
         self.refresh()
 
     def rename(self, id: str, name: str) -> None:
-        """Name a member; without a name, it is called by what changed."""
+        """Name a member; without a name, it is named after its changes."""
         run = self._family.members.get(id)
         if run is None:
             return
@@ -74,7 +74,7 @@ class BranchesController(QObject):
         self._runs.rename(run)
 
     def tick(self, id: str, wanted: bool) -> None:
-        """Draw a member over the plots, or take it off."""
+        """Draw a member over the plots, or remove it."""
         run, place = self._family.members.get(id), self._overlays.slots.get(id)
         if run is None:
             return
@@ -84,14 +84,14 @@ class BranchesController(QObject):
         elif place is None:
             if wanted:
                 self._add(run, self._places.get(id))
-        elif wanted == hidden and (wanted or place >= MOST):  # a parent or twin keeps its place of its own
+        elif wanted == hidden and (wanted or place >= MOST):  # a parent or twin keeps its own slot
             self._overlays.toggle(place)
         elif not wanted:
             self._places[id] = place
             self._overlays.remove(id)
 
     def colour(self, id: str, place: int) -> None:
-        """Draw a member in another place over the plots."""
+        """Draw a member with another slot over the plots."""
         run = self._family.members.get(id)
         if run is None or run is self._context.simulator.run or self._overlays.slots.get(id, 0) >= MOST:
             return
@@ -102,7 +102,7 @@ class BranchesController(QObject):
             self._overlays.toggle(place)
 
     def delete(self, id: str) -> None:
-        """Delete a branch with its own branches; for some minutes that can be undone."""
+        """Delete a branch with its own branches; this can be undone for some minutes."""
         family, run = self._family, self._family.members.get(id)
         if run is None:
             return
@@ -132,7 +132,7 @@ class BranchesController(QObject):
     # ---- inside
 
     def _add(self, run: Run, place: int | None) -> bool:
-        """Draw a run over the plots, in this place where it is free; return whether there was room."""
+        """Draw a run over the plots, in this slot if it is free; return whether there was room."""
         if self._overlays.full:
             self._context.message.show_error(FULL)
             return False
@@ -152,14 +152,15 @@ class BranchesController(QObject):
         return title(run) if run.id in self._family.members else run.title
 
     def _is_drawn(self, run: Run, drawn: Overlaid) -> bool:
-        """Return whether this curve shows the run from where it branches off to its end."""
+        """Return whether this curve shows the run from its branch point to its end."""
         start, end = self._parting(run), len(run.history)
         steps, _ = drawn.columns["loss"]
         as_far = (steps[0], drawn.length) == (start, end) if len(steps) else start >= end
         return drawn.run is run and as_far and drawn.title == self._name(run)
 
     def _draw(self) -> None:
-        """Cut each curve over the plots where it leaves the run that they show, which has no curve over itself."""
+        """Clip each curve over the plots to where it differs from the run that they show, which has no curve over
+        itself."""
         record = self._context.simulator.run
         for place, drawn in list(self._overlays.places.items()):
             if drawn.run is None or place >= MOST:

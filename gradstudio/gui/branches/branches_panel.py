@@ -1,4 +1,4 @@
-"""The page Branches: the branches of a run as a small tree, to show, name, draw over the plots in a colour, delete."""
+"""The page Branches: the branches of a run as a small tree, to show, name, overlay in a colour, delete."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class BranchesPanel(ListPanel):
     def __init__(self) -> None:
         self.model = BranchList()
         super().__init__(self.model, "Branches", ABOUT_KEYS, EMPTY)
-        self._places: dict[int, str] = {}  # titles of what is drawn over the plots, by place
+        self._places: dict[int, str] = {}  # titles of the overlays, by slot
         self._current = ""
         self._why_empty = EMPTY
         self.list.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
@@ -50,10 +50,10 @@ class BranchesPanel(ListPanel):
         self._lay_out(self._buttons())
         self._show_state()
 
-    # ---- what is shown
+    # ---- content
 
     def take(self, family: Family, run: Run, overlays: Overlays) -> None:
-        """List this family, of which the plots show `run` and these over it."""
+        """List this family, with `run` in the plots and these runs over it."""
         if not self.model.take(family if len(family.members) > 1 else Family([]), run, overlays):
             return
         self._places = {place: overlaid.title for place, overlaid in overlays.places.items()}
@@ -73,7 +73,7 @@ class BranchesPanel(ListPanel):
         super().showEvent(event)
         self.look_asked.emit()
 
-    # ---- what a person does
+    # ---- the user's actions
 
     def _go(self) -> None:
         if (member := self.chosen) is not None:
@@ -98,7 +98,7 @@ class BranchesPanel(ListPanel):
             menu.popup(self.colour.mapToGlobal(self.colour.rect().bottomLeft()))
 
     def _fill_colours(self, menu: QMenu, member: Member) -> None:
-        """List the places over the plots, each with its colour, its letter and the run that has it."""
+        """List the slots over the plots, each with its colour, its letter and its run."""
         for place in range(MOST):
             who = "this one" if place == member.slot else self._places.get(place, "")[:40]
             action = menu.addAction(_swatch(place), f"{LETTERS[place]}   {who}".rstrip().replace("&", "&&"))
@@ -107,7 +107,7 @@ class BranchesPanel(ListPanel):
     # ---- inside
 
     def _show_state(self) -> None:
-        """Show the count and the possible commands for the run that is chosen."""
+        """Show the count and the possible commands for the chosen run."""
         member, branches = self.chosen, sum(bool(listed.depth) for listed in self.model.rows)
         elsewhere = member is not None and not member.current
         own_place = member is not None and (member.slot is None or member.slot < MOST)
@@ -166,7 +166,7 @@ class BranchesPanel(ListPanel):
 
 
 def _swatch(place: int) -> QIcon:
-    """Return the colour of a place over the plots."""
+    """Return the colour of a slot over the plots."""
     drawn = QPixmap(2 * SWATCH, 2 * SWATCH)
     drawn.setDevicePixelRatio(2)
     drawn.fill(Qt.GlobalColor.transparent)

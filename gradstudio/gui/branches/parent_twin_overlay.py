@@ -1,5 +1,5 @@
-"""The overlays that a run has by itself: its parent, from where the run branches off, its twin, and its future with the
-best of the fixes that were tried."""
+"""The automatic overlays of a run: its parent, from the branch point on, its twin, and its future with the best of the
+fixes that were tried."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from gradstudio.session.running.future_run import Future
 from gradstudio.session.simulator import Simulator
 
 TWIN_EVERY = 0.2  # seconds between two drawings of the twin, at least
-TWIN_REST = 20  # and at least so many times the seconds that one takes
+TWIN_REST = 20  # and at least this many times the seconds that one takes
 
 
 class ParentTwinOverlay:
     def __init__(self, overlays: Overlays) -> None:
         self._overlays = overlays
         self._parent: tuple = ()  # what is drawn: the run, its parent, the parent's length and name
-        self._due = {TWIN: 0.0, FUTURE: 0.0}  # when each is drawn again
+        self._due = {TWIN: 0.0, FUTURE: 0.0}  # when each is drawn next
 
     def refresh(self, simulator: Simulator, future: Future | None = None) -> None:
-        """Bring the overlays up to date; cheap where nothing is new."""
+        """Update the overlays; cheap when nothing has changed."""
         self._draw_parent(simulator)
         twins = simulator.twins
         twin = twins.other if twins and simulator.run is twins.one else None
@@ -50,7 +50,7 @@ class ParentTwinOverlay:
         self._overlays.put(PARENT, replace(overlaid(parent, run.parent_step), title=branch_list.title(parent)))
 
     def _draw_live(self, place: int, run: Run | None, start: int = 0, title: str = "") -> None:
-        """Draw a run that trains on in this place, from a step on; none where there is no run."""
+        """Draw a run that is still training in this slot, from a step on; none if there is no run."""
         shown, now = self._overlays.places.get(place), time.monotonic()
         if run is None:
             self._overlays.put(place, None)

@@ -1,5 +1,4 @@
-"""Rewinding without the mouse: the dialogs for a step and for batches to skip, and the memory that snapshots may
-take."""
+"""Rewinding without the mouse: the dialogs for a step and for batches to skip, and the memory limit for snapshots."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ SKIPPED = "problem.skip_batches"
 
 
 def budget() -> int:
-    """Return the bytes that snapshots may take, as a person chose."""
+    """Return the user's memory limit for snapshots, in bytes."""
     chosen = user_settings.SNAPSHOT_MEGABYTES.get()
     return BUDGET if chosen is None else int(chosen) * MEGABYTE
 
@@ -42,7 +41,7 @@ def fill_budgets(simulator: Simulator, menu: QMenu) -> None:
 
 
 def ask_step(context: Context, last: int, cursor: int | None) -> None:
-    """Ask to which step to rewind, up to `last`; `cursor` is the step under the pointer."""
+    """Ask for the step to rewind to, up to `last`; `cursor` is the step under the pointer."""
     if not last:
         context.message.show_news("There is no step to rewind to yet: press Run first.")
         return

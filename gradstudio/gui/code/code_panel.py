@@ -22,8 +22,8 @@ OF_RESTART = "The program of a restart. “Export script” in the Export menu w
 OF_LOG = "This training is known from its log alone, and this is what it tells."
 OF_SCRIPT = "The training of this script was watched. Its text stays in its own file; this is what is known of it."
 SAVING = "Runs by itself: python train.py."
-COPIED = 1500  # ms for which the button says that it has copied
-MAY_BREAK = "\u200b"  # a space without width, at which a long name may break
+COPIED = 1500  # ms for which the button confirms that it has copied
+MAY_BREAK = "\u200b"  # a zero-width space, at which a long name may break
 
 
 class CodePanel(QWidget):
@@ -67,7 +67,7 @@ class CodePanel(QWidget):
         return self.view.toPlainText()
 
     def refresh(self, simulator: Simulator) -> None:
-        """Show the program of the knobs as they are set; do nothing while the page is hidden."""
+        """Show the program of the current knobs; do nothing while the page is hidden."""
         if not self.isVisible():
             return
         watched = simulator.run.watched
@@ -98,7 +98,7 @@ class CodePanel(QWidget):
         self._show_changes()
 
     def _show_script(self, watched: WatchedScript) -> None:
-        """Show what is known of a script whose training was watched: its text was not kept."""
+        """Show the facts about a watched script, whose text is not stored."""
         about = OF_LOG if watched.log else OF_SCRIPT
         self._say(about, about)
         self.note.setText("")
@@ -108,8 +108,8 @@ class CodePanel(QWidget):
             self.view.show_code(text, ChangedLines())
 
     def _describe_program(self, simulator: Simulator) -> None:
-        """Say whether the program repeats the run. It does not once a knob was changed after the run began, because it
-        contains no timeline but the preset's."""
+        """Say whether the program repeats the run. It does not if a knob was changed after the run began, because its
+        only timeline is the preset's."""
         run = simulator.run
         own = any(change not in run.planned for change in list(run.timeline))
         if simulator.has_begun and (own or simulator.requested != run.experiment):
@@ -126,7 +126,7 @@ class CodePanel(QWidget):
             self.save.setToolTip(about_file)
 
     def _show_changes(self) -> None:
-        """Say which knobs the marks are for, by name where the names fit beside the buttons."""
+        """Say which knobs the marks are for, by name if the names fit beside the buttons."""
         new = differing(self._base, self._shown) if self._shown else {}
         self.note.setToolTip("\n".join(f"{name} = {value_text(value)}" for name, value in new.items()))
         if len(new) == 1:
@@ -137,7 +137,7 @@ class CodePanel(QWidget):
         self.note.setText(named if self._fits(named) else self._marks_text(f"{len(new)} knobs"))
 
     def _marks_text(self, what: str) -> str:
-        """Return the text behind the sign of the marks, with places to break."""
+        """Return the text after the symbol of the marks, with places to break."""
         if not what:
             return ""
         sign = "■ " if self._marks.lines else "▶ "
@@ -145,7 +145,7 @@ class CodePanel(QWidget):
         return text.replace("_", "_" + MAY_BREAK).replace(".", "." + MAY_BREAK)
 
     def _fits(self, text: str) -> bool:
-        """Return whether a text takes two lines at most."""
+        """Return whether a text takes at most two lines."""
         metrics = self.note.fontMetrics()
         room = QRect(0, 0, self.note.width(), 1000)
         return metrics.boundingRect(room, Qt.TextFlag.TextWordWrap, text).height() <= 2 * metrics.lineSpacing()

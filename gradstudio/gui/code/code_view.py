@@ -1,4 +1,4 @@
-"""A program to read: coloured as code, with marks at the lines that changed. It cannot be edited."""
+"""A read-only program: with syntax colours and marks at the lines that changed."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from PySide6.QtWidgets import QPlainTextEdit, QTextEdit, QWidget
 from gradstudio.core.mistakes import MARK
 from gradstudio.gui.theme import theme
 
-MARGIN = 12  # px around the text; the marks stand in it
+MARGIN = 12  # px around the text, with the marks
 NOTCH = 5  # px; half the height of the mark at a gap
-GUTTER = 6  # px between the numbers of the lines and the text
-ABOVE_LOOP = 3  # rows above the training loop where it is shown
+GUTTER = 6  # px between the line numbers and the text
+ABOVE_LOOP = 3  # rows above the training loop when it is shown
 LOOP = "for step in range("
 _NUMBER = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignTop
 SIZE = 0.87  # size of the text, relative to the window's
@@ -55,13 +55,13 @@ class ChangedLines(NamedTuple):
         return min((*self.lines, *self.gaps), default=None)
 
     def to_look_at(self, text: str) -> int | None:
-        """Return the line that a person wants to see: the first with a mistake in it, or else the first."""
+        """Return the most interesting line: the first with a mistake in it, or else the first."""
         written = text.splitlines()
         return next((line for line in self.lines if MARK in written[line]), self.first)
 
 
 def changed_lines(before: str, after: str) -> ChangedLines:
-    """Return the lines of `after` that are new, and where lines of `before` were removed."""
+    """Return which lines of `after` are new, and where lines of `before` were removed."""
     matcher = difflib.SequenceMatcher(None, before.splitlines(), after.splitlines(), autojunk=False)
     lines, gaps = [], []
     for kind, _, _, start, stop in matcher.get_opcodes():
@@ -105,7 +105,7 @@ def _format(kind: str) -> QTextCharFormat:
 
 
 class _LineNumbers(QWidget):
-    """The numbers of the lines, left of the program."""
+    """The line numbers, left of the program."""
 
     def __init__(self, view: CodeView) -> None:
         super().__init__(view)
@@ -144,7 +144,7 @@ class CodeView(QPlainTextEdit):
         self._restyle()
 
     def show_code(self, text: str, marks: ChangedLines, line: int | None = None) -> None:
-        """Show a program with marks; scroll no further than is needed to have `line` in sight."""
+        """Show a program with marks; scroll no further than needed to make `line` visible."""
         place = self.verticalScrollBar().value()
         if text != self.toPlainText():
             self.setPlainText(text)
@@ -165,7 +165,7 @@ class CodeView(QPlainTextEdit):
         self._make_room()
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        if event.key() == Qt.Key.Key_Space:  # runs and pauses, wherever the focus is
+        if event.key() == Qt.Key.Key_Space:  # run and pause, wherever the focus is
             event.ignore()
             return
         super().keyPressEvent(event)
@@ -197,18 +197,18 @@ class CodeView(QPlainTextEdit):
         return path
 
     def _bring_into_sight(self, line: int) -> None:
-        """Scroll only as far as a line needs to stand well inside."""
+        """Scroll only as far as needed to make a line clearly visible."""
         bar, row = self.verticalScrollBar(), self._first_row(line)
         shown = max(bar.pageStep(), 1)
         if not bar.value() + 1 <= row <= bar.value() + shown - 3:
             bar.setValue(row - shown // 3)
 
     def _first_row(self, line: int) -> int:
-        """Return how many rows stand above a line, of which a long one has several."""
+        """Return how many rows are above a line; a long line has several."""
         return self.document().findBlockByNumber(line).firstLineNumber()
 
     def _make_room(self) -> None:
-        """Make room for the numbers left of the text."""
+        """Reserve the space for the line numbers."""
         width = QFontMetrics(self.font()).horizontalAdvance("0000") + GUTTER
         self.setViewportMargins(width, 0, 0, 0)
         inside = self.contentsRect()

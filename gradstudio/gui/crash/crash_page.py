@@ -1,5 +1,5 @@
-"""The large page of a crash file: at the left what it holds and the fixes, at the right the fatal step operation by
-operation. Nothing in it is made again before a person asks for it."""
+"""The large page of a crash file: on the left its contents and the fixes, on the right the fatal step operation by
+operation. Nothing in it is replayed before the user asks for it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from gradstudio.session.files.crash_answers import Answer, Replayed, TriedFix
 from gradstudio.session.files.crash_file import CrashFile, CrashFileError
 
 LEFT = 380  # px of the left column at normal text
-ASK = "--trust"  # in what the other process says where it wants to be told so
+ASK = "--trust"  # phrase of the other process when it needs this confirmation
 ABOUT = (
     "Making the step again runs no code of the model: the file holds calls of torch, and only those that compute. "
     "Another process makes them."
@@ -78,7 +78,7 @@ class CrashPage(QWidget):
         self.setFocusProxy(self.replay)
 
     def put_away(self) -> None:
-        """End what is made again for this page, and delete it."""
+        """Cancel the replays for this page, and delete it."""
         for task in self._tasks:
             task.cancel()
         self.deleteLater()
@@ -101,7 +101,7 @@ class CrashPage(QWidget):
         done: Callable[[Answer], object],
         *command: str,
     ) -> None:
-        """Ask another process in a job."""
+        """Run another process in a job."""
         path, trust = self._crash.path, (ASK,) * self._trusted
 
         def ask(task: Task) -> Answer | None:

@@ -11,7 +11,7 @@ from gradstudio.gui.widgets.roles import role_label
 from gradstudio.gui.widgets.rows import in_column, in_row
 from gradstudio.session.files.crash_answers import TriedFix
 
-COPIED = 1500  # ms for which a button says that it has copied
+COPIED = 1500  # ms for which a button confirms that it has copied
 
 
 class FixRow(QWidget):
@@ -44,7 +44,7 @@ class FixRow(QWidget):
 
 
 class FixRows(QWidget):
-    """The rows, below a line that says how many hold."""
+    """The rows, below a line with the number of fixes that hold."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""One operation of a fatal step: what it gave and the gradient of that, as words and histograms."""
+"""One operation of a fatal step: its output and the gradient of that, as words and histograms."""
 
 from __future__ import annotations
 

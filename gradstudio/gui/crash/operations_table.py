@@ -15,7 +15,7 @@ Index = QModelIndex | QPersistentModelIndex
 Role = Qt.ItemDataRole
 MARK = "✗"  # of the operation in which the first NaN or Inf was born
 WIDEST = 240  # px of the names at normal text
-NUMBERS = (1, 2, 3, 4)  # columns whose texts are at the right
+NUMBERS = (1, 2, 3, 4)  # right-aligned columns
 
 
 class OperationsModel(QAbstractTableModel):
@@ -56,7 +56,7 @@ class OperationsModel(QAbstractTableModel):
 
 
 class OperationsTable(QTableView):
-    chosen = Signal(int)  # the row that a person looks at
+    chosen = Signal(int)  # the current row
 
     def __init__(self) -> None:
         super().__init__()
@@ -74,10 +74,10 @@ class OperationsTable(QTableView):
         self.shown: OperationsModel | None = None
 
     def show_rows(self, rows: list[StepOperation], birth: int) -> None:
-        """Show these operations, and go to the one in which the first NaN or Inf was born."""
+        """Show these operations, and scroll to the one in which the first NaN or Inf was born."""
         self.shown = OperationsModel(rows, birth)
         self.setModel(self.shown)
-        self.horizontalHeader().setResizeContentsPrecision(200)  # rows that are measured
+        self.horizontalHeader().setResizeContentsPrecision(200)  # number of rows that are measured
         self.horizontalHeader().setStretchLastSection(True)
         self.resizeColumnsToContents()
         self.setColumnWidth(0, min(self.columnWidth(0), round(WIDEST * theme.zoom)))

@@ -1,4 +1,4 @@
-"""The state of the run and the findings of the rules, each a card with the remedies that it suggests."""
+"""The state of the run and the findings of the rules, each a card with its suggested remedies."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Card(QFrame):
         self.remedies.hide()
 
     def _way_out(self) -> QHBoxLayout:
-        """Return the row of buttons that lead out of a run that diverged."""
+        """Return the row of buttons with ways to recover a run that diverged."""
         self.try_fixes, self.back = QPushButton("Try fixes"), QPushButton("Rewind")
         row = QHBoxLayout()
         row.setSpacing(6)
@@ -137,7 +137,7 @@ class FindingsPanel(QWidget):
     remedy_chosen = Signal(str)
     step_chosen = Signal(int)
     fixes_asked = Signal()
-    news = Signal(QWidget)  # a part with news that a person is to see
+    news = Signal(QWidget)  # a part with news for the user
 
     def __init__(self) -> None:
         super().__init__()
@@ -158,7 +158,7 @@ class FindingsPanel(QWidget):
 
     def refresh(self, run: Run, state: State, healthy: int | None, when: str = "") -> None:
         """Show the run's state and findings; `healthy` is the last healthy step of a run that diverged, `when` the time
-        of the state where it is not now."""
+        of the state if it is a past one."""
         self.state.offer_step(healthy)
         self.provenance.show_provenance(run.provenance)
         when = when or ("now" if run.history and not run.over else "")
@@ -187,24 +187,24 @@ class FindingsPanel(QWidget):
             card.deleteLater()
 
     def offer_fixes(self, wanted: bool, crash: bool = False) -> None:
-        """Show or hide the button that tries the fixes, on the first card, which is always in sight. `crash`: it opens
+        """Show or hide the button that tries the fixes, on the first card, which is always visible. `crash`: it opens
         the crash file of a watched run, which can try them."""
         button, text = self.state.try_fixes, "Open crash file" if crash else "Try fixes"
-        if button.text() != text:  # this is asked at each beat
+        if button.text() != text:  # this is called at each beat
             button.setText(text)
             button.setToolTip(OPEN_CRASH if crash else TRY_FIXES)
         button.setVisible(wanted or crash)
 
 
 def _with_code(text: str) -> str:
-    """Return a text as rich text, in which what stands between backticks is code. A call that is too long for the
-    narrow column may break behind its first bracket; what is copied from there is still code."""
+    """Return a text as rich text, with the parts between backticks as code. A call that is too long for the narrow
+    column may break after its first bracket; the copied text is still valid code."""
     breaking = re.sub(r"[^\s`]{35,}", lambda word: word.group().replace("(", "( ", 1), escape(text, quote=False))
     return re.sub("`([^`]*)`", r"<code>\1</code>", breaking)
 
 
 def in_lines(remedy: str) -> str:
-    """Return the changes of a remedy in lines that fit into the column where it is narrow."""
+    """Return the changes of a remedy in lines that fit into the narrowest column."""
     lines: list[str] = []
     for change in remedy.split(", "):
         if lines and len(lines[-1]) + len(change) < LONGEST_LINE:

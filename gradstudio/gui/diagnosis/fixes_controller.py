@@ -1,5 +1,5 @@
-"""Between the panel of fixes and the simulator: begins, stops and applies fixes for the run in the plots, by itself
-where that run diverges, and lets the best one train on beside it."""
+"""Connects the panel of fixes and the simulator: starts, stops and applies fixes for the run in the plots,
+automatically if that run diverges, and lets the best one train on beside it."""
 
 from __future__ import annotations
 
@@ -25,31 +25,31 @@ from gradstudio.session.running.fix_trials import Trials
 from gradstudio.session.running.future_run import Future, FutureRun, differs_since
 from gradstudio.session.running.remedy_trial import Trial
 
-EVERY = 0.15  # seconds between two looks at the trials
+EVERY = 0.15  # seconds between two checks of the trials
 
 
 class FixesController(QObject):
     def __init__(self, context: Context, diagnosis: DiagnosisPanel, lesson: Callable[[], Progress | None]) -> None:
-        """`lesson`: how far a person has come in the lesson of the preset."""
+        """`lesson`: the progress in the preset's lesson."""
         super().__init__(diagnosis)
         self._lesson, self._looked, self._jobs = lesson, context.looked, context.jobs
         self._simulator, self._controls, self._message = context.simulator, context.controls, context.message
         self._diagnosis, self._panel = diagnosis, diagnosis.findings.fixes
         self.trials: Trials | None = None
-        self._stopped = False  # whether a person or another run has ended the trials
-        self._begun_for = ("", 0)  # id and length of the run for which they began by themselves
+        self._stopped = False  # whether the user or another run has ended the trials
+        self._begun_for = ("", 0)  # id and length of the run for which they started automatically
         self._best: FutureRun | None = None  # the best fix, which trains on
         # a future, since when it differs, and up to where both were compared
         self._apart: tuple[Run | None, int | None, int] = (None, None, 0)
         self._due = 0.0
         self._library = context.library.path
-        self._crash, self._crash_of = None, ChangeWatch()  # the crash file of a watched run, and of which one that is
+        self._crash, self._crash_of = None, ChangeWatch()  # the crash file of a watched run, and its run
         self._panel.apply_asked.connect(self.apply)
         self._panel.stop_asked.connect(self.stop)
         diagnosis.findings.fixes_asked.connect(self.begin)
 
     def refresh(self) -> None:
-        """Show how far the trials are; stop them where the plots show another run. Called many times a second."""
+        """Show the progress of the trials; stop them if the plots show another run. Called many times a second."""
         trials, now = self.trials, time.monotonic()
         if trials is not None and self._simulator.run is not trials.tried:
             self.stop()
@@ -68,7 +68,7 @@ class FixesController(QObject):
             trials = self.trials
         self._go_on_with_the_best()
         shown = trials is not None and self._belongs(trials)
-        looks = self._looked.step is not None  # at a step at which nothing of this was known
+        looks = self._looked.step is not None  # at a step at which none of this was known
         self._panel.setVisible(shown and not looks)
         if shown:
             future = self.future
@@ -97,8 +97,8 @@ class FixesController(QObject):
 
     @property
     def future(self) -> Future | None:
-        """What comes of the best fix so far, to draw beside the run that diverged; None if nothing is to be
-        drawn."""
+        """Return the future of the best fix so far, to draw beside the run that diverged; None if there is nothing to
+        draw."""
         trials = self.trials
         best = trials.best if trials is not None and TWO_FUTURES.get() and self._simulator.run is trials.tried else None
         if trials is None or best is None or best.run is None:
@@ -158,7 +158,8 @@ class FixesController(QObject):
         self._panel.take(self.trials)
 
     def _begins_by_itself(self, run: Run) -> bool:
-        """Return whether the run has just diverged here, and nothing that a lesson still asks would be answered."""
+        """Return whether the run has just diverged here, and trying fixes would not answer an open question of the
+        lesson."""
         if run.first_nonfinite_step is None or self._begun_for == (run.id, len(run.history)):
             return False
         lesson = self._lesson()
@@ -186,13 +187,13 @@ class FixesController(QObject):
         return self._simulator.family.members.get(tried.id) is tried and (run is tried or tried.id in run.ancestors)
 
     def _has(self, remedy: str) -> bool:
-        """Return whether the run in the plots goes on with a remedy."""
+        """Return whether the run in the plots continues with a remedy."""
         run = self._simulator.run
         tried = self.trials is None or run is self.trials.tried
         return not tried and all(run.in_force[name] == value for name, value in remedy_trial.values(remedy).items())
 
     def _can_be_tried(self, run: Run) -> bool:
-        """Return whether the run stands, has diverged, and has remedies that were not tried yet."""
+        """Return whether the run is paused or over, has diverged, and has remedies that were not tried yet."""
         trials = self.trials
         stale = trials is None or (trials.tried is run and trials.length != len(run.history))
         known = trials is not None and not stale and (trials.tried is run or (not run.own and self._belongs(trials)))

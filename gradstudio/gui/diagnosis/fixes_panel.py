@@ -23,7 +23,7 @@ from gradstudio.session.words.fix_results import accuracy, describe_result, desc
 from gradstudio.session.words.outcome_words import outcome_of
 
 SPARK = QSize(62, 26)  # px at normal size
-ROUNDING = 1e-9  # relative difference of losses that is none
+ROUNDING = 1e-9  # relative difference of losses that does not count
 LOG_FROM = 20.0  # ratio of the highest to the lowest loss above which the small curves are logarithmic
 CROSS = 3.0  # px from its centre to its ends
 
@@ -31,7 +31,7 @@ BRANCH = "Rewinds to where the fixes were tried, sets these knobs, and continues
 TAKEN = "The run in the plots goes on with these knobs"
 RESTART = "Sets these knobs and begins again from step 0, because they take effect on restart"
 
-_MARKS = {"good": "✓", "warning": "–", "bad": "✗", "dim": "–"}  # by the colour of what came of a trial
+_MARKS = {"good": "✓", "warning": "–", "bad": "✗", "dim": "–"}  # by the colour of the result of a trial
 
 
 class Sparkline(QWidget):
@@ -71,7 +71,7 @@ class Sparkline(QWidget):
         return 1 + (self.width() - 2) * step / self._steps
 
     def _stretches(self) -> list[QPolygonF]:
-        """Return the curve in pieces, cut where there is no number, with one point for each pixel at most."""
+        """Return the curve in pieces, split where there is no number, with at most one point per pixel."""
         low, high = self._range
         scaled = _heights(np.clip(self._losses, low, high), low, high)
         every = max(len(scaled) // max(self.width(), 1), 1)
@@ -88,7 +88,7 @@ class Sparkline(QWidget):
 
 
 class FixRow(QFrame):
-    """One fix, and what came of it."""
+    """One fix and its result."""
 
     apply_asked = Signal(object)
 
@@ -217,8 +217,8 @@ class FixesPanel(QWidget):
         self.refresh()
 
     def refresh(self, drawn: str = "", has: Callable[[str], bool] = lambda _: False) -> None:
-        """Show how far the trials are, and which future is drawn over the plots. `has`: whether the run in the plots
-        goes on with a remedy."""
+        """Show the progress of the trials, and which future is drawn over the plots. `has`: whether the run in the
+        plots continues with a remedy."""
         trials = self._trials
         if trials is None:
             return
@@ -227,7 +227,7 @@ class FixesPanel(QWidget):
         if rows != self.rows:
             self.rows = rows
             for place, row in enumerate(rows):
-                self._column.insertWidget(self._first + place, row)  # Qt takes it from where it was
+                self._column.insertWidget(self._first + place, row)  # Qt moves it from its old position
             for row, after in pairwise(rows):
                 QWidget.setTabOrder(row.apply, after.apply)
         limits = bounds(trials)
@@ -265,7 +265,7 @@ def _curve(run: Run, trials: Trials) -> np.ndarray:
 
 
 def _heights(losses: np.ndarray, low: float, high: float) -> np.ndarray:
-    """Return losses as shares of the height, logarithmic where they differ much."""
+    """Return losses as shares of the height, logarithmic if they differ much."""
     if low > 0 and high > LOG_FROM * low:
         losses, low, high = np.log(losses), float(np.log(low)), float(np.log(high))
     return (losses - low) / (high - low)
@@ -277,7 +277,7 @@ def _later(trials: Trials, trial: Trial) -> bool:
 
 
 def _text(trials: Trials, trial: Trial) -> str:
-    """Return what came of a trial, to stand below its name."""
+    """Return the result of a trial, as the text below its name."""
     if trial.outcome is None:
         return "being tried" if trials.now is trial else "waits"
     parts = [describe_trial(trial)]

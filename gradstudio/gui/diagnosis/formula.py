@@ -1,5 +1,5 @@
-"""A formula, drawn in the theme's colours. Its outline is made as a job of the window, because
-matplotlib takes long to load."""
+"""A formula, drawn in the theme's colours. Its outline is computed in a job of the window, because matplotlib takes
+long to load."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from gradstudio.gui.theme import POINTS, theme
 from gradstudio.session.course import formula
 from gradstudio.session.course.formula import Outline
 
-FIRST = 1500  # ms until the first outline is begun: a window that opens has the machine for itself
+FIRST = 1500  # ms until the first outline is started: a window that opens has the machine for itself
 SIZE = POINTS / 100 * 96 / 72 * 1.15  # px of a unit of an outline at normal text
 ROOM = 4  # px above and below
 
 
 class Formulas(QObject):
-    """Has outlines made, one after the other, and keeps them."""
+    """Computes outlines, one after the other, and caches them."""
 
-    made = Signal(str)  # a formula whose outline is there
+    made = Signal(str)  # a formula whose outline is available
 
     def __init__(self, jobs: Jobs, parent: QObject) -> None:
         super().__init__(parent)
-        self.paths: dict[str, QPainterPath] = {}  # an empty one where the formula cannot be read
+        self.paths: dict[str, QPainterPath] = {}  # an empty one if the formula cannot be parsed
         self._jobs = jobs
-        self._waiting: list[str] | None = []  # until the first is begun
+        self._waiting: list[str] | None = []  # until the first is started
         self._asked = set[str]()
 
     @property
     def all_made(self) -> bool:
-        """Whether no outline is awaited."""
+        """Whether no outline is pending."""
         return self.paths.keys() >= self._asked
 
     def ask(self, text: str) -> None:
-        """Make the outline of a formula, unless it is there."""
+        """Compute the outline of a formula, unless it is cached."""
         if text in self._asked:
             return
         self._asked.add(text)
@@ -66,7 +66,7 @@ def _outline(text: str, _: Task) -> Outline | None:
 
 
 def _path(found: Outline) -> QPainterPath:
-    """Return an outline as Qt draws it, with y downwards and its top left corner at 0, 0."""
+    """Return an outline as a Qt path, with y downwards and its top left corner at 0, 0."""
     path, rows = QPainterPath(), [(x, -y) for x, y in found.points.tolist()]
     place = 0
     while place < len(rows):
@@ -87,7 +87,7 @@ def _path(found: Outline) -> QPainterPath:
 
 
 class FormulaPicture(QWidget):
-    """One formula on a line. Until its outline is there, and where it cannot be read, it shows nothing."""
+    """One formula on a line. Empty until its outline is available, and if it cannot be parsed."""
 
     def __init__(self, text: str, formulas: Formulas) -> None:
         super().__init__()
@@ -114,7 +114,7 @@ class FormulaPicture(QWidget):
         if path.isEmpty():
             return
         wide = path.boundingRect().width()
-        scale = min(SIZE * theme.zoom, (self.width() - 2) / wide)  # smaller, where there is no room
+        scale = min(SIZE * theme.zoom, (self.width() - 2) / wide)  # smaller, if there is no room
         with QPainter(self) as painter:
             painter.setRenderHint(QPainter.RenderHint.Antialiasing)
             painter.translate(1, ROOM)

@@ -1,4 +1,4 @@
-"""The lesson of a preset: what to do and what to answer, in steps that get a check mark when they are done."""
+"""The lesson of a preset: instructions and questions, in steps that get a check mark when they are done."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from gradstudio.session.words.lesson_check_marks import no_map
 
 
 class LessonPanel(QWidget):
-    finished = Signal(object)  # the preset whose lesson is done to its end
+    finished = Signal(object)  # the preset whose lesson is completely done
     began = Signal()  # another lesson is shown
-    went_on = Signal(QWidget)  # the step that is to be done now
-    predicted = Signal()  # what comes next is to run
+    went_on = Signal(QWidget)  # the current step
+    predicted = Signal()  # the next thing to do is to run
 
     def __init__(self, jobs: Jobs) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class LessonPanel(QWidget):
         self.progress: Progress | None = None
         self._shown: tuple = ()  # what the rows show of the run
         self._rows: list[tuple[QLabel, LessonStepRow]] = []
-        self._at = 0  # place of the step that is to be done now
+        self._at = 0  # index of the current step
         self._one_step = False  # whether only that step is shown
         self.formulas = Formulas(jobs, self)
         self.heading = QLabel()
@@ -58,8 +58,8 @@ class LessonPanel(QWidget):
         return [row for _, row in self._rows]
 
     def refresh(self, run: Run, requested: Experiment, of_map: Callable[[Run], Collection[str]]) -> None:
-        """Give check marks to the steps that are done; show another lesson where the preset has changed. A cell of a
-        map goes on with the lesson of its preset. `of_map`: what was done with the map that the preset proposes."""
+        """Check the finished steps; show another lesson if the preset has changed. A cell of a map continues the lesson
+        of its preset. `of_map`: what was done with the map that the preset proposes."""
         self._run, self._requested, self._of_map = run, requested, of_map
         preset = run.preset
         if preset is not self._preset:
@@ -76,7 +76,8 @@ class LessonPanel(QWidget):
             self.finished.emit(self.progress.preset)
 
     def _asked_of(self, run: Run) -> tuple:
-        """Return what decides whether the question of the present step can be answered, and what answers wait for."""
+        """Return what determines whether the question of the current step can be answered, and what answers wait
+        for."""
         progress = self.progress
         if progress is None:
             return ()
@@ -109,7 +110,7 @@ class LessonPanel(QWidget):
         self.began.emit()
 
     def show_one_step(self, one: bool) -> None:
-        """Show only the step that is to be done now, or all of them."""
+        """Show only the current step, or all of them."""
         self._one_step = one
         self._restyle()
 
@@ -118,7 +119,7 @@ class LessonPanel(QWidget):
     def _predict(self, place: int, choice: int) -> None:
         if self.progress and self._run and not self.progress.too_late(place, self._run):
             self.progress.predict(place, choice)
-            self.predicted.emit()  # before the choices are greyed, or the focus would go on to "Leave out"
+            self.predicted.emit()  # before the choices are greyed, or the focus would move on to "Leave out"
             self._look_again()
 
     def _explain(self, place: int, answer: str) -> None:
@@ -159,7 +160,7 @@ class LessonPanel(QWidget):
         for place, (mark, row) in enumerate(self._rows):
             passed = steps[place]
             mark.setText(MARKS[passed.mark])
-            mark.setFixedWidth(widest)  # so that no text moves for another mark
+            mark.setFixedWidth(widest)  # so that no text moves when another mark appears
             tone = {"done": "good", "right": "good", "wrong": "bad"}.get(passed.mark, "dim")
             mark.setStyleSheet(f"color: {getattr(theme.colors, tone)};")
             current = place == self.progress.next
@@ -175,7 +176,7 @@ class LessonPanel(QWidget):
 
     @property
     def _secret(self) -> bool:
-        """Whether the summary would answer a question that is still open."""
+        """Whether the summary would answer an open question."""
         assert self.progress is not None
         return any(
             row.step.predict and self.progress.steps[place].mark in ("open", "answered")
@@ -183,7 +184,7 @@ class LessonPanel(QWidget):
         )
 
     def _last_shown(self) -> int:
-        """Return the place of the last step that is shown: what comes behind a question would give its answer away."""
+        """Return the index of the last step that is shown: those after a question would give its answer away."""
         assert self.progress is not None
         for place, (_, row) in enumerate(self._rows):
             if row.step.is_question and self.progress.steps[place].mark in ("open", "answered"):

@@ -1,4 +1,4 @@
-"""One step of a lesson on the page Diagnosis: its text, its formula, its question with what was answered, its hint."""
+"""One step of a lesson on the page Diagnosis: its text, its formula, its question with the answer, its hint."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ NOT_YET = "To answer, let the run that this is about come to its end."
 
 
 class LessonStepRow(QWidget):
-    """A step; what a person enters is emitted."""
+    """A step; the user's input is emitted."""
 
-    predicted = Signal(int)  # place of a choice
-    explained = Signal(str)  # what was typed
+    predicted = Signal(int)  # index of a choice
+    explained = Signal(str)  # the text typed
     left_out = Signal()
 
     def __init__(self, step: LessonStep, formulas: Formulas) -> None:
@@ -63,8 +63,8 @@ class LessonStepRow(QWidget):
         self.skip.clicked.connect(self.left_out)
 
     def show_state(self, passed: StepResult, *, current: bool, too_late: bool, can_explain: bool, waits: str) -> None:
-        """Show what came of the step so far. `too_late`: a run that a prediction is about was seen; `can_explain`: the
-        number that a question asks for is there; `waits`: what is to be done until an answer is judged."""
+        """Show the result of the step so far. `too_late`: a run that a prediction is about was seen; `can_explain`: the
+        number that a question asks for is available; `waits`: what must happen before an answer is judged."""
         asks = current and passed.mark == "open"
         color = theme.colors.text if current or passed.over else theme.colors.dim
         self.text.setStyleSheet(f"font-weight: {600 if current else 400}; color: {color};")
@@ -101,7 +101,7 @@ class LessonStepRow(QWidget):
             self.say("")
 
     def say(self, fault: str) -> None:
-        """Say what is wrong with an answer; "" if nothing is."""
+        """Show what is wrong with an answer; "" if nothing is."""
         self.fault.setText(fault)
         self.fault.setVisible(bool(fault))
         self.fault.setStyleSheet(f"color: {theme.colors.bad};")
@@ -109,7 +109,7 @@ class LessonStepRow(QWidget):
     # ---- inside
 
     def _ask(self) -> None:
-        """Put in what a question is answered with."""
+        """Add the input for answering a question."""
         group = QButtonGroup(self)
         for place, choice in enumerate(self.step.predict):
             button = Choice(choice.text)

@@ -75,7 +75,7 @@ class ProvenanceCard(QFrame):
 
 
 def _line(operation: Operation, *, first: bool) -> str:
-    """Return an operation as rich text: where it is, its name, its input and its output."""
+    """Return an operation as rich text: its place, its name, its input and its output."""
     c = theme.colors
     of = (
         f" of {operation.of.removesuffix('0').removesuffix('Backward')}"

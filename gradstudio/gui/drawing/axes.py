@@ -1,4 +1,4 @@
-"""Axes that write numbers as people do: 1, 10, 10⁴; 2¹⁶; and steps as whole numbers."""
+"""Axes with human-readable numbers: 1, 10, 10⁴; 2¹⁶; and steps as whole numbers."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from gradstudio.gui.theme import theme
 LEFT_WIDTH = 80  # px: one left edge for all plots, wide enough for the names of layers
 RIGHT_WIDTH = 64
 FARTHEST = 300  # decades from 1: closer, 10 to that power is a normal float
-HIGH = 14  # px that the name of a layer takes, like all room for texts here before it is zoomed
-CLOSEST = 0.8  # of that, between two names of which most have more room
-SPARSE = 3  # times as many names as there are modules: with so much room, the modules in them are named
+HIGH = 14  # px of the name of a layer, like all sizes for texts here before zooming
+CLOSEST = 0.8  # of that, between two names, most of which have more room
+SPARSE = 3  # this many times as many names as modules: if there is so much room, the modules in them are named
 LONGEST = 14  # letters of a layer's name that fit there
-OVER = 6  # px at normal text that a number may stand out over the end of its axis, as a 0 at its foot does
+OVER = 6  # px at normal text that a number may extend beyond the end of its axis, like a 0 at its foot
 
 
 class Axis(pg.AxisItem):
@@ -33,15 +33,15 @@ class Axis(pg.AxisItem):
 
     def __init__(self, orientation: str) -> None:
         super().__init__(orientation)
-        self._is_picture = pyqtgraph_internals.axes_are_pictures()  # else pyqtgraph paints it
+        self._is_picture = pyqtgraph_internals.axes_are_pictures()  # otherwise pyqtgraph paints it
         leave_unpainted(self, self._is_picture)
         self.enableAutoSIPrefix(False)  # there is no label, which would be laid out at every change of range
         self._shown = QGraphicsPixmapItem(self)
         self._shown.setShapeMode(QGraphicsPixmapItem.ShapeMode.BoundingRectShape)
-        self._scale = 0.0  # pixels of the screen for one of Qt's
+        self._scale = 0.0  # device pixel ratio
 
     def settle(self, scale: float) -> None:
-        """Draw the axis anew if it has changed; `scale` is pixels of the screen for one of Qt's."""
+        """Redraw the axis if it has changed; `scale` is the device pixel ratio."""
         if not self._is_picture or (scale == self._scale and not pyqtgraph_internals.is_stale(self)):
             return
         if self._is_empty:
@@ -72,7 +72,7 @@ class Axis(pg.AxisItem):
         self.drop_picture()
 
     def drop_picture(self) -> None:
-        """Have the axis drawn anew."""
+        """Have the axis redrawn."""
         self.setTickSpacing()  # which changes nothing, as each axis chooses its own ticks
 
     def boundingRect(self) -> QRectF:
@@ -80,7 +80,7 @@ class Axis(pg.AxisItem):
         return super().boundingRect().adjusted(0, -over, 0, over)
 
     def labelString(self) -> str:
-        return ""  # there is no label, which pyqtgraph makes anew some ten times in each axis, as HTML with a style
+        return ""  # there is no label, which pyqtgraph regenerates some ten times in each axis, as HTML with a style
 
     def setStyle(self, **kwargs: object) -> None:
         self._values_shown = bool(kwargs.get("showValues", self._values_shown))
@@ -100,11 +100,11 @@ class Axis(pg.AxisItem):
 
 
 class LogAxis(Axis):
-    """An axis whose positions are log10 of the values. Ticks stand on decades, and on 2 and 5 where there are few."""
+    """An axis whose positions are log10 of the values. Ticks are at decades, and at 2 and 5 if there are few."""
 
     def tickValues(self, minVal: float, maxVal: float, size: float) -> list[tuple[float, list[float]]]:
         low, high = math.floor(minVal), math.ceil(maxVal)
-        if size < 2 * CLOSEST * HIGH * theme.zoom and high - low < 4:  # two numbers would lie on each other
+        if size < 2 * CLOSEST * HIGH * theme.zoom and high - low < 4:  # two numbers would overlap
             inside = [float(d) for d in range(low, high + 1) if minVal <= d <= maxVal]
             inside = inside or [
                 math.log10(value) for value in round_numbers(10.0**minVal, 10.0**maxVal, 2) if value > 0
@@ -113,14 +113,14 @@ class LogAxis(Axis):
         every = max(1, math.ceil((high - low) * 22 * theme.zoom / max(size, 1)))
         decades = [float(d) for d in _multiples(every, low, high)]
         inside = [d for d in decades if minVal <= d <= maxVal]
-        while len(inside) < 2 and every > 1:  # one number alone does not tell a scale
+        while len(inside) < 2 and every > 1:  # a single number does not define a scale
             every = every * 2 // 3
             found = [float(d) for d in _multiples(every, low, high) if minVal <= d <= maxVal]
             inside = [found[0], found[-1]] if len(found) > 2 else found
         if len(inside) >= 3 or maxVal - minVal > 3:
             return [(float(every), inside)]
         if maxVal - minVal > 0.5 or not -FARTHEST < minVal < maxVal < FARTHEST:
-            for parts in ((1, 2, 5), (1, 3), (1,)):  # fewer where the plot is low
+            for parts in ((1, 2, 5), (1, 3), (1,)):  # fewer if the plot is low
                 places = [d + math.log10(m) for d in range(low, high + 1) for m in parts]
                 found = [place for place in places if minVal <= place <= maxVal]
                 if len(found) * 12 * theme.zoom <= size or len(found) <= 2:
@@ -144,7 +144,7 @@ class LogAxis(Axis):
 
 
 class EitherAxis(LogAxis):
-    """A log axis, or a linear one for values that may be negative or where a person wants it."""
+    """A log axis, or a linear one for values that may be negative or at the user's choice."""
 
     linear = False
 
@@ -163,7 +163,7 @@ class EitherAxis(LogAxis):
 
 
 class Log2Axis(Axis):
-    """An axis whose positions are log2 of the values; ticks stand on whole powers."""
+    """An axis whose positions are log2 of the values; ticks are at whole powers."""
 
     def tickValues(self, minVal: float, maxVal: float, size: float) -> list[tuple[float, list[float]]]:
         every = max(1, math.ceil((maxVal - minVal) * 18 * theme.zoom / max(size, 1)))
@@ -174,7 +174,7 @@ class Log2Axis(Axis):
 
 
 class LinearAxis(Axis):
-    """An axis with ticks at round numbers, at two of them at least."""
+    """An axis with ticks at round numbers, at least two of them."""
 
     def tickValues(self, minVal: float, maxVal: float, size: float) -> list[tuple[float, list[float]]]:
         return [(1.0, _linear_ticks(minVal, maxVal, size, 22))]
@@ -195,8 +195,8 @@ class StepAxis(Axis):
 
 
 class LayerAxis(Axis):
-    """An axis with the name of each layer at the middle of its row; where rows are too low for that, with the name of
-    each module at the middle of its rows, as far as there is room."""
+    """An axis with the name of each layer at the middle of its row; if rows are too low for that, with the name of each
+    module at the middle of its rows, as far as there is room."""
 
     names: tuple[str, ...] = ()
     _told: dict[float, str]  # the texts of the ticks
@@ -207,7 +207,7 @@ class LayerAxis(Axis):
 
     def tickValues(self, minVal: float, maxVal: float, size: float) -> list[tuple[float, list[float]]]:
         rows = len(self.names)
-        room = max(size, 1) / (HIGH * theme.zoom)  # number of names that stand one over the other
+        room = max(size, 1) / (HIGH * theme.zoom)  # number of names above each other
         if rows <= room:
             self._told = {row + 0.5: name for row, name in enumerate(self.names)}
         else:
@@ -215,9 +215,9 @@ class LayerAxis(Axis):
         return [(1.0, list(self._told))]
 
     def _modules(self, room: float) -> list[tuple[float, str]]:
-        """Return the places and names of modules, as many as there is room for, the first and the last among them."""
+        """Return the positions and names of modules, as many as there is room for, including the first and the last."""
         found = groups(self.names, int(room)) or [Group(name, row, row + 1) for row, name in enumerate(self.names)]
-        if SPARSE * len(found) <= room:  # as where 60 layers are all in one module
+        if SPARSE * len(found) <= room:  # for example if 60 layers are all in one module
             found = finer(self.names, len(found)) or found
         apart = len(self.names) / room * CLOSEST
         told: list[tuple[float, str]] = []
@@ -226,7 +226,7 @@ class LayerAxis(Axis):
             if stop == len(self.names):
                 while len(told) > 1 and middle - told[-1][0] < apart:
                     told.pop()
-            if not told or middle - told[-1][0] >= apart:  # else it would lie on the name above
+            if not told or middle - told[-1][0] >= apart:  # otherwise it would overlap the name above
                 told.append((middle, name))
         return told
 
@@ -247,11 +247,11 @@ def round_numbers(low: float, high: float, count: int) -> list[float]:
 
 
 def _linear_ticks(low: float, high: float, size: float, apart: int) -> list[float]:
-    """Return round numbers some `apart` px from each other on an axis of `size` px, and two of them at least."""
+    """Return round numbers some `apart` px from each other on an axis of `size` px, at least two of them."""
     count = max(int(size / (apart * theme.zoom)), 2)
     values = round_numbers(low, high, count)
     if len(values) < 2:
-        values = round_numbers(low, high, 5)  # two steps of a fifth, or at most half, of the axis fit in any case
+        values = round_numbers(low, high, 5)  # two steps of a fifth, or at most half, of the axis always fit
     crowded = len(values) > 2 and len(values) * HIGH * theme.zoom > size
     return [values[0], values[-1]] if crowded else values
 
@@ -261,6 +261,6 @@ def _steps(low: float, high: float, count: int) -> list[float]:
 
 
 def _multiples(every: int, low: int, high: int) -> range:
-    """Return the multiples of a number within two ends. An axis may span 10 to the 9 decades for a moment, where it was
-    linear and the next run's is not."""
+    """Return the multiples of a number in a range. An axis may span 10 to the 9 decades for a moment, if it was linear
+    and the next run's is not."""
     return range(-(-low // every) * every, high + 1, every)

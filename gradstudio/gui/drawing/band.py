@@ -1,4 +1,4 @@
-"""A level band behind the curves, from one value to another, with its words."""
+"""A level band behind the curves, between two values, with its words."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gradstudio.gui.theme import theme
 
 
 class Band(QGraphicsRectItem):
-    """A band between two places of the y axis, in its units."""
+    """A band between two positions of the y axis, in its units."""
 
     def __init__(self, canvas: Canvas, low: float, high: float, words: str) -> None:
         super().__init__(canvas.frame)
@@ -24,7 +24,7 @@ class Band(QGraphicsRectItem):
         canvas.box.sigTransformChanged.connect(self.follow)
 
     def lie(self, low: float, high: float) -> None:
-        """Lie between two other places of the axis."""
+        """Move to two other positions of the axis."""
         self.low, self.high = low, high
         self.follow()
 
@@ -34,7 +34,7 @@ class Band(QGraphicsRectItem):
         self.follow()
 
     def follow(self) -> None:
-        """Lie where the y axis has its two values now."""
+        """Move to where the y axis has its two values now."""
         mapped = self._canvas.data.transform()
         top, foot = (mapped.map(QPointF(0, level)).y() for level in (self.high, self.low))
         width, height = self._canvas.size

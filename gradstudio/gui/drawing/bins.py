@@ -1,5 +1,5 @@
-"""Bins of steps that are filled as rows arrive and never computed anew: when they are full, neighbours are merged and
-each covers twice the steps. What a bin holds is for the subclass: an envelope of curves, or the largest of each row of
+"""Bins of steps that are filled as rows arrive and never recomputed: when they are full, neighbours are merged and each
+covers twice the steps. A subclass defines the content of a bin: an envelope of curves, or the maximum of each row of
 the heatmap."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Bins:
 
     @property
     def done(self) -> int:
-        """Number of bins that get no more values."""
+        """Number of bins that will not change any more."""
         return self.count // self.width
 
     @property
@@ -36,5 +36,5 @@ class Bins:
             self.width *= 2
 
     def _merge(self) -> None:
-        """Put each pair of bins into one; the second half of them is then empty."""
+        """Merge each pair of bins into one; the second half of them is then empty."""
         raise NotImplementedError

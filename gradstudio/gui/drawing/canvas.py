@@ -1,4 +1,4 @@
-"""The inside of a plot, and the lines and labels that stand on it; its marks are in marks.py."""
+"""The inside of a plot, with its lines and labels; its marks are in marks.py."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ LONG = 1e5  # px: longer than any window is high
 
 
 class Canvas:
-    """The inside of a plot. `frame` is in pixels and cuts off what leaves it; in it are `data`, in the coordinates of
-    the view box, and `columns`, with places of the x axis across and pixels down."""
+    """The inside of a plot. `frame` is in pixels and clips its content; inside are `data`, in the coordinates of the
+    view box, and `columns`, with positions of the x axis across and pixels down."""
 
     def __init__(self, box: pg.ViewBox, places: Places) -> None:
         self.box, self.places = box, places
-        self.sharp = 0  # pixels of a figure for one of Qt's, while one is drawn; 0 for the screen
+        self.sharp = 0  # pixels of a figure per logical pixel, while one is drawn; 0 for the screen
         self.frame = _group(box)
         self.frame.setFlag(QGraphicsItem.GraphicsItemFlag.ItemClipsChildrenToShape)
         self.data, self.columns = _group(self.frame), _group(self.frame)
         self.columns.setZValue(50)
         self.size = (0.0, 0.0)  # pixels, across and down
-        self._wide, self._left = 1.0, 0.0  # pixels: width of one unit of the axis, and of its 0
+        self._wide, self._left = 1.0, 0.0  # pixels: width of one unit of the axis, and position of its 0
         box.sigTransformChanged.connect(self._follow)
 
     def settle(self) -> None:
-        """Bring the canvas up to date with the ranges and the size of the view box."""
-        self.box.childTransform()  # which signals a change, and _follow is called
+        """Update the canvas to the ranges and the size of the view box."""
+        self.box.childTransform()  # which emits a change, and _follow is called
 
     def _follow(self) -> None:
         transform = self.box.childTransform()
@@ -66,7 +66,7 @@ def _group(parent: QGraphicsItem) -> QGraphicsRectItem:
 
 
 class Upright(QGraphicsLineItem):
-    """A line from top to bottom at one step."""
+    """A vertical line at one step."""
 
     def __init__(self, canvas: Canvas) -> None:
         super().__init__(0, 0, 0, LONG, canvas.columns)
@@ -77,12 +77,12 @@ class Upright(QGraphicsLineItem):
         self.setPos(self._places.of(step), 0)
 
     def value(self) -> float:
-        """Return the place at which it stands, in the units of the axis."""
+        """Return its position, in the units of the axis."""
         return self.x()
 
 
 class Uprights(QGraphicsPathItem):
-    """Lines from top to bottom at any number of steps."""
+    """Vertical lines at any number of steps."""
 
     def __init__(self, canvas: Canvas) -> None:
         super().__init__(canvas.columns)
@@ -98,7 +98,8 @@ class Uprights(QGraphicsPathItem):
 
 
 class Label(QGraphicsRectItem):
-    """A text on a ground that keeps it legible; `outside` lets it stand beside the plot, where it is not cut off."""
+    """A text on a background that keeps it legible; `outside` lets it extend beyond the plot, where it is not
+    clipped."""
 
     def __init__(self, canvas: Canvas, z: float, *, outside: bool = False) -> None:
         super().__init__(canvas.box if outside else canvas.frame)
@@ -127,8 +128,8 @@ class Label(QGraphicsRectItem):
             self._fit()
 
     def place(self, x: float, y: float, anchor: tuple[float, float]) -> None:
-        """Put the point at `anchor` (shares of the label's width and height) to a pixel of the frame. A label whose
-        point is in sight is moved as far as its beginning would be cut off."""
+        """Put the point at `anchor` (shares of the label's width and height) at a pixel of the frame. A label whose
+        point is visible is moved as far as its beginning would be clipped."""
         wide, room = self.rect().width(), self._frame.rect().width()
         left = x - anchor[0] * wide
         if 0 <= x <= room:

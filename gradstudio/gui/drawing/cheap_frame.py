@@ -1,17 +1,16 @@
 """How a frame is kept cheap.
 
 pyqtgraph paints in Python and holds the interpreter lock from the first item of a frame to the last, including the time
-that Qt itself takes: the training thread waits. So pyqtgraph keeps the ranges, the ticks, the mouse and the layout, and
-Qt paints items of its own, which the training thread does not notice:
+that Qt itself takes: the training thread waits. So pyqtgraph handles only the ranges, the ticks, the mouse and the
+layout, and Qt paints items of its own, without delaying the training thread:
 
 - no Python runs while a plot is painted (this file, and the items of canvas.py);
 - a curve of any length has at most a few thousand points (envelope.py), in parts of which only the last changes
   (curve.py);
 - the heatmap is painted from the memory that its new columns are written to (heatmap_image.py);
-- axes and overlaid curves are pictures that are drawn anew only when they change (axes.py, overlay_curves.py);
-- the network is drawn five times a second, and only its gradients anew (gui/plots/network_picture.py);
-- a plot is drawn only when its new rows are a pixel wide (gui/plots/step_plot.py).
-"""
+- axes and overlaid curves are pictures that are redrawn only when they change (axes.py, overlay_curves.py);
+- the network is drawn five times a second, and of it only the gradients again (gui/plots/network_picture.py);
+- a plot is drawn only when its new rows are a pixel wide (gui/plots/step_plot.py)."""
 
 from __future__ import annotations
 
@@ -26,10 +25,10 @@ _Flag = QGraphicsItem.GraphicsItemFlag
 
 
 class PlotView(pg.PlotWidget):
-    """The view of pyqtgraph, painted without it."""
+    """pyqtgraph's view, painted without it."""
 
     resized = Signal()
-    # pyqtgraph's own is Python, and would hold the interpreter lock until all is painted
+    # pyqtgraph's own is Python, and would hold the interpreter lock until everything is painted
     paintEvent = QGraphicsView.paintEvent  # pyright: ignore[reportAssignmentType]
 
     def __init__(self, box: pg.ViewBox, axes: dict[str, pg.AxisItem]) -> None:
@@ -48,14 +47,14 @@ class PlotView(pg.PlotWidget):
 
     @property
     def mouse_moved(self) -> SignalInstance:
-        """Signal of the place under the mouse, in the scene."""
+        """Signal of the mouse position, in the scene."""
         scene = self.scene()
         assert isinstance(scene, pg.GraphicsScene)
         return scene.sigMouseMoved
 
     def resizeEvent(self, ev: QResizeEvent | None) -> None:
         super().resizeEvent(ev)
-        if self.getPlotItem() is None:  # pyqtgraph calls this while it is being made
+        if self.getPlotItem() is None:  # pyqtgraph calls this during construction
             return
         grid_of(self.plot).activate()  # now and not after the next paint
         self.resized.emit()
@@ -67,6 +66,6 @@ def grid_of(plot: pg.PlotItem) -> QGraphicsLayout:
 
 
 def leave_unpainted(item: QGraphicsItem, unpainted: bool = True) -> None:
-    """Have Qt skip an item without asking its Python. Its children are painted, and the mouse still finds it."""
+    """Have Qt skip an item without calling its Python code. Its children are painted, and the mouse still finds it."""
     item.setFlag(_Flag.ItemHasNoContents, unpainted)
     item.setFlag(_Flag.ItemClipsChildrenToShape, False)

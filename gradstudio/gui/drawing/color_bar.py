@@ -1,4 +1,4 @@
-"""The bar beside the heatmap that tells which value has which colour."""
+"""The bar beside the heatmap that shows which value has which colour."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ColorBar(QWidget):
         self, levels: tuple[float, float] | None, what: str, unit: str, *, linear: bool = False, zero: bool = False
     ) -> None:
         """Show the values at the two ends, given as log10 unless `linear`; None for no scale. `what` is shown, in
-        `unit`. `zero` says that there are cells of exactly 0."""
+        `unit`. `zero`: there are cells of exactly 0."""
         if levels is not None and not levels[0] < levels[1]:
             levels = (levels[0], levels[0] + 1)
         if (levels, linear, unit, zero) == (self._levels, self._linear, self._unit, self._zero):

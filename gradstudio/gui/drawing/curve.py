@@ -1,4 +1,4 @@
-"""A curve in parts. A part that is full never changes again, so a frame costs only what is new."""
+"""A curve in parts. A full part never changes again, so a frame costs only what is new."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NOTHING = (np.empty(0), np.empty(0))
 
 
 class Curve(QGraphicsRectItem):
-    """A curve of Qt's path items, one a part, in the coordinates of the data. A value that is not finite is a gap."""
+    """A curve of Qt path items, one per part, in the coordinates of the data. A non-finite value is a gap."""
 
     def __init__(self, canvas: Canvas, z: float) -> None:
         super().__init__(canvas.data)
@@ -28,14 +28,14 @@ class Curve(QGraphicsRectItem):
         self._path = QPainterPath()
 
     def dress(self, pen: QPen) -> None:
-        """Take on a pen; one of width 0 is one pixel wide whatever the range."""
+        """Use a pen; one of width 0 is one pixel wide whatever the range."""
         self._pen = pen
         for item in self._items:
             item.setPen(pen)
 
     def put(self, part: int, steps: np.ndarray, values: np.ndarray, *, whole: bool = False) -> None:
-        """Draw a part anew, or the next one. Each part but the first begins with the last point of the part before.
-        `whole` says that all values are known to be finite."""
+        """Redraw a part, or draw the next one. Each part but the first begins with the last point of the part before.
+        `whole`: all values are known to be finite."""
         while len(self._items) <= part:
             item = QGraphicsPathItem(self)
             item.setPen(self._pen)
@@ -51,7 +51,7 @@ class Curve(QGraphicsRectItem):
         self._items[part].setPath(path)
 
     def cut(self, parts: int) -> None:
-        """Keep the first so many parts and drop the others."""
+        """Keep the first `parts` parts and drop the others."""
         for item in self._items[parts:]:
             item.setPath(QPainterPath())
         del self._points[parts:]
@@ -61,14 +61,14 @@ class Curve(QGraphicsRectItem):
         """Return the steps and values of every point that is drawn, each once."""
         drawn, last = [_NOTHING], -np.inf
         for steps, values in self._points:
-            new = steps > last + 0.45  # a dash reaches 0.4 to each side
+            new = steps > last + 0.45  # a dash extends 0.4 to each side
             drawn.append((steps[new], values[new]))
             last = steps[-1] if len(steps) else last
         return np.concatenate([steps for steps, _ in drawn]), np.concatenate([values for _, values in drawn])
 
     def _unbroken(self, steps: np.ndarray, values: np.ndarray) -> QPainterPath:
-        """Return a line through points that are all finite. One path is filled again and again, as a new one takes
-        longer."""
+        """Return a line through points that are all finite. A single path is refilled again and again, as a new one
+        takes longer."""
         ready = polygon(len(steps))
         if ready is None:
             return pg.arrayToQPath(steps, values)
@@ -80,7 +80,7 @@ class Curve(QGraphicsRectItem):
 
 
 def _widen_lone_points(steps: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Make a short dash of each point between two gaps: a line through one point alone would not be seen."""
+    """Turn each point between two gaps into a short dash: a line through a single point would be invisible."""
     finite = np.isfinite(values)
     there = np.pad(finite, 1)
     lone = np.flatnonzero(there[1:-1] & ~there[:-2] & ~there[2:])

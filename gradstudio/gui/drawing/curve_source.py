@@ -1,4 +1,4 @@
-"""Where curves come from: rows of a run, read once for all plots that draw them, into one envelope."""
+"""Sources of curves: rows of a run, read once for all plots that draw them, into one envelope."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gradstudio.core.history import History
 from gradstudio.gui.drawing.envelope import Envelope
 
 Read = Callable[[str, History, int, int], np.ndarray]
-MOST = 1 << 16  # rows read at once: a run of a million steps is opened without a copy of it
+MOST = 1 << 16  # rows read at once: a run of a million steps is opened without copying it
 
 
 class Source:
@@ -28,7 +28,7 @@ class Source:
             self._history = history
 
     def take(self, history: History, stop: int) -> None:
-        """Read the rows up to `stop`. The first plot that asks reads them for all."""
+        """Read the rows up to `stop`. The first plot that needs them reads them for all."""
         self.hold(history)
         for start in range(self.envelope.count, stop, MOST):
             self.envelope.append(self._rows(history, start, min(start + MOST, stop)))

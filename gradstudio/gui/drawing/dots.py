@@ -10,11 +10,11 @@ from PySide6.QtWidgets import QGraphicsPathItem
 from gradstudio.gui.drawing.canvas import Canvas
 
 RADIUS = 2.5  # px
-APART = 3  # px across: of points that are closer only the first has a dot
+APART = 3  # px across: among points that are closer only the first has a dot
 
 
 class Dots(QGraphicsPathItem):
-    """Dots at any number of points, in the coordinates of the data. A value that is not finite has none."""
+    """Dots at any number of points, in the coordinates of the data. A non-finite value has none."""
 
     def __init__(self, canvas: Canvas, z: float) -> None:
         super().__init__(canvas.frame)
@@ -38,7 +38,7 @@ class Dots(QGraphicsPathItem):
         return self._steps, self._values
 
     def _place(self) -> None:
-        """Put the dots where they belong for the ranges and the size."""
+        """Position the dots for the ranges and the size."""
         transform, path = self._canvas.data.transform(), QPainterPath()
         across = self._canvas.across(self._steps)
         inside = np.flatnonzero((across > -RADIUS) & (across < self._canvas.size[0] + RADIUS))

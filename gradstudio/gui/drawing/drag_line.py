@@ -1,4 +1,4 @@
-"""A level line that a person drags, with its label beside the plot: pyqtgraph's for the mouse, Qt's own to be seen."""
+"""A level line for dragging, with its label beside the plot: pyqtgraph's for the mouse, Qt's own for display."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BESIDE = 4  # px between the right edge of the plot and the label
 
 
 class DragLine(pg.InfiniteLine):
-    """A level line to drag. `dragged` tells whether a person holds it just now."""
+    """A level line for dragging. `dragged` is whether the user is dragging it."""
 
     def __init__(self, canvas: Canvas) -> None:
         super().__init__(angle=0, movable=True)
@@ -37,14 +37,14 @@ class DragLine(pg.InfiniteLine):
 
     @property
     def level(self) -> float:
-        """Its place on the y axis, in the units of the axis."""
+        """Its position on the y axis, in the units of the axis."""
         return self.pos().y()
 
     def dress(self, color: QColor) -> None:
         self._usual = QPen(color, 0, Qt.PenStyle.DotLine)
         faint = QColor(color)
         faint.setAlpha(90)
-        self._hovered = QPen(faint, 13)  # as wide as what can be grabbed
+        self._hovered = QPen(faint, 13)  # as wide as the grabbable area
         self.setHoverPen(self._hovered)
         self.label.dress(color, QColor(Qt.GlobalColor.transparent), theme.font(0.8))
         self.follow()
@@ -71,14 +71,14 @@ class DragLine(pg.InfiniteLine):
             self.follow()
 
     def follow(self) -> None:
-        """Bring what is seen to where the mouse finds it."""
+        """Move the visible line to where the mouse finds it."""
         y = self._canvas.data.transform().map(QPointF(0, self.level)).y()
         width, height = self._canvas.size
         self._line.setLine(0, y, width, y)
         self._line.setPen(self._hovered if self._under_mouse else self._usual)
         high = self.label.rect().height()
         self.label.place(width + BESIDE, min(max(y - high / 2, 0.0), max(height - high, 0.0)), (0, 0))
-        self.label.setOpacity(1.0 if 0 <= y <= height else 0.0)  # with its line, which is cut off there
+        self.label.setOpacity(1.0 if 0 <= y <= height else 0.0)  # with its line, which is clipped there
 
     def _hold(self) -> None:
         self.dragged = True

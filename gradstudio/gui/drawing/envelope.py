@@ -1,6 +1,6 @@
-"""Curves of any length as at most a few thousand points: the least and the greatest value of each bin of steps.
+"""Curves of any length as at most a few thousand points: the minimum and the maximum of each bin of steps.
 
-NaN, Inf and zero leave a flag in their bin, so that none is lost to drawing."""
+NaN, Inf and zero leave a flag in their bin, so that none is lost in drawing."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from gradstudio.core.unknown import BITS
 from gradstudio.gui.drawing.bins import Bins
 
 NAN, INF, ZERO = 1, 2, 4
-CAPACITY = 2048  # bins, at the most
-PLACES = np.arange(2 * CAPACITY + 1)  # made once: np.arange would release the interpreter lock in every frame
+CAPACITY = 2048  # bins, at most
+PLACES = np.arange(2 * CAPACITY + 1)  # created once: np.arange would release the interpreter lock in every frame
 
 
 @jit(
@@ -36,7 +36,7 @@ def _take(
             if math.isfinite(value):
                 flag = ZERO if value == 0 else 0
             elif math.isnan(value):
-                flag = 0 if np.float64(value).view(np.int64) == BITS else NAN  # what nobody measured is a gap
+                flag = 0 if np.float64(value).view(np.int64) == BITS else NAN  # an unmeasured value is a gap
             else:
                 flag = INF
             flags[curve, place] |= flag
@@ -55,8 +55,8 @@ def _take(
 
 @jit("UniTuple(float64, 2)(float64[::1], int64, int64, boolean)")
 def _extremes(points: np.ndarray, first: int, last: int, positive: bool) -> tuple[float, float]:
-    """Return the least and the greatest value of the bins first to last of one curve, only of values above 0 if
-    `positive`; inf and -inf without any."""
+    """Return the minimum and the maximum of the bins first to last of one curve, only of values above 0 if `positive`;
+    inf and -inf if there are none."""
     least, greatest = math.inf, -math.inf
     for place in range(first, last):
         low, high = points[2 * place], points[2 * place + 1]
@@ -74,7 +74,7 @@ class Envelope(Bins):
 
     def __init__(self, curves: int = 1, capacity: int = CAPACITY, start: int = 0) -> None:
         super().__init__(capacity, start)
-        # the least value of each bin and then its greatest, in the order in which they are drawn
+        # the minimum of each bin and then its maximum, in drawing order
         self._points = np.full((curves, 2 * capacity), np.nan)
         self._low, self._high = self._points[:, 0::2], self._points[:, 1::2]
         self._logs = np.full((curves, 2 * capacity), np.nan)  # log10 of the points
@@ -102,9 +102,9 @@ class Envelope(Bins):
     def curve(
         self, curve: int = 0, first: int = 0, last: int | None = None, *, log: bool = False
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return what to draw of the bins first to last: steps, and values or their log10. It is one point a step, or
-        two a bin: its least and its greatest value. From the second bin on, the last point before them comes first. The
-        arrays are not to be changed."""
+        """Return what to draw of the bins first to last: steps, and values or their log10. There is one point per step,
+        or two per bin: its minimum and its maximum. From the second bin on, the last point before them comes first. The
+        arrays must not be modified."""
         last = self.used if last is None else min(last, self.used)
         points = (self._logs if log else self._points)[curve]
         drawn = (first, last, self.width)
@@ -123,7 +123,7 @@ class Envelope(Bins):
         return not self.flags[curve] & (NAN | INF) and not (positive and self.least[curve] <= 0)
 
     def first_steps(self, flag: int, curve: int = 0) -> np.ndarray:
-        """Return the first step of every bin that has a value of this kind: NAN, INF or ZERO."""
+        """Return the first step of every bin that contains a value of this kind: NAN, INF or ZERO."""
         if not self.flags[curve] & flag:
             return np.empty(0)
         return self.start + np.flatnonzero(self._flags[curve, : self.used] & flag).astype(float) * self.width
@@ -133,9 +133,9 @@ class Envelope(Bins):
         return self.start + np.flatnonzero(self._high[curve, : self.used] > 0).astype(float) * self.width
 
     def range(self, first: float, last: float, *, positive: bool, curve: int = 0) -> tuple[float, float] | None:
-        """Return the least and the greatest finite value (above 0 if `positive`) between two steps; None without
-        any."""
-        if not self.count:  # and numba may not be there yet
+        """Return the minimum and the maximum finite value (above 0 if `positive`) between two steps; None if there are
+        none."""
+        if not self.count:  # and numba may not be loaded yet
             return None
         bins = (
             max(int((first - self.start) // self.width), 0),
@@ -145,8 +145,8 @@ class Envelope(Bins):
         return (least, greatest) if greatest > -math.inf else None
 
     def bins(self, curve: int = 0) -> tuple[np.ndarray, np.ndarray, float, int]:
-        """Return the least and the greatest finite value of every bin of a curve, NaN if it has none; the first step
-        of all, and the steps of a bin. The arrays are not to be changed."""
+        """Return the minimum and the maximum finite value of every bin of a curve, NaN if it has none; the first step
+        of all, and the steps per bin. The arrays must not be modified."""
         return self._low[curve, : self.used], self._high[curve, : self.used], self.start, self.width
 
     def _merge(self) -> None:

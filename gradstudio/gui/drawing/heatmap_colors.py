@@ -1,4 +1,4 @@
-"""The heatmap's colours: viridis from the lowest to the highest level, and one of its own for NaN and Inf."""
+"""The heatmap's colours: viridis from the lowest to the highest level, and a separate one for NaN and Inf."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from PySide6.QtGui import QColor
 from gradstudio.core.jit import jit
 from gradstudio.gui.theme import theme
 
-# Places in the table: 0 to TOP is viridis, and the last is transparent.
+# Indices into the table: 0 to TOP is viridis, and the last is transparent.
 TOP, ZERO, NONFINITE, NOTHING = 252, 253, 254, 255
 
 
@@ -51,9 +51,9 @@ def _search(values: np.ndarray, edges: np.ndarray, found: np.ndarray) -> None:
 
 
 def indices(values: np.ndarray, levels: tuple[float, float], *, linear: bool) -> np.ndarray:
-    """Return the places in the table of values that are not below 0. `levels` are the two ends of the scale, as log10
-    unless `linear`. A value under the scale has its first colour, and one over it the last; 0, which has no log, has a
-    colour of its own."""
+    """Return the indices into the table for non-negative values. `levels` are the two ends of the scale, as log10
+    unless `linear`. A value below the scale has its first colour, and one above it the last; 0, which has no log, has
+    its own colour."""
     found = np.empty(values.shape, np.uint8)
     _search(values.astype(float).ravel(), _edges(*levels, linear), found.ravel())
     if not linear:

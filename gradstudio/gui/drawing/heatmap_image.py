@@ -1,4 +1,4 @@
-"""A heatmap of layers over steps: the bins that it is made of, and the picture, of which only new columns are drawn."""
+"""A heatmap of layers over steps: its bins, and the picture, of which only new columns are drawn."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def _take(values: np.ndarray, count: int, width: int, bins: np.ndarray) -> None:
 
 
 class LayerBins(Bins):
-    """The largest value of each bin of steps, for every layer. Values are never below 0; a bin with a NaN or an Inf has
-    that value."""
+    """The maximum of each bin of steps, for every layer. Values are never below 0; a bin with a NaN or an Inf has that
+    value."""
 
     def __init__(self, layers: int, capacity: int = 1024, start: int = 0) -> None:
         super().__init__(capacity, start)
@@ -70,14 +70,14 @@ class Heatmap(QGraphicsRectItem):
 
     @property
     def image(self) -> np.ndarray:
-        """Indices that are shown, (rows, columns) uint8."""
+        """The visible indices, (rows, columns) uint8."""
         return self._index[:, : self._columns]
 
     def clear(self, rows: int) -> None:
         self._columns = 0
         self._index = np.full((rows, self._capacity), NOTHING, np.uint8)
         self._colors: np.ndarray | None = None
-        self._live.setBrush(Qt.BrushStyle.NoBrush)  # the old picture is not to be read any more
+        self._live.setBrush(Qt.BrushStyle.NoBrush)  # the old picture must not be read any more
         self._live.setRect(0, 0, self._capacity, rows)
 
     def put(self, first: int, index: np.ndarray, colors: np.ndarray) -> None:
@@ -96,7 +96,7 @@ class Heatmap(QGraphicsRectItem):
         self._live.update(first, 0, max(self._columns, before) - first, len(index))
 
     def stretch(self, first: float, width: float) -> None:
-        """Start the picture at a step, with columns so many steps wide."""
+        """Start the picture at a step, with columns of `width` steps."""
         if (first, width) != self._stretched:
             self._stretched = (first, width)
             self.setTransform(QTransform(width, 0, 0, 1, first, 0))

@@ -1,5 +1,5 @@
-"""The line of words over a plot, each where its step is. It lies above the axes, so no word covers a curve or a mark.
-Where there is little room, the words get shorter, and changes that are close together share a number."""
+"""The line of words over a plot, each above its step. It is above the axes, so no word covers a curve or a mark. If
+there is little room, the words get shorter, and changes that are close together share a number."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ HIGH = 17  # px of the line at normal text
 ASIDE = 3  # px between a step and its words
 BETWEEN = 8  # px between two words
 CLOSE = 16  # px between two changes that share a number
-KINDS = ("nonfinite", "peaks", "overlays", "changes", "parting")  # those with the first claim to room come first
+KINDS = ("nonfinite", "peaks", "overlays", "changes", "parting")  # by priority
 MOST = 40  # words of a kind that are placed: there is never room for more
 
 
 @dataclass(frozen=True)
 class Tag:
-    """What is said at one step. `texts` go from the longest to the shortest; `color` is a role of the theme, or the
-    place of an overlay."""
+    """The words at one step. `texts` go from the longest to the shortest; `color` is a role of the theme, or the slot
+    of an overlay."""
 
     step: float
     texts: tuple[str, ...]
     color: str | int
     tip: str = ""
     number: int = 0  # of a change
-    centred: bool = False  # whether it stands over its step, and not beside it
-    slides: bool = False  # whether it may stand away from its step where others are in the way
+    centred: bool = False  # whether it is over its step, rather than beside it
+    slides: bool = False  # whether it may be away from its step if others are in the way
 
 
 class LabelStrip(QGraphicsRectItem):
@@ -56,7 +56,7 @@ class LabelStrip(QGraphicsRectItem):
         return [item.text() for item in sorted(shown, key=QGraphicsSimpleTextItem.x)]
 
     def show_tags(self, kind: str, tags: Sequence[Tag]) -> None:
-        """Say these, instead of what was said of this kind."""
+        """Replace the words of this kind."""
         if tuple(tags) != self._tags[kind]:
             self._tags[kind] = tuple(tags)
             self.place()
@@ -66,7 +66,7 @@ class LabelStrip(QGraphicsRectItem):
         self.place()
 
     def place(self) -> None:
-        """Place the words for the ranges and the size of the plot."""
+        """Position the words for the ranges and the size of the plot."""
         if not self._items and not any(self._tags.values()):
             return
         placed = self._arrange()
@@ -95,7 +95,7 @@ class LabelStrip(QGraphicsRectItem):
         said: dict[int, str] = {}
         fixed = [index for index, (tag, *_) in enumerate(waiting) if not tag.slides]
         sliding = [index for index, (tag, *_) in enumerate(waiting) if tag.slides]
-        # first room for a short word of each, then for more of them, and what slides goes where room is left
+        # first room for a short word of each, then for more of them, and sliding ones go where room is left
         rounds = [(index, waiting[index][0].texts[-1:]) for index in fixed]
         rounds += [(index, waiting[index][0].texts[:-1]) for index in fixed]
         rounds += [(index, waiting[index][0].texts) for index in sliding]
@@ -113,7 +113,7 @@ class LabelStrip(QGraphicsRectItem):
 def _place(
     x: float, width: float, room: float, taken: list[tuple[float, float]], tag: Tag
 ) -> tuple[float, float] | None:
-    """Return the left and right edge of words at a step, beside it or over it, where that is free; None if not."""
+    """Return the left and right edge of words at a step, beside it or over it, if that is free; None if not."""
     starts = [x + ASIDE, x - ASIDE - width]
     if tag.centred:
         starts = [x - width / 2, *starts]

@@ -1,4 +1,4 @@
-"""The line at the step that is looked at, and the veil over what came after it."""
+"""The line at the viewed step, and the veil over what came after it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ VEIL = 165  # alpha of the plot's own colour over later steps
 
 
 class LookedLine:
-    """Drawn in one plot while a step is looked at."""
+    """Drawn in one plot while a past step is viewed."""
 
     def __init__(self, canvas: Canvas, looked: ViewedStep) -> None:
         self._canvas, self._looked = canvas, looked
@@ -26,11 +26,11 @@ class LookedLine:
 
     @property
     def step(self) -> int | None:
-        """Where the line stands; None if there is none."""
+        """The position of the line; None if there is none."""
         return self._looked.step if self._line.isVisible() else None
 
     def place(self) -> None:
-        """Stand at the step that is looked at."""
+        """Move to the viewed step."""
         step = self._looked.step
         for item in (self._line, self._veil):
             item.setVisible(step is not None)

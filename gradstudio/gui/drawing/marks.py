@@ -1,4 +1,4 @@
-"""Symbols on a plot, each at a step: one that moves (Mark), or any number at one height (Marks)."""
+"""Symbols on a plot, each at a step: a movable one (Mark), or any number at one height (Marks)."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Marks(QGraphicsPixmapItem):
         super().__init__(canvas.frame)
         self._canvas, self._name, self._size, self._height = canvas, name, size, height
         self.steps = np.empty(0)
-        self._there = np.empty(0)  # pixels across that bear a mark
+        self._there = np.empty(0)  # pixels across that have a mark
         self._drawn: tuple = ()
         self._symbol = QPixmap()
         self.setShapeMode(QGraphicsPixmapItem.ShapeMode.BoundingRectShape)
@@ -113,7 +113,7 @@ class Marks(QGraphicsPixmapItem):
         canvas.box.sigTransformChanged.connect(self._draw)
 
     def dress(self, line: QColor | None, fill: QColor, width: float = 2) -> None:
-        """Take on colours; `width` is that of the line around, in px."""
+        """Set the colours; `width` is that of the outline, in px."""
         self._symbol = symbol(self._canvas, self._name, self._size, line, fill, width)
         self._drawn = ()
         self._draw()
@@ -128,7 +128,7 @@ class Marks(QGraphicsPixmapItem):
         return self.steps, np.full(len(self.steps), self._height)
 
     def _draw(self) -> None:
-        """Draw the marks that are new, or all of them where the plot has moved or grown."""
+        """Draw the new marks, or all of them if the plot has moved or grown."""
         if not len(self.steps):
             self._drawn = ()
             return
@@ -144,7 +144,7 @@ class Marks(QGraphicsPixmapItem):
             strip = QPixmap(max(round(width * scale), 1), self._symbol.height())
             strip.setDevicePixelRatio(scale)
             strip.fill(Qt.GlobalColor.transparent)
-            self.setPixmap(strip)  # also where none of them is in view
+            self.setPixmap(strip)  # even if none of them is in view
             self.setOffset(QPointF(0, round(height * self._height - half_high)))
         new = np.setdiff1d(across, self._there, assume_unique=True)
         if len(new):

@@ -12,7 +12,7 @@ from gradstudio.gui.theme import theme
 
 SYMBOLS = {NAN: "cross", INF: "up", ZERO: "down"}
 SIZE = 9  # px
-TOP_EDGE = 0.04  # of the plot's height from its top, where a mark stands for no value
+TOP_EDGE = 0.04  # of the plot's height from its top: the position of a mark without a value
 _SIGNS = {NAN: "× NaN", INF: "▲ Inf"}
 
 
@@ -24,7 +24,7 @@ class NanMarks:
         self.of = {
             flag: Marks(canvas, name, SIZE, z, height=heights.get(flag, TOP_EDGE)) for flag, name in SYMBOLS.items()
         }
-        self._shown = False  # whether any of them may be
+        self._shown = False  # whether there may be any
 
     def dress(self) -> None:
         for flag, marks in self.of.items():
@@ -35,7 +35,7 @@ class NanMarks:
             marks.show_at(np.empty(0))
 
     def draw(self, envelope: Envelope, curve: int, *, log: bool) -> None:
-        """Show the marks of a curve of the envelope; zero has one only where the axis is `log`."""
+        """Show the marks of a curve of the envelope; zero has one only if the axis is `log`."""
         if not envelope.flags[curve] and not self._shown:
             return
         self._shown = bool(envelope.flags[curve])
@@ -46,7 +46,7 @@ class NanMarks:
 
 
 def legend(flags: int, *, log: bool) -> str:
-    """Return what the marks for these flags mean, as rich text; empty without any."""
+    """Return what the marks for these flags mean, as rich text; empty if there are none."""
     texts = [f"<span style='color:{theme.colors.bad}'>{sign}</span>" for flag, sign in _SIGNS.items() if flags & flag]
     if log and flags & ZERO:
         texts.append("▼ 0: not on a log axis")

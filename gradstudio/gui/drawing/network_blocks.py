@@ -1,4 +1,4 @@
-"""What the picture of a network shows: its blocks in forward order, and the gradient of each at one step."""
+"""The content of the picture of a network: its blocks in forward order, and the gradient of each at one step."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from gradstudio.core.provenance import Provenance
 from gradstudio.gui.drawing.row_groups import Group, finer, groups
 
 State = Literal["measured", "zero", "nonfinite", "unknown"]
-SPAN = 4  # decades of the scale, at the least
-LEAST_TOP = 1  # decade at the upper end of that scale, at the least: so that a flood is seen from step to step
-LONGEST = 16  # decades of the scale along time, at the most
+SPAN = 4  # decades of the scale, at least
+LEAST_TOP = 1  # decade at the upper end of that scale, at least: so that a flood is visible from step to step
+LONGEST = 16  # decades of the scale along time, at most
 PIECE = 512  # rows that are read at once to find the scale
 MOST_ROWS = 8 * PIECE  # rows of a long run that are read for it
 SMALLEST, LARGEST = -45, 39  # decades of a float32
@@ -33,7 +33,7 @@ class Flow(NamedTuple):
 
 
 class Birth(NamedTuple):
-    """The block where the first NaN or Inf was born, -1 for the input and the number of blocks for the loss; and
+    """The block in which the first NaN or Inf was born, -1 for the input and the number of blocks for the loss; and
     whether the forward pass had ended by then."""
 
     block: int
@@ -41,8 +41,8 @@ class Birth(NamedTuple):
 
 
 def blocks_of(names: tuple[str, ...], most: int) -> list[Group]:
-    """Return the modules of these layers in forward order, at most `most`. Many modules alike are put together evenly
-    where the module around them would be a single block."""
+    """Return the modules of these layers in forward order, at most `most`. Many similar modules are grouped evenly if
+    the module around them would be a single block."""
     stacked = any(re.search(r"_l[1-9]\d*$", name) for name in names)  # an nn.RNN of several layers
     named = tuple(re.sub(r"\.(\w+)_l(\d+)(_reverse)?$", r".l\2.\1", name) for name in names) if stacked else names
     found = groups(named, most) or [Group(name, row, row + 1) for row, name in enumerate(named)]
@@ -66,7 +66,7 @@ def flows(history: History, blocks: list[Group], step: int) -> list[Flow]:
         history.layer_metric(metric, step, step + 1)[0].astype(float)
         for metric in ("grad_norm", "zero_share", "nonfinite_share")
     )
-    seen = np.isfinite(broken)  # the share of NaN and Inf is a NaN where nobody measured
+    seen = np.isfinite(broken)  # the share of NaN and Inf is NaN if not measured
     sizes = np.array([layer.size for layer in history.layers], float)
     with np.errstate(over="ignore", invalid="ignore"):
         parts = np.where(seen, (np.square(norms), zeros * sizes, broken * sizes, sizes, sizes * 0 + 1), 0.0)
@@ -76,8 +76,8 @@ def flows(history: History, blocks: list[Group], step: int) -> list[Flow]:
 
 
 def _flow(squares: float, zeros: float, broken: float, size: float, measured: float) -> Flow:
-    """Return the gradient of a block from sums over its layers that were `measured`: of squared norms, of entries that
-    are 0, of those that are NaN or Inf, and of all."""
+    """Return the gradient of a block from sums over its `measured` layers: of squared norms, of entries that are 0, of
+    those that are NaN or Inf, and of all."""
     if not measured:
         return Flow(math.nan, math.nan, math.nan, "unknown")
     norm, zero, share = math.sqrt(squares), zeros / max(size, 1.0), broken / max(size, 1.0)
@@ -107,8 +107,8 @@ def _is_within(layer: str, module: str) -> bool:
 def along_time(
     norms: tuple[float, ...], most: int, born: int | None = None
 ) -> tuple[list[int], list[Flow], tuple[int, int]]:
-    """Return at most so many of the time steps, counted from 0, the gradient by the state after each, and the ends of a
-    scale for them. The one where a NaN or Inf was `born` is among them."""
+    """Return at most `most` of the time steps, counted from 0, the gradient with respect to the state after each, and
+    the ends of a scale for them. The one in which a NaN or Inf was `born` is among them."""
     places = sorted({round(each) for each in np.linspace(0, len(norms) - 1, min(most, len(norms)))})
     if born is not None:
         places[min(range(len(places)), key=lambda at: abs(places[at] - born))] = born
@@ -133,13 +133,13 @@ class DecadeScale:
         self._read = 0
 
     def take(self, history: History, blocks: list[Group], stop: int) -> None:
-        """Take in the norms of the blocks in the rows up to `stop`; of very many at once, some evenly."""
+        """Read the norms of the blocks in the rows up to `stop`; of very many at once, an even sample."""
         pieces = range(self._read, stop, PIECE)
         keep = max(len(pieces) * PIECE // MOST_ROWS, 1)
         for first in pieces[::keep]:
             layers = history.layer_metric("grad_norm", first, min(first + PIECE, stop)).astype(float)
             with np.errstate(over="ignore", invalid="ignore"):
-                squares = np.square(np.where(np.isnan(layers), 0.0, layers))  # of a layer that nobody measured, too
+                squares = np.square(np.where(np.isnan(layers), 0.0, layers))  # even for an unmeasured layer
                 norms = np.sqrt(np.add.reduceat(squares, [block.first for block in blocks], axis=1))
             norms = norms[np.isfinite(norms) & (norms > 0)]
             decades = np.minimum(np.floor(np.log10(norms)).astype(int), LARGEST)
@@ -148,7 +148,7 @@ class DecadeScale:
 
     @property
     def levels(self) -> tuple[int, int]:
-        """The ends of the scale as powers of ten. A norm far over nearly all others is over the scale."""
+        """The ends of the scale as powers of ten. A norm far above nearly all others exceeds the scale."""
         total = self._counts.cumsum()
         if not total[-1]:
             return -SPAN, 0

@@ -1,4 +1,4 @@
-"""The edges of the picture of a network: as thick and coloured as the log of a gradient."""
+"""The edges of the picture of a network: their width and colour follow the log of a gradient."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STATES: dict[State, str] = {"zero": "exactly 0", "nonfinite": "NaN, Inf", "unkno
 def draw_edge(
     painter: QPainter, start: QPointF, end: QPointF, flow: Flow, levels: tuple[int, int], widest: float = 99
 ) -> None:
-    """Draw an arrow from `end` back to `start` that is as thick and coloured as a gradient."""
+    """Draw an arrow from `end` back to `start`, with the width and colour of a gradient."""
     wide = min(edge_width(flow, levels) * min(theme.zoom, 1.3), widest)
     color = edge_color(flow, levels)
     long = end.x() - start.x()
@@ -68,7 +68,7 @@ def _on_ramp(shade: int, dark: bool) -> QColor:
 
 
 def _place(norm: float, levels: tuple[int, int]) -> float:
-    """Return where a norm lies on the scale, from 0 to 1."""
+    """Return the position of a norm on the scale, from 0 to 1."""
     low, high = levels
     place = (math.log10(norm) - low) / (high - low) if norm > 0 else 0.0
     return min(max(place, 0.0), 1.0)
@@ -91,7 +91,7 @@ def ramp(wedge: QRectF) -> QLinearGradient:
 
 
 def draw_legend(painter: QPainter, width: int, height: int, levels: tuple[int, int]) -> None:
-    """Draw the scale at the foot of the picture, and how an exact zero, a NaN and an unknown gradient look."""
+    """Draw the scale at the foot of the picture, and the look of an exact zero, a NaN and an unknown gradient."""
     line = painter.fontMetrics().height()
     y, x = height - line - 1.0, 12.0
     low, high = (power(10, level) for level in levels)

@@ -1,5 +1,5 @@
-"""Overlays: which runs are drawn over the one that the plots show, and how each is told from the others by its letter,
-its colour and its dash. Their curves are in overlay_curves.py."""
+"""Overlays: the runs drawn over the one in the plots, each identified by its letter, its colour and its dash. Their
+curves are in overlay_curves.py."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from gradstudio.gui.theme import theme
 if TYPE_CHECKING:
     from gradstudio.session.record.run import Run
 
-MOST = 6  # overlays that a person chooses
-# Places of their own: the run that this one branched from, its twin, and its future with the best fix.
+MOST = 6  # overlays that the user chooses
+# Reserved slots: the run that this one branched from, its twin, and its future with the best fix.
 PARENT, TWIN, FUTURE = MOST, MOST + 1, MOST + 2
-LETTERS = "ABCDEFPTN"  # for where there is room for no more
+LETTERS = "ABCDEFPTN"  # for when there is no room for more
 NAMES = (*LETTERS[:MOST], "parent", "twin", "future")
-SAMPLE = QSize(26, 12)  # px of a piece of line, as in a chip
-# One for each place, so that no overlay is told by its colour alone.
+SAMPLE = QSize(26, 12)  # px of a line sample, as in a chip
+# One for each slot, so that no overlay is identified by its colour alone.
 DASHES = ([10, 4], [3, 3], [12, 4, 3, 4], [18, 5], [8, 3, 3, 3, 3, 3], [4, 7], [7, 4], [14, 3, 2, 3], [24, 3])
 
 
 @dataclass(frozen=True, eq=False)
 class Overlaid:
-    """A run, or a curve from elsewhere, to draw as an overlay. `columns` are steps, which grow, and values, by the name
-    of the column."""
+    """A run, or an external curve, to draw as an overlay. `columns` are steps, which grow, and values, by the name of
+    the column."""
 
     id: str
     title: str
     tip: str  # rich text
     columns: dict[str, tuple[np.ndarray, np.ndarray]] = field(repr=False)
-    run: Run | None = field(default=None, repr=False)  # None for a curve from elsewhere
-    clock: Clock | None = field(default=None, repr=False)  # the times of its steps, where they are known
+    run: Run | None = field(default=None, repr=False)  # None for an external curve
+    clock: Clock | None = field(default=None, repr=False)  # the times of its steps, if known
     length: int = field(init=False)  # steps
 
     def __post_init__(self) -> None:
@@ -45,7 +45,7 @@ class Overlaid:
         object.__setattr__(self, "length", max(ends, default=0))
 
     def take(self, other: Overlaid) -> None:
-        """Take over the rows of another one: the run has gone on."""
+        """Copy the rows of another one: the run has continued."""
         object.__setattr__(self, "columns", other.columns)
         object.__setattr__(self, "clock", other.clock)
         self.__post_init__()
@@ -57,25 +57,25 @@ class Overlaid:
         return float(values[place]) if place >= 0 and step <= steps[-1] else None
 
     def end(self, timed: bool) -> float:
-        """Return where the curve ends, in steps or in seconds."""
+        """Return the end of the curve, in steps or in seconds."""
         return self.clock.at(float(self.length)) if timed and self.clock is not None else float(self.length)
 
     def rows(self, column: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return the steps and values of a column; two empty arrays where there is none of this name."""
+        """Return the steps and values of a column; two empty arrays if there is none with this name."""
         return self.columns.get(column, _NOTHING)
 
 
 class Overlays(QObject):
-    """The overlays, each in a place that has a letter, a colour and a dash; and those that are hidden just now."""
+    """The overlays, each in a slot that has a letter, a colour and a dash; and the hidden ones."""
 
     changed = Signal()
-    grown = Signal()  # a run that still trains has new rows
+    grown = Signal()  # a run that is still training has new rows
 
     def __init__(self) -> None:
         super().__init__()
         self.places: dict[int, Overlaid] = {}
         self.hidden: set[int] = set()
-        self.timed = False  # whether the plots stand over the time, where a curve without times has no place
+        self.timed = False  # whether the x axis is time, on which a curve without times has no position
 
     @property
     def full(self) -> bool:
@@ -83,7 +83,7 @@ class Overlays(QObject):
 
     @property
     def slots(self) -> dict[str, int]:
-        """Places by the id of the overlay."""
+        """Slots by the id of the overlay."""
         return {overlaid.id: place for place, overlaid in self.places.items()}
 
     @property
@@ -91,23 +91,23 @@ class Overlays(QObject):
         return {place: overlaid for place, overlaid in sorted(self.places.items()) if self.shows(place)}
 
     def shows(self, place: int) -> bool:
-        """Return whether the overlay in this place is drawn."""
+        """Return whether the overlay in this slot is drawn."""
         return place not in self.hidden and not (self.timed and self.places[place].clock is None)
 
     @property
     def longest(self) -> float:
-        """End of the longest overlay on view, in steps or in seconds."""
+        """End of the longest visible overlay, in steps or in seconds."""
         return max((overlaid.end(self.timed) for overlaid in self.by_place.values()), default=0.0)
 
     def add(self, overlaid: Overlaid) -> None:
-        """Add an overlay in the first free place, unless it is there or all places are taken."""
+        """Add an overlay in the first free slot, unless it is there or all slots are taken."""
         if overlaid.id not in self.slots and not self.full:
             place = next(place for place in range(MOST) if place not in self.places)
             self.places[place] = overlaid
             self.changed.emit()
 
     def put(self, place: int, overlaid: Overlaid | None) -> None:
-        """Put an overlay into this place, or none, instead of the one that is there."""
+        """Put an overlay into this slot, or none, replacing the existing one."""
         if self.places.get(place) is not overlaid:
             self.places.pop(place, None)
             if overlaid is not None:
@@ -117,12 +117,12 @@ class Overlays(QObject):
             self.changed.emit()
 
     def grow(self, place: int, overlaid: Overlaid) -> None:
-        """Give the overlay in this place the rows of `overlaid`."""
+        """Give the overlay in this slot the rows of `overlaid`."""
         self.places[place].take(overlaid)
         self.grown.emit()
 
     def move(self, run: str, place: int) -> None:
-        """Move an overlay to another place, and so to another colour; the one that is there takes its place."""
+        """Move an overlay to another slot, and so to another colour; the one that is there takes its slot."""
         at = self.slots.get(run)
         if at is not None and at != place:
             swapped = {at: place, place: at}
@@ -140,20 +140,20 @@ class Overlays(QObject):
             self.changed.emit()
 
     def toggle(self, place: int) -> None:
-        """Hide the overlay in this place, or show it again."""
+        """Hide the overlay in this slot, or show it again."""
         self.hidden ^= {place}
         self.changed.emit()
 
 
 def color(place: int) -> QColor:
-    """Return the colour of a place."""
+    """Return the colour of a slot."""
     if place >= MOST:
         return theme.color({PARENT: "dim", TWIN: "warning", FUTURE: "good"}[place])
     return QColor((SERIES_DARK if theme.dark else SERIES_LIGHT)[place])
 
 
 def pen(place: int, width: float = 1.0) -> QPen:
-    """Return the pen of a place, with its colour and its dash."""
+    """Return the pen of a slot, with its colour and its dash."""
     drawn = QPen(color(place), width)
     drawn.setDashPattern(DASHES[place])
     drawn.setCapStyle(Qt.PenCapStyle.FlatCap)
@@ -161,7 +161,7 @@ def pen(place: int, width: float = 1.0) -> QPen:
 
 
 def sample(place: int, shown: bool = True) -> QIcon:
-    """Return a piece of the line of a place."""
+    """Return a sample of the line of a slot."""
     drawn = QPixmap(SAMPLE * 2)
     drawn.setDevicePixelRatio(2)
     drawn.fill(Qt.GlobalColor.transparent)

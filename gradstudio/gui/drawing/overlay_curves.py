@@ -1,5 +1,5 @@
-"""The curves of overlays. They lie above the run and are laid out anew only when the view changes; Qt paints them from
-pictures that it keeps, so they cost nothing while the run below trains."""
+"""The curves of overlays. They are above the run and are laid out again only when the view changes; Qt paints them from
+cached pictures, so they cost nothing while the run below trains."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class OverlayLayer:
         self._curves: dict[int, OverlayCurve] = {}
         self.tags: list[Tag] = []  # the name of each curve at its end
         self._view: tuple = ()  # for which the curves are laid out
-        self._range: tuple = ()  # the last question for a range, and its answer
+        self._range: tuple = ()  # the last query for a range, and its answer
         QPixmapCache.setCacheLimit(max(QPixmapCache.cacheLimit(), CACHE))
         overlays.changed.connect(self._renew)
         overlays.grown.connect(self._renew)
@@ -49,8 +49,8 @@ class OverlayLayer:
     def range(
         self, first: float, last: float, scale: Scale, *, cut: Cut | None = None, beside: np.ndarray = NONE
     ) -> tuple[float, float] | None:
-        """Return the range that the y axis needs, as Series.range does. What is a spike is found among the values of an
-        overlay and those `beside` it, of the run itself: of the parent perhaps the explosion alone is drawn."""
+        """Return the range that the y axis needs, like Series.range. Spikes are determined among the values of an
+        overlay and those `beside` it, of the run itself: of the parent perhaps only the explosion is drawn."""
         asked = (first, last, scale, cut, beside.tobytes())
         if not self._range or self._range[0] != asked:
             shown = self._overlays.by_place.values()
@@ -88,7 +88,7 @@ class OverlayLayer:
             curve.restyle()
 
     def set_cached(self, cached: bool) -> None:
-        """Let Qt keep pictures of the curves, or not, as while they are drawn into a file."""
+        """Let Qt cache pictures of the curves, or not, for example while they are drawn into a file."""
         for curve in self._curves.values():
             curve.set_cached(cached)
 
@@ -123,7 +123,7 @@ class OverlayLayer:
 
 
 class OverlayCurve:
-    """The curve of one place in one plot: a path in pixels, and marks for NaN and Inf at the top edge, where no value
+    """The curve of one slot in one plot: a path in pixels, and marks for NaN and Inf at the top edge, where no value
     is."""
 
     def __init__(self, canvas: Canvas, place: int) -> None:
@@ -162,7 +162,8 @@ class OverlayCurve:
         across, down = dash(*_thin(across, down, width), DASHES[self._place])
         finite = np.isfinite(down)
         cached = self._path.cacheMode() != QGraphicsItem.CacheMode.NoCache
-        self.set_cached(False)  # else Qt keeps the old picture over a change of size, without what was outside of it
+        # otherwise Qt keeps the old picture over a change of size, without what was outside of it
+        self.set_cached(False)
         self.set_cached(cached)
         self._path.setPath(pg.arrayToQPath(across, down, connect="finite") if finite.any() else QPainterPath())
 
@@ -170,8 +171,8 @@ class OverlayCurve:
 def _end_tag(
     place: int, overlaid: Overlaid, columns: tuple[str, str], canvas: Canvas, leaves: Callable[[float], bool]
 ) -> Tag:  # fmt: skip
-    """Return the name of an overlay where its curve ends. One that ends in NaN or Inf says since when; where the curve
-    leaves the plot, it says how high it came."""
+    """Return the name of an overlay at the end of its curve. One that ends in NaN or Inf says since when; if the curve
+    leaves the plot, how high it came."""
     (steps, values), told = overlaid.rows(columns[0]), overlaid.rows(columns[1])[1]
     finite = np.flatnonzero(np.isfinite(values))
     last = int(finite[-1]) if len(finite) else -1
@@ -190,7 +191,7 @@ def _end_tag(
 
 def dash(across: np.ndarray, down: np.ndarray, pattern: list[int]) -> tuple[np.ndarray, np.ndarray]:
     """Return a curve in pixels with the gaps of a dash pattern, in pixels across: along a noisy curve itself, as Qt
-    dashes it, the gaps would lie anywhere and the dashes be too short to see."""
+    dashes it, the gaps would be anywhere and the dashes too short to see."""
     if not len(across):
         return across, down
     period = np.cumsum(pattern)
@@ -206,8 +207,8 @@ def dash(across: np.ndarray, down: np.ndarray, pattern: list[int]) -> tuple[np.n
 
 
 def _thin(across: np.ndarray, down: np.ndarray, width: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return only the least and the greatest value of each pixel where many points share one; a pixel with nothing but
-    NaN is a gap."""
+    """Return only the minimum and the maximum of each pixel if many points share one; a pixel with nothing but NaN is a
+    gap."""
     if len(across) <= 3 * max(width, 1):
         return across, down
     pixels = np.floor(across)

@@ -13,7 +13,7 @@ from gradstudio.gui.drawing.marks import Marks
 from gradstudio.gui.drawing.series import Series
 from gradstudio.gui.theme import theme
 
-TOLD = 12  # peaks that are told in words, the highest of all: there is no room for more
+TOLD = 12  # peaks with words, the highest ones: there is no room for more
 MARK = 8  # px
 
 
@@ -27,15 +27,15 @@ class Peaks:
 
     def __init__(self, canvas: Canvas) -> None:
         self.marks = Marks(canvas, "above", MARK, z=25, height=0.03)
-        self._found: tuple = ()  # what they were found of
+        self._found: tuple = ()  # the inputs of the search
         self.tags: tuple[Tag, ...] = ()
 
     def restyle(self) -> None:
         self.marks.dress(None, theme.color("accent"))
 
     def find(self, series: Series, what: str, broke: int | None) -> None:
-        """Find them in a curve, called `what` in their tooltips. It is cheap where the curve stays in its plot. `broke`
-        is the first step that is not finite, whose words tell the value before it."""
+        """Find them in a curve, called `what` in their tooltips. Cheap if the curve stays in its plot. `broke` is the
+        first non-finite step, whose words include the value before it."""
         top = series.canvas.box.viewRange()[1][1]
         asked = (series.envelope, series.envelope.count, top, series.scale, broke)
         if asked == self._found:
@@ -60,7 +60,7 @@ class Peaks:
 
 
 def peaks_above(series: Series, top: float) -> list[Peak]:
-    """Return the highest value of each stretch of a curve that lies above a place of the y axis."""
+    """Return the maximum of each stretch of a curve above a position of the y axis."""
     envelope, index = series.envelope, series.index
     if not envelope.count or not series.scale(envelope.greatest[index : index + 1])[0] > top:
         return []

@@ -1,4 +1,4 @@
-"""Where a step stands on the x axis of every plot: at its number, or at the second of the run at which it began."""
+"""The position of a step on the x axis of every plot: its number, or the second of the run at which it began."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from gradstudio.core.history import History
 from gradstudio.session.record.own_steps import own_step
 
 GUESS = 1e-3  # seconds of a step, until the first one was measured
-LONGEST = 1e9  # seconds of a step: a file of somebody else may tell more, and their sum is to stay finite
+LONGEST = 1e9  # seconds of a step: an untrusted file may claim more, and their sum must stay finite
 READ = 1 << 16  # rows read at once
 
 
 class Clock:
-    """The second at which each step of a run began. Pauses are not in it. A step whose time is unknown takes none."""
+    """The second at which each step of a run began, without pauses. A step whose time is unknown takes none."""
 
     def __init__(self) -> None:
         self.count = 0  # steps taken in
@@ -39,7 +39,7 @@ class Clock:
 
     @property
     def pace(self) -> float:
-        """Mean seconds of a step; a guess without any that was measured."""
+        """Mean seconds of a step; a guess if none was measured."""
         return self.total / self.count if self.total > 0 else GUESS
 
     @overload
@@ -47,8 +47,8 @@ class Clock:
     @overload
     def at(self, steps: np.ndarray) -> np.ndarray: ...
     def at(self, steps: np.ndarray | float) -> np.ndarray | float:
-        """Return the seconds at which steps began; between two, a share of the first, and outside of the run as if each
-        took as long as their mean."""
+        """Return the seconds at which steps began; between two, interpolated, and outside of the run as if each took
+        the mean time."""
         if not isinstance(steps, np.ndarray):  # thirty times as fast, many times a frame
             return self._one_at(steps)
         inside = np.minimum(np.maximum(steps, 0.0), self.count)
@@ -67,7 +67,7 @@ class Clock:
     @overload
     def step_at(self, seconds: np.ndarray) -> np.ndarray: ...
     def step_at(self, seconds: np.ndarray | float) -> np.ndarray | float:
-        """Return the steps that ran at these seconds, with the share of them that was over: the inverse of `at`."""
+        """Return the steps that ran at these seconds, with the elapsed share: the inverse of `at`."""
         if not isinstance(seconds, np.ndarray):
             return self._one_step_at(seconds)
         inside = np.minimum(np.maximum(seconds, 0.0), self.total)
@@ -92,7 +92,7 @@ class Clock:
 
 
 class Places:
-    """The x axis that all plots share. A place is a step, or where the axis is `timed` a second of the run on view."""
+    """The x axis that all plots share. A place is a step, or if the axis is `timed` a second of the run on view."""
 
     def __init__(self) -> None:
         self.timed = False
@@ -101,11 +101,11 @@ class Places:
         self._shown: History | None = None
 
     def number(self, step: float) -> int:
-        """Return the number of a step as it is told: that of its script, where rows are counted otherwise."""
+        """Return the number of a step as shown: that of its script, if rows are counted differently."""
         return int(step) if self._shown is None else own_step(self._shown, int(step))
 
     def take(self, history: History, stop: int) -> None:
-        """Read the times of a run up to a row, if they are wanted."""
+        """Read the times of a run up to a row, if they are needed."""
         self._shown = history
         if not self.timed:
             return
@@ -132,7 +132,7 @@ class Places:
     @overload
     def step_at(self, place: np.ndarray) -> np.ndarray: ...
     def step_at(self, place: np.ndarray | float) -> np.ndarray | float:
-        """Return the steps that stand at places, with the share of each that lies before them."""
+        """Return the steps at these places, with the share of each that lies before them."""
         return self.clock.step_at(place) if self.timed else place
 
     @overload
@@ -140,9 +140,11 @@ class Places:
     @overload
     def here(self, steps: np.ndarray, clock: Clock | None) -> np.ndarray: ...
     def here(self, steps: np.ndarray | float, clock: Clock | None) -> np.ndarray | float:
-        """Return the steps of the run on view that stand where steps of another run do, whose clock this is."""
+        """Return the steps of the run on view that are at the same places as steps of another run, whose clock
+        this is."""
         return steps if clock is None or not self.timed else self.clock.step_at(clock.at(steps))
 
     def there(self, step: float, clock: Clock | None) -> float:
-        """Return the step of another run, whose clock this is, that stands where a step of the run on view does."""
+        """Return the step of another run, whose clock this is, that is at the same place as a step of the run on
+        view."""
         return step if clock is None or not self.timed else clock.step_at(self.clock.at(step))

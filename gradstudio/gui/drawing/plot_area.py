@@ -24,15 +24,15 @@ class PlotArea(PlotView):
         self._right_width = right_width
         self._values_shown: dict[str, bool] = {}
         self._writes_steps = False
-        self._fits_anew = False  # whether the next y range is taken as it is
+        self._fits_anew = False  # whether the next y range is used unchanged
         super().__init__(box, dict(self._sides))
         self.box, self.canvas = box, Canvas(box, box.places)
         self.plot.hideButtons()
-        self.above = 4  # px at normal text that are free over the axes
+        self.above = 4  # px at normal text that are free above the axes
         for name, width in (("left", LEFT_WIDTH), ("right", RIGHT_WIDTH)):
             self.plot.showAxis(name)
             self._sides[name].setWidth(width)
-            self._sides[name].setZValue(-110)  # its grid lies under the curves
+            self._sides[name].setZValue(-110)  # its grid is under the curves
         self._sides["right"].setStyle(showValues=False)
         self._sides["bottom"].unlinkFromView()  # the steps are written once, under the last plot
         self._sides["bottom"].setStyle(showValues=False, hideOverlappingLabels=False)
@@ -41,7 +41,7 @@ class PlotArea(PlotView):
     def show_grid(self, shown: bool) -> None:
         """Draw lines at the numbers of the left axis or not."""
         self.plot.showGrid(y=shown, alpha=1)
-        self._sides["right"].setGrid(False)  # or its lines would lie between those of the left one
+        self._sides["right"].setGrid(False)  # otherwise its lines would be between those of the left one
 
     def write_steps(self) -> None:
         """Write the steps under this plot."""
@@ -51,7 +51,7 @@ class PlotArea(PlotView):
         self._sides["bottom"].setHeight(None)
 
     def dress(self) -> None:
-        """Take on the colours and the text size of the theme."""
+        """Apply the colours and the text size of the theme."""
         self.setBackground(theme.colors.plot)
         self.setMinimumHeight(round(LEAST_HIGH * theme.zoom))
         self._sides["bottom"].setHeight(None if self._writes_steps else FOOT * theme.zoom)
@@ -65,8 +65,8 @@ class PlotArea(PlotView):
         self._sides["right"].setWidth(self._right_width * theme.zoom)
 
     def show_values(self, side: str, shown: bool) -> bool:
-        """Write numbers at an axis or not; return whether that is a change. An axis is told only of a change, as it
-        would be drawn anew."""
+        """Show or hide the numbers of an axis; return whether that is a change. An axis is only called for a change, as
+        it would be redrawn."""
         if self._values_shown.get(side) == shown:
             return False
         self._values_shown[side] = shown
@@ -74,7 +74,7 @@ class PlotArea(PlotView):
         return True
 
     def settle(self) -> float:
-        """Draw the axes that have changed. Return the pixels of the screen for one of Qt's."""
+        """Redraw the axes that have changed. Return the device pixel ratio."""
         scale = self.devicePixelRatioF()
         for axis in self._sides.values():
             axis.settle(scale)
@@ -92,12 +92,12 @@ class PlotArea(PlotView):
         return low, high
 
     def fit_anew(self) -> None:
-        """Fit the y axis to the data at the next call of `set_y`, however well it holds them now."""
+        """Fit the y axis to the data at the next call of `set_y`, even if they are already in it."""
         self._fits_anew = True
 
     def set_y(self, low: float, high: float, *, least: float) -> None:
-        """Move the y axis only when the data leave it or fill less than a third of it, and then with a quarter to
-        spare. It is never shorter than `least`, nor than floats can tell its ends apart."""
+        """Move the y axis only when the data leave it or fill less than a third of it, and then with a margin of a
+        quarter. It is never shorter than `least`, nor than floats can distinguish its ends."""
         now_low, now_high = self.held_y
         low, high = (min(max(end, -FARTHEST), FARTHEST) for end in (low, high))
         least = max(min(least, FARTHEST), 1e-6 * max(abs(low), abs(high)))

@@ -1,7 +1,7 @@
-"""Every name of pyqtgraph that its documentation does not promise, and what happens where one is gone.
+"""Every undocumented name of pyqtgraph in use, and the fallback if one is gone.
 
-Each shortcut is tried once, when it is first needed. Where it fails, plots are drawn through pyqtgraph's public API:
-slower, with the same picture. One line says so, in the log and in `gradstudio doctor`."""
+Each shortcut is tried once, when it is first needed. If it fails, plots are drawn through pyqtgraph's public API:
+slower, with the same picture. One line reports it, in the log and in `gradstudio doctor`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ notices: list[str] = []  # one line for each shortcut that does not work here
 
 
 def works(instead: str, attempt: Callable[[], bool]) -> bool:
-    """Try a shortcut and return whether it works. `instead` says what happens where it does not."""
+    """Try a shortcut and return whether it works. `instead` describes the fallback."""
     try:
         fault = "" if attempt() else "it behaves otherwise"
     except Exception as raised:  # a changed library can raise anything
@@ -54,7 +54,7 @@ def axes_are_pictures() -> bool:
 
 
 def is_stale(axis: pg.AxisItem) -> bool:
-    """Return whether an axis has changed since `mark_drawn`: pyqtgraph then drops the picture that it holds."""
+    """Return whether an axis has changed since `mark_drawn`: pyqtgraph then drops its picture."""
     return private(axis, "picture") is None
 
 
@@ -63,7 +63,7 @@ def mark_drawn(axis: pg.AxisItem) -> None:
 
 
 def draw_axis(axis: pg.AxisItem, painter: QPainter) -> bool:
-    """Draw an axis as it is now; return whether there is anything to draw."""
+    """Draw an axis in its current state; return whether there is anything to draw."""
     specs = private(axis, "generateDrawSpecs")(painter)
     if specs is not None:
         private(axis, "drawPicture")(painter, *specs)
@@ -88,8 +88,8 @@ def _try_axis() -> bool:
 
 @lru_cache(maxsize=256)
 def polygon(points: int) -> tuple[QPolygonF, np.ndarray] | None:
-    """Return a polygon of so many points with its coordinates, (points, 2), which are filled anew each time: to make it
-    longer or shorter would release the interpreter lock. None if pyqtgraph gives no such array."""
+    """Return a polygon with this many points and its coordinates, (points, 2), which are refilled each time: resizing
+    it would release the interpreter lock. None if pyqtgraph returns no such array."""
     return _new_polygon(points) if polygons_are_arrays() else None
 
 
@@ -109,11 +109,11 @@ def _try_polygon() -> bool:
     return made.size() == 2 and made.at(1) == QPointF(3.0, 4.0)
 
 
-# ---- signals that are handed on from object to object, and that nobody listens to
+# ---- signals that are forwarded from object to object, without listeners
 
 
 def cut_relays(view: pg.PlotWidget) -> None:
-    """Disconnect the signals that pyqtgraph hands on in Python: the interpreter lock is released in each of them."""
+    """Disconnect the signals that pyqtgraph forwards in Python: each of them releases the interpreter lock."""
     works("every move of a plot is handed on in Python, which is slower", lambda: _cut(view))
 
 

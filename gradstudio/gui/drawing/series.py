@@ -1,4 +1,4 @@
-"""A curve of a plot: which one of a source, on which scale, in which colour, with the marks for NaN and Inf."""
+"""A curve of a plot: its source, scale and colour, with the marks for NaN and Inf."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from gradstudio.gui.theme import theme
 
 Scale = Callable[[np.ndarray], np.ndarray]
 
-LONGEST_READ = 1 << 17  # rows read anew for a close look; beyond that the envelope serves
-PART = 64  # bins of a curve that are drawn anew when one of them changes
+LONGEST_READ = 1 << 17  # rows reread for a close view; beyond that the envelope is used
+PART = 64  # bins of a curve that are redrawn when one of them changes
 LOG2_OF_10 = math.log2(10)
 
 
 def log10(values: np.ndarray) -> np.ndarray:
-    """Return log10, with a gap where there is none."""
+    """Return log10, with a gap where it is undefined."""
     logs = np.empty(values.shape, values.dtype)
     logs.fill(np.nan)
     return np.log10(values, out=logs, where=values > 0)
 
 
 def log2(values: np.ndarray) -> np.ndarray:
-    """Return log2, with a gap where there is none."""
+    """Return log2, with a gap where it is undefined."""
     return np.log2(values, out=np.full_like(values, np.nan), where=values > 0)
 
 
@@ -43,8 +43,8 @@ def linear(values: np.ndarray) -> np.ndarray:
 
 
 class Series:
-    """One curve. It has a gap where a value is not finite, and a mark that says what stood there. A `stateful` one
-    depends on all values before, so that no part of it can be read anew."""
+    """One curve. A non-finite value is a gap with a mark that shows its kind. A `stateful` one depends on all values
+    before, so that no part of it can be reread."""
 
     def __init__(
         self, canvas: Canvas, source: Source, name: str, role: str, *, alpha: int = 255, dashed: bool = False,
@@ -56,8 +56,8 @@ class Series:
         self._role, self._alpha, self._dashed = role, alpha, dashed
         self.scale: Scale = linear
         self.curve = Curve(canvas, z)
-        self._drawn: tuple = ()  # what is on the curve, and the bin up to which that stays
-        self._extremes: tuple = ()  # least and greatest value when it was last asked
+        self._drawn: tuple = ()  # the content of the curve, and the bin up to which that stays
+        self._extremes: tuple = ()  # minimum and maximum at the last query
         self.marks = NanMarks(canvas, z + 20) if marked else None
         self.restyle()
 
@@ -81,8 +81,8 @@ class Series:
             self.marks.clear()
 
     def range(self, first: float, last: float, *, cut: Cut | None = None) -> tuple[float, float] | None:
-        """Return the range that the y axis needs, in its own units; None if nothing can be drawn. With a `cut`,
-        spikes far above the rest of the curve may leave the plot."""
+        """Return the range that the y axis needs, in its own units; None if nothing can be drawn. With a `cut`, spikes
+        far above the rest of the curve may leave the plot."""
         found = self.envelope.range(first, last, positive=self._log, curve=self.index)
         if found is None:
             return None
@@ -93,7 +93,7 @@ class Series:
 
     @property
     def highs(self) -> np.ndarray:
-        """The greatest value of every bin, in the units of the y axis."""
+        """The maximum of every bin, in the units of the y axis."""
         return self.scale(self.envelope.bins(self.index)[1])
 
     def outgrew(self) -> bool:
@@ -135,7 +135,7 @@ class Series:
             self.marks.draw(self.envelope, self.index, log=self._log)
 
     def marks_legend(self) -> str:
-        """Return what the marks in the plot mean, as rich text; empty without any."""
+        """Return what the marks in the plot mean, as rich text; empty if there are none."""
         return nan_marks.legend(int(self.envelope.flags[self.index]), log=self._log)
 
     @property
@@ -155,6 +155,6 @@ class Series:
 
 
 def union(*spans: tuple[float, float] | None) -> tuple[float, float] | None:
-    """Return the range that holds all of these; None if there is none."""
+    """Return the range that contains all of these; None if there is none."""
     there = [span for span in spans if span is not None]
     return (min(low for low, _ in there), max(high for _, high in there)) if there else None

@@ -1,4 +1,4 @@
-"""The range of steps on view and the cursor, which all plots share."""
+"""The range of visible steps and the cursor, which all plots share."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from gradstudio.gui.drawing.places import GUESS, Places
 from gradstudio.gui.widgets.viewed_step import ViewedStep
 
 SHORTEST = 50  # steps shown at the start
-CLOSEST = 8  # steps that a view has at least
-ONE_ZOOM = 0.6  # seconds without a move after which the next one is another zoom
-MOST_VIEWS = 50  # that can be gone back to
+CLOSEST = 8  # steps in a view, at least
+ONE_ZOOM = 0.6  # seconds without a move after which the next one counts as another zoom
+MOST_VIEWS = 50  # views to go back to
 View = tuple[float, float] | None  # its two ends; None for the whole run, followed
 
 
 class StepRange(QObject):
-    """The steps on view. The range follows the run, and grows by a quarter when the data leave it, until a person
+    """The visible steps. The range follows the run, and grows by a quarter when the data leave it, until the user
     zooms. `left` and `right` are its ends in the units of the axis, and `first` and `last` the steps there."""
 
     changed = Signal()
@@ -27,10 +27,10 @@ class StepRange(QObject):
         super().__init__()
         self.places = Places()
         self.left, self.right = 0.0, float(SHORTEST)
-        self.most = float(SHORTEST)  # steps that can be shown at all
+        self.most = float(SHORTEST)  # last step that can be shown at all
         self.over = 0.0  # end of the longest overlay, in the units of the axis
-        self.planned = 0  # steps that the run is to have; 0 where nobody knows
-        self.ended = False  # whether it gets no more of them
+        self.planned = 0  # planned steps of the run; 0 if unknown
+        self.ended = False  # whether it will not grow any more
         self.fits = 0  # how often the whole run was shown: each time, the y axes are fitted too
         self.following = True
         self._back: list[View] = []  # views before this one, the latest last
@@ -39,12 +39,12 @@ class StepRange(QObject):
 
     @property
     def first(self) -> float:
-        """The first step on view."""
+        """The first visible step."""
         return self.places.step_at(self.left)
 
     @property
     def last(self) -> float:
-        """The last step on view."""
+        """The last visible step."""
         return self.places.step_at(self.right)
 
     def show_time(self, history: History, timed: bool) -> None:
@@ -59,15 +59,15 @@ class StepRange(QObject):
             self._set(*(self.places.of(end) for end in ends))
 
     def follow(self, steps: float) -> None:
-        """Make room for a run of this many rows, unless a person has zoomed. No signal is sent: the plots see it when
-        they draw those rows."""
+        """Make room for a run with this many rows, unless the user has zoomed. No signal is emitted: the plots notice
+        when they draw those rows."""
         self.most = max(self.most, steps * 1.25)
         end = self.places.of(steps)
         if self.following and end > self.right:
             self.left, self.right = 0.0, max(self._with_room(end, 1.25), self._shortest)
 
     def zoom(self, left: float, right: float) -> None:
-        """Show what a person chose, in the units of the axis, but no more than the run will have."""
+        """Show the user's choice, in the units of the axis, but no more than the run will have."""
         self._remember()
         self._show(left, right)
 
@@ -87,7 +87,7 @@ class StepRange(QObject):
         self.changed.emit()
 
     def _with_room(self, end: float, times: float) -> float:
-        """Return an end so many times as far, but not beyond the steps that are planned."""
+        """Return an end `times` as far, but not beyond the planned steps."""
         planned = self.places.of(float(self.planned))
         return min(end * times, planned) if end <= planned else end * times
 
@@ -97,13 +97,13 @@ class StepRange(QObject):
         return steps * (GUESS if self.places.timed else 1.0)
 
     def whole(self, steps: int) -> None:
-        """Show the whole run because a person wants to, and so can go back."""
+        """Show the whole run at the user's request, with the way back."""
         if not self.following:
             self._remember()
         self.fit(steps)
 
     def back(self, steps: int) -> None:
-        """Show the view before the latest zoom, of a run of so many steps; forward leads here again."""
+        """Show the view before the latest zoom, for a run of this many steps; forward returns here."""
         self._go(self._back, self._forward, steps)
 
     def forward(self, steps: int) -> None:
@@ -127,7 +127,7 @@ class StepRange(QObject):
             self._show(*view)
 
     def _remember(self) -> None:
-        """Keep the view before a zoom. Notches of the wheel and pixels of a drag that follow each other are one."""
+        """Remember the view before a zoom. Consecutive notches of the wheel and pixels of a drag count as one."""
         now = time.monotonic()
         if now > self._changed_at + ONE_ZOOM:
             self._back = [*self._back[1 - MOST_VIEWS :], None if self.following else (self.left, self.right)]
@@ -141,7 +141,7 @@ class StepRange(QObject):
 
 
 class Cursor(QObject):
-    """The step that the plots read: the one under the pointer, else the one that a person looks at, or None."""
+    """The step that the plots read: the one under the pointer, otherwise the viewed one, or None."""
 
     moved = Signal()
 
@@ -156,12 +156,12 @@ class Cursor(QObject):
         return self.looked.step if self._under_pointer is None else self._under_pointer
 
     def move(self, step: int | None) -> None:
-        """Say which step is under the pointer; None if it is over no plot."""
+        """Set the step under the pointer; None if it is over no plot."""
         before, self._under_pointer = self.step, step
         if before != self.step:
             self.moved.emit()
 
     def _look(self) -> None:
-        """Read the step that is looked at now, wherever the pointer rests."""
+        """Read the step that is viewed now, wherever the pointer rests."""
         self._under_pointer = None
         self.moved.emit()

@@ -1,4 +1,4 @@
-"""Smoothing: an exponential moving average that starts without a bias and lets a NaN pass."""
+"""Smoothing: an exponential moving average without an initial bias that passes NaN through."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from gradstudio.core.jit import READ_ONLY, jit
 
-SMOOTHING = 0.6  # weight of the mean so far against the new value, unless a person has chosen another
+SMOOTHING = 0.6  # weight of the mean so far against the new value, by default
 
 
 @jit(f"void({READ_ONLY.format('float64', 1)}, float64[::1], float64[::1])")
@@ -25,10 +25,12 @@ def _smooth(values: np.ndarray, state: np.ndarray, smoothed: np.ndarray) -> None
 
 
 class Smoother:
-    """A debiased exponential moving average, as TensorBoard's. A non-finite value passes and leaves no trace."""
+    """A debiased exponential moving average, like TensorBoard's. A non-finite value passes through and leaves no
+    trace."""
 
     def __init__(self, smoothing: float = SMOOTHING) -> None:
-        # the mean of what was there, 0 before it, and its weight; the share of the mean that each value leaves
+        # the mean of the finite values, 0 before the first, and its weight; the share of the mean that each value
+        # leaves
         self._state = np.array([0.0, 0.0, smoothing])
 
     def smooth(self, values: np.ndarray, into: np.ndarray | None = None) -> np.ndarray:

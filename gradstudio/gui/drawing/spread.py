@@ -1,4 +1,4 @@
-"""A band from the least to the greatest value of a curve, each over some steps: what single steps do, without noise."""
+"""A band from the minimum to the maximum of a curve over groups of steps: the range of single steps, without noise."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Spread(QGraphicsPathItem):
         self.setBrush(theme.color(self._role, 70))
 
     def draw(self, series: Series, first: float, last: float) -> None:
-        """Draw the band of the steps on view."""
+        """Draw the band of the visible steps."""
         path = QPainterPath()
         for steps, low, high in pieces(series, first, last):
             places = self._places.of(np.array(steps)).tolist()
@@ -40,7 +40,7 @@ class Spread(QGraphicsPathItem):
 
 
 def pieces(series: Series, first: float, last: float) -> list[tuple[list[float], list[float], list[float]]]:
-    """Return steps, least and greatest values of each stretch of the band without a gap, in the units of the axis."""
+    """Return steps, minima and maxima of each stretch of the band without a gap, in the units of the axis."""
     least, greatest, start, width = series.envelope.bins(series.index)
     if not len(least):
         return []

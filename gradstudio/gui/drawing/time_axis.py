@@ -44,19 +44,19 @@ def times(low: float, high: float, count: int) -> list[float]:
 
 
 def precise(seconds: float, span: float) -> str:
-    """Return a time in the unit that suits a view of so many seconds, with the digits that tell a pixel of it."""
+    """Return a time in the unit that suits a view of `span` seconds, with enough digits to resolve a pixel."""
     name, unit = _unit(span)
     digits = min(max(3 - math.floor(math.log10(span / unit)), 0), 6) if span > 0 else 0
     return f"{seconds / unit:,.{digits}f} {name}"
 
 
 def tick(seconds: float, span: float) -> str:
-    """Return a round time as `precise` does, without zeros at its end."""
+    """Return a round time like `precise`, without trailing zeros."""
     text, name = precise(seconds, span).split()
     return f"{text.rstrip('0').rstrip('.') if '.' in text else text} {name}"
 
 
 def _unit(span: float) -> tuple[str, float]:
-    """Return name and seconds of the unit in which a view of so many seconds is told: the largest that is at most half
-    of it, and no shorter than a second."""
+    """Return name and seconds of the unit for a view of `span` seconds: the largest that is at most half of it, and no
+    shorter than a second."""
     return next((named for named in UNITS.items() if span >= 2 * named[1]), ("s", 1.0))

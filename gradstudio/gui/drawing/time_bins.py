@@ -28,8 +28,8 @@ def _take(values: np.ndarray, began: np.ndarray, width: float, bins: np.ndarray)
 
 
 class TimeBins:
-    """The largest value of each bin, for every row, as in LayerBins. `start` is the second of the run at which the
-    first bin begins, and `width` the seconds of a bin."""
+    """The maximum of each bin, for every row, like LayerBins. `start` is the second of the run at which the first bin
+    begins, and `width` the seconds of a bin."""
 
     def __init__(self, rows: int, capacity: int = 1024, start: float = 0.0) -> None:
         self.start, self.left_edge = start, start
@@ -60,7 +60,7 @@ class TimeBins:
 
     @property
     def done(self) -> int:
-        """Number of bins that get no more values."""
+        """Number of bins that will not change any more."""
         return min(int(self._reach / self.width), max(self.used - 1, 0))
 
     def picture(self, first: int = 0) -> np.ndarray:

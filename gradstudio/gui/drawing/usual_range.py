@@ -1,5 +1,5 @@
-"""How high a y axis reaches over a curve with spikes: far enough for all but them, or what is learned beside a spike
-would be a flat line."""
+"""How high a y axis reaches over a curve with spikes: far enough for all but them, as otherwise what is learned beside
+a spike would be a flat line."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import NamedTuple
 import numpy as np
 
 NEARLY_ALL = 0.95
-WORTH_IT = 1.5  # a spike is cut only where the axis would be so many times as long with it
+WORTH_IT = 1.5  # a spike is cut only if the axis would be this many times as long with it
 
 
 class Cut(NamedTuple):
-    """What may leave a plot: values higher than `reach` times the height of nearly all of the curve. The axis is no
-    shorter than `least`, in its units."""
+    """The values that may leave a plot: those higher than `reach` times the height of nearly all of the curve. The axis
+    is no shorter than `least`, in its units."""
 
     least: float
     reach: float
 
 
 def top(highs: np.ndarray, low: float, cut: Cut) -> float:
-    """Return the greatest value to show of a curve whose bins have these greatest values, in the units of the axis and
-    in their order; NaN if a bin has none. The curve's beginning is always shown. `low` is the foot of the axis."""
+    """Return the maximum value to show of a curve whose bins have these maxima, in the units of the axis and in their
+    order; NaN if a bin has none. The curve's beginning is always shown. `low` is the foot of the axis."""
     there = highs[np.isfinite(highs)]
     if not len(there):
         return low

@@ -16,14 +16,15 @@ MOST_NOTCHES = 100  # in one zoom: far more than lie between one step and a mill
 
 class StepViewBox(pg.ViewBox):
     """A view box that wheel and drag move along the steps only. A double click shows the whole run again; a single one
-    is told with its place."""
+    emits its position."""
 
     clicked = Signal(QPointF)  # in the scene
 
     def __init__(self, steps: StepRange, whole: Callable[[], None]) -> None:
         super().__init__(enableMenu=False, defaultPadding=0)
         self._steps, self._whole, self.places = steps, whole, steps.places
-        self._turned, self._center = 0.0, 0.0  # notches of the wheel that are not carried out yet, and the place there
+        # notches of the wheel that are still to be carried out, and their position
+        self._turned, self._center = 0.0, 0.0
         self._wheel = QTimer(self)  # notches that come together are one zoom: each draws every plot
         self._wheel.setSingleShot(True)
         self._wheel.timeout.connect(self._zoom)
@@ -31,11 +32,11 @@ class StepViewBox(pg.ViewBox):
         self.disableAutoRange()
 
     def set_range(self, x: tuple[float, float] | None = None, y: tuple[float, float] | None = None) -> None:
-        """Set one of the two ranges or both, each from its least to its greatest value."""
+        """Set one or both ranges, each from minimum to maximum."""
         self.setRange(xRange=x, yRange=y, padding=0, disableAutoRange=False)  # it is off
 
     def step_at(self, place: QPointF) -> int:
-        """Return the step that stands nearest to a place of the scene."""
+        """Return the step nearest to a point of the scene."""
         return round(self.places.step_at(self.mapSceneToView(place).x()))
 
     def wheelEvent(self, ev: QGraphicsSceneWheelEvent, axis: int | None = None) -> None:
@@ -68,7 +69,7 @@ class StepViewBox(pg.ViewBox):
 
 
 class LookBox(StepViewBox):
-    """The view box of the timeline: dragging it looks at a step."""
+    """The view box of the timeline: dragging it views a step."""
 
     dragged = Signal(object)  # the step, which may need more than 32 bits
 

@@ -1,5 +1,4 @@
-"""The data of a plot as a table to read and to copy. Its rows are read where they are on view, so a long run costs
-nothing."""
+"""The data of a plot as a table to read and to copy. Only visible rows are read, so a long run costs nothing."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ from gradstudio.session.files import csv_table
 from gradstudio.session.record.run import Run
 
 BLOCK = 256  # rows read at once
-WIDE = 176  # px of a column: a float to its last digit
+WIDE = 176  # px of a column: a float with all of its digits
 MOST_COPIED = 2_000_000  # cells on the clipboard; more belong in a file
 COPIED = "Copied"
 
@@ -42,7 +41,7 @@ class Rows:
 
 
 def rows_of(plot: StepPlot, run: Run) -> Rows:
-    """Return what `plot` draws of a run, with floats to the last digit, as in its CSV."""
+    """Return the data that `plot` draws of a run, with full float precision, as in its CSV."""
     history, count = run.history, len(run.history)
     if isinstance(plot, LayerPlot):
         return _steps(history, count, plot.metrics, lambda name, a, b: plot.source.read(name, history, a, b))
@@ -110,7 +109,7 @@ class DataModel(QAbstractTableModel):
 
 
 class DataTable(TemporaryDialog):
-    """The table of one plot. Ctrl+C copies what is selected, or all."""
+    """The table of one plot. Ctrl+C copies the selection, or everything."""
 
     def __init__(self, parent: QWidget, plot: StepPlot, run: Run) -> None:
         super().__init__(parent, f"Data of “{plot.title}”")
@@ -133,7 +132,7 @@ class DataTable(TemporaryDialog):
         self.resize(QSize(min(round((1 + len(self.model.rows.names)) * WIDE * theme.zoom), 900), 520))
         self.view.setFocus()
         if self.model.rows.count:
-            self.view.scrollToBottom()  # the latest step is what a person looks for
+            self.view.scrollToBottom()  # the latest step is the most interesting
 
     def text(self) -> str:
         """Return the selected cells, or all of them with the names of the columns."""

@@ -13,7 +13,7 @@ from gradstudio.gui.services.file_jobs import CRASH, LOGS
 from gradstudio.gui.widgets import popups
 from gradstudio.session.record.run import Run
 
-OTHERS = (*LOGS, CRASH)  # files that are no preset
+OTHERS = (*LOGS, CRASH)  # files that are not presets
 NOTHING_YET = "There is nothing to export yet: press Run first."
 
 

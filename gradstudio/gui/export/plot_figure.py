@@ -19,7 +19,7 @@ from gradstudio.session.files import csv_table
 from gradstudio.session.files.run_files import events_csv
 from gradstudio.session.record.run import Run
 
-SHARP = 2  # pixels of a figure for one of the window's
+SHARP = 2  # pixels of a figure per screen pixel
 
 
 def image(plot: StepPlot) -> QImage:
@@ -42,8 +42,8 @@ def png(drawn: QImage) -> bytes:
 
 
 def svg(plot: StepPlot) -> bytes:
-    """Return the plot as an SVG file. The inside of the axes is a picture of its own within the one around it, which
-    cuts it off at its edges: Qt's generator writes a clip wrongly or not at all."""
+    """Return the plot as an SVG file. The inside of the axes is a nested svg element, which clips it at its edges: Qt's
+    generator writes a clip wrongly or not at all."""
     frames = plot.frames
     place = plot.box.sceneBoundingRect()
     corner = plot.widget.viewport().mapTo(plot, plot.widget.mapFromScene(place.topLeft()))
@@ -64,9 +64,7 @@ def svg(plot: StepPlot) -> bytes:
         f'<svg x="{corner.x()}" y="{corner.y()}" width="{wide}" height="{high}" viewBox="0 0 {wide} '
         f'{high}"{sharp}>{_inner(inside)}</svg>'
     )
-    around = around.replace(
-        ' version="1.2" baseProfile="tiny"', ' version="1.1"', 1
-    )  # a profile that has no pictures in pictures
+    around = around.replace(' version="1.2" baseProfile="tiny"', ' version="1.1"', 1)  # a profile without nested images
     end = around.rindex("</svg>")
     return (around[:end] + nested + around[end:]).encode()
 
@@ -93,8 +91,8 @@ def _inner(text: str) -> str:
 
 
 def table(history: History, columns: tuple[str, ...], metric: str, file: BinaryIO) -> None:
-    """Write these columns of the whole run, a line for each step, and where a metric is named its value for every
-    layer. Floats read back bit for bit; NaN and Inf are written nan, inf, -inf."""
+    """Write these columns of the whole run, a line for each step, and if a metric is named its value for every layer.
+    Floats read back bit for bit; NaN and Inf are written nan, inf, -inf."""
 
     def read(start: int, stop: int) -> list[list[str]]:
         cells = [csv_table.column(name, history.column(name, start, stop)) for name in ("step", *columns)]
@@ -116,7 +114,7 @@ def data(plot: StepPlot, run: Run) -> Content:
 
 @contextmanager
 def _drawn_anew(plot: StepPlot, sharp: int) -> Iterator[None]:
-    """Draw the plot as lines and letters meanwhile, not from the pictures that it keeps for the screen."""
+    """Draw the plot as lines and letters in this context, not from its cached screen pictures."""
     plot.draw_anew(sharp)
     try:
         yield

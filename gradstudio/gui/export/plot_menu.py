@@ -44,7 +44,7 @@ _NAMES = {
 
 
 def attach(context: Context, plots: PlotStack) -> None:
-    """Give every plot its menu, for the right button and for the keys that open one."""
+    """Give every plot its menu, for the right button and for the menu keys."""
     for plot in plots.every:
         for widget in (plot, plot.widget):
             widget.setContextMenuPolicy(Qt.ContextMenuPolicy.CustomContextMenu)
@@ -75,13 +75,13 @@ def _open(context: Context, plots: PlotStack, plot: StepPlot, place: QPoint) -> 
 
 
 def fill_options(plot: StepPlot, menu: QMenu) -> None:
-    """Add a submenu for each way in which the plot may be drawn."""
+    """Add a submenu for each drawing option of the plot."""
     for name, option in plot.chosen.options.items():
         _add_option(menu, option, plot.chosen[name], partial(plot.choose_option, name))
 
 
 def _fill_axis(plots: PlotStack, menu: QMenu) -> None:
-    """Add the choice of what all plots stand over."""
+    """Add the choice of the x axis of all plots."""
     _add_option(menu, X_AXIS, "time" if plots.is_over_time else "steps", plots.choose_axis)
 
 
@@ -178,7 +178,7 @@ WHOLE = "All of it, diagnosed as a run"
 
 
 def import_curve(context: Context, overlays: Overlays, plot: StepPlot, path: Path) -> None:
-    """Read a file, then draw its curve over a plot; ask for one where it has several."""
+    """Read a file, then draw its curve over a plot; ask for one if it has several."""
     context.files.read_curves(path, lambda curves: _choose(context, overlays, plot, path, curves))
 
 
@@ -192,7 +192,7 @@ def _choose(context: Context, overlays: Overlays, plot: StepPlot, path: Path, cu
     dialog = popups.input_dialog(context.parent, "Import curve", question)
     dialog.setOption(QInputDialog.InputDialogOption.UseListViewForComboBoxItems)
     dialog.setComboBoxItems([*names, WHOLE])
-    dialog.setTextValue(curves[0].name)  # a list has nothing chosen at first
+    dialog.setTextValue(curves[0].name)  # a list initially has no selection
     dialog.textValueSelected.connect(
         lambda name: show_all() if name == WHOLE else _draw_over(context, overlays, plot, path, names[name])
     )

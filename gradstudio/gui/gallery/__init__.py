@@ -1,3 +1,2 @@
-"""The gallery: every preset as a card, with a picture of its run, and what a person has finished.
-May use core, session, gui/services, gui/widgets, gui/user_settings.py and gui/theme.py.
-"""
+"""The gallery: every preset as a card, with a picture of its run, and the user's finished lessons.
+May use core, session, gui/services, gui/widgets, gui/user_settings.py and gui/theme.py."""

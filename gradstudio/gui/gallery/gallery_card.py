@@ -1,5 +1,5 @@
-"""A card of the gallery: the loss of a preset's run, its title, what it is about, its level and time. How the run goes
-is not told before the lesson that asks it is finished."""
+"""A card of the gallery: the loss of a preset's run, its title, its topic, its level and duration. How the run goes is
+hidden until the lesson that asks about it is finished."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.card import DONE, Card
 
 WIDE = 30.0  # largest over smallest loss from which on the picture is logarithmic
-BEGINNING = gallery.POINTS // 3  # points of the curve that are no secret
+BEGINNING = gallery.POINTS // 3  # points of the curve that are not hidden
 
 
 class GalleryCard(Card):
@@ -37,7 +37,7 @@ class GalleryCard(Card):
         self.show_state(finished=False, missing=[])
 
     def show_state(self, *, finished: bool, missing: list[str]) -> None:
-        """Say whether the lesson is finished, and the titles of the lessons that come before it."""
+        """Show whether the lesson is finished, and the titles of its prerequisites."""
         self.finished, preset = finished, self.preset
         facts = [preset.level.capitalize()] if preset.level else []
         if preset.lesson:
@@ -50,7 +50,7 @@ class GalleryCard(Card):
 
     @property
     def secret(self) -> bool:
-        """Whether a question about how the run goes is still to be answered."""
+        """Whether a question about how the run goes is still open."""
         return not self.finished and any(step.predict for step in self.preset.lesson)
 
     def paint_picture(self, painter: QPainter, place: QRectF) -> None:
@@ -61,7 +61,7 @@ class GalleryCard(Card):
 
 
 def _paint_loss(painter: QPainter, place: QRectF, picture: Picture, *, secret: bool, healed: bool) -> None:
-    """Draw the loss of a preset's run, or only how it begins, and that of the run with its fix."""
+    """Draw the loss of a preset's run, or only its beginning, and that of the run with its fix."""
     shown = [picture.broken.loss[:BEGINNING] if secret else picture.broken.loss]
     if healed and picture.healed:
         shown.append(picture.healed.loss)

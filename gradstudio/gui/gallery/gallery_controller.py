@@ -1,5 +1,5 @@
-"""Connects the gallery to the program: presets are opened from it, the latest run of the library too, and which lessons
-are finished is kept in the settings."""
+"""Connects the gallery to the program: presets and the latest run of the library are opened from it, and finished
+lessons are stored in the settings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gradstudio.session.library.run_entries import Entry
 from gradstudio.session.library.store import Library
 from gradstudio.session.words import run_texts
 
-LOOK_EVERY = 2000  # ms between two looks for the latest run
+LOOK_EVERY = 2000  # ms between two searches for the latest run
 LONGEST_TITLE = 40  # letters of the latest run on its button
 
 
@@ -37,15 +37,15 @@ class GalleryController(QObject):
         page.at_start_changed.connect(user_settings.GALLERY_AT_START.set)
 
     def look(self) -> None:
-        """Find the latest run of the library, where there is one, now and while the gallery is shown: a run that was
-        left just now is still being written."""
+        """Find the latest run of the library, if there is one, now and while the gallery is shown: a run that was just
+        left is still being written."""
         if self._page.isVisible():
             self._again.start(LOOK_EVERY)
             if self._context.library.path.exists():
                 self._context.library.ask(_latest, self._offer)
 
     def finish(self, preset: Preset) -> None:
-        """Keep that a lesson is finished."""
+        """Store that a lesson is finished."""
         if preset.lesson and preset.id not in self._finished and len(self._finished) < user_settings.MOST_FINISHED:
             self._finished = self._finished | {preset.id}
             user_settings.FINISHED_LESSONS.set(self._finished)

@@ -1,4 +1,4 @@
-"""The gallery: every preset as a card, grouped by cause or in a suggested order, with a search and what comes next."""
+"""The gallery: every preset as a card, grouped by cause or in a suggested order, with a search and the next lesson."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ from gradstudio.gui.widgets.search_line import SearchLine
 from gradstudio.gui.widgets.segments import Segments
 
 NO_GROUP = "your own"
-CARDS_A_TURN = 6  # that are made in one turn of the event loop
+CARDS_A_TURN = 6  # created in one turn of the event loop
 
 
 class GalleryPage(QWidget):
-    """All cards under a head. The cards are made when it is first shown, a few in each turn of the event loop."""
+    """All cards under a head. The cards are created when it is first shown, a few in each turn of the event loop."""
 
     chosen = Signal(object)  # the preset of a card that was pressed
     left = Signal()  # back to the plots
     last_asked = Signal()  # the latest run of the library is to be opened
     at_start_changed = Signal(bool)
-    number_asked = Signal(str)  # what is searched for, which may be the number of a run of the game
+    number_asked = Signal(str)  # the search text, which may be the number of a run of the game
 
     def __init__(self, *, at_first: bool = False) -> None:
-        """`at_first`: whether whoever makes the page asks for its cards too (`making`)."""
+        """`at_first`: whether the caller also iterates over `making` to create the cards."""
         super().__init__()
         self.heading = QLabel("Choose what to break")
         self.heading.setProperty("role", "title")
@@ -74,7 +74,7 @@ class GalleryPage(QWidget):
             self._turns.start(0)
 
     def making(self) -> Iterator[None]:
-        """Make the cards, a few each time that it is asked."""
+        """Create the cards, a few in each iteration."""
         chosen: list[Preset] = []
         for path in presets.available():
             try:
@@ -108,7 +108,7 @@ class GalleryPage(QWidget):
             self.next.setToolTip(self.next_preset.setting)
 
     def offer_last(self, told: str) -> None:
-        """Offer to open the latest run; `told` says which it is, "" if there is none."""
+        """Offer to open the latest run; `told` describes it, "" if there is none."""
         self.last.setText(f"Last run: {told}")
         self.last.setVisible(bool(told))
 
@@ -117,7 +117,7 @@ class GalleryPage(QWidget):
         if key == Qt.Key.Key_Escape:
             self.left.emit()
         elif key == Qt.Key.Key_Space:
-            event.accept()  # or the window would run what is not to be seen
+            event.accept()  # otherwise the window would start the hidden run
         elif key in AHEAD:
             if card := self.wall.move_focus(key):
                 self.area.ensureWidgetVisible(card, 0, 40)
@@ -142,7 +142,7 @@ class GalleryPage(QWidget):
             self.chosen.emit(self.next_preset)
 
     def _arrange(self) -> None:
-        """Put the cards that the search finds under their headings."""
+        """Put the cards that match the search under their headings."""
         self.number_asked.emit(self.search.text().strip())
         words = self.search.text().casefold().split()
         sections = self._matches(words) if words else self._groups()
@@ -152,7 +152,7 @@ class GalleryPage(QWidget):
         self.empty.setVisible(bool(self.cards) and not shown)
 
     def _matches(self, words: list[str]) -> list[tuple[str, list[GalleryCard]]]:
-        """Return the cards that have all these words: in the title, then in the summary, then anywhere."""
+        """Return the cards that contain all these words: in the title, then in the summary, then anywhere."""
         kinds: tuple[list[GalleryCard], ...] = ([], [], [])
         for card in self.cards:
             texts = (card.named, card.described, card.searched)
@@ -172,7 +172,7 @@ class GalleryPage(QWidget):
         return sections
 
     def _count(self, shown: int) -> None:
-        """Say how many cards are shown, or, where all are, how many lessons are finished."""
+        """Show the number of cards, or, if all are shown, of finished lessons."""
         lessons = [card for card in self.cards if card.preset.lesson]
         done = sum(card.finished for card in lessons)
         every = plural(len(self.cards), "preset", "presets")

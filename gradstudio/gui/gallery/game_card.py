@@ -14,7 +14,7 @@ CURVE = (0.35, 0.5, 0.42, 0.6, 0.55, 0.68, 0.62, 0.7, 0.2, 0.05)  # of a loss th
 
 
 class GameCard(Card):
-    """Asks why a run broke, and shows how far its making is: `share` of it, None while nothing is made."""
+    """Asks why a run broke, and shows the progress of its making: `share` of it, None while nothing is made."""
 
     size_at_first = QSize(400, 62)
 
@@ -24,7 +24,7 @@ class GameCard(Card):
         self.show_state(self.title, "", "")
 
     def show_state(self, title: str, told: str, does: str, share: float | None = None) -> None:
-        """Show which run it is, what is to be said of it, and what a click does."""
+        """Show which run it is, a text about it, and the effect of a click."""
         self.title, self.does, self.share = title, does, share
         self.tell(told, [does])
 

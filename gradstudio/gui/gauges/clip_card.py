@@ -21,7 +21,7 @@ from gradstudio.session.words import gauge_readings
 
 UNITS = (100.0, 25.0)  # norms of the weights of the two units that a dragged vector belongs to
 LONGEST_NAME = 26  # letters
-FIRST = (1.6, 0.7)  # where the vector to drag is at first, times the largest limit
+FIRST = (1.6, 0.7)  # initial position of the draggable vector, times the largest limit
 
 
 class ClipCard(QFrame):
@@ -117,7 +117,7 @@ class ClipCard(QFrame):
         self.text.setText(gauge_readings.clipping(clipped_gradient) + text)
 
     def _offer(self, found: ClippedGradient) -> None:
-        """List the entries that a person can choose, and keep the choice."""
+        """List the entries that the user can choose, and keep the choice."""
         names = [
             f"{_rank(rank, found.size)}: {number(entry)}, {short_name(name, LONGEST_NAME)}"
             for rank, entry, name in zip(found.ranks, found.entries, found.names, strict=True)

@@ -24,16 +24,16 @@ NAMES = {"before": "gradient", "norm": "norm", "value": "value", "agc": "AGC"}
 
 
 class Plane(NamedTuple):
-    """What is drawn: a vector before and after each kind of clipping, the limits where they are lines of this plane,
-    and the length that is on view to each side."""
+    """The content of the picture: a vector before and after each kind of clipping, the limits if they are lines of this
+    plane, and the visible length to each side."""
 
     vectors: dict[str, Vector]
-    limits: Limits  # Inf where one is no line of this plane
+    limits: Limits  # Inf if one is not a line of this plane
     reach: float
 
 
 class ClipPlanePicture(QWidget):
-    dragged = Signal(float, float)  # a person moved the gradient there
+    dragged = Signal(float, float)  # the user moved the gradient there
 
     def __init__(self) -> None:
         super().__init__()
@@ -106,7 +106,7 @@ class ClipPlanePicture(QWidget):
 
     @property
     def _scale(self) -> float:
-        """Pixels of a unit, the same in both directions."""
+        """Pixels per unit, the same in both directions."""
         assert self._plane is not None
         return min(self.width(), self.height()) / 2 / self._plane.reach
 

@@ -16,14 +16,14 @@ from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.picture import Picture
 from gradstudio.session.words.gauge_readings import factor
 
-ROOM = 3  # px around what is drawn
+ROOM = 3  # px around the content
 
 
 class ExponentBars(Picture):
-    """A histogram of the gradient's entries by powers of two: filled as they are, and as an outline times a loss scale.
-    The range of fp16 is shaded, its subnormal numbers fainter."""
+    """A histogram of the gradient's entries by powers of two: filled without, and as an outline with a loss scale. The
+    range of fp16 is shaded, its subnormal numbers fainter."""
 
-    LEAST, MOST = -34, 18  # powers of two that are always on view
+    LEAST, MOST = -34, 18  # powers of two that are always visible
 
     def __init__(self) -> None:
         self._shown: Exponents | None = None
@@ -92,14 +92,14 @@ class ExponentBars(Picture):
 
 
 def scale_beside(exponents: Exponents) -> float:
-    """Return the factor of the outline: the loss scale in force, or the best one where there is none."""
+    """Return the factor of the outline: the loss scale in force, or the best one if there is none."""
     return exponents.best_scale if exponents.scale == 1 else exponents.scale
 
 
 def _outline(
     counts: np.ndarray, at: Callable[[float], float], moved: int, tallest: int, top: float, foot: float
 ) -> QPainterPath:
-    """Return the outline of the bars, moved by so many powers of two."""
+    """Return the outline of the bars, shifted by `moved` powers of two."""
     there = np.flatnonzero(counts) + LOWEST + moved
     path = QPainterPath(QPointF(at(there[0]), foot))
     for exponent in range(there[0], there[-1] + 1):
@@ -111,8 +111,8 @@ def _outline(
 
 
 class Sparkline(Picture):
-    """A value over the steps with a dashed limit that has a name, on a log scale where all values are above 0. A value
-    that is not finite is a gap with a cross at the top."""
+    """A value over the steps with a named dashed limit, on a log scale if all values are above 0. A non-finite value is
+    a gap with a cross at the top."""
 
     def __init__(self, name: str) -> None:
         self._steps, self._values, self._limits = np.empty(0), np.empty(0), np.empty(0)

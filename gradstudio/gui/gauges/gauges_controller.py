@@ -1,4 +1,4 @@
-"""Connects the page Gauges to the simulator: gauges are measured only while a person looks at them."""
+"""Connects the page Gauges to the simulator: gauges are measured only while they are visible."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gradstudio.session.simulator import Simulator
 
 
 class GaugesController(QObject):
-    """Asks the simulator for the gauges that are on view."""
+    """Requests the visible gauges from the simulator."""
 
     def __init__(self, simulator: Simulator, panel: GaugesPanel) -> None:
         super().__init__(panel)
@@ -19,7 +19,7 @@ class GaugesController(QObject):
         panel.seen_changed.connect(self.refresh)
 
     def refresh(self) -> None:
-        """Tell the simulator which gauges are on view, and show their latest samples."""
+        """Tell the simulator which gauges are visible, and show their latest samples."""
         seen = self._panel.in_sight
         wanted = NAMES if seen else ()
         if wanted != self._wanted:

@@ -24,7 +24,7 @@ from gradstudio.gui.widgets.rows import NO_MARGINS, in_column, in_row
 from gradstudio.session.record.run import Run
 from gradstudio.session.words import gauge_readings
 
-MUCH = 0.5  # share of a layer, dead or saturated, from which on it is bold
+MUCH = 0.5  # share of a layer, dead or saturated, above which it is bold
 LONGEST_NAME = 24  # letters
 
 WAITING = "Measured at the next step of the run."
@@ -58,7 +58,7 @@ class GaugeCard(QFrame):
         self.say("", "", WAITING)
 
     def is_new(self, *things: object) -> bool:
-        """Return whether any of these differs from what the card shows, and take them as shown."""
+        """Return whether any of these differs from the content of the card, and treat them as shown."""
         return self._watch.has_changed(*things)
 
     def show_picture(self, shown: bool) -> None:
@@ -66,7 +66,7 @@ class GaugeCard(QFrame):
             self.picture.setVisible(shown)
 
     def say(self, figure: str, when: str, text: str) -> None:
-        """Show the latest value, its step and the sentence; screen readers get them too."""
+        """Show the latest value, its step and the sentence, also for screen readers."""
         self.figure.setText(figure)
         self.when.setText(when)
         self.text.setText(text)
@@ -77,8 +77,8 @@ class GaugeCard(QFrame):
 
 
 class GaugesPanel(Page):
-    """All cards under each other, with a note on when they are measured. Gauges that were not measured in a run that is
-    over are one line with a button."""
+    """All cards below each other, with a note on when they are measured. Gauges that were not measured in a finished
+    run are one line with a button."""
 
     measure_asked = Signal()  # at the step that the run can be rewound to
 
@@ -275,6 +275,6 @@ def _at(step: int) -> str:
 
 
 def _share(value: float) -> str:
-    """Return a cell with a share in percent, bold where it is MUCH."""
+    """Return a table cell with a share in percent, bold if it is at least MUCH."""
     text = f"{number(100 * value, 2)} %"
     return f"<td align='right'>{strong(text) if value >= MUCH else text}</td>"

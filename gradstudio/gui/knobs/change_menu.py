@@ -18,7 +18,7 @@ TIP = {"undo": "Undoes this change, and every later one", "redo": "Redoes this c
 
 
 def fill(menu: QMenu, context: Context) -> None:
-    """List the latest changes; one that is chosen is undone or redone with all between."""
+    """List the latest changes; choosing one undoes or redoes everything up to it."""
     controls, simulator = context.controls, context.simulator
     undone, changes = simulator.undone[:MOST_LISTED], simulator.undoable[:MOST_LISTED]
     for place, change in reversed(list(enumerate(undone))):

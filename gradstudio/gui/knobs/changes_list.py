@@ -1,4 +1,4 @@
-"""The changes by hand of the run that is shown, under the essentials: what makes this branch differ."""
+"""The user's changes of the run that is shown, below the essentials: what distinguishes this branch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST = 6  # changes that are listed, the latest
 
 
 class ChangesList(QWidget):
-    """The latest changes with their steps. It is hidden where there are none."""
+    """The latest changes with their steps. Hidden if there are none."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -18,17 +18,17 @@ from gradstudio.gui.widgets.roles import set_styled
 from gradstudio.gui.widgets.scroll_safe import SLIDER_STEPS, Combo, Slider
 from gradstudio.gui.widgets.segments import Segments
 
-FITTING = 6  # characters that a line has room for; one with more is wider
+FITTING = 6  # characters that fit into a line; one with more is wider
 SEGMENTS = 4  # options that stand side by side
 SHORT_NAMES = {"agc": "AGC"}
 
 
 class Editor(QObject):
-    """Shows and changes the value of one knob. `head` stands beside the knob's label, `foot` under both."""
+    """Shows and changes the value of one knob. `head` is beside the knob's label, `foot` below both."""
 
     changed = Signal(object)  # the new value, checked
     slid = Signal(object, bool)  # value of the slider, which other knobs may forbid; whether keys moved it
-    wrong = Signal(str)  # why the text is not allowed; empty once it is
+    wrong = Signal(str)  # why the text is not allowed; empty if it is
     head: QWidget
     foot: QWidget | None = None
 
@@ -61,7 +61,7 @@ class ChoiceEditor(Editor):
 
 
 class SegmentsEditor(Editor):
-    """A choice whose first options stand side by side, one press away; the others are in a list."""
+    """A choice whose options are side by side, one press away."""
 
     def __init__(self, knob: Knob) -> None:
         super().__init__(knob)
@@ -99,7 +99,7 @@ class DeviceEditor(Editor):
 
     def __init__(self, knob: Knob) -> None:
         super().__init__(knob)
-        self.automatic = ""  # the device that `auto` stands for, once that is known
+        self.automatic = ""  # the device that `auto` stands for, once known
         self.place = ""  # where it is, "" for here
         self.head = self.button = QPushButton()
         self.button.setMenu(QMenu(self.button))
@@ -170,7 +170,7 @@ class LineEditor(Editor):
         text = self._line.text()
         try:
             value = self.knob.parse(text)
-            if self.knob.section != SECTION:  # what a studio file declares is checked with its own experiment
+            if self.knob.section != SECTION:  # the knobs of a studio file are checked with its own experiment
                 value = Experiment().with_value(self.knob.name, value)[self.knob.name]
         except KnobError:
             self._mark(wrong=True)
@@ -184,14 +184,14 @@ class LineEditor(Editor):
 
     def _mark(self, *, wrong: bool) -> None:
         self._line.setModified(False)
-        if (self._line.property("wrong") == "true") != wrong:  # a line that never was wrong is not styled anew
+        if (self._line.property("wrong") == "true") != wrong:  # a line that was never wrong is not restyled
             set_styled(self._line, "wrong", "true" if wrong else "false")
         if not wrong:
             self.wrong.emit("")
 
 
 class NumberEditor(LineEditor):
-    """A line, and a slider where the knob has a range for one."""
+    """A line, and a slider if the knob has a range for one."""
 
     def __init__(self, knob: Knob) -> None:
         super().__init__(knob)
@@ -208,7 +208,7 @@ class NumberEditor(LineEditor):
             self._slider.blockSignals(False)
 
     def _position(self, value: float, low: float, high: float) -> float:
-        """Return where a value stands on the slider, 0 to 1; one beyond its range stands at the end."""
+        """Return the position of a value on the slider, 0 to 1; one outside of its range is at the end."""
         value = min(max(value, low), high)
         if self.knob.logarithmic:
             return math.log(value / low) / math.log(high / low)

@@ -21,7 +21,7 @@ CLOSED_AT_FIRST = {"Gradients", "Loss", "Mistakes", "All knobs"}
 
 
 class Fold(QWidget):
-    """A header that opens and closes what stands below it; it stays as a person left it."""
+    """A header that opens and closes the part below it; its state is remembered."""
 
     toggled = Signal()
 
@@ -53,7 +53,7 @@ class KnobGroup(QWidget):
     """Knobs under a header that says when they take effect."""
 
     def __init__(self, title: str, knobs: Sequence[Knob], rows: Sequence[KnobRow]) -> None:
-        """`knobs`: all that may stand here; `rows`: those that do at first."""
+        """`knobs`: all that may be here; `rows`: the initial ones."""
         super().__init__()
         self.title, self.knobs, self.rows = title, knobs, list[KnobRow]()
         live = {knob.live for knob in knobs}
@@ -70,7 +70,7 @@ class KnobGroup(QWidget):
         theme.dress(self._body)  # apart, as most of it may be out of sight
 
     def place(self, rows: Sequence[KnobRow]) -> None:
-        """Show these rows, in this order; those that were taken by another group are gone from here already."""
+        """Show these rows, in this order; those that another group has taken are already gone."""
         if rows == self.rows:
             return
         self.rows = list(rows)
@@ -79,8 +79,8 @@ class KnobGroup(QWidget):
             row.stand_in_section(mixed=self.mixed)
 
     def show_rows(self, simulator: Simulator, words: list[str], *, folded: bool) -> int:
-        """Show the rows that are open and have an effect, none where the whole section is folded away; in a search,
-        every row that matches. Return how many have an effect."""
+        """Show the rows that are open and have an effect, none if the whole section is folded; in a search, every row
+        that matches. Return how many have an effect."""
         able = [row for row in self.rows if can_act(row, simulator)]
         shown = [row for row in self.rows if row.matches(words)] if words else able if self.head.open else []
         for row in self.rows:
@@ -95,7 +95,7 @@ class KnobGroup(QWidget):
 
 
 def can_act(row: KnobRow, simulator: Simulator) -> bool:
-    """Return whether a knob can have an effect beside the others. A mistake that is switched on is always shown."""
+    """Return whether a knob can have an effect given the others. A mistake that is switched on is always shown."""
     name, requested = row.knob.name, simulator.requested
     if not requested.applies(name):
         return False

@@ -1,4 +1,4 @@
-"""The form of all knobs: which are shown, what was asked for and what is in force, and the search."""
+"""The form of all knobs: the visible ones, their requested values and those in force, and the search."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ HINTS_EVERY = 0.5  # seconds
 
 
 class KnobPanel(Ground):
-    """The knobs that a person needs first, then all others, folded, then the mistakes; with a search over all."""
+    """The essential knobs first, then all others, folded, then the mistakes; with a search over all."""
 
     asked = Signal(str, object)
     slid = Signal(str, object, bool)
@@ -76,8 +76,8 @@ class KnobPanel(Ground):
         theme.changed.connect(self.forget)
 
     def refresh(self, simulator: Simulator, locked: str = "") -> None:
-        """Show the values that are asked for and in force; cheap where nothing has changed. `locked`: why none can be
-        changed just now."""
+        """Show the requested values and those in force; cheap when nothing has changed. `locked`: why none can be
+        changed at the moment."""
         run = simulator.run
         news = (
             simulator.preset,
@@ -123,7 +123,7 @@ class KnobPanel(Ground):
         self.nothing.setVisible(bool(words) and not any(row.matches(words) for row in self.rows.values()))
 
     def _arrange(self, preset: Preset) -> None:
-        """Put the knobs that a preset needs first above all others, and every other one into its section."""
+        """Put the essential knobs of a preset above all others, and every other one into its section."""
         if preset is self._preset:
             return
         self._preset = preset
@@ -139,7 +139,7 @@ class KnobPanel(Ground):
             group.place([self.rows[knob.name] for knob in group.knobs if knob.name not in names])
 
     def show_device(self, automatic: str, place: str) -> None:
-        """Show the device that `auto` stands for, and where it is; "": here."""
+        """Show the device that `auto` stands for, and its place; "": here."""
         editor = self.rows["run.device"].editor
         if isinstance(editor, DeviceEditor) and (automatic, place) != (editor.automatic, editor.place):
             editor.automatic, editor.place = automatic, place
@@ -153,7 +153,7 @@ class KnobPanel(Ground):
         return editor.button
 
     def _show_file(self, file: StudioFile | None) -> None:
-        """Show the knobs of a studio file above all others, in place of those of the file before."""
+        """Show the knobs of a studio file above all others, replacing those of the previous file."""
         if file == self._file:
             return
         self._file = file
@@ -176,8 +176,8 @@ class KnobPanel(Ground):
             self._column.insertWidget(self._column.indexOf(self.changes), self._of_file)
 
     def _show_reason(self, simulator: Simulator, locked: str) -> bool:
-        """Say why no knob can be changed, where that is so: grey all of them, or show what was read off a script in
-        their place. Return whether there are no knobs to show."""
+        """Show why no knob can be changed, if so: grey all of them, or show the facts about a script in their place.
+        Return whether there are no knobs to show."""
         why, watched = locked or simulator.only_shown, simulator.run.watched
         instead = locked if watched is None else ""  # in the place of the search, so that no knob moves
         self.instead.setText(instead)
@@ -206,13 +206,13 @@ class KnobPanel(Ground):
         row.slid.connect(self.slid)
 
     def start_search(self) -> None:
-        """Let a person type into the search."""
+        """Give the focus to the search."""
         self.show()
         self.search.setFocus()
         self.search.selectAll()
 
     def reveal(self, name: str, simulator: Simulator) -> None:
-        """Show a knob, whether its section is open or not, and let a person change it."""
+        """Show a knob, whether its section is open or not, and give it the focus."""
         self.show()
         self.search.setText(name)
         self.refresh(simulator)
@@ -222,15 +222,15 @@ class KnobPanel(Ground):
 
     @property
     def stale(self) -> bool:
-        """Whether the next refresh shows every knob anew."""
+        """Whether the next refresh updates every knob."""
         return self._watch.forgotten
 
     def forget(self) -> None:
-        """Show every knob anew at the next refresh."""
+        """Update every knob at the next refresh."""
         self._watch.forget()
 
     def _refresh_hints(self, simulator: Simulator) -> None:
-        """Bring the hints about the latest steps up to date now and then, where they are in sight."""
+        """Update the visible hints about the latest steps now and then."""
         steps, now = len(simulator.run.history), time.monotonic()
         if steps == self._steps or now < self._hints_due:
             return

@@ -18,11 +18,11 @@ from gradstudio.gui.widgets.scroll_safe import Slider
 from gradstudio.session.simulator import Simulator
 from gradstudio.session.words.knob_hints import Hint, hint, why_not
 
-MARK = 11  # px of the sign of a knob that takes effect on restart
+MARK = 11  # px of the symbol of a knob that takes effect on restart
 
 
 class KnobRow(QWidget):
-    """One knob: a dot where it differs from the preset, its label, its editor, and a line for a note."""
+    """One knob: a dot if it differs from the preset, its label, its editor, and a line for a note."""
 
     asked = Signal(str, object)
     slid = Signal(str, object, bool)
@@ -32,7 +32,7 @@ class KnobRow(QWidget):
         self.knob = knob
         self._preset_value: Value = knob.default
         self.editor = editor_for(knob)
-        self.editor.setParent(self)  # what is connected to it holds this row, which would hold both for ever
+        self.editor.setParent(self)  # its slots refer to this row, which would refer back to them forever
         self.editor.changed.connect(lambda value: self.asked.emit(knob.name, value))
         self.editor.slid.connect(lambda value, by_keys: self.slid.emit(knob.name, value, by_keys))
         self.editor.wrong.connect(self._show_error)
@@ -45,7 +45,7 @@ class KnobRow(QWidget):
         keep.setRetainSizeWhenHidden(True)
         self.dot.setSizePolicy(keep)
         self.label = QLabel(knob.label)
-        self._mark: QLabel | None = None  # when it takes effect, where that is not said above
+        self._mark: QLabel | None = None  # when it takes effect, if the header does not say it
         self.label.setToolTip(knob_tooltip(knob))
         self.label.setBuddy(self.editor.head)
         self.note = role_label("", "note")
@@ -64,7 +64,7 @@ class KnobRow(QWidget):
         return self.dot.isVisibleTo(self)
 
     def stand_in_section(self, *, mixed: bool) -> None:
-        """Be called as in the section, which says when its knobs take effect unless they are `mixed`."""
+        """Use the name within the section, which says when its knobs take effect unless they are `mixed`."""
         self.label.setText(self.knob.label)
         self._show_slider(True)
         marked = mixed and not self.knob.live
@@ -75,7 +75,7 @@ class KnobRow(QWidget):
             self._mark.setVisible(marked)
 
     def stand_apart(self) -> None:
-        """Be called as one of the essentials, which says when it takes effect."""
+        """Use the name of an essential knob, which says when it takes effect."""
         self.label.setText(label(self.knob))
         self._mark_label().setText("live" if self.knob.live else "restart")
         self._mark_label().show()
@@ -94,7 +94,7 @@ class KnobRow(QWidget):
         return self._mark
 
     def _color_mark(self) -> None:
-        """Draw the sign in the colour of the theme, where it is no word."""
+        """Draw the symbol in the colour of the theme, if it is not a word."""
         if self._mark is not None and not self._mark.text():
             self._mark.setPixmap(theme.icon("restart", "dim").pixmap(MARK, MARK))
 
@@ -104,8 +104,8 @@ class KnobRow(QWidget):
         return all(word in text for word in words)
 
     def show_state(self, simulator: Simulator, *, waiting: bool, before: Value | None = None) -> None:
-        """Show the value that was asked for, the one in force, and whether the knob has an effect. `before`: the value
-        that held until the step at which the run stands."""
+        """Show the requested value, the one in force, and whether the knob has an effect. `before`: the value that held
+        until the run's current step."""
         name, requested = self.knob.name, simulator.requested
         if self.editor.value != requested[name]:
             self.editor.set_value(requested[name])
@@ -143,7 +143,7 @@ class KnobRow(QWidget):
         return text, "waiting" if grave else "note"
 
     def show_hint(self, simulator: Simulator) -> None:
-        """Show the hint as the latest steps of the run have changed it."""
+        """Update the hint for the latest steps of the run."""
         if hint(self.knob.name, simulator.requested, simulator.run) != self._hint:
             self.show_state(simulator, waiting=self._waiting, before=self._before)
 
@@ -169,7 +169,7 @@ class KnobRow(QWidget):
             self.label.setBuddy(self.editor.foot)
 
     def _write(self, text: str, role: str) -> None:
-        text = text.replace(" %", "\u00a0%")  # so that it never stands alone in a line
+        text = text.replace(" %", "\u00a0%")  # so that it is never alone in a line
         if self.note.text() != text:
             self.note.setText(text)
             self.note.setVisible(bool(text))

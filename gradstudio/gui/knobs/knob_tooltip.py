@@ -9,7 +9,7 @@ from gradstudio.core.text import strong
 
 
 def knob_tooltip(knob: Knob, note: str = "") -> str:
-    """Return what the knob does, a note on it, what it may be, and when it takes effect, as rich text."""
+    """Return the effect of the knob, a note on it, its allowed values, and when it takes effect, as rich text."""
     when = "acts at the next step" if knob.live else "acts on restart"
     more = f"<p>{escape(note[0].upper() + note[1:])}.</p>" if note else ""
     return (

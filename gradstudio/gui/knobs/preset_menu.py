@@ -1,4 +1,4 @@
-"""The presets that are there, as a menu with a sub-menu for each group."""
+"""The available presets, as a menu with a sub-menu for each group."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def fill(menu: QMenu, context: Context) -> None:
 
 
 def _submenu(menu: QMenu, group: str) -> QMenu:
-    added = QMenu(group.capitalize(), menu)  # made here, as shell/menus.py says
+    added = QMenu(group.capitalize(), menu)  # created here, for the reason given in shell/menus.py
     menu.addMenu(added)
     added.setObjectName(GROUP)
     added.setToolTipsVisible(True)
@@ -46,7 +46,7 @@ def _submenu(menu: QMenu, group: str) -> QMenu:
 
 
 def _add(menu: QMenu, members: list[tuple[Path, presets.Preset]], context: Context) -> None:
-    """Add presets to a menu, with a check mark at the one that is open."""
+    """Add presets to a menu, with a check mark at the open one."""
     for path, preset in members:
         action = menu.addAction(preset.title, lambda path=path: context.controls.open_preset(path))
         action.setToolTip(preset.summary)

@@ -1,4 +1,4 @@
-"""Presets as text: copied to the clipboard, and opened from a text that was pasted."""
+"""Presets as text: copied to the clipboard, and opened from pasted text."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from gradstudio.core.presets import Preset, PresetError
 from gradstudio.gui.services.context import Context
 from gradstudio.gui.widgets.popups import TemporaryDialog
 
-LONGEST_PASTED = 30_000  # characters, some twenty times a preset's: to break more into lines takes Qt long
+LONGEST_PASTED = 30_000  # characters, some twenty times a preset's: wrapping more takes Qt long
 
 
 def copy(context: Context) -> None:
-    """Copy the knobs as they are set with the preset's title and timeline, and with its lesson where no knob was
-    changed."""
+    """Copy the current knobs with the preset's title and timeline, and with its lesson if no knob was changed."""
     simulator = context.simulator
     preset = simulator.preset
     if simulator.requested != preset.experiment:  # the lesson and the promise are about other knobs
@@ -38,7 +37,7 @@ def ask(context: Context) -> None:
 
 
 class PastedLines(QPlainTextEdit):
-    """The lines that were pasted. They are one long word, which Qt may break anywhere, as that takes it least."""
+    """The pasted lines. They are one long word, which Qt may break anywhere, as that is fastest."""
 
     refused = Signal(int)  # characters of a text that is too long
 
@@ -55,7 +54,7 @@ class PastedLines(QPlainTextEdit):
 
 
 class PastedPreset(TemporaryDialog):
-    """Stays open until its text can be read, and says what is wrong with it."""
+    """Stays open until its text can be read, and shows what is wrong with it."""
 
     def __init__(self, context: Context) -> None:
         super().__init__(context.parent, "Open preset from text")

@@ -17,8 +17,7 @@ ABOUT = (
 
 
 class TwinsDialog(TemporaryDialog):
-    """Stays open until twins can be started, and says what is in the way. Its value is at first another than the
-    run's."""
+    """Stays open until twins can be started, and shows errors. Its initial value differs from the run's."""
 
     def __init__(self, context: Context, knob: str = "") -> None:
         super().__init__(context.parent, "Start twins")
@@ -58,7 +57,7 @@ class TwinsDialog(TemporaryDialog):
 
     def accept(self) -> None:
         assert self.editor is not None
-        self.editor.head.clearFocus()  # takes what was typed
+        self.editor.head.clearFocus()  # apply the typed text
         if not self.start.isEnabled():
             return
         try:
@@ -69,7 +68,7 @@ class TwinsDialog(TemporaryDialog):
             super().accept()
 
     def _show_value(self, name: str) -> None:
-        """Show the editor of a knob, with another value than the one that is set."""
+        """Show the editor of a knob, with a value that differs from the current one."""
         for part in (self.editor.head, self.editor.foot) if self.editor is not None else ():
             if part is not None:
                 self._place.removeWidget(part)
@@ -87,11 +86,11 @@ class TwinsDialog(TemporaryDialog):
                 part.setAccessibleDescription(f"Value of the twin: {name}. {knob.help}")
                 self._place.addWidget(part)
         if isinstance(editor.head, QLineEdit):
-            editor.head.textEdited.connect(lambda _: self._show_problem(""))  # it is checked once it is whole
+            editor.head.textEdited.connect(lambda _: self._show_problem(""))  # it is checked once it is complete
         self._check()
 
     def _check(self, *_: object) -> None:
-        """Say what the twin will have, or why it cannot have this value."""
+        """Show what the twin will have, or why it cannot have this value."""
         assert self.editor is not None
         requested, name = self._context.simulator.requested, self.editor.knob.name
         self.now.setText(f"The run keeps {value_text(requested[name])}.")
@@ -112,7 +111,7 @@ class TwinsDialog(TemporaryDialog):
 
 def _describe(run: Experiment, twin: Experiment, name: str) -> str:
     """Return the values of the twin as a sentence: the knob, those that change with it, and those of its section that
-    act beside it alone."""
+    only have an effect with it."""
     told = {name: twin[name], **differing(run, twin)}
     section = f"{name.partition('.')[0]}."
     told |= {

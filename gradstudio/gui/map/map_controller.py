@@ -1,4 +1,4 @@
-"""Connects the page Map to the simulator: maps are made in processes of their own, and their cells open as runs."""
+"""Connects the page Map to the simulator: maps are made in separate processes, and their cells open as runs."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ from gradstudio.session.record.run import Run
 
 NO_RUN = "There is no run to report yet: press Run first, or click a cell."
 FOLDER = "maps"  # beside the library
-LOOK_AGAIN = 0.5  # seconds between two pictures of a map that is made
-ENOUGH, LATEST = 20, 200  # steps of a run that tell how long one takes: at least, and of which the median is taken
+LOOK_AGAIN = 0.5  # seconds between two pictures of a map in progress
+ENOUGH, LATEST = 20, 200  # steps of a run for estimating its duration: at least, and for the median
 MEASURED = "How long it takes is being measured…"
 NOT_MEASURED = "How long it takes could not be measured."
 NOT_AGREED = "You have not agreed to run the studio file yet, so it is not known how long the map takes."
@@ -46,7 +46,7 @@ WATCHED = "This run was watched in another program, which alone has its model: o
 
 
 class MapController(QObject):
-    """Has one map at a time: one that is made, or one that was opened."""
+    """Has one map at a time: one that is being made, or one that was opened."""
 
     def __init__(self, context: Context, panel: MapPanel) -> None:
         super().__init__(panel)
@@ -77,7 +77,7 @@ class MapController(QObject):
         return self._mapper is not None
 
     def refresh(self) -> None:
-        """Show how far the map is, and its picture where the page is in sight."""
+        """Show the progress of the map, and its picture if the page is visible."""
         mapper = self._mapper
         if mapper is not None and not mapper.is_alive():
             self._finish(mapper)
@@ -95,23 +95,23 @@ class MapController(QObject):
         return done_with_proposal(view.stored, run) if view is not None and view.whole else frozenset()
 
     def make(self, plan: Plan) -> None:
-        """Begin a map in a file of its own."""
+        """Start a map in a file of its own."""
         begin = partial(self._begin, plan, _new_file(plan), resume=False)
         self._context.controls.if_agreed(begin, *plan.of_panels)
 
     def open(self, path: Path) -> None:
-        """Show a map that was made before; the message bar says where it cannot be read."""
+        """Show an existing map; the message bar reports if it cannot be read."""
         if self._mapper is None:
             self._context.files.read(path, _load, partial(self._take, path))
         else:
             self._context.message.show_error("A map is being made: cancel it before another one is opened.")
 
     def stop(self) -> None:
-        """End the work; the map can be gone on with."""
+        """End the work; the map can be resumed."""
         if self._mapper is not None:
             self._context.jobs.leave(self._mapper)
 
-    # ---- what a person asks for
+    # ---- the user's requests
 
     def _ask_plan(self) -> None:
         if self._context.simulator.run.watched:
@@ -122,8 +122,8 @@ class MapController(QObject):
             dialog.open()
 
     def _measure_cost(self, tell: Callable[[Cost | str], object]) -> None:
-        """Tell how long a run of a cell takes, or why nobody knows: as the run on view went, or from a trial that
-        begins now. A studio file is not run for that before a person has agreed to it."""
+        """Report how long a run of a cell takes, or why that is unknown: from the run on view, or from a trial that
+        starts now. A studio file is not run for that before the user has agreed to it."""
         run, experiment = self._context.simulator.run, self._context.simulator.requested
         if len(run.history) >= ENOUGH and run.in_force.model == experiment.model:
             latest = run.history.column("step_seconds")[-LATEST:]
@@ -210,7 +210,7 @@ class MapController(QObject):
         self.refresh()
 
     def _finish(self, mapper: Mapper) -> None:
-        """Let go of a map that is made no more, and say what became of it."""
+        """Release a map whose making has ended, and report its outcome."""
         self._mapper, self._told = None, ""
         self._stored = self._content(mapper)
         title = shorten(mapper.plan.preset.title, LONGEST_TITLE)
@@ -229,7 +229,7 @@ class MapController(QObject):
             self.refresh()
 
     def _draw(self) -> None:
-        """Have the picture worked out anew where more is known."""
+        """Have the picture recomputed if more is known."""
         if self._drawing is not None:
             return
         mapper, stored, now = self._mapper, self._stored, time.monotonic()
@@ -245,8 +245,8 @@ class MapController(QObject):
         self._drawing = self._context.jobs.start("", lambda _: view_of(known), self._show_view, self._show_none)
 
     def _content(self, mapper: Mapper) -> JournalContent:
-        """Return what is known of a map that is made: until the mapper has read the file that it goes on with, what was
-        read of it before."""
+        """Return what is known of a map in progress: until the mapper has read the file that it resumes, the earlier
+        contents."""
         results, before = list(mapper.results), self._stored
         if before is not None and len(before.results) > len(results):
             return before
@@ -281,7 +281,7 @@ class MapController(QObject):
         )
 
     def _show_place(self) -> None:
-        """Show the cross where the requested knobs are, and where the run is that is shown."""
+        """Show the cross at the requested knobs, and the position of the run that is shown."""
         simulator, view = self._context.simulator, self._view
         requested, run = simulator.requested, simulator.run
         if view is None or not self._cross.has_changed(view, requested, run, run.status):
@@ -317,7 +317,7 @@ def _name(plan: Plan) -> str:
 
 
 def _new_file(plan: Plan) -> Path:
-    """Return a path in the folder of maps that no file has."""
+    """Return an unused path in the folder of maps."""
     name, number = _name(plan), 1
     while (path := _folder() / f"{name}-{number}.map").exists():
         number += 1

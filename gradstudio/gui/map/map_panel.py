@@ -1,4 +1,4 @@
-"""The page Map: what is made or open, how far it is, the picture, what it says, and its files."""
+"""The page Map: the current map, its progress, the picture, its text, and its files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NEW = "Plans a map over two knobs of the run as it is set now"
 POINT = "Point at a cell to read it; click to open it as a run."
 AROUND = 330  # px that the other parts of the page take
 TALLEST = 620  # px of the picture's panels
-READOUT_LINES = 3  # that are kept free for what is known of a cell
+READOUT_LINES = 3  # reserved for the text about a cell
 EXPORTS = {
     "png": "Picture (PNG)…",
     "svg": "Picture (SVG)…",
@@ -36,7 +36,7 @@ EXPORTS = {
 
 
 class LevelBar(QWidget):
-    """How much of the present level is done."""
+    """The progress of the current level."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -75,11 +75,10 @@ class MapPanel(Page):
         self.show_buttons(going=False, paused=False, unfinished=False)
         self._show_map(shown=False)
 
-    # ---- what is shown
+    # ---- content
 
     def show_work(self, title: str, state: str, *, share: float | None, role: str = "dim") -> None:
-        """Show what is made or open, and how far it is; `share` of the level that is done, None if nothing is
-        made."""
+        """Show the current map and its progress; `share` of the level that is done, None if none is being made."""
         self.title.setText(title)
         self.title.setVisible(bool(title))
         self.state.setText(state or ABOUT)
@@ -88,7 +87,7 @@ class MapPanel(Page):
         self.bar.show_share(share or 0.0)
 
     def show_new(self, why_not: str) -> None:
-        """Offer a new map, or say why there can be none."""
+        """Offer a new map, or say why that is impossible."""
         if why_not != self._why_not:
             self._why_not = why_not
             self.new.setEnabled(not why_not)
@@ -96,7 +95,7 @@ class MapPanel(Page):
             self.new.setAccessibleDescription(why_not or NEW)
 
     def show_buttons(self, *, going: bool, paused: bool, unfinished: bool) -> None:
-        """Show what can be asked of the map: `going`: it is made now; `unfinished`: it is open, and not whole."""
+        """Show the available commands: `going`: the map is being made; `unfinished`: it is open, and incomplete."""
         self.open.setEnabled(not going)
         self.pause.setVisible(going and not paused)
         self.go_on.setVisible((going and paused) or unfinished)
@@ -105,18 +104,18 @@ class MapPanel(Page):
         set_role(self.new, "" if going or unfinished else "primary")
 
     def show_words(self, words: str) -> None:
-        """Show what the map says, below its picture."""
+        """Show the text of the map, below its picture."""
         self.words.setText(words)
         self._show_map(shown=bool(words))
 
     def show_cell(self, text: str) -> None:
-        """Show what is known of the cell that is pointed at; nothing for none."""
+        """Show what is known about the cell under the pointer; nothing for none."""
         self.readout.setText(text or POINT)
         set_role(self.readout, "" if text else "dim")
         self.picture.setAccessibleDescription(text or POINT)
 
     def show_place(self, text: str) -> None:
-        """Show where the present knobs and run are on the map."""
+        """Show the position of the current knobs and run on the map."""
         self.place.setText(text)
         self.place.setVisible(bool(text))
 
@@ -189,5 +188,5 @@ class MapPanel(Page):
         self._keep_room()
 
     def _keep_room(self) -> None:
-        """Keep room for what is told of a cell, so that nothing jumps where the mouse moves."""
+        """Reserve room for the text about a cell, so that nothing jumps when the mouse moves."""
         self.readout.setMinimumHeight(READOUT_LINES * QFontMetrics(theme.font(0.88)).lineSpacing())

@@ -1,5 +1,5 @@
-"""The picture of a map: its cells, the boundary, the axes and the key; over them the cell that is pointed at, and a
-cross where the present knobs are. A click opens a cell, and the cross can be dragged."""
+"""The picture of a map: its cells, the boundary, the axes and the legend; over them the cell under the pointer, and a
+cross at the current knobs. A click opens a cell, and the cross can be dragged."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from gradstudio.session.map.drawing import UNKNOWN, Drawing, name_with_unit, tic
 from gradstudio.session.map.grid import UNTRAINED
 from gradstudio.session.map.map_plan import Spot
 
-Place = tuple[int, float, float]  # a panel, and column and row in parts of cells
+Place = tuple[int, float, float]  # a panel, and column and row in fractions of cells
 
 TALL, LOW = 290, 210  # px of a panel, alone and among others, at least
 KEY_COLUMNS = 2
 SWATCH = 10.0  # px
 ARM = 10.0  # px of the cross, from its middle
-DASH, GAP = 3.0, 2.5  # px of its arms, where it is dashed
-NEAR = 11.0  # px from its middle within which it is taken hold of
+DASH, GAP = 3.0, 2.5  # px of its arms, if it is dashed
+NEAR = 11.0  # px from its middle within which it can be grabbed
 STEPS = {Qt.Key.Key_Left: (-1, 0), Qt.Key.Key_Right: (1, 0), Qt.Key.Key_Up: (0, 1), Qt.Key.Key_Down: (0, -1)}
 
 
 class MapPicture(Picture):
-    pointed = Signal(object)  # the Spot that is pointed at; None for none
-    chosen = Signal(object)  # the Spot that a person wants to see as a run
+    pointed = Signal(object)  # the Spot under the pointer; None for none
+    chosen = Signal(object)  # the Spot to open as a run
     moved = Signal(object)  # the Spot to which the cross was dragged
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class MapPicture(Picture):
         self._areas: list[QRectF] = []  # of the cells of each panel
         self._cross: Place | None = None
         self._dashed = False
-        self._spot: Spot | None = None  # that is pointed at
+        self._spot: Spot | None = None  # under the pointer
         self._pressed: Spot | None = None
         self._dragging = False
         self._room = TALL
@@ -53,7 +53,7 @@ class MapPicture(Picture):
         self._fit_room()
 
     def give_room(self, height: int) -> None:
-        """Take so many px at normal text for the panels, where that is more than they need."""
+        """Use this many px at normal text for the panels, if that is more than they need."""
         if height != self._room:
             self._room = height
             self._fit_room()
@@ -64,16 +64,16 @@ class MapPicture(Picture):
         self.fit_height(max(least, self._room) + 18 * self._key_lines())
 
     def show_cross(self, place: Place | None, *, dashed: bool) -> None:
-        """Show where the present knobs are. `dashed`: other knobs differ from those of the map."""
+        """Show the position of the current knobs. `dashed`: other knobs differ from those of the map."""
         if (place, dashed) != (self._cross, self._dashed):
             self._cross, self._dashed = place, dashed
             self.update()
 
     def area(self, panel: int) -> QRectF:
-        """Return where the cells of a panel are drawn, in pixels."""
+        """Return the area of the cells of a panel, in pixels."""
         return self._areas[panel]
 
-    # ---- what a person does
+    # ---- the user's actions
 
     def mouseMoveEvent(self, event: QMouseEvent) -> None:
         self._point(self._at(event.position(), clamped=self._dragging))
@@ -160,7 +160,7 @@ class MapPicture(Picture):
         plan, metrics = drawing.plan, painter.fontMetrics()
         line = metrics.height()
         painter.setPen(theme.color("dim"))
-        right = -1.0  # of the latest name, as names must not touch
+        right = -1.0  # of the previous name, as names must not touch
         for place, text in ticks(plan.x):
             middle, half = area.left() + place * wide, metrics.horizontalAdvance(text) / 2
             start = min(max(middle - half, area.left() - 4), area.right() + 6 - 2 * half)
@@ -226,7 +226,7 @@ class MapPicture(Picture):
             for arm in (QPointF(ARM, 0), QPointF(-ARM, 0), QPointF(0, ARM), QPointF(0, -ARM)):
                 painter.drawLine(middle, middle + arm)
 
-    # ---- where things are
+    # ---- geometry
 
     def _at(self, position: QPointF, *, clamped: bool = False) -> Spot | None:
         """Return the cell at a pixel; with `clamped` the nearest one."""
@@ -268,11 +268,11 @@ class MapPicture(Picture):
 
 
 def _image(drawing: Drawing, panel: int) -> QImage:
-    """Return the cells of a panel, a pixel each, clear where nothing is known yet."""
+    """Return the cells of a panel, a pixel each, transparent where nothing is known yet."""
     outcomes = drawing.grid.outcomes[panel]
     height, width = outcomes.shape
     pixels = np.empty((height, width, 4), np.uint8)
     pixels[..., :3] = (drawing.colours[panel] * 255).round()
     pixels[..., 3] = np.where(outcomes == UNTRAINED, 0, 255)
-    upside = np.ascontiguousarray(pixels[::-1])  # the first row of an image is its highest
+    upside = np.ascontiguousarray(pixels[::-1])  # the first row of an image is the topmost
     return QImage(upside.tobytes(), width, height, 4 * width, QImage.Format.Format_RGBA8888).copy()

@@ -1,4 +1,4 @@
-"""The values of a map's third knob: chosen where the knob is a choice, typed where it is a number."""
+"""The values of a map's third knob: chosen if the knob is a choice, typed if it is a number."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class PanelValues(QWidget):
 
     @property
     def text(self) -> str:
-        """The values as the command writes them: VALUE,VALUE."""
+        """The values in the format of the command: VALUE,VALUE."""
         if self._choices.isVisibleTo(self):
             return ",".join(box.text() for box in self.boxes if box.isChecked())
         return self.line.text().strip()
 
     def show_knob(self, knob: Knob | None, now: Value, values: str = "") -> None:
-        """Offer the values of a knob, which is set to `now`, or of none. `values`: those that are chosen first; without
-        any, all choices are, or no number."""
+        """Offer the values of a knob, with its current value `now`, or none. `values`: the initial selection; by
+        default all choices, or no number."""
         choices = () if knob is None else knob.choices or (("false", "true") if isinstance(knob.default, bool) else ())
         for box in self.boxes:
             box.hide()  # until the event loop deletes it

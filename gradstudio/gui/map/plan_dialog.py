@@ -1,4 +1,4 @@
-"""The dialog that plans a map: its two knobs and their ranges, perhaps a third, and how finely it is drawn."""
+"""The dialog that plans a map: its two knobs and their ranges, perhaps a third, and the resolution."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class AxisFields(QWidget):
 
     @property
     def text(self) -> str:
-        """The range as the command writes it: KNOB=FROM:TO:log."""
+        """The range in the format of the command: KNOB=FROM:TO:log."""
         ends = f"{self.knob.currentText()}={self.low.text().strip()}:{self.high.text().strip()}"
         return f"{ends}:log" if self.log.isChecked() else ends
 
@@ -83,7 +83,7 @@ class AxisFields(QWidget):
 
 
 class PlanDialog(TemporaryDialog):
-    """Stays open until there is a plan that can be, and says what is in the way."""
+    """Stays open until there is a valid plan, and shows errors."""
 
     def __init__(self, context: Context, made: Callable[[Plan], object]) -> None:
         super().__init__(context.parent, "New map")
@@ -94,7 +94,7 @@ class PlanDialog(TemporaryDialog):
         self._preset: Preset = simulator.preset.model_copy(update={"experiment": self._experiment})
         first = proposal(simulator.preset, self._experiment)
         knobs = axes(self._experiment)
-        for text in (first.x, first.y):  # of a preset's proposal, it may have an effect with the third knob alone
+        for text in (first.x, first.y):  # a preset's proposal may have an effect only with the third knob
             knobs = list(dict.fromkeys([*knobs, text.partition("=")[0]]))
         self.across, self.up = (
             AxisFields(name, text, knobs, partial(axis_text, self._experiment))
@@ -130,8 +130,8 @@ class PlanDialog(TemporaryDialog):
             super().accept()
 
     def take_cost(self, cost: Cost | str) -> None:
-        """Take what a run of a cell takes, and propose a size with which the map takes about a minute; or why that is
-        not known, as a sentence."""
+        """Receive the cost of a run of a cell, and propose a size with which the map takes about a minute; or why that
+        is unknown, as a sentence."""
         if not isValid(self):
             return  # it was closed meanwhile
         if isinstance(cost, str):
@@ -166,7 +166,7 @@ class PlanDialog(TemporaryDialog):
         self._show_size()
 
     def _keep_size(self) -> None:
-        """Keep the size that a person has chosen."""
+        """Keep the size chosen by the user."""
         self._proposed = False
         self._show_size()
 
@@ -176,8 +176,8 @@ class PlanDialog(TemporaryDialog):
 
     def _show_size(self) -> None:
         try:
-            shape = self._plan().shape  # an axis of whole numbers may have fewer than were asked for
-        except KnobError:  # which is said where a person asks for the map
+            shape = self._plan().shape  # an axis of whole numbers may have fewer than requested
+        except KnobError:  # which is shown when the user requests the map
             shape = self._panels, self.cells.value(), self.cells.value()
         steps, seeds = self.steps.value(), self.seeds.value()
         each = plural(seeds, "run", "runs")

@@ -1,4 +1,4 @@
-"""Connects the page Memory to the simulator: footprints are worked out only while a person looks at the page."""
+"""Connects the page Memory to the simulator: footprints are computed only while the page is visible."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ from gradstudio.session.record.run import Run
 WATCHED = "Only a run of the studio has knobs to work this out from; this one was watched in another program."
 NOT_AGREED = "The studio file is run for that, and nobody has agreed to it yet: press Run, and you are asked."
 
-FIRST = "Apply the first"  # of what the message says would fit
-DEBOUNCE = 0.25  # seconds that the knobs stay as they are before it is worked out
+FIRST = "Apply the first"  # of the change that would fit
+DEBOUNCE = 0.25  # seconds without a change of knobs before the computation starts
 QUEUE = "footprints"
 
 
 class MemoryController(QObject):
-    """Asks for the footprint of the requested knobs, and makes the change that a person chooses."""
+    """Requests the footprint of the requested knobs, and makes the change that the user chooses."""
 
     def __init__(self, context: Context, panel: MemoryPanel) -> None:
         super().__init__(panel)
         self._simulator, self._controls, self._panel = context.simulator, context.controls, panel
         self._jobs, self._process = context.jobs, FootprintProcess()
         self._known: Estimate | None = (
-            None  # the latest answer, perhaps of an earlier experiment than the one asked for
+            None  # the latest answer, perhaps for an earlier experiment than the requested one
         )
         self._wanted: Experiment | None = None
         self._wanted_at = 0.0
         self._working: Task | None = None
         self._watch = ChangeWatch()
-        self._asked: tuple[Experiment, Experiment] | None = None  # the requested knobs, and those that stand for them
+        self._asked: tuple[Experiment, Experiment] | None = None  # the requested knobs, and those that represent them
         panel.seen_changed.connect(self.refresh)
         panel.cure_chosen.connect(self._apply)
 
     def refresh(self) -> None:
-        """Ask for what the requested knobs take, where the page is in sight, and show what is known."""
+        """Request the footprint of the requested knobs, if the page is visible, and show what is known."""
         if not self._panel.in_sight:
             self._want(None)
             return
@@ -63,28 +63,28 @@ class MemoryController(QObject):
         self._show(requested, experiment)
 
     def way_out(self, run: Run) -> Action | None:
-        """Return what would make a run fit that was refused for its memory, as a button's label and what it does; None
-        for any other run."""
+        """Return a change with which a run that was rejected for its memory would fit, as a button's label and action;
+        None for any other run."""
         cures = budget.cures(run.in_force, run.to_come) if run.refused else ()
         return (FIRST, partial(self._apply, cures[0])) if cures else None
 
     @property
     def busy(self) -> bool:
-        """Whether an answer is to come."""
+        """Whether an answer is pending."""
         experiment, estimate = self._wanted, self._known
         return experiment is not None and (
             estimate is None or estimate.experiment != experiment or not estimate.complete
         )
 
     def stop(self) -> None:
-        """End the process that works footprints out, until the page is seen again."""
+        """End the process that computes footprints, until the page is visible again."""
         self._want(None)
         self._jobs.start("", lambda _: self._process.close(), queue=QUEUE, can_cancel=False)
 
     # ---- inside
 
     def _want(self, experiment: Experiment | None) -> None:
-        """Work this experiment out once it has stayed as it is for a while, in place of the one before."""
+        """Compute this experiment once it has been unchanged for a while, replacing the previous request."""
         now = time.monotonic()
         if experiment != self._wanted:
             self._wanted, self._wanted_at = experiment, now

@@ -1,4 +1,4 @@
-"""What a step takes of memory: its peak, a bar for each part, the curve over the step, and what would lower it."""
+"""The memory use of a step: its peak, a bar for each part, the curve over the step, and what would lower it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WORKING = "working it out…"
 NONE_NEEDED = "The step fits as it is."
 NONE_HELPS = "A smaller batch, checkpointing and bf16 would lower it by less than 10 %, or are not possible here."
 LEAST_SAVED = 0.1  # of the peak: a change that saves less is not offered, unless it makes the step fit
-MOST_CURES = 5  # that are ever worked out for one experiment
+MOST_CURES = 5  # most that are computed for one experiment
 
 
 class MemoryCard(QFrame):
@@ -37,7 +37,7 @@ class MemoryCard(QFrame):
         self.picture = picture
         head = in_row(self.title, 1, self.state, self.figure, spacing=8)
         self.column = in_column(head, self.text, of=self, margins=(12, 9, 12, 10), spacing=6)
-        self.text.hide()  # until it says something
+        self.text.hide()  # until it has a text
         if picture is not None:
             self.column.addWidget(picture)
 
@@ -62,7 +62,7 @@ class CureRow(QWidget):
         self.hide()
 
     def show_cure(self, cure: Cure) -> None:
-        """Show what it changes, and what that brings."""
+        """Show the change, and its effect."""
         self.text.setText(_sentence(texts.cure_text(cure) + ("" if cure.fits else "; that does not fit either")))
         about = f"Sets {' and '.join(cure.assignments)}, as one change that can be undone"
         self.apply.setToolTip(about)
@@ -72,9 +72,9 @@ class CureRow(QWidget):
 
 
 class MemoryPanel(Page):
-    """The cards under each other, with a note on what is counted."""
+    """The cards below each other, with a note on what is counted."""
 
-    cure_chosen = Signal(object)  # a Cure that a person wants
+    cure_chosen = Signal(object)  # the Cure that the user chose
 
     def __init__(self) -> None:
         super().__init__()
@@ -97,12 +97,12 @@ class MemoryPanel(Page):
         self.say_working()
 
     def say_working(self) -> None:
-        """Say that an answer is to come. What is shown, of other knobs, stays and is faint."""
+        """Show that an answer is pending. The content for other knobs stays and is faint."""
         self.peak.state.setText(WORKING)
         self._show_parts(faint=True)
 
     def say_unknown(self, why: str) -> None:
-        """Say why nothing is known."""
+        """Show why nothing is known."""
         self._footprint, self._offered = None, ()
         self.peak.state.setText("")
         self.peak.figure.setText("")
@@ -110,7 +110,7 @@ class MemoryPanel(Page):
         self._show_parts(faint=False)
 
     def show_footprint(self, footprint: Footprint, budget: int, cures: tuple[Cure, ...], *, complete: bool) -> None:
-        """Show what a step takes, beside a budget in MB, 0 for none. Not `complete`: more cures are to come."""
+        """Show the memory use of a step, with a budget in MB, 0 for none. Not `complete`: more cures are to come."""
         worth = [cure for cure in cures if cure.peak <= (1 - LEAST_SAVED) * footprint.peak or (budget and cure.fits)]
         self._footprint, self._budget, self._offered = footprint, budget, tuple(worth[:MOST_CURES])
         self.peak.state.setText("")
@@ -131,7 +131,7 @@ class MemoryPanel(Page):
     # ---- inside
 
     def _show_parts(self, *, faint: bool) -> None:
-        """Show what is known, which is faint where it is of other knobs; hide it where nothing is known."""
+        """Show what is known, faint if it is for other knobs; hide it if nothing is known."""
         known = self._footprint is not None
         for part in (self.bars, self.step, self.cures):
             part.setVisible(known)

@@ -14,11 +14,11 @@ from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.picture import Picture
 from gradstudio.session.footprint import texts
 
-FAINT = 0.35  # opacity of a picture that is out of date
-PALE = 70  # opacity, of 255, of what a part takes at other times
+FAINT = 0.35  # opacity of an outdated picture
+PALE = 70  # opacity, of 255, for the maximum of a part at other times
 GAP = 8.0  # px between name, bar and number
 ROW = 19  # px
-TALL = 4.0  # a budget that is so many times the peak is written, not drawn
+TALL = 4.0  # a budget this many times the peak is written, not drawn
 HEAD = 1.12  # height of the curve's picture, times its highest value
 
 
@@ -31,8 +31,7 @@ class FootprintPicture(Picture):
         super().__init__(name, height)
 
     def show_of(self, footprint: Footprint, budget: int, *, faint: bool) -> None:
-        """Show a footprint beside a budget in MB, 0 for none. `faint`: it is of other knobs than those that are
-        set."""
+        """Show a footprint with a budget in MB, 0 for none. `faint`: it is for other knobs than the current ones."""
         if (footprint, budget, faint) != (self._shown, self._budget, self._faint):
             self._shown, self._budget, self._faint = footprint, budget, faint
             self.draw()
@@ -48,7 +47,7 @@ class FootprintPicture(Picture):
 
 
 class PartBars(FootprintPicture):
-    """A bar for each part: solid at the peak, and pale up to the most that the part takes during the step."""
+    """A bar for each part: solid at the peak, and pale up to the maximum of the part during the step."""
 
     def __init__(self) -> None:
         super().__init__("What takes the memory", ROW * len(PARTS))
@@ -82,7 +81,7 @@ class PartBars(FootprintPicture):
 
 
 class StepCurve(FootprintPicture):
-    """The bytes taken after each operation of one step, one operation as wide as another, with the phases below and the
+    """The bytes in use after each operation of one step, all operations equally wide, with the phases below and the
     budget as a line."""
 
     def __init__(self) -> None:
@@ -95,7 +94,7 @@ class StepCurve(FootprintPicture):
         self.setAccessibleDescription(f"{texts.peak_text(footprint)}; {between}")
 
     def at(self, x: float) -> str:
-        """Return what is taken at a pixel: '12.6 MB in the forward pass, operation addmm'; "" beside the curve."""
+        """Return the usage at a pixel: '12.6 MB in the forward pass, operation addmm'; "" outside of the curve."""
         footprint = self._shown
         if footprint is None or not self._left <= x < self.width():
             return ""
@@ -147,7 +146,7 @@ class StepCurve(FootprintPicture):
                 written.append(below)
 
     def _draw_curve(self, shown: Footprint, painter: QPainter, area: QRectF, highest: float, limit: int) -> None:
-        """Draw the curve, in the colour of what is wrong where it is above the limit."""
+        """Draw the curve, in the error colour where it is above the limit."""
         across, taken = _columns(np.array(shown.curve, float), int(area.width()))
         down = area.bottom() - taken / highest * area.height()
         path = QPainterPath(QPointF(area.left(), area.bottom()))
@@ -185,7 +184,7 @@ def _stretches(phases: tuple[int, ...]) -> list[tuple[int, int, int]]:
 
 
 def _columns(curve: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the edges of at most so many columns, as shares of the width, and the most that each takes."""
+    """Return the edges of at most `most` columns, as shares of the width, and the maximum of each."""
     edges = np.linspace(0, len(curve), min(len(curve), max(most, 1)) + 1).astype(int)
     return edges / len(curve), np.maximum.reduceat(curve, edges[:-1])
 

@@ -1,5 +1,4 @@
-"""Between the page of the cliff and the session: measures the step that is looked at in a thread, and keeps what it
-found."""
+"""Connects the page of the cliff and the session: measures the viewed step in a thread, and caches the result."""
 
 from __future__ import annotations
 
@@ -24,13 +23,12 @@ class CliffController(QObject):
         self._page = plots.layer_card.cliff
         self._sampler = LatestSampler[CliffSampler](context.jobs)
         self._found: dict[Key, Cliff | str] = {}  # or why there is none
-        self._wanted: Key | None = None  # at the refresh before
+        self._wanted: Key | None = None  # at the previous refresh
         self._shown: tuple[str, Key] | None = None  # id of the run, and what is shown of it
         self._page.asked.connect(self._look_now)
 
     def refresh(self) -> None:
-        """Measure the step that is looked at while the page is in sight, and show how far it is. Called some times a
-        second."""
+        """Measure the viewed step while the page is visible, and show the progress. Called some times a second."""
         run = self._simulator.run
         if not self._page.isVisible():
             self._sampler.stop()
@@ -44,7 +42,7 @@ class CliffController(QObject):
             return
         key = self._key(run)
         if run.status != "running" or self._looked.at(run) is not None:
-            if key == self._wanted:  # a cursor that moves on is not followed
+            if key == self._wanted:  # a moving cursor is not followed
                 self._look(run, key)
             self._wanted = key
         elif self._shown is None or self._shown[0] != run.id:
@@ -53,7 +51,7 @@ class CliffController(QObject):
         self._show_latest()
 
     def stop(self) -> None:
-        """Measure nothing more."""
+        """Stop measuring."""
         self._sampler.stop()
 
     # ---- inside
@@ -70,7 +68,7 @@ class CliffController(QObject):
             self.refresh()
 
     def _look(self, run: Run, key: Key) -> None:
-        """Measure a step, unless that is done or under way."""
+        """Measure a step, unless that is done or in progress."""
         self._shown = run.id, key
         latest = self._sampler.latest
         under_way = latest is not None and latest.step == key[1] and latest.looked_at is run
@@ -78,7 +76,7 @@ class CliffController(QObject):
             self._sampler.start(self._simulator.trained_by.cliff(run, key[1]))
 
     def _take(self) -> None:
-        """Keep what a thread that has ended has found."""
+        """Store the result of a thread that has ended."""
         ended = self._sampler.take_ended()
         if ended is not None and (ended.cliff is not None or ended.problem):
             while len(self._found) >= MOST:

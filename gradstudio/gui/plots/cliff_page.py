@@ -1,5 +1,5 @@
-"""The cliff: the loss around the weights before a step, with what it says in words. Why look: a step that ends on the
-other side of a steep wall is why a run diverges, and why a max_norm saves it."""
+"""The cliff: the loss around the weights before a step, with an interpretation in words. Why look: a step that ends on
+the other side of a steep wall is why a run diverges, and why a max_norm saves it."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ COARSE = f"Each pass took long: {{}} × {{}} of {ACROSS} × {UP} cells are measu
 
 
 class CliffPage(QFrame):
-    """The picture, the words beside it, and in the head the step and what asks for it."""
+    """The picture, the words beside it, and in the head the step and a button to measure it."""
 
-    asked = Signal()  # a person wants to see the step now, though the run goes on
+    asked = Signal()  # the user wants to see the step now, though the run is training
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class CliffPage(QFrame):
         self.show_cliff(None, "", 1.0, clips=False)
 
     def show_cliff(self, found: Cliff | None, note: str, max_norm: float, *, clips: bool) -> None:
-        """Show a slice, or in its place a note; with a slice the note stands in the head."""
+        """Show a slice, or a note in its place; with a slice the note is in the head."""
         self._measuring = bool(note)
         self.picture.show_cliff(found, max_norm, clips=clips)
         for widget, shown in ((self.picture, True), (self.bar, True), (self.words, True), (self.note, False)):
@@ -129,7 +129,7 @@ class CliffPage(QFrame):
 
 
 def _beyond(cliff: Cliff) -> float:
-    """Return how many times as far as the picture shows the update reaches; 0 if it ends within."""
+    """Return by what factor the update exceeds the picture; 0 if it ends within."""
     x, y = (abs(each) / cliff.cell for each in cliff.update)
     times = max(x / (ACROSS - LEFT - 0.5 if cliff.update[0] > 0 else LEFT + 0.5), y / (UP - DOWN - 0.5))
     return times if times > 1 else 0.0

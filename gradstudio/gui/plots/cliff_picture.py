@@ -1,5 +1,5 @@
 """The loss around the weights before a step, as colours in a plane: the weights as a dot, the update as an arrow, and
-max_norm as a circle that a person drags."""
+max_norm as a circle that the user drags."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from gradstudio.core.text import number
 from gradstudio.gui.drawing.heatmap_colors import TOP, lookup_table
 from gradstudio.gui.theme import theme
 
-FINE = 12  # pixels of the picture for a cell
+FINE = 12  # pixels of the picture per cell
 CONTOURS = 9  # lines of equal loss
-HIGHEST = 30  # times the loss at the dot: whatever is above has the last colour
-TURN = 1.1  # by which a key turns max_norm
+HIGHEST = 30  # times the loss at the dot: anything above has the last colour
+TURN = 1.1  # factor by which a key changes max_norm
 
 
 class CliffPicture(QWidget):
-    preview_changed = Signal()  # another max_norm, or another place, is looked at
-    max_norm_moved = Signal(float)  # a person let go of the circle, or pressed Enter
+    preview_changed = Signal()  # another max_norm, or another point, is read
+    max_norm_moved = Signal(float)  # the user released the circle, or pressed Enter
 
     def __init__(self) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class CliffPicture(QWidget):
         self.max_norm = 1.0  # in force
         self.clips = False  # whether it is in use
         self.preview: float | None = None  # max_norm while it is dragged
-        self.pointer: tuple[float, float] | None = None  # place under the pointer, in units of the update
+        self.pointer: tuple[float, float] | None = None  # point under the pointer, in units of the update
         self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Ignored)
         self.setMinimumHeight(48)
         self.setMouseTracking(True)
@@ -46,7 +46,7 @@ class CliffPicture(QWidget):
 
     @property
     def levels(self) -> tuple[tuple[float, float], bool]:
-        """The ends of the colours, and whether they are log10, as where all losses are above 0."""
+        """The ends of the colour scale, and whether they are log10, which needs all losses to be above 0."""
         assert self._cliff is not None
         return _levels(self._cliff)
 
@@ -92,7 +92,7 @@ class CliffPicture(QWidget):
             self._draw_landing(painter, cliff)
 
     def _plane(self) -> QRectF:
-        """Return where the cells lie."""
+        """Return the area of the cells."""
         line = self.fontMetrics().height()
         room = QRectF(line + 6, 3, self.width() - line - 12, self.height() - line - 6)
         cell = min(room.width() / ACROSS, room.height() / UP)
@@ -100,12 +100,12 @@ class CliffPicture(QWidget):
 
     @property
     def _scale(self) -> float:
-        """Pixels of one length of the update."""
+        """Pixels per length of the update."""
         assert self._cliff is not None
         return self._plane().width() / ACROSS / self._cliff.cell
 
     def _at(self, x: float, y: float) -> QPointF:
-        """Return the pixel of a place, no farther away than Qt can draw."""
+        """Return the pixel of a point, limited to what Qt can draw."""
         plane = self._plane()
         cell = plane.width() / ACROSS
         dot = QPointF(plane.left() + (LEFT + 0.5) * cell, plane.bottom() - (DOWN + 0.5) * cell)
@@ -115,7 +115,7 @@ class CliffPicture(QWidget):
         return dot + QPointF(x * self._scale * shrunk, -y * self._scale * shrunk)
 
     def _hatch(self, painter: QPainter, found: Cliff, plane: QRectF) -> None:
-        """Mark the cells whose loss is NaN or Inf."""
+        """Hatch the cells whose loss is NaN or Inf."""
         cell = plane.width() / ACROSS
         painter.setPen(Qt.PenStyle.NoPen)
         for row, column in zip(*np.nonzero(found.known & ~np.isfinite(found.losses)), strict=True):
@@ -144,7 +144,7 @@ class CliffPicture(QWidget):
             painter.drawEllipse(self._at(landing.x, landing.y), 5.5, 5.5)
 
     def _draw_update(self, painter: QPainter, found: Cliff, plane: QRectF) -> None:
-        """Draw the weights as a dot, and the update as an arrow: without its tip where it leaves the plane."""
+        """Draw the weights as a dot, and the update as an arrow: without its tip if it leaves the plane."""
         dot, tip = self._at(0, 0), self._at(*found.update)
         way = tip - dot
         long = math.hypot(way.x(), way.y())
@@ -222,7 +222,7 @@ class CliffPicture(QWidget):
             self._look_at(None)
 
     def _drag(self, place: QPointF) -> None:
-        """Let the circle pass through a place."""
+        """Move the circle through a point."""
         if self._cliff is None:
             return
         away = place - self._at(0, 0)
@@ -244,7 +244,7 @@ class CliffPicture(QWidget):
 
 
 def cell_at(cliff: Cliff, x: float, y: float) -> tuple[int, int] | None:
-    """Return the row and the column of the cell at a place; None outside."""
+    """Return the row and the column of the cell at a point; None outside."""
     row, column = round(y / cliff.cell) + DOWN, round(x / cliff.cell) + LEFT
     return (row, column) if 0 <= row < UP and 0 <= column < ACROSS else None
 
@@ -259,8 +259,8 @@ def _levels(cliff: Cliff) -> tuple[tuple[float, float], bool]:
 
 
 def _draw(found: Cliff) -> QImage:
-    """Return the colours of the plane with lines of equal loss. Between the cells of the measured grid they go over
-    evenly; beyond it a cell is as the nearest one."""
+    """Return the colours of the plane with lines of equal loss. Between the cells of the measured grid they are
+    interpolated; beyond it a cell equals the nearest one."""
     (low, high), logs = _levels(found)
     values = found.losses[np.ix_(found.rows, found.columns)]
     finite = np.isfinite(values)

@@ -1,5 +1,5 @@
-"""Test accuracy and directions, on demand. Why look: a loss that falls is of little use where the test set is not
-learned, where the examples look alike to the last layer, or where clipping or the optimizer turn the gradient."""
+"""Test accuracy and directions, on demand. Why look: a falling loss is of little use if the test set is not learned, if
+the examples look alike to the last layer, or if clipping or the optimizer turn the gradient."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from gradstudio.session.record.run import Run
 
 EVERY_STEP = ("clip_cosine", "update_cosine")
 NOW_AND_THEN = ("test_accuracy", "head_cosine")
-EDGE = 0.02  # so that a line at 1 does not lie on the edge of the plot
+EDGE = 0.02  # so that a line at 1 is not on the edge of the plot
 _BROKEN = "broken"  # 1 where something was measured as NaN
-End = tuple[int, float] | None  # the number of steps of a run that is over, and its accuracy on the test set
+End = tuple[int, float] | None  # the number of steps of a finished run, and its accuracy on the test set
 
 
 class MeasuredColumn:
-    """A column that is measured at a few steps, as dots: nobody knows how it went between them."""
+    """A column that is measured at a few steps, as dots: its course between them is unknown."""
 
     def __init__(self, canvas: Canvas, name: str, role: str, *, hollow: bool = False) -> None:
         self.name, self._role, self._hollow = name, role, hollow
@@ -47,11 +47,11 @@ class MeasuredColumn:
         self.steps, self.values = np.concatenate([self.steps, steps]), np.concatenate([self.values, values])
 
     def draw(self, end: End = None) -> None:
-        """Draw what was measured, and a last value that no row has."""
+        """Draw the measurements, and a last value that no row has."""
         self._dots.show_at(*self._with(end))
 
     def range(self, first: float, last: float, end: End = None) -> tuple[float, float] | None:
-        """Return the least and the greatest of the values that `draw` draws; None if there is none."""
+        """Return the minimum and the maximum of the values that `draw` draws; None if there are none."""
         steps, values = self._with(end)
         shown = values[(steps >= first) & (steps <= last) & np.isfinite(values)]
         return (float(shown.min()), float(shown.max())) if len(shown) else None
@@ -66,7 +66,7 @@ class MeasuredColumn:
 
 
 class DirectionsPlot(StepPlot):
-    """A plot that is there while somebody wants it."""
+    """A plot that is shown only on request."""
 
     title = "Test accuracy · directions"
     help = (

@@ -28,8 +28,8 @@ from gradstudio.session.simulator import Simulator
 from gradstudio.session.words.knob_hints import advised_max_norm, clipping_in_question, share_over
 
 ADVISE_EVERY = 2.0  # seconds
-LEAST = 1e-6  # max_norm that can be dragged to on a linear axis
-LEAST_DECADES = 1.0  # that a log axis has
+LEAST = 1e-6  # max_norm that the line can be dragged to on a linear axis
+LEAST_DECADES = 1.0  # number of decades on a log axis
 REACH = 3.0  # times the height of nearly all norms: beyond, a spike leaves the plot, and its height is written there
 STEPS_OR_BAND = Option(STEPS.label, {name: STEPS.choices[name] for name in ("raw", "band")})
 
@@ -62,7 +62,7 @@ class GradientNormPlot(StepPlot):
         self.limit.sigDragged.connect(self._on_drag)
         self.limit.sigPositionChangeFinished.connect(self._let_go)
         self.plot.addItem(self.limit, ignoreBounds=True)
-        self._limit: tuple[float | None, bool] = (-1.0, False)  # on view, and whether it is only advised
+        self._limit: tuple[float | None, bool] = (-1.0, False)  # visible, and whether it is only advised
         self._advised = False
         self._advise_at = 0.0
         self._advised_of: tuple = ()  # whether the run was over at the latest advice, and its length
@@ -73,11 +73,11 @@ class GradientNormPlot(StepPlot):
 
     def clear(self) -> None:
         super().clear()
-        self._limit, self._advised, self._advise_at = (-1.0, False), False, 0.0  # they were another run's
+        self._limit, self._advised, self._advise_at = (-1.0, False), False, 0.0  # they belonged to another run
         self._advised_of = ()
 
     def show_limit(self, max_norm: float | None, *, advised: bool = False) -> None:
-        """Show the max_norm in force; or, where nothing is clipped, an `advised` one that would clip only the outliers.
+        """Show the max_norm in force; or, if nothing is clipped, an `advised` one that would clip only the outliers.
         None if the clipping rule has no max_norm."""
         if self.limit.dragged or (max_norm, advised) == self._limit:
             return
@@ -87,7 +87,7 @@ class GradientNormPlot(StepPlot):
         self.redraw()
 
     def show_limit_of(self, simulator: Simulator, looked: int | None) -> None:
-        """Show the max_norm that is requested, or was in force at a step that is looked at; else advise one."""
+        """Show the max_norm that is requested, or was in force at a viewed step; otherwise advise one."""
         knobs = simulator.requested if looked is None else simulator.run.values_at(looked)
         clipping = knobs.clipping
         if clipping.kind == "none" and looked is None:
@@ -97,7 +97,7 @@ class GradientNormPlot(StepPlot):
             self.show_limit(clipping.max_norm if is_limit else None)
 
     def advise(self) -> None:
-        """Show the max_norm that the run's own norms advise. It moves only when the advice changes by a quarter."""
+        """Show the max_norm that the run's own norms suggest. It moves only when the advice changes by a quarter."""
         now, run = time.monotonic(), self.run
         known = (run.over, len(run.history)) if run is not None else ()
         if run is None or known == self._advised_of or (now < self._advise_at and not run.over):
@@ -132,7 +132,7 @@ class GradientNormPlot(StepPlot):
     def take_options(self) -> None:
         held, advised = self._limit
         self._take_scale()
-        self._limit = (-1.0, False)  # its line lies elsewhere on the other axis
+        self._limit = (-1.0, False)  # its line is elsewhere on the other axis
         self.show_limit(None if held == -1.0 else held, advised=advised)
 
     def _take_scale(self) -> None:
@@ -142,12 +142,12 @@ class GradientNormPlot(StepPlot):
         self._has_moved()
 
     def _place(self, norm: float) -> float:
-        """Return where a norm lies on the axis."""
+        """Return the position of a norm on the axis."""
         return norm if self._axis.linear else math.log10(norm)
 
     @property
     def _norm(self) -> float:
-        """The norm at which the line lies; on a linear axis it can be dragged below 0, if no norm is."""
+        """The norm at the line; on a linear axis it can be dragged below 0, if no norm is."""
         return max(self.limit.level, LEAST) if self._axis.linear else 10**self.limit.level
 
     def fit_y(self, run: Run) -> None:
@@ -156,7 +156,7 @@ class GradientNormPlot(StepPlot):
         limit = (self.limit.level, self.limit.level) if self.limit.isVisible() else None
         spans = [series.range(first, last, cut=cut) for series in self._visible_series()]
         overlaid = self._overlaid.range(first, last, self.y_scale, cut=cut, beside=self.before.highs)
-        found = union(*spans, limit, overlaid) or (0.0, 1.0)  # not as the run before, where all norms are 0
+        found = union(*spans, limit, overlaid) or (0.0, 1.0)  # unlike the previous run, if all norms are 0
         self.widget.set_y(*found, least=max(0.05 * abs(found[1]), 1e-9) if self._axis.linear else LEAST_DECADES)
 
     def draw(self, run: Run) -> None:
@@ -173,7 +173,7 @@ class GradientNormPlot(StepPlot):
         self.strip.show_tags("peaks", self.peaks.tags)
 
     def _visible_series(self) -> tuple[Series, ...]:
-        """Return both curves once a step was clipped: until then the second lies hidden under the first."""
+        """Return both curves once a step was clipped: until then the second is hidden under the first."""
         envelope = self.before.envelope
         coefficients = envelope.least[self._coefficient], envelope.greatest[self._coefficient]
         return self.series if coefficients not in ((1.0, 1.0), (math.inf, -math.inf)) else self.series[:1]

@@ -1,4 +1,4 @@
-"""A metric of each layer or each rank over the steps, as a heatmap: what such plots have in common."""
+"""The common part of heatmap plots: a metric of each layer or each rank over the steps."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from gradstudio.gui.plots.step_plot import FIT_EVERY, StepPlot
 from gradstudio.gui.theme import theme
 from gradstudio.session.record.run import Run
 
-FEW = 12  # rows that have a line between each two
-MOST_GROUPS = 14  # modules that have a line between each two
+FEW = 12  # number of rows up to which there is a line between every two
+MOST_GROUPS = 14  # number of modules up to which there is a line between every two
 
 
 class HeatmapPlot(StepPlot):
     """The heatmap, its colour bar, and a choice of the metric. Subclasses name their metrics and rows, and read the
-    values of a metric in `values`. Values are not below 0."""
+    values of a metric in `values`. Values are never below 0."""
 
     right_width = 0  # the colour bar is there
     pixelated = invites = True
-    names: ClassVar[Mapping[str, str]] = {}  # of the metrics; the first is shown at first
+    names: ClassVar[Mapping[str, str]] = {}  # of the metrics; the first is the initial one
     units: ClassVar[Mapping[str, str]] = {}
     shares: ClassVar[frozenset[str]] = frozenset()  # metrics on a linear scale from 0 to 1
     meanings: ClassVar[Mapping[str, str]] = {}  # of the metrics, for their tooltips
     choice_name = ""
-    finely = False  # whether the colours tell values of one decade apart
+    finely = False  # whether the colours distinguish values within one decade
 
     def row_names(self, run: Run) -> tuple[str, ...]:
         """Return a name for each row."""
@@ -56,16 +56,16 @@ class HeatmapPlot(StepPlot):
         self._rows: tuple[str, ...] = ()
         self._bins: LayerBins | TimeBins = LayerBins(0)
         self._levels = (0.0, 1.0)
-        self._levels_due = 0.0  # when they are found again
-        self._drawn: tuple = ()  # what is in the picture, and the bin up to which that stays
+        self._levels_due = 0.0  # when they are searched next
+        self._drawn: tuple = ()  # the content of the picture, and the bin up to which that stays
         self._has_zero = False  # whether a cell is exactly 0
         self._row: int | None = None  # row that the cursor reads
         self.image = Heatmap(self.canvas)
         self._lines = QGraphicsPathItem(self.canvas.data)
         self._lines.setZValue(2)
-        self._lines_lie: tuple = ()  # names of the rows, and last step, of the lines
+        self._lines_lie: tuple = ()  # names of the rows, and last step, at the lines
         self.box.invertY(True)
-        self.widget.above = 10  # half of the first name stands above its row
+        self.widget.above = 10  # half of the first name is above its row
         self.plot.showGrid(y=False)
         self.bar = ColorBar()
         self.body.addWidget(self.bar)
@@ -142,7 +142,7 @@ class HeatmapPlot(StepPlot):
         return "linear colour" if self.shown in self.shares else "log colour"
 
     def _close_look(self) -> tuple[int, int] | None:
-        """Return the steps to read again, where the bins are too wide for the steps on view."""
+        """Return the steps to reread, if the bins are too wide for the visible steps."""
         steps, width = self.steps, self._bins.width
         if width <= steps.places.pace or (steps.right - steps.left) / width > 400:
             return None
@@ -156,7 +156,7 @@ class HeatmapPlot(StepPlot):
         return LayerBins(rows, start=start)
 
     def _fill(self, bins: LayerBins | TimeBins, run: Run, start: int, stop: int) -> None:
-        """Put the rows start to stop of the metric on view into bins."""
+        """Put the rows start to stop of the visible metric into bins."""
         values = self.values(run, self.shown, start, stop)
         if isinstance(bins, TimeBins):
             bins.append(values, self.steps.places.of(np.arange(start, start + len(values) + 1, dtype=float)))
@@ -164,7 +164,7 @@ class HeatmapPlot(StepPlot):
             bins.append(values)
 
     def _set_levels(self, bins: LayerBins | TimeBins) -> None:
-        """Set the levels to whole decades, or to 1, 2 and 5 in them, that hold the finite values. A value far over
+        """Set the levels to whole decades, or to 1, 2 and 5 in them, that contain the finite values. A value far above
         nearly all others has the brightest colour."""
         now = time.monotonic()
         if self.shown in self.shares or (now < self._levels_due and bins is self._bins):
@@ -180,8 +180,8 @@ class HeatmapPlot(StepPlot):
             self._levels = _closer(float(finite.min()), top) if self.finely else whole
 
     def _draw_lines(self, rows: int) -> None:
-        """Draw lines between the rows, or between modules where there are many rows. They have the colour of
-        the ground, so they are not seen after the last step."""
+        """Draw lines between the rows, or between modules if there are many rows. They have the colour of the
+        background, so they are invisible after the last step."""
         end = 2.0 ** math.ceil(math.log2(self.steps.places.of(self.steps.most)))  # which moves seldom
         if (self._rows, end) != self._lines_lie:
             self._lines_lie = (self._rows, end)
@@ -193,7 +193,7 @@ class HeatmapPlot(StepPlot):
             self._lines.setPath(path)
 
     def _lay_out(self) -> None:
-        self._add_choice()  # first, as Tab reaches what stands above first
+        self._add_choice()  # first, as Tab reaches the upper ones first
         super()._lay_out()
 
     def _add_choice(self) -> None:
@@ -204,14 +204,14 @@ class HeatmapPlot(StepPlot):
         self.choice.setObjectName("small")
         self.choice.setAccessibleName(self.choice_name)
         self.choice.setToolTip("Choose the metric that the colours show.")
-        # On Linux the name of a list of choices is its choice, for who listens.
+        # On Linux the accessible name of a combo box is its current choice.
         self.choice.setAccessibleDescription(f"{self.choice_name}: choose the metric that the colours show")
         self.choice.currentIndexChanged.connect(lambda: self.choose(self.choice.currentData()))
         self.header.addSpacing(8)
         self.header.addWidget(self.choice)
 
     def _key(self, key: int, last: int) -> bool:
-        """Choose the row that is read, with Up and Down, or do what the key does on every plot."""
+        """Choose the row that is read, with Up and Down, or handle the key like every plot."""
         moves: dict[int, int] = {Qt.Key.Key_Up: -1, Qt.Key.Key_Down: 1}
         if key not in moves or not self._axis.names or self.run is None:
             return super()._key(key, last)

@@ -11,7 +11,7 @@ Sampler = TypeVar("Sampler", bound=StepSampler)
 
 
 class LatestSampler(Generic[Sampler]):
-    """One sampler at a time; another one, or `stop`, ends it after its present step."""
+    """One sampler at a time; another one, or `stop`, ends it after its current step."""
 
     def __init__(self, jobs: Jobs) -> None:
         self.latest: Sampler | None = None

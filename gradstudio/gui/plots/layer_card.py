@@ -28,7 +28,7 @@ HELP: Mapping[str, str] = MappingProxyType(
 
 
 class LayerCard(QFrame):
-    """Tabs, the head of the page that is chosen, and the page. The choice is remembered."""
+    """Tabs, the head of the chosen page, and the page. The choice is remembered."""
 
     def __init__(self, layers: LayersPlot) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class LayerCard(QFrame):
 
     @property
     def page(self) -> str:
-        """The page on view: a key of TITLES."""
+        """The visible page: a key of TITLES."""
         return list(TITLES)[self.tabs.currentIndex()]
 
     def show_page(self, page: str) -> None:
@@ -79,7 +79,7 @@ class LayerCard(QFrame):
         self.look_again()
 
     def refresh(self, run: Run) -> None:
-        """Show the run on the page that is in sight; the heatmap is refreshed with the other plots."""
+        """Show the run on the visible page; the heatmap is refreshed with the other plots."""
         begun = bool(len(run.history))  # before the first step there is nothing to choose from
         self.tabs.setVisible(begun)
         self.title.setVisible(not begun)
@@ -90,7 +90,7 @@ class LayerCard(QFrame):
         self.layers.look_again()
 
     def take_focus(self) -> None:
-        """Give the focus to the page on view."""
+        """Give the focus to the visible page."""
         pages = {"network": self.network.picture, "layers": self.layers.widget, "cliff": self.cliff.picture}
         pages[self.page].setFocus()
 

@@ -1,4 +1,4 @@
-"""Between the page of a layer and the session: looks into a step in a thread, and shows what it found."""
+"""Connects the page of a layer and the session: looks into a step in a thread, and shows the result."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class LayerController(QObject):
         self._simulator, self._page = context.simulator, plots.layer_page
         self._sampler = LatestSampler[LayerSampler](context.jobs)
         self._sample: LayerSample | None = None
-        self._of: Run | None = None  # the run that the sample is of
+        self._of: Run | None = None  # the run of the sample
         self._opened = False
         self._looked = plots.looked
-        self._rests: tuple[int | None, bool] = (None, True)  # step that is looked at, and whether it was followed
+        self._rests: tuple[int | None, bool] = (None, True)  # viewed step, and whether it was followed
         self._note = ""
         self._page.step_asked.connect(self.look)
         self._page.turned.connect(self._show)
@@ -37,7 +37,7 @@ class LayerController(QObject):
         self.refresh()
 
     def refresh(self) -> None:
-        """Show how far it is. Called some times a second."""
+        """Show the progress. Called some times a second."""
         run, opened = self._simulator.run, self._page.isVisible()
         if run is not self._of:
             self._of, self._sample, self._note = run, None, ""
@@ -46,7 +46,7 @@ class LayerController(QObject):
             self._opened = False
         if opened and not self._opened and len(run.history) and run.status != "running" and self._sample is None:
             self._opened = True
-            self.look(self._page.histograms.step.value())  # a run that stands shows what there is at once
+            self.look(self._page.histograms.step.value())  # a paused run shows its state at once
             return
         self._opened = opened
         if not opened:
@@ -61,7 +61,7 @@ class LayerController(QObject):
         self._show()
 
     def _follow_look(self) -> None:
-        """Look into the step that is looked at, once it rests."""
+        """Look into the viewed step, once it has settled."""
         step, (before, followed) = self._looked.step, self._rests
         if step != before:
             self._rests = (step, step is None)
@@ -71,7 +71,7 @@ class LayerController(QObject):
             self.look(step)
 
     def stop(self) -> None:
-        """Measure nothing more."""
+        """Stop measuring."""
         self._sampler.stop()
 
     # ---- inside

@@ -27,8 +27,8 @@ ROLES: dict[Part, str] = {"weights": "good", "gradient": "accent", "update": "wa
 
 
 class HistogramPicture(Picture):
-    """The bars of one histogram from its least to its greatest entry; their heights are on a log scale, so that single
-    entries far out are seen."""
+    """The bars of one histogram from its smallest to its largest entry; their heights are on a log scale, so that
+    single outliers are visible."""
 
     def __init__(self, name: str, about: str, role: str) -> None:
         """`role` is the colour of the bars."""
@@ -68,7 +68,7 @@ class HistogramPicture(Picture):
 
 
 class LayerHistograms(QFrame):
-    """The three pictures, the step that they are of, and what asks for another one."""
+    """The three pictures, their step, and the choice of another one."""
 
     step_asked = Signal(int)
 
@@ -106,7 +106,7 @@ class LayerHistograms(QFrame):
         theme.dress(self, self._redraw)
 
     def reach(self, steps: int) -> None:
-        """Offer the steps that the run has made, of this number."""
+        """Offer the steps that the run has made, `steps` of them."""
         if self.step.maximum() != max(steps - 1, 0):
             self.step.setMaximum(max(steps - 1, 0))
         for widget in (self.step, self.look):
@@ -135,7 +135,7 @@ class LayerHistograms(QFrame):
 
 
 def _short(histogram: Histogram) -> tuple[str, ...]:
-    """Return the norm, and what matters most beside it."""
+    """Return the norm, and the most important other fact."""
     if histogram.zeros == histogram.size:
         return ("every entry is 0",)
     if histogram.nonfinite:
@@ -145,7 +145,7 @@ def _short(histogram: Histogram) -> tuple[str, ...]:
 
 
 def describe(found: Histogram) -> str:
-    """Return all that a histogram says, in words."""
+    """Return everything that a histogram shows, in words."""
     parts = [f"norm {number(found.norm)}"]
     if math.isfinite(found.std):
         parts.append(f"mean {number(found.mean)} · std {number(found.std)}")

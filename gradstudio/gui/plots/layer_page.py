@@ -1,4 +1,4 @@
-"""The page of one layer in place of the plots: all that is measured of it over the steps, and its entries at one of
+"""The page of one layer in place of the plots: all of its measurements over the steps, and its entries at one of
 them."""
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ KINDS = {
 
 
 class LayerPage(QWidget):
-    """Head, four plots and the histograms. `place` is where the layer stands in forward order."""
+    """Head, four plots and the histograms. `place` is the index of the layer in forward order."""
 
     left = Signal()
-    step_asked = Signal(int)  # whose entries a person wants to see
+    step_asked = Signal(int)  # whose entries are to be shown
     turned = Signal()  # to another layer
 
     def __init__(self, steps: StepRange, cursor: Cursor) -> None:
         super().__init__()
         self.place = 0
         self._layers: tuple[Layer, ...] = ()
-        self._name = ""  # of the layer, which another run may have at another place
-        self._sampled_at = -1  # step of the activations that are told
+        self._name = ""  # of the layer, which may have another index in another run
+        self._sampled_at = -1  # step of the activations described
         self.norms, self.updates = LayerNorms(steps, cursor), LayerUpdates(steps, cursor)
         self.largest, self.zeros = LayerLargest(steps, cursor), LayerShares(steps, cursor)
         self.plots: tuple[LayerPlot, ...] = (self.norms, self.updates, self.largest, self.zeros)
@@ -50,18 +50,18 @@ class LayerPage(QWidget):
 
     @property
     def layer(self) -> str:
-        """Name of the layer on view."""
+        """Name of the visible layer."""
         return self._name
 
     def open_at(self, run: Run, place: int) -> None:
-        """Show the layer that stands at a place."""
+        """Show the layer with this index."""
         self._take(run)
         self._turn_to(place)
         self.show()
         self.norms.widget.setFocus()
 
     def follow(self, run: Run) -> bool:
-        """Show the same layer of another run, where it has one of this name. Return whether it has, or may have."""
+        """Show the same layer of another run, if it has one with this name. Return whether it has, or may have."""
         if run.history.layers is not self._layers:
             names = [layer.name for layer in run.history.layers]
             if names and self._name not in names:
@@ -73,17 +73,17 @@ class LayerPage(QWidget):
         return True
 
     def turn(self, by: int) -> None:
-        """Show the next layer, or the one before; behind the last comes the first."""
+        """Show the next layer, or the previous one; after the last comes the first."""
         if self._layers:
             self._turn_to((self.place + by) % len(self._layers))
 
     def look_again(self) -> None:
-        """Draw all plots anew at the next refresh."""
+        """Redraw all plots at the next refresh."""
         for plot in self.plots:
             plot.look_again()
 
     def mark_step(self, step: int | None) -> None:
-        """Mark in the plots the step whose entries are on view."""
+        """Mark in the plots the step whose entries are shown."""
         for plot in self.plots:
             plot.mark_step(step)
 
@@ -142,9 +142,9 @@ class LayerPage(QWidget):
         self._turn_to(self.place if place is None else int(place))
 
     def _take(self, run: Run) -> None:
-        """Take the layers of a run into the choice, with a line between two modules."""
+        """Put the layers of a run into the choice, with a line between two modules."""
         self._sampled_at = -1
-        if run.history.layers is not self._layers:  # as 120 entries take some ms to let go of
+        if run.history.layers is not self._layers:  # as releasing 120 entries takes some ms
             self._layers = run.history.layers
             self._fill_choice()
         self.histograms.reach(len(run.history))
@@ -174,7 +174,7 @@ class LayerPage(QWidget):
             self.turned.emit()
 
     def _tell(self, run: Run) -> None:
-        """Say what the layer is, and how its activation did at the latest sample."""
+        """Describe the layer, and its activation at the latest sample."""
         if not self._layers:
             self.about.say(("The run has made no step yet.",) if not len(run.history) else ())
             self.outputs.hide()
@@ -205,5 +205,5 @@ class LayerPage(QWidget):
 
 
 def modules(layers: tuple[Layer, ...]) -> list[str]:
-    """Return the module that each layer lies in: its name without the last part, "" without any."""
+    """Return the module of each layer: its name without the last part, "" if it has none."""
     return [layer.name.rpartition(".")[0] for layer in layers]

@@ -1,5 +1,5 @@
 """The plots of one layer: each draws one or two of its metrics over the steps. Why look: the heatmap of all layers
-shows where something happens, and these what it is."""
+shows where something happens, and these show what it is."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from gradstudio.session.files import csv_table
 from gradstudio.session.record.run import Run
 from gradstudio.session.words.curve_words import curve_words
 
-AT_ONCE = 1_000_000  # values of all layers read in a frame: a long run comes in some frames, as its blocks are on disk
+AT_ONCE = 1_000_000  # values of all layers read in a frame: a long run takes several frames, as its blocks are on disk
 REACH = 5.0  # times the height of nearly all of a curve: an explosion leaves its plot
 ROLES = ("accent", "warning")
 
 
 class LayerSource(Source):
-    """Metrics of one layer; `place` is where it stands among the layers."""
+    """Metrics of one layer; `place` is its index among the layers."""
 
     def __init__(self, metrics: tuple[str, ...]) -> None:
         self.place = 0
@@ -55,13 +55,13 @@ class LayerSource(Source):
 
 
 class LayerPlot(StepPlot):
-    """One or two metrics of one layer. Subclasses name them, and draw on a log axis unless `shares`."""
+    """One or two metrics of one layer. Subclasses name them, and use a log axis unless `shares`."""
 
     metrics: tuple[str, ...] = ()
     words: tuple[str, ...] = ()  # for each metric
     shares = False
     options: ClassVar[Mapping[str, Option]] = {"scale": SCALE}
-    least = 0.5  # decades that the y axis has at least, or its share of 1
+    least = 0.5  # decades of the y axis, at least, or its share of 1
 
     def __init__(self, steps: StepRange, cursor: Cursor) -> None:
         self.source = LayerSource(self.metrics)
@@ -80,10 +80,10 @@ class LayerPlot(StepPlot):
         self.restyle()
 
     def look_at(self, layer: Layer | None, place: int) -> None:
-        """Show another layer, which stands at `place`; None if the run has not begun."""
+        """Show another layer, with the index `place`; None if the run has not begun."""
         self.layer = layer
         self.source.look_at(place)
-        self.run = None  # so that all is read anew
+        self.run = None  # so that everything is reread
 
     def rows(self, run: Run) -> int:
         count = len(run.history)
@@ -119,7 +119,7 @@ class LayerPlot(StepPlot):
             self.widget.set_y(*found, least=least)
 
     def always(self) -> tuple[float, float] | None:
-        """Return what the y axis shows in any case."""
+        """Return the range that the y axis shows in any case."""
         return (0.0, 0.0) if self.shares else None
 
     def draw(self, run: Run) -> None:
@@ -146,7 +146,7 @@ class LayerPlot(StepPlot):
     def spoken(self, run: Run) -> str:
         if self.layer is None:
             return NOTHING
-        count, told = self._seen, percent if self.shares else number  # what is drawn: the rest may be on the disk
+        count, told = self._seen, percent if self.shares else number  # the visible part: the rest may be on disk
         steps = run.history.column("step", 0, count)
         curves = (run.history.layer_metric(metric, 0, count)[:, self.source.place] for metric in self.metrics)
         figures = (curve_words(word, steps, curve, told) for word, curve in zip(self.words, curves, strict=True))
@@ -166,7 +166,7 @@ class LayerPlot(StepPlot):
         return lambda file: csv_table.write_columns(file, ("step", *self.metrics), 0, len(history), read)
 
     def mark_step(self, step: int | None) -> None:
-        """Mark the step whose entries are on view."""
+        """Mark the step whose entries are shown."""
         self._marked.setVisible(step is not None)
         if step is not None:
             self._marked.stand_at(step)
@@ -178,7 +178,7 @@ class LayerPlot(StepPlot):
         super().restyle()
 
     def _band(self) -> Band | None:
-        """Return the band of healthy values, where there is one."""
+        """Return the band of healthy values, if there is one."""
         return None
 
     def _limits(self) -> tuple[float, float]:
@@ -208,7 +208,7 @@ class LayerUpdates(LayerPlot):
     def _band(self) -> Band | None:
         low, high = healthy_updates()
         if not 0 < low < high < math.inf:
-            return None  # as a person may have set them
+            return None  # as the user may have configured them
         return Band(self.canvas, low, high, f"healthy: {number(low)} to {number(high)}")
 
     def _limits(self) -> tuple[float, float]:
@@ -230,7 +230,7 @@ class LayerShares(LayerPlot):
 
 
 def healthy_updates() -> tuple[float, float]:
-    """Return the limits of update / weight that the rules have, the lower one first."""
+    """Return the rules' limits of update / weight, the lower one first."""
     rules = all_rules()
     low = next(rule.ratio for rule in rules if isinstance(rule, UpdateRatioLow))
     return low, next(rule.ratio for rule in rules if isinstance(rule, UpdateRatioHigh))

@@ -37,7 +37,7 @@ UNITS = {
 
 
 class LayersPlot(HeatmapPlot):
-    """The heatmap, with a frame around the layers where the first NaN was born."""
+    """The heatmap, with a frame around the layers in which the first NaN was born."""
 
     title = "Layers × steps"
     help = (
@@ -49,13 +49,13 @@ class LayersPlot(HeatmapPlot):
     choice_name = "Metric of the layers"
     frames_birth = True  # whether it shows where the first NaN was born
 
-    layer_asked = Signal(int)  # whose page a person wants to see: its place in forward order
+    layer_asked = Signal(int)  # whose page is to be opened: its index in forward order
 
     def __init__(self, steps: StepRange, cursor: Cursor) -> None:
         super().__init__(steps, cursor)
         self._layers: tuple[Layer, ...] = ()
         self._layer_names: tuple[str, ...] = ()
-        self._lit = QGraphicsPathItem(self.canvas.data)  # around the layers where the first NaN was born
+        self._lit = QGraphicsPathItem(self.canvas.data)  # around the layers in which the first NaN was born
         self._lit.setZValue(3)
         self._lit_of: tuple = ()
         self.box.clicked.connect(self._on_click)
@@ -67,11 +67,11 @@ class LayersPlot(HeatmapPlot):
 
     @property
     def is_framed(self) -> bool:
-        """Whether the layers where the first NaN was born are framed."""
+        """Whether the layers in which the first NaN was born are framed."""
         return not self._lit.path().isEmpty()
 
     def give_head(self) -> QWidget:
-        """Return the head without its title, for a card around the plot, which has a title of its own."""
+        """Return the head without its title, for a card around the plot, which has its own title."""
         self.setObjectName("")
         column = self.layout()
         assert column is not None
@@ -98,7 +98,7 @@ class LayersPlot(HeatmapPlot):
             self._frame_provenance(run)
 
     def _frame_provenance(self, run: Run) -> None:
-        """Draw a frame around the layers where the first NaN was born."""
+        """Draw a frame around the layers in which the first NaN was born."""
         path, names = QPainterPath(), [layer.name for layer in run.history.layers]
         born_in = run.provenance.layers if run.provenance and self.frames_birth else ()
         rows = [names.index(name) for name in born_in if name in names]
@@ -113,7 +113,7 @@ class LayersPlot(HeatmapPlot):
             self.layer_asked.emit(row)
 
     def _key(self, key: int, last: int) -> bool:
-        """Open the page of the layer that is read, the first where none is, or do what the key does on every plot."""
+        """Open the page of the current layer, by default the first, or handle the key like every plot."""
         if key in (Qt.Key.Key_Return, Qt.Key.Key_Enter) and self._axis.names:
             self.layer_asked.emit(min(self._row or 0, len(self._axis.names) - 1))
             return True

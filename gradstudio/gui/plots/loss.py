@@ -24,12 +24,12 @@ from gradstudio.gui.plots.step_plot import StepPlot
 from gradstudio.session.record.run import Run, recent_mean
 from gradstudio.session.words.names import aim
 
-LEAST = 0.2  # decades that a log axis has at least
+LEAST = 0.2  # decades of a log axis, at least
 REACH = 2.5  # times the height of nearly all losses: beyond, a spike leaves the plot
 
 
 class LossPlot(StepPlot):
-    """The loss on a log axis, or on a linear one where it may be negative, with its changes in words."""
+    """The loss on a log axis, or on a linear one if it may be negative, with its changes in words."""
 
     title = "Loss"
     help = "Mean loss of each step's batch, before its update. Training minimizes it; a NaN shows here last."
@@ -72,7 +72,7 @@ class LossPlot(StepPlot):
         return f"{curves}{' · linear' if self._axis.linear else ' · log'}{watch}{f' &nbsp; {marks}' if marks else ''}"
 
     def _what_to_watch(self) -> str:
-        """Return the measure to watch where the loss does not say how well the run is doing."""
+        """Return the measure to watch if the loss does not show how well the run is doing."""
         if self.run is None or not math.isfinite(recent_mean(self.run.history, "accuracy")):
             return ""
         text = aim(self.run)
@@ -93,7 +93,7 @@ class LossPlot(StepPlot):
             self.smoothing_chosen.emit(float(self._smoothing))
 
     def _take_scale(self) -> None:
-        """Draw on a log axis, unless the loss may be negative or a person wants a linear one."""
+        """Use a log axis, unless the loss may be negative or the user prefers a linear one."""
         straight = self._signed or self.chosen["scale"] == "linear"
         self._axis.make_linear(straight)
         self.raw.scale = self.smooth.scale = linear if straight else log10
@@ -104,7 +104,7 @@ class LossPlot(StepPlot):
         cut = Cut(0.0 if straight else LEAST, REACH) if self.steps.following else None
         own = self.raw.range(first, last, cut=cut)
         over = self._overlaid.range(first, last, self.y_scale, cut=cut, beside=self.raw.highs)
-        found = union(own, over) or (0.0, 1.0)  # not as the run before, where nothing can be drawn
+        found = union(own, over) or (0.0, 1.0)  # unlike the previous run, if nothing can be drawn
         self.widget.set_y(*found, least=max(0.05 * abs(found[0]), 1e-6) if straight else LEAST)
 
     def draw(self, run: Run) -> None:

@@ -1,5 +1,5 @@
 """The network of the run, drawn with its gradient at one step. Why look: a gradient that fades or floods on its way
-back is seen at once, and so is the place where a NaN was born."""
+back is visible at once, and so is the place where a NaN was born."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gradstudio.gui.widgets.rows import NO_MARGINS, in_column, in_row
 from gradstudio.gui.widgets.viewed_step import ViewedStep
 from gradstudio.session.record.run import Run
 
-PACE = 0.2  # seconds from one picture to the next while a run goes on
+PACE = 0.2  # seconds from one picture to the next while a run is training
 NO_STEP = "The network is drawn once its first step is made."
 NO_LAYERS = "No layers were measured in this run."
 
@@ -29,7 +29,7 @@ NO_LAYERS = "No layers were measured in this run."
 class NetworkPage(QFrame):
     """The picture, and in its head what it shows or what the pointer reads."""
 
-    layer_asked = Signal(int)  # whose page a person wants to see: its place in forward order
+    layer_asked = Signal(int)  # whose page is to be opened: its index in forward order
 
     def __init__(self, looked: ViewedStep) -> None:
         super().__init__()
@@ -45,14 +45,14 @@ class NetworkPage(QFrame):
         self._run: Run | None = None
         self._blocks: list[Group] = []
         self._names: tuple[str, ...] = ()
-        self._made_of: tuple = ()  # what the blocks were made of
-        self._seen: tuple = ()  # what the picture was made of
+        self._made_of: tuple = ()  # the inputs of the blocks
+        self._seen: tuple = ()  # the inputs of the picture
         self._rows = 0
         self._step = 0
         self._scale = DecadeScale()
         self._unrolled: TimeSteps | None = None  # the latest sample
-        self._places: list[int] = []  # the time steps on view; none where the modules are
-        self._due = 0.0  # when it is drawn again
+        self._places: list[int] = []  # the visible time steps; none if the modules are shown
+        self._due = 0.0  # when it is drawn next
         self._lit = False  # whether a step was made for which the light was not sent yet
         self.unroll = QPushButton("Time steps")
         self.unroll.setCheckable(True)
@@ -67,7 +67,7 @@ class NetworkPage(QFrame):
         self.picture.block_chosen.connect(self._choose)
 
     def refresh(self, run: Run) -> None:
-        """Show the run at the step that is looked at. It is cheap where nothing is new."""
+        """Show the run at the viewed step. Cheap when nothing has changed."""
         rows, same = len(run.history), run is self._run
         if not same or rows < self._rows:
             self._run, self._scale, self._seen = run, DecadeScale(), ()
@@ -95,12 +95,12 @@ class NetworkPage(QFrame):
             self.picture.send_light()
 
     def step_of(self, run: Run) -> int:
-        """Return the step on view: the one that is looked at, or the newest."""
+        """Return the visible step: the viewed one, or the newest."""
         asked, last = self._looked.at(run), len(run.history) - 1
         return last if asked is None else min(max(asked, 0), last)
 
     def show_time_steps(self, found: TimeSteps | None, *, possible: bool) -> None:
-        """Show the time steps of the step on view, once they are measured; None if the run goes on."""
+        """Show the time steps of the visible step, once they are measured; None if the run continues."""
         self._unrolled = found
         if self.unroll.isHidden() == possible:
             self.unroll.setVisible(possible)
@@ -117,7 +117,7 @@ class NetworkPage(QFrame):
         if seen == self._seen:
             return
         self._seen = seen
-        if self._made_of != (run.history.layers, most):  # of many layers it takes some ms
+        if self._made_of != (run.history.layers, most):  # for many layers it takes some ms
             self._made_of = run.history.layers, most
             self._names = tuple(layer.name for layer in run.history.layers)
             blocks = blocks_of(self._names, most)
@@ -155,7 +155,7 @@ class NetworkPage(QFrame):
             self.layer_asked.emit(self._blocks[block].first)
 
     def _say(self) -> None:
-        """Bring the words up to date: what is under the pointer, or what the picture means."""
+        """Update the words: what is under the pointer, or what the picture means."""
         run, state = self._run, self.picture.state
         if run is None or state is None or self.picture.isHidden():
             self.legend.setText("")
@@ -212,7 +212,7 @@ def _in_words(flow: Flow) -> str:
 
 
 def _weights(run: Run, group: Group, step: int) -> str:
-    """Return the norm of the weights of a block, where it was measured."""
+    """Return the norm of the weights of a block, if it was measured."""
     norms = run.history.layer_metric("weight_norm", step, step + 1)[0][group.first : group.stop].astype(float)
     norm = math.sqrt(float((norms**2).sum()))
     return f" · weight norm {number(norm)}" if math.isfinite(norm) else ""

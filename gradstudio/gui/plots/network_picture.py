@@ -1,5 +1,5 @@
-"""The picture of a network: blocks in forward order, thin edges forward, and edges backward as thick and coloured as
-the log of the gradient. A single step sends a light forward and then backward."""
+"""The picture of a network: blocks in forward order, thin edges forward, and edges backward whose width and colour
+follow the log of the gradient. A single step sends a light forward and then backward."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ HIGHEST = 78  # px of a block
 
 
 class NetworkState(NamedTuple):
-    """All that is drawn. `names` and `flows` are those of the blocks, without input and loss; `levels` are the ends of
-    the scale as powers of ten."""
+    """The content of the picture. `names` and `flows` are those of the blocks, without input and loss; `levels` are the
+    ends of the scale as powers of ten."""
 
     names: tuple[str, ...]
     flows: tuple[Flow, ...]
@@ -53,10 +53,10 @@ class NetworkPicture(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self._shown: NetworkState | None = None
-        self._still: QPixmap | None = None  # all but the gradients
+        self._still: QPixmap | None = None  # everything except the gradients
         self._drawn: QPixmap | None = None
-        self._box_places: list[QRectF] = []  # where the blocks lie, once that was asked for
-        self.read: int | None = None  # the block that is read
+        self._box_places: list[QRectF] = []  # the areas of the blocks, once computed
+        self.read: int | None = None  # the current block
         self._light = QVariantAnimation(self)
         self._light.setDuration(PULSE)
         self._light.setStartValue(0.0)
@@ -77,12 +77,12 @@ class NetworkPicture(QWidget):
 
     @property
     def is_animated(self) -> bool:
-        """Whether the light runs just now."""
+        """Whether the light is moving."""
         return self._light.state() == QVariantAnimation.State.Running
 
     @property
     def most_blocks(self) -> int:
-        """Number of blocks that there is room for, beside the input and the loss."""
+        """Number of blocks for which there is room, besides the input and the loss."""
         return max(int((self.width() - 20) / ((NARROWEST + GAP) * theme.zoom)) - 2, 3)
 
     def show_state(self, shown: NetworkState | None) -> None:
@@ -97,7 +97,7 @@ class NetworkPicture(QWidget):
         self.update()
 
     def send_light(self) -> None:
-        """Let a light run forward and then backward, unless nobody sees it or the desktop asks for less motion."""
+        """Send a light forward and then backward, unless it is not visible or the desktop asks for less motion."""
         style = self.style()
         moves = style.styleHint(QStyle.StyleHint.SH_Widget_Animation_Duration, None, self) > 0
         if self._shown is not None and self.isVisible() and moves and not self.visibleRegion().isEmpty():
@@ -105,7 +105,7 @@ class NetworkPicture(QWidget):
             self._light.start()
 
     def redraw(self) -> None:
-        """Draw all anew."""
+        """Redraw everything."""
         self._still = self._drawn = None
         self._box_places = []
         self.update()
@@ -168,7 +168,7 @@ class NetworkPicture(QWidget):
                 painter.drawText(below, Qt.AlignmentFlag.AlignCenter, _label(flow))
 
     def _box(self, place: int) -> QRectF:
-        """Return where a block lies: 0 is the input, and the last the loss."""
+        """Return the area of a block: 0 is the input, and the last the loss."""
         return self._boxes()[place]
 
     def _boxes(self) -> list[QRectF]:
@@ -196,7 +196,7 @@ class NetworkPicture(QWidget):
         letters = max(int(box.width() / (painter.fontMetrics().averageCharWidth() + 0.5)), 3)
         painter.setPen(theme.color("text"))
         text = short_name(name, letters)
-        if "…" in text and "–" in name:  # each end in a line of its own, rather than one that nobody can read
+        if "…" in text and "–" in name:  # each end in its own line, rather than an unreadable one
             text = "–\n".join(short_name(part, letters - 1) for part in name.split("–"))
         painter.drawText(box, Qt.AlignmentFlag.AlignCenter, text)
 
@@ -240,7 +240,7 @@ class NetworkPicture(QWidget):
 
     @property
     def _has_legend(self) -> bool:
-        """Whether there is room for the key, too."""
+        """Whether there is room for the legend, too."""
         return self.height() > 5 * self.fontMetrics().height()
 
     # ---- reading
@@ -278,7 +278,7 @@ class NetworkPicture(QWidget):
         self.redraw()
 
     def _block_at(self, place: QPointF) -> int | None:
-        """Return the block at a place, or the one that the edge there leads back into."""
+        """Return the block at a point, or the one that the edge there leads back into."""
         state = self._shown
         for block in range(len(state.names)) if state is not None else ():
             if self._box(block + 1).left() <= place.x() < self._box(block + 2).left():

@@ -11,8 +11,8 @@ from gradstudio.gui.drawing.overlay import NAMES, SAMPLE, Overlaid, Overlays, sa
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.rows import in_row
 
-LONGEST = 190  # px that a title may take
-AROUND = 88  # px that a chip takes beside its title: name, line, cross
+LONGEST = 190  # px of a title, at most
+AROUND = 88  # px of a chip besides its title: name, line, cross
 
 
 class Chip(QFrame):
@@ -38,11 +38,11 @@ class Chip(QFrame):
 
     @property
     def full_width(self) -> float:
-        """Px that the whole title would take, at most LONGEST."""
+        """Width of the whole title in px, at most LONGEST."""
         return min(self.toggle.fontMetrics().horizontalAdvance(self.overlaid.title) + 4, LONGEST * theme.zoom)
 
     def show_as(self, shown: bool, room: float) -> None:
-        """Draw the chip with so many px of room for its title."""
+        """Draw the chip with `room` px for its title."""
         self.toggle.setChecked(shown)
         self.toggle.setIcon(sample(self.place, shown))
         title = self.toggle.fontMetrics().elidedText(self.overlaid.title, Qt.TextElideMode.ElideRight, round(room))
@@ -96,7 +96,7 @@ class Chips(QWidget):
         self._dress()
 
     def _dress(self) -> None:
-        """Share the room among the titles; the others get what a short one leaves."""
+        """Divide the room among the titles; the others get what a short one leaves."""
         taken = 78 * theme.zoom + self.compare.sizeHint().width() + self.clear.sizeHint().width()
         room, left = self.width() - taken - len(self.chips) * AROUND * theme.zoom, len(self.chips)
         for place, chip in sorted(self.chips.items(), key=lambda placed: placed[1].full_width):

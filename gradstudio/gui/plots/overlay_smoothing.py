@@ -1,4 +1,4 @@
-"""The loss of the runs that are drawn over the plots, smoothed as much as that of the run itself."""
+"""The smoothed loss of the overlaid runs, with the same smoothing as that of the run itself."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gradstudio.gui.plots.run_source import RunSource
 class OverlaySmoothing:
     def __init__(self, source: RunSource, overlays: Overlays) -> None:
         self._source, self._overlays = source, overlays
-        # of an overlay: how much its loss is smoothed, and its length then
+        # of an overlay: the smoothing of its loss, and its length then
         self._smoothed = WeakKeyDictionary[Overlaid, tuple[float, int]]()
 
     def refresh(self) -> None:
@@ -20,7 +20,7 @@ class OverlaySmoothing:
         for overlaid in self._overlays.places.values():
             before, wanted = self._smoothed.get(overlaid), (self._source.smoothing, overlaid.length)
             if before is None or before[1] != overlaid.length:
-                before = (SMOOTHING, overlaid.length)  # as whatever adds rows smooths them
+                before = (SMOOTHING, overlaid.length)  # as the code that adds rows smooths them
             self._smoothed[overlaid] = wanted
             if overlaid.run is None or before == wanted:
                 continue

@@ -1,5 +1,5 @@
-"""Figures that a script tells and that plug-ins measure. Why look: what one knows of one's own task, beside what every
-training has."""
+"""Figures that a script logs and that plug-ins measure. Why look: what one knows about one's own task, besides what
+every training has."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ROLES = ("accent", "good", "warning", "dim")  # colours of the first figures; th
 
 
 class OwnFiguresPlot(StepPlot):
-    """A plot that is there only where there are such figures."""
+    """A plot that is shown only if there are such figures."""
 
     title = "Own figures"
     help = (
@@ -45,7 +45,7 @@ class OwnFiguresPlot(StepPlot):
         self.hide()
 
     def show_run(self, run: Run) -> None:
-        """Be there for a run that has such figures."""
+        """Show or hide the plot, depending on whether a run has such figures."""
         if bool(run.history.logged) == self.isHidden():
             self.setVisible(bool(run.history.logged))
 

@@ -1,4 +1,4 @@
-"""Playing a run again: the step that is looked at goes on by itself. Nothing is trained."""
+"""Replaying a run: the viewed step advances by itself. Nothing is trained."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TICK = 33  # ms
 
 
 class Playback(QObject):
-    """Moves the step that is looked at, slowly where the run is about to diverge."""
+    """Advances the viewed step, slowly where the run is about to diverge."""
 
     changed = Signal()
 
@@ -35,7 +35,7 @@ class Playback(QObject):
         return self._timer.isActive()
 
     def toggle(self) -> None:
-        """Play from the step that is looked at, or from the first one; pause where it plays."""
+        """Play from the viewed step, or from the first one; pause if it is playing."""
         if self.playing:
             self.stop()
         elif self._looked.last > 0:
@@ -45,13 +45,13 @@ class Playback(QObject):
             self.changed.emit()
 
     def stop(self) -> None:
-        """Stay at the step that is looked at."""
+        """Stay at the viewed step."""
         if self.playing:
             self._timer.stop()
             self.changed.emit()
 
     def choose_speed(self, speed: int) -> None:
-        """Play so many times as fast, and remember it."""
+        """Play this many times as fast, and remember it."""
         self.speed = speed
         user_settings.REPLAY_SPEED.set(str(speed))
         self.changed.emit()
@@ -64,17 +64,17 @@ class Playback(QObject):
         now = time.monotonic()
         seconds, self._last_tick = min(now - self._last_tick, 0.2), now
         if self._looked.step is None:
-            self.stop()  # somebody went back to the newest step
+            self.stop()  # the user returned to the newest step
             return
         if int(self._at) != self._looked.step:
-            self._at = float(self._looked.step)  # somebody has moved it
+            self._at = float(self._looked.step)  # the user moved it
         self._at = self._after(self._at, seconds)
         self._looked.look_at(int(self._at))
         if self._looked.step is None:
             self.stop()
 
     def _after(self, step: float, seconds: float) -> float:
-        """Return where the replay is after so many seconds."""
+        """Return the position of the replay after this many seconds."""
         broke = self._looked.run.first_nonfinite_step if self._looked.run is not None else None
         fast = step + seconds * self.speed * PACE
         if broke is None or fast < broke - SLOW or step >= broke:

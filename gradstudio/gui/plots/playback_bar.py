@@ -1,4 +1,4 @@
-"""The buttons beside the timeline: play the run again, rewind to the step that is looked at, and look at the newest."""
+"""The buttons beside the timeline: replay the run, rewind to the viewed step, and view the newest."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class PlaybackBar(QWidget):
         self.rewind.clicked.connect(self.rewind_asked)
         self.now.clicked.connect(looked.leave)
         row = in_row(of=self, margins=NO_MARGINS, spacing=6)
-        for widget in (self.rewind, self.now, self.play, self.speed):  # the last two stay where they are
+        for widget in (self.rewind, self.now, self.play, self.speed):  # the last two stay in place
             row.addWidget(widget)
         replay.changed.connect(self._show_replay)
         looked.changed.connect(self._show_look)
@@ -53,7 +53,7 @@ class PlaybackBar(QWidget):
         self._show_replay()
 
     def allow_rewinding(self, allowed: bool) -> None:
-        """Say whether the run that is shown can be set back."""
+        """Set whether the run that is shown can be rewound."""
         if allowed != self._can_rewind:
             self._can_rewind = allowed
             self._show_look()

@@ -1,4 +1,4 @@
-"""The line over a plot: its title, and the legend or what the cursor reads."""
+"""The line over a plot: its title, and the legend or the values at the cursor."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QHBoxLayout, QLabel, QSizePolicy
 
 
 class Legend(QLabel):
-    """Rich text that takes the room that it is given."""
+    """Rich text that uses the given room."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -24,7 +24,7 @@ class Legend(QLabel):
         return _width(text, self.font().toString()) <= self.width()
 
     def first_that_fits(self, *texts: str) -> str:
-        """Return the first of these rich texts that there is room for; else the last, which is the shortest."""
+        """Return the first of these rich texts that fits; otherwise the last, which is the shortest."""
         return next((text for text in texts[:-1] if self.fits(text)), texts[-1])
 
 
@@ -43,15 +43,15 @@ class PlotHeader(QHBoxLayout):
         self.fits, self.first_that_fits = self.legend.fits, self.legend.first_that_fits
 
     def say(self, text: str, more: str = "") -> None:
-        """Show a rich text, with more after it where there is room for both."""
+        """Show a rich text, followed by more if there is room for both."""
         self.legend.setText(" &nbsp;".join(filter(None, (text, more))))
         if text and more and self.legend.sizeHint().width() > self.legend.width():
             self.legend.setText(text)
 
 
-@lru_cache(maxsize=64)  # most legends stay what they are
+@lru_cache(maxsize=64)  # most legends stay the same
 def _width(text: str, font: str) -> float:
-    """Return the width of a rich text in a font, given as Qt writes it."""
+    """Return the width of a rich text in a font, given as a Qt string."""
     named, document = QFont(), QTextDocument()
     named.fromString(font)
     document.setDefaultFont(named)

@@ -1,5 +1,5 @@
-"""The keys of a plot: + and - zoom, Page Up and Page Down scroll by half a view, Left and Right look at the step before
-or after, End and Esc at the newest."""
+"""The keys of a plot: + and - zoom, Page Up and Page Down scroll by half a view, Left and Right view the step before or
+after, End and Esc the newest."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _Key = Qt.Key
 
 
 def press(key: int, steps: StepRange, cursor: Cursor, last: int) -> bool:
-    """Do what a key says; `last` is the last step of the run. Return whether the key says anything."""
+    """Handle a key; `last` is the last step of the run. Return whether the key has a meaning."""
     here = last if cursor.step is None else cursor.step
     left, width, place = steps.left, steps.right - steps.left, steps.places.of(float(here))
     views: dict[int, tuple[float, float]] = {

@@ -1,5 +1,5 @@
-"""How a person wants a plot drawn: on a log or a linear axis, how smooth, with each step or as a band. What is chosen
-in the menu of a plot is remembered for the next start."""
+"""The user's drawing options for a plot: log or linear axis, smoothing, single steps or a band. Choices in the menu of
+a plot are remembered for the next start."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gradstudio.gui import user_settings
 
 
 class Option(NamedTuple):
-    """One option: its label, and its choices with a label each; the first is in force at first."""
+    """One option: its label, and its choices with a label each; the first is the default."""
 
     label: str
     choices: Mapping[str, str]
@@ -27,7 +27,7 @@ STEPS = Option("Single steps", {"raw": "Each step", "band": "Band, least to grea
 
 
 class Chosen:
-    """The choices of one plot. `key` is its name in the settings."""
+    """The choices for one plot. `key` is its name in the settings."""
 
     def __init__(self, key: str, options: Mapping[str, Option]) -> None:
         self.options = options

@@ -1,4 +1,4 @@
-"""All plots, one under the other, with one step axis and one cursor."""
+"""All plots, one below the other, with one step axis and one cursor."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class PlotStack(QWidget):
         self._layout = in_column(self.chips, of=self, margins=(12, 10, 12, 8), spacing=8)
 
     def furnishing(self) -> Iterator[None]:
-        """Put in the plots, one each time that it is asked: each takes some hundredths of a second."""
+        """Add the plots, one in each iteration: each takes some hundredths of a second."""
         steps, cursor, source = self.steps, self.step_cursor, self._source
         self.loss = LossPlot(steps, cursor, source, self.overlays)
         self.loss.smoothing_chosen.connect(self._smooth)
@@ -84,8 +84,8 @@ class PlotStack(QWidget):
         yield self._put(self.scale_and_rate, 12)
         self.layer_page = LayerPage(steps, cursor)
         yield self._layout.addWidget(self.layer_page, 100)
-        self.timeline = Timeline(steps, cursor)  # below that page, and so behind it for Tab
-        self._layout.addWidget(self.timeline)  # where a click looks at a step
+        self.timeline = Timeline(steps, cursor)  # below that page, and so after it for Tab
+        self._layout.addWidget(self.timeline)  # where a click views a step
         self.timeline.axis_asked.connect(self.choose_axis)
         self.timeline.show_axis(self._axis["x"])
         self.layers.layer_asked.connect(self.show_layer)
@@ -107,7 +107,7 @@ class PlotStack(QWidget):
             self._fold_layers()
 
     def _fold_layers(self) -> None:
-        """Leave only the tabs of the network and the layers where the window is too low for more."""
+        """Leave only the tabs of the network and the layers if the window is too low for more."""
         self.layer_card.fold(self.height() < LOW * theme.zoom and not self.layers.alone)
 
     @property
@@ -117,8 +117,8 @@ class PlotStack(QWidget):
 
     @property
     def plots(self) -> tuple[StepPlot, ...]:
-        """The plots on view: those of a layer if its page is open; else the difference of twins only if there are any,
-        the ranks if there are several, the directions if a person wants them."""
+        """The visible plots: those of a layer if its page is open; otherwise the difference of twins only if there are
+        any, the ranks if there are several, the directions on request."""
         return tuple(plot for plot in self.every if plot.isVisibleTo(self))
 
     def refresh(self, simulator: Simulator) -> None:
@@ -127,7 +127,7 @@ class PlotStack(QWidget):
             pass
 
     def refreshing(self, simulator: Simulator) -> Iterator[None]:
-        """Show the simulator's run as it is now, one plot each time that it is asked."""
+        """Show the simulator's current run, one plot in each iteration."""
         run, parent = simulator.run, simulator.family.parent(simulator.run)
         self.looked.follow(run)
         self.steps.places.take(run.history, len(run.history))
@@ -168,7 +168,7 @@ class PlotStack(QWidget):
         if self.gradient_norm.run is run:
             self.gradient_norm.show_limit_of(
                 simulator, self.looked.at(run)
-            )  # the plot holds the run now that the advice is about
+            )  # the plot now has the run that the advice is about
 
     def _put(self, plot: StepPlot, share: int) -> None:
         """Add a plot below the others, with its share of the height."""
@@ -188,26 +188,26 @@ class PlotStack(QWidget):
 
     @property
     def is_over_time(self) -> bool:
-        """Whether the plots stand over the time that training took, not over steps."""
+        """Whether the x axis is the time that training took, rather than steps."""
         return self._axis["x"] == "time"
 
     def choose_axis(self, value: str) -> None:
-        """Let all plots stand over the "steps" or the "time" of the run, and remember it."""
+        """Set the x axis of all plots to the "steps" or the "time" of the run, and remember it."""
         self._axis.choose("x", value)
         self.timeline.show_axis(value)
         self.overlays.timed = self.is_over_time
         for plot in self.every:
-            plot.run = None  # which is drawn anew at the next refresh
+            plot.run = None  # which is redrawn at the next refresh
         self.steps.show_time(self._run.history if self._run else History(), self.is_over_time)
         self.overlays.changed.emit()
 
     @property
     def one_alone(self) -> bool:
-        """Whether one plot has the room of all."""
+        """Whether one plot fills the room of all."""
         return bool(self._aside)
 
     def show_alone(self, plot: StepPlot) -> None:
-        """Give a plot the room of all, but for the timeline, until the run changes."""
+        """Give a plot the room of all, except for the timeline, until the run changes."""
         self.show_all()
         plot.alone = True
         if plot is self.layers:
@@ -226,20 +226,20 @@ class PlotStack(QWidget):
         self.rewind.hide()
 
     def show_layer(self, place: int) -> None:
-        """Show the page of the layer at a place in forward order, in the room of all plots but the timeline."""
+        """Show the page of the layer with this index in forward order, in the room of all plots but the timeline."""
         if self._run is None or not 0 <= place < len(self._run.history.layers):
             return
         with self._laid_out_once():
             self._bring_back()
             self.layer_page.setGeometry(_room_between(self._layout, self.rect(), self.chips, self.timeline))
-            self.layer_page.open_at(self._run, place)  # first, or the focus goes from plot to plot as each is hidden
+            self.layer_page.open_at(self._run, place)  # first, or the focus moves from plot to plot as each is hidden
             self._put_aside(self.timeline)
         self.layer_page.look_again()
 
     @contextmanager
     def _laid_out_once(self) -> Iterator[None]:
-        """Lay the plots out in the next turn of the event loop, however many are shown or hidden meanwhile: Qt does so
-        each time, at one to two ms for each plot."""
+        """Lay the plots out once, in the next turn of the event loop, however many are shown or hidden meanwhile: Qt
+        does so each time, at one to two ms for each plot."""
         self._layout.setEnabled(False)
         try:
             yield
@@ -247,26 +247,26 @@ class PlotStack(QWidget):
             self._layout.setEnabled(True)
 
     def toggle_layer(self) -> None:
-        """Show the page of the layer that was last on view, or all plots again."""
+        """Show the page of the last viewed layer, or all plots again."""
         if self.layer_page.isHidden():
             self.show_layer(self.layer_page.place)
         else:
             self.show_all()
 
     def turn_layer(self, by: int) -> None:
-        """Show the page of the next layer, or of the one before; open it first where it is closed."""
+        """Show the page of the next layer, or of the previous one; open it first if it is closed."""
         if self.layer_page.isHidden():
             self.show_layer(self.layer_page.place)
         else:
             self.layer_page.turn(by)
 
     def show_all(self) -> None:
-        """Show what was hidden for one plot or for a layer."""
+        """Show the plots hidden for a single plot or a layer."""
         was_open = not self.layer_page.isHidden()
         with self._laid_out_once():
             self._bring_back()
             if was_open:
-                self.layer_card.take_focus()  # where a person came from
+                self.layer_card.take_focus()  # where the user came from
                 self.layer_page.hide()
 
     def _bring_back(self) -> None:
@@ -280,11 +280,11 @@ class PlotStack(QWidget):
         self._fold_layers()
 
     def show_whole(self) -> None:
-        """Show the whole run because a person asks for it."""
+        """Show the whole run at the user's request."""
         self.steps.whole(self._length)
 
     def zoom_back(self) -> None:
-        """Show the steps that were on view before the latest zoom."""
+        """Show the steps that were visible before the latest zoom."""
         self.steps.back(self._length)
 
     def zoom_forward(self) -> None:
@@ -300,13 +300,13 @@ class PlotStack(QWidget):
         self.steps.fit(self._length)
 
     def toggle_directions(self) -> None:
-        """Show the plot of the test accuracy and the directions, or hide it."""
+        """Show or hide the plot of the test accuracy and the directions."""
         self.directions.setVisible(not self.directions.isVisibleTo(self))
         self.directions.look_again()
 
     def project(self) -> Callable[[], None]:
-        """Hide the loss scale of a run that has none, to leave its room to the others. The function that is returned
-        shows it again."""
+        """Hide the loss scale of a run that has none, to leave its room to the others. The returned function shows it
+        again."""
         if self._run is None or self._run.experiment.precision.dtype != "fp32":
             return lambda: None
         self.scale_and_rate.hide()
@@ -318,7 +318,7 @@ class PlotStack(QWidget):
         return show_again
 
     def _smooth(self, smoothing: float) -> None:
-        """Smooth the loss so much, that of the overlays too; the plots read their rows anew."""
+        """Set the smoothing of the loss, including the overlays; the plots reread their rows."""
         self._source.smooth(smoothing)
         for plot in self.every:
             if plot.series and plot.series[0].source is self._source:
@@ -335,7 +335,8 @@ class PlotStack(QWidget):
         self._smoothing.refresh()
         self.steps.over = self.overlays.longest
         run = self._run
-        planned = run.experiment.run.steps if run is not None and run.watched is None else 0  # nobody knows a script's
+        # a script's number is unknown
+        planned = run.experiment.run.steps if run is not None and run.watched is None else 0
         self.steps.planned = planned
         self.steps.most = max(1.05 * planned, 1.05 * self.steps.places.step_at(self.steps.over), SHORTEST)
         if self.steps.following:
@@ -343,7 +344,7 @@ class PlotStack(QWidget):
 
 
 def _room_between(layout: QLayout, room: QRect, above: QWidget, below: QWidget) -> QRect:
-    """Return where a page comes to lie in the room of a layout: from below a widget, if it is shown, to above one."""
+    """Return the area of a page in a layout: from below a widget, if it is shown, to above one."""
     room = room.marginsRemoved(layout.contentsMargins())
     if not above.isHidden():
         room.setTop(above.geometry().bottom() + 1 + layout.spacing())

@@ -1,5 +1,5 @@
-"""What each rank measures by itself, over the steps, as a heatmap with a row for each rank. Why look: the mean of all
-gradients hides the rank that has another one, waits for the others or drifts away from them."""
+"""The measurements of each rank, over the steps, as a heatmap with a row for each rank. Why look: the mean of all
+gradients hides the rank that has a different one, waits for the others or drifts away from them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from gradstudio.gui.drawing.shared_cursor import Cursor, StepRange
 from gradstudio.gui.plots.heatmap_plot import HeatmapPlot
 from gradstudio.session.record.run import Run
 
-LATEST = 100  # steps that the share of communication is told of
+LATEST = 100  # steps for which the share of communication is shown
 
 
 class RanksPlot(HeatmapPlot):
-    """A plot that is there only for a run on several ranks."""
+    """A plot that is shown only for a run on several ranks."""
 
     title = "Ranks × steps"
     help = (
@@ -40,7 +40,7 @@ class RanksPlot(HeatmapPlot):
         self.hide()
 
     def show_ranks(self, run: Run) -> None:
-        """Be there for a run whose ranks were measured, or will be."""
+        """Show or hide the plot, depending on whether a run's ranks were measured, or will be."""
         several = run.watched is None and run.experiment.distributed.ranks > 1
         shown = several and (len(run.history.ranks) > 0 or not (len(run.history) or run.over))
         if shown == self.isHidden():

@@ -1,4 +1,4 @@
-"""The button that a click on a plot brings up: rewind to the step that was clicked."""
+"""The button that appears on a click on a plot: rewind to the step that was clicked."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class RewindButton(QPushButton):
         self.hide()
 
     def offer(self, step: int, clicked: QWidget, place: QPoint) -> None:
-        """Offer a step after a click on a widget, beside this place of the parent widget."""
+        """Offer a step after a click on a widget, at this position of the parent widget."""
         if self._clicked is not None:
             self._clicked.removeEventFilter(self)
         self._clicked, self._step = clicked, step

@@ -1,4 +1,4 @@
-"""What a run leaves on every plot: dashed lines where knobs were changed or where it branched, and a line at its first
+"""The marks of a run on every plot: dashed lines where knobs were changed or where it branched, and a line at its first
 non-finite step."""
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ _NEVER = -1
 
 
 def changed_at(run: Run) -> np.ndarray:
-    """Return where the lines of the run's changes and of its branch point stand, each between two steps."""
+    """Return the x positions of the lines that mark the run's knob changes and its branch point, each between two
+    steps."""
     steps = {change.step for change in list(run.timeline)} | ({run.parent_step} if run.parent else set())
     return np.array(sorted(steps), float) - 0.5
 
@@ -28,7 +29,7 @@ class RunMarks:
     """The lines of one plot."""
 
     def __init__(self, canvas: Canvas) -> None:
-        self.hides_changes = False  # in an exam they would tell what is wrong
+        self.hides_changes = False  # in an exam they would reveal what is wrong
         self.changes = Uprights(canvas)
         self.nonfinite_line = Upright(canvas)
         self._shown_changes: Sequence[Change] | None = None  # the timeline that is drawn
@@ -37,7 +38,7 @@ class RunMarks:
             item.hide()
 
     def forget(self) -> None:
-        """Find the marks out of date, whatever the run."""
+        """Consider the marks outdated, whatever the run."""
         self._shown_changes, self._shown_step = None, _NEVER
 
     def are_stale(self, run: Run) -> bool:
@@ -45,7 +46,7 @@ class RunMarks:
         return self.miss_changes(run) or run.first_nonfinite_step != self._shown_step
 
     def miss_changes(self, run: Run) -> bool:
-        """Return whether the timeline is another one than was shown: the writer replaces it with each change."""
+        """Return whether the timeline differs from the one shown: the writer replaces it with each change."""
         return run.timeline is not self._shown_changes
 
     def show(self, run: Run) -> None:

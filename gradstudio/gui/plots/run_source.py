@@ -15,7 +15,7 @@ _DRAWN = slice(tuple(COLUMNS).index("loss"), tuple(COLUMNS).index("scale") + 1)
 
 @jit(f"void({READ_ONLY.format('float64', 2)}, float64[:, ::1])")
 def _turn(rows: np.ndarray, curves: np.ndarray) -> None:
-    """Write (rows, columns) as (columns, rows). numpy would release the interpreter lock for it and wait to get it
+    """Transpose (rows, columns) to (columns, rows). numpy would release the interpreter lock for it and wait to get it
     back."""
     for row in range(rows.shape[0]):
         for column in range(rows.shape[1]):
@@ -37,7 +37,7 @@ class RunSource(Source):
         self._smoother = Smoother(self.smoothing)
 
     def smooth(self, smoothing: float) -> None:
-        """Smooth the loss so much from now on: all rows are read anew."""
+        """Set the smoothing of the loss from now on: all rows are reread."""
         self.smoothing = smoothing
         self.clear()
 

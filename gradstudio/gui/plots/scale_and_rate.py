@@ -59,7 +59,7 @@ class ScaleAndRatePlot(StepPlot):
         self.rate = Series(self._rates_canvas, source, "lr", "good", dashed=True, marked=False)
         self._skips = Envelope()
         self._skipped = 0  # steps
-        self.folded = False  # whether only the line of text is there
+        self.folded = False  # whether only the line of text is shown
         self.series = (self.scale, self.rate)
         self._skip_marks = Marks(self.canvas, "down", 8, z=30, height=0.88)
         self.restyle()
@@ -69,7 +69,7 @@ class ScaleAndRatePlot(StepPlot):
         self._fold()
 
     def _fold(self) -> None:
-        """Leave only the line of text where there is no loss scale and the rate is not warmed up."""
+        """Leave only the line of text if there is no loss scale and the rate is not warmed up."""
         run = self.run
         folded = (
             self.with_rate and run is not None and not self.alone and self.chosen["unscaled"] == "line"
@@ -83,7 +83,7 @@ class ScaleAndRatePlot(StepPlot):
                 self._say(run)
 
     def _in_words(self, run: Run) -> str:
-        """Return the loss scale and the rate in words, for where nothing is drawn."""
+        """Return the loss scale and the rate in words, for when nothing is drawn."""
         precision, schedule = run.in_force.precision, run.in_force.schedule
         count = len(run.history)
         rates = [run.history.value("lr", step) for step in (0, count - 1)] if count else [run.in_force.optimizer.lr] * 2

@@ -30,29 +30,29 @@ NOTHING = "Nothing was measured yet."
 
 
 class StepFrame(QFrame):
-    """A card with a header and a plot area over steps. Subclasses draw in it, and return from `reading`, `legend` and
-    `spoken` what it shows in words."""
+    """A card with a header and a plot area over steps. Subclasses draw in it, and return its content in words from
+    `reading`, `legend` and `spoken`."""
 
     title = ""
     help = ""
     box_kind = StepViewBox
-    series: tuple[Series, ...] = ()  # its curves, which have one source
-    overlay: OverlayLayer | None = None  # other runs, where the plot has a place for them
+    series: tuple[Series, ...] = ()  # its curves, which share one source
+    overlay: OverlayLayer | None = None  # other runs, if the plot has slots for them
     right_width = axes.RIGHT_WIDTH
     columns: tuple[str, ...] = ()  # of the history, for its data as a table
-    alone_asked = Signal()  # a person wants this plot to have the room of all, or all plots again
-    may_be_alone, alone = False, False  # whether it can have it, and whether it has
+    alone_asked = Signal()  # the user wants this plot to fill the room of all, or all plots again
+    may_be_alone, alone = False, False  # whether it can, and whether it does
 
     def __init__(self, steps: StepRange, cursor: Cursor, left: axes.Axis, right: axes.Axis | None = None) -> None:
         super().__init__()
         self.setObjectName("card")
         self.steps, self.step_cursor = steps, cursor
         self.run: Run | None = None
-        self._said = 0.0  # when the words were last brought up to date
+        self._said = 0.0  # when the words were last updated
         self._unsaid = False
         self.summaries = ColumnSummaries()
-        self._told = 0.0  # when the words for a screen reader were last brought up to date
-        self._scale = 0.0  # pixels of the screen for one of Qt's
+        self._told = 0.0  # when the words for screen readers were last updated
+        self._scale = 0.0  # device pixel ratio
         self._moved = True  # the ranges, the size or the look have changed since the last `settle`
         self.box = self.box_kind(steps, self._show_whole_run)
         self.widget = PlotArea(self.box, left, right, self.right_width)
@@ -66,14 +66,14 @@ class StepFrame(QFrame):
         self._lay_out()
         self._connect()
 
-    # ---- what a plot fills in
+    # ---- overridden by plots
 
     def reading(self, run: Run, step: int) -> str:
-        """Return what the plot shows at one step, in words."""
+        """Return the content of the plot at one step, in words."""
         return ""
 
     def spoken(self, run: Run) -> str:
-        """Return what the curves show, for a person who listens: `rows` of the run were taken in, at least one."""
+        """Return the content of the curves for screen readers: `rows` of the run were read, at least one."""
         figures = self.summaries.words(run.history, self.columns, len(run.history))
         last = len(run.history) - 1
         return figures or f"step {last:,}: {self.reading(run, last)}"
@@ -90,7 +90,7 @@ class StepFrame(QFrame):
     # ---- the picture
 
     def settle(self) -> None:
-        """Bring the picture up to date with the ranges and the size, so that Qt can paint it without asking."""
+        """Update the picture to the ranges and the size, so that Qt can paint it without calling Python."""
         for canvas in self._canvases:
             canvas.settle()
         self._moved, self._scale = False, self.widget.settle()
@@ -108,7 +108,7 @@ class StepFrame(QFrame):
         return [canvas.frame for canvas in self._canvases]
 
     def show_values(self, side: str, shown: bool) -> None:
-        """Write numbers at an axis or not."""
+        """Show or hide the numbers of an axis."""
         if self.widget.show_values(side, shown):
             self._moved = True
 
@@ -119,7 +119,7 @@ class StepFrame(QFrame):
         self.widget.setAccessibleName(self.title)
         self.widget.setAccessibleDescription(self.help)
         self.widget.setToolTip("")
-        self.widget.viewport().setFocusPolicy(Qt.FocusPolicy.NoFocus)  # or who listens hears of each plot twice
+        self.widget.viewport().setFocusPolicy(Qt.FocusPolicy.NoFocus)  # or a screen reader announces each plot twice
         self.widget.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.cursor_line.hide()
 
@@ -132,7 +132,7 @@ class StepFrame(QFrame):
         self.step_cursor.moved.connect(self._cursor_moved)
 
     def _place_labels(self) -> None:
-        """Put the words where they belong for the ranges and the size."""
+        """Position the words for the ranges and the size."""
         self.strip.place()
         wide, high = self.canvas.size
         self.invitation.place(wide / 2, high / 2, (0.5, 0.5))
@@ -158,14 +158,14 @@ class StepFrame(QFrame):
             self.header.say(self.legend())
 
     def _where(self, step: int, *, beyond: bool = False) -> str:
-        """Return where the cursor is, in words. Over the time, a step that is `beyond` the run has no number."""
+        """Return the position of the cursor, in words. Over time, a step that is `beyond` the run has no number."""
         places = self.steps.places
         seconds = precise(places.of(step), self.steps.right - self.steps.left) if places.timed else ""
         return seconds if beyond and seconds else f"step {places.number(step):,}{f', {seconds}' if seconds else ''}"
 
     def tell_listener(self) -> None:
-        """Bring the words for a screen reader up to date. They are read when the plot gets the focus, so they are made
-        then, when the run pauses or ends, and now and then while somebody listens."""
+        """Update the words for screen readers. They are read when the plot gets the focus, so they are generated then,
+        when the run pauses or ends, and now and then while a screen reader is active."""
         self._told = time.monotonic()
         run = self.run
         text = self.spoken(run) if run is not None and len(run.history) else NOTHING
@@ -213,12 +213,12 @@ class StepFrame(QFrame):
         return False
 
     def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:
-        if self.may_be_alone:  # on the head: the plot below it takes its own
+        if self.may_be_alone:  # on the head: the plot below it handles its own
             self.alone_asked.emit()
         event.accept()
 
     def _key(self, key: int, last: int) -> bool:
-        """Do what a key says; `last` is the last step of the run. Return whether the key says anything."""
+        """Handle a key; `last` is the last step of the run. Return whether the key has a meaning."""
         asked = key in (Qt.Key.Key_Return, Qt.Key.Key_Enter) or (key == Qt.Key.Key_Escape and self.alone)
         if asked and self.may_be_alone:
             self.alone_asked.emit()

@@ -1,7 +1,7 @@
-"""What every plot over steps does: when it reads rows, when it draws them, and the marks of the run.
+"""The common part of every plot over steps: when it reads rows, when it draws them, and the marks of the run.
 
-A plot is pulled: `refresh` reads the rows that came since the last call and draws once, and only where the new rows are
-a pixel wide."""
+A plot is pulled: `refresh` reads the rows that came since the last call and draws once, and only if the new rows are a
+pixel wide."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from gradstudio.session.record.run import Run
 
 READ_EVERY = 0.1  # seconds between two readings while the new rows are less than a pixel wide
 SAY_EVERY = 0.5  # seconds between two texts: words that change faster cannot be read
-ALOUD_EVERY = 5.0  # seconds between two texts for a screen reader, while one listens
-LONG_RUN = 5000  # rows from which they are made though none does, so that not all are read when the run ends
-FIT_EVERY = 1.0  # seconds after which the y axis is fitted again though no value has left it
+ALOUD_EVERY = 5.0  # seconds between two texts for a screen reader, while one is active
+LONG_RUN = 5000  # rows after which they are generated anyway, so that not all are read when the run ends
+FIT_EVERY = 1.0  # seconds after which the y axis is fitted again even if no value has left it
 UNDER_TEXT = 215  # alpha of the plot's own colour behind a text on a curve
 
 
@@ -38,43 +38,43 @@ class StepPlot(StepFrame):
     left_values = True  # numbers at the left axis
     shown_metric = ""  # of the layers, for its data as a table
     pixelated = False  # whether its picture is made of cells, which a figure shows with sharp edges
-    invites = False  # whether it says how to begin while it is empty
-    has_words = False  # whether words stand over it where its marks are
+    invites = False  # whether it shows how to begin while it is empty
+    has_words = False  # whether there are words over its marks
     key = ""  # its name in the settings
-    options: ClassVar[Mapping[str, Option]] = MappingProxyType({})  # how it may be drawn
+    options: ClassVar[Mapping[str, Option]] = MappingProxyType({})  # its drawing options
 
     def __init__(self, steps: StepRange, cursor: Cursor, left: axes.Axis, right: axes.Axis | None = None) -> None:
         super().__init__(steps, cursor, left, right)
         self.chosen = Chosen(self.key, self.options)
-        self._seen = 0  # rows taken in
+        self._seen = 0  # rows read
         self._shown = (0.0, 0.0)  # ends of the view at the last drawing
         self._status = ""  # of the run, at the last drawing
-        self._read_at = 0.0  # when rows were last taken in
-        self._fitted: tuple = ()  # the view that the y axis was chosen for
+        self._read_at = 0.0  # when rows were last read
+        self._fitted: tuple = ()  # the view for which the y axis was chosen
         self._fits = 0  # of the whole run, at the last fit of the y axis
-        self._fit_due = 0.0  # when it is fitted again
+        self._fit_due = 0.0  # when it is fitted next
         self._grew = False  # whether an overlay has values that the y axis was not fitted to
         if self.has_words:
             self.widget.above = label_strip.HIGH
         self.steps.changed.connect(self._steps_changed)
         theme.dress(self, self.restyle)
 
-    # ---- what a plot fills in
+    # ---- overridden by plots
 
     def read(self, run: Run, start: int, stop: int) -> None:
-        """Take in the rows start to stop, unless another plot already has."""
+        """Read the rows start to stop, unless another plot already has."""
         if self.series:
             self.series[0].source.take(run.history, stop)
 
     def rows(self, run: Run) -> int:
-        """Return the number of rows that there are to take in."""
+        """Return the number of rows available for reading."""
         return len(run.history)
 
     def fit_y(self, run: Run) -> None:
-        """Choose the range of the y axis for the steps on view."""
+        """Choose the range of the y axis for the visible steps."""
 
     def draw(self, run: Run) -> None:
-        """Draw the rows that were taken in, for the steps on view."""
+        """Draw the rows that were read, for the visible steps."""
 
     def clear(self) -> None:
         """Forget the rows of the old run, as a new one is shown."""
@@ -82,7 +82,7 @@ class StepPlot(StepFrame):
             series.clear()
 
     def look_again(self) -> None:
-        """Find again, at the next drawing, what is found only now and then, such as the y range."""
+        """Recompute, at the next drawing, what is computed only now and then, such as the y range."""
         self._fit_due = 0.0
 
     def nonfinite_words(self, run: Run, step: int) -> tuple[str, ...]:
@@ -90,11 +90,11 @@ class StepPlot(StepFrame):
         return ()
 
     def own_data(self) -> Content | None:
-        """Return the data of the plot as CSV, where they are no columns of the run."""
+        """Return the data of the plot as CSV, if they are not columns of the run."""
         return None
 
     def choose_option(self, name: str, value: str) -> None:
-        """Draw the plot otherwise, and remember it."""
+        """Set a drawing option of the plot, and remember it."""
         self.chosen.choose(name, value)
         self.take_options()
         self.look_again()
@@ -102,7 +102,7 @@ class StepPlot(StepFrame):
         self.redraw()
 
     def take_options(self) -> None:
-        """Follow what is chosen."""
+        """Apply the chosen options."""
 
     def draw_overlays(self, overlays: Overlays, drawn: str, told: str) -> OverlayLayer:
         """Draw the column `drawn` of the overlays over the run, and read values from their column `told`."""
@@ -114,8 +114,7 @@ class StepPlot(StepFrame):
     # ---- called from outside
 
     def refresh(self, run: Run, scale: float) -> None:
-        """Show the run as it is now, on a screen with `scale` pixels for one of Qt's. It is cheap where nothing is
-        new."""
+        """Show the current run, on a screen with the device pixel ratio `scale`. Cheap when nothing has changed."""
         stop = self.rows(run)
         if run is not self.run or stop < self._seen:
             self.run, self._seen, self._said = run, 0, 0.0
@@ -134,7 +133,7 @@ class StepPlot(StepFrame):
             self._draw_all(run)
         elif self.marks.are_stale(run):
             self._draw_marks(run)
-        if run.status != self._status:  # now draw what was put off while it trained
+        if run.status != self._status:  # now draw what was postponed while it trained
             self._status = run.status
             self._draw_all(run)
             self.tell_listener()
@@ -146,7 +145,7 @@ class StepPlot(StepFrame):
             self.settle()
 
     def behind(self, run: Run) -> int:
-        """Return the number of rows that the next `refresh` may have to take in."""
+        """Return the number of rows that the next `refresh` may have to read."""
         return self.rows(run) - (self._seen if run is self.run else 0)
 
     def _shows(self, run: Run, stop: int) -> bool:
@@ -164,8 +163,8 @@ class StepPlot(StepFrame):
         self.settle()
 
     def draw_anew(self, sharp: int) -> None:
-        """Draw the plot as lines and letters, for a figure with so many pixels for one of Qt's; with 0, draw it for the
-        screen again."""
+        """Draw the plot as lines and letters, for a figure with `sharp` pixels per logical pixel; with 0, draw it for
+        the screen again."""
         for canvas in self._canvases:
             canvas.sharp = sharp
         self.restyle()
@@ -176,7 +175,7 @@ class StepPlot(StepFrame):
             self.settle()
 
     def restyle(self) -> None:
-        """Take on the colours of the theme."""
+        """Apply the colours of the theme."""
         for series in (*self.series, *([self.overlay] if self.overlay else [])):
             series.restyle()
         self.widget.dress()
@@ -209,7 +208,7 @@ class StepPlot(StepFrame):
         self._unsaid = True
 
     def _invite(self, run: Run) -> None:
-        """Say how to begin, while nothing is drawn."""
+        """Show how to begin, while nothing is drawn."""
         empty = not len(run.history) and not (self.overlay and self.steps.over)
         if empty:
             self.invitation.setText(how_to_begin(run))
@@ -221,11 +220,11 @@ class StepPlot(StepFrame):
             self._place_labels()
 
     def _is_fit_due(self) -> bool:
-        """Return whether to fit the y axis: other steps are on view, a value has left it, or some time has passed."""
+        """Return whether to fit the y axis: other steps are visible, a value has left it, or some time has passed."""
         asked, now = (self.steps.left, self.steps.right, self.steps.following), time.monotonic()
-        outgrown = [series.outgrew() for series in self.series]  # ask each of them, as each remembers
+        outgrown = [series.outgrew() for series in self.series]  # query each of them, as each remembers
         if self.steps.fits != self._fits:
-            self._fits = self.steps.fits if self._seen else -1  # the overlays alone may be of the run before
+            self._fits = self.steps.fits if self._seen else -1  # the overlays alone may belong to the previous run
             self.widget.fit_anew()
         elif asked == self._fitted and now < self._fit_due and not any(outgrown):
             return False
@@ -255,7 +254,7 @@ class StepPlot(StepFrame):
 
 
 def how_to_begin(run: Run) -> str:
-    """Return what a plot says that has nothing to draw yet."""
+    """Return the text of a plot that has nothing to draw yet."""
     if run.watched is not None:
         return "Waiting for the first step of the script"
     if run.over:

@@ -1,5 +1,5 @@
-"""Between the page of the network and the session: measures the time steps of a recurrent network in a thread, while
-the run stands or a past step is looked at."""
+"""Connects the page of the network and the session: measures the time steps of a recurrent network in a thread, while
+the run is paused or a past step is viewed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gradstudio.session.record.run import Run
 from gradstudio.session.running.step_sampling import why_not
 from gradstudio.session.running.time_step_sampling import TimeStepSampler
 
-MOST = 256  # samples that are kept
+MOST = 256  # cached samples
 Key = tuple[str, int]  # the oldest run with this step, and the step
 
 
@@ -25,7 +25,7 @@ class TimeStepController(QObject):
         self._found: dict[Key, TimeSteps | None] = {}  # None: it cannot be measured
 
     def refresh(self) -> None:
-        """Measure the step on view where it is missing, and give it to the page. Called some times a second."""
+        """Measure the visible step if it is missing, and pass it to the page. Called some times a second."""
         run = self._simulator.run
         stands = run.status != "running" or self._looked.at(run) is not None
         possible = recurs(run.history.layers) and not why_not(run)
@@ -37,7 +37,7 @@ class TimeStepController(QObject):
         key = self._key(run, self._page.step_of(run))
         latest = self._sampler.latest
         if key not in self._found and (latest is None or (latest.looked_at, latest.step) != (run, key[1])):
-            if latest is None:  # one that moves on is not followed until the step before is done
+            if latest is None:  # a moving step is not followed until the previous one is done
                 self._sampler.start(self._simulator.trained_by.time_steps(run, key[1]))
             elif latest.looked_at is not run:
                 self._sampler.stop()
@@ -45,7 +45,7 @@ class TimeStepController(QObject):
             self._page.show_time_steps(self._found[key], possible=True)
 
     def stop(self) -> None:
-        """Measure nothing more."""
+        """Stop measuring."""
         self._sampler.stop()
 
     # ---- inside
@@ -54,7 +54,7 @@ class TimeStepController(QObject):
         return run.owner(step + 1), step
 
     def _take(self) -> None:
-        """Keep what a thread that has ended has found."""
+        """Store the result of a thread that has ended."""
         ended = self._sampler.take_ended()
         if ended is not None and (ended.sample is not None or ended.problem):
             while len(self._found) >= MOST:

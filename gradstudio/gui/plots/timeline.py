@@ -1,5 +1,5 @@
-"""The timeline: how far the run is, where it branched, which knobs were changed, where it diverged, and the handle at
-the step that is looked at."""
+"""The timeline: the progress of the run, its branch point, its knob changes, its divergence, and the handle at the
+viewed step."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MEGABYTE = 1 << 20
 
 
 class Timeline(StepPlot):
-    """A bar as long as the run. Dragging it looks at a step, and changes nothing."""
+    """A bar as long as the run. Dragging it views a step, and changes nothing."""
 
     title = "Timeline"
     left_values = False
@@ -39,7 +39,7 @@ class Timeline(StepPlot):
     box_kind = LookBox
 
     rewind_asked = Signal(int)
-    axis_asked = Signal(str)  # what the plots are to stand over
+    axis_asked = Signal(str)  # the requested x axis of the plots
 
     def __init__(self, steps: StepRange, cursor: Cursor) -> None:
         self._looked, self.replay = cursor.looked, Playback(cursor.looked)
@@ -70,7 +70,7 @@ class Timeline(StepPlot):
         """Show the last step that the run can be set to, and how many bytes of their budget the snapshots use;
         0: they are on disk."""
         if (reach, used // MEGABYTE, budget) != (self.reach, self._memory[0] // MEGABYTE, self._memory[1]):
-            # else it is drawn with the run's new rows
+            # otherwise it is drawn with the run's new rows
             beyond = self.run is not None and max(reach, self.reach) > len(self.run.history)
             self.reach, self._memory, self._unsaid = reach, (used, budget), True
             self.bar.allow_rewinding(bool(reach))
@@ -90,10 +90,10 @@ class Timeline(StepPlot):
         self.header.addWidget(self._follow)
         self.header.addSpacing(8)
         self.header.addWidget(self._make_axis_choice())
-        super()._lay_out()  # last, as Tab reaches what stands above first
+        super()._lay_out()  # last, as Tab reaches the upper ones first
 
     def show_axis(self, value: str) -> None:
-        """Show what the plots stand over."""
+        """Show the kind of x axis."""
         self.axis_choice.setCurrentIndex(self.axis_choice.findData(value))
 
     def _make_axis_choice(self) -> QComboBox:
@@ -122,7 +122,7 @@ class Timeline(StepPlot):
         where = f"of {budget:,} MB" if budget else "MB on disk"
         memory = f" &nbsp; snapshots {max(used, 1):,} {where}" if self._memory[0] else ""
         count = len(self.run.history)
-        if self.run.watched is not None:  # how many the script will make is not known
+        if self.run.watched is not None:  # the number of steps of the script is unknown
             return f"{plural(count, 'step', 'steps')}{self._time()}"
         made = f"{count:,} of {self.run.experiment.run.steps:,} steps{self._time()}"
         return self.header.first_that_fits(
@@ -130,7 +130,7 @@ class Timeline(StepPlot):
         )
 
     def _time(self) -> str:
-        """Return how long the steps took, where the plots stand over the time."""
+        """Return how long the steps took, if the x axis is time."""
         clock = self.steps.places.clock
         if not self.steps.places.timed or not clock.count:
             return ""
@@ -153,7 +153,7 @@ class Timeline(StepPlot):
             return
         top, count = round((self.canvas.size[1] - THICK) / 2), len(run.history)
         self._lay("line", 0, top, run.experiment.run.steps if run.watched is None else count)
-        # it is short where it would be hidden under the run's own steps
+        # it is shortened where the run's own steps would hide it
         self._lay("grid", 0, top, self.reach if self.reach > count else run.parent_step)
         self._lay("dim", 0, top, run.parent_step)
         self._lay("accent", run.parent_step, top, count - run.parent_step)
@@ -163,7 +163,7 @@ class Timeline(StepPlot):
     def _lay(self, bar: str, first: int, top: int, steps: int) -> None:
         places = self.steps.places
         left = places.of(float(first))
-        # no farther than the view, as the end of what is planned moves with each step on an axis of time
+        # no farther than the view, as the end of the plan moves with each step on a time axis
         right = min(places.of(float(first + steps)), max(left, 2 * self.steps.right))
         if self._laid.get(bar) != (left, top, right):
             self._laid[bar] = (left, top, right)
@@ -215,7 +215,7 @@ class Timeline(StepPlot):
             super()._say(run)
 
     def rewind_here(self) -> None:
-        """Rewind to the step that is looked at."""
+        """Rewind to the viewed step."""
         if self._looked.step is not None and self.reach:
             self.replay.stop()
             self.rewind_asked.emit(self._looked.step)

@@ -1,5 +1,5 @@
-"""The difference between twins. Why look: the step at which they part, and whether the difference grows, tell what the
-knob does."""
+"""The difference between twins. Why look: the step at which they part, and whether the difference grows, show the
+effect of the knob."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from gradstudio.gui.theme import theme
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.twins import Twins
 
-LEAST = 1.0  # decades that the axis has at least
+LEAST = 1.0  # decades of the axis, at least
 REACH = 5.0  # times the height of nearly all differences
 
 
 class DifferencePlot(StepPlot):
-    """A plot that is there only while there are twins."""
+    """A plot that is shown only while there are twins."""
 
     title = "Difference of the twins"
     has_words = True

@@ -1,4 +1,4 @@
-"""The curves of runs that are compared, as a picture above their table: the loss and the gradient norm, over steps."""
+"""The curves of compared runs, as a picture above their table: the loss and the gradient norm, over steps."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from gradstudio.session.record.run import Run
 
 HEIGHT = 190  # px at normal text
 COLUMNS = {"loss": "Loss (log)", "grad_norm": "Gradient norm (log)"}
-POINTS = 500  # of a curve; of the steps between two of them the largest value is drawn
+POINTS = 500  # of a curve; of the steps between two of them the maximum is drawn
 SPIKES = usual_range.Cut(0.5, 2.5)  # of each run, which may leave the picture
 CROSS = 4.0  # px from the middle of the mark of a NaN or Inf
 
 
 class ComparisonCurves(Picture):
-    """`places`: of each run over the plots, by which its colour and dash are known."""
+    """`places`: the slot of each run over the plots, which determines its colour and dash."""
 
     def __init__(self, runs: Sequence[Run], places: Sequence[int]) -> None:
         self._runs, self._places = list(runs), list(places)
@@ -74,8 +74,8 @@ def _decades(values: np.ndarray) -> np.ndarray:
 def _draw_curve(
     painter: QPainter, values: np.ndarray, place: int, area: QRectF, ends: tuple[float, float], last: int
 ) -> None:  # fmt: skip
-    """Draw the positive values, the largest of some neighbours each, with gaps where all neighbours are NaN or Inf, and
-    a mark where each stretch of neighbours with a NaN or Inf begins."""
+    """Draw the positive values, the maximum of some neighbours each, with gaps if all neighbours are NaN or Inf, and a
+    mark where each stretch of neighbours with a NaN or Inf begins."""
     low, high = ends
     every = max(len(values) // POINTS, 1)
     pieces, crosses, broke = [QPolygonF()], list[float](), False

@@ -1,5 +1,5 @@
-"""Runs compared on a large page: their curves, and a table with a column for each run, and a row for each knob that
-differs and for each figure."""
+"""Runs compared on a large page: their curves, and a table with a column for each run, and a row for each differing
+knob and for each figure."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ LONGEST = 44  # letters of a title in the head
 AROUND_TITLE, MOST_LINES = 56, 4  # px beside a title in the head, and its lines at most
 
 _SECTIONS = ("KNOBS THAT DIFFER", "WHAT CAME OF IT", "WHERE IT RAN")
-_ROLES = {  # of a cell; Qt asks for others as often
+_ROLES = {  # of a cell; Qt queries others as often
     Role.DisplayRole, Role.ToolTipRole, Role.FontRole, Role.ForegroundRole, Role.AccessibleTextRole,
 }  # fmt: skip
 _SAME = "no knob: their experiments are the same"
 
 
 class ComparisonTable(QAbstractTableModel):
-    """The table of a comparison. `places` holds the place of each run over the plots, or None; `drawn` the place that
-    gives it colour and dash."""
+    """The table of a comparison. `places` has the slot of each run over the plots, or None; `drawn` the slot that
+    determines its colour and dash."""
 
     def __init__(
         self, found: Comparison, places: Sequence[int | None], drawn: Sequence[int | None] | None = None
@@ -74,7 +74,7 @@ class ComparisonTable(QAbstractTableModel):
         return [row for row, (_, _, heading) in enumerate(self.rows) if heading]
 
     def text(self) -> str:
-        """Return the table as lines of cells with tabs between them, for a spreadsheet or a chat."""
+        """Return the table as tab-separated lines, for a spreadsheet or a chat."""
         lines = [["", *self._names], *([label, *cells] for label, cells, _ in self.rows)]
         return "\n".join("\t".join(_cell(cell) for cell in line) for line in lines) + "\n"
 
@@ -134,7 +134,7 @@ class ComparisonTable(QAbstractTableModel):
 
 
 class ComparisonPage(QWidget):
-    """`places`: of each run over the plots, or None. Each run has a place in the picture all the same."""
+    """`places`: slot of each run over the plots, or None. Each run has a slot in the picture all the same."""
 
     def __init__(self, found: Comparison, runs: Sequence[Run], places: Sequence[int | None]) -> None:
         super().__init__()
@@ -171,7 +171,7 @@ class ComparisonPage(QWidget):
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
         if self.table.model() is not self.model:
-            QTimer.singleShot(1, self, self._fill)  # 0 would be this turn still
+            QTimer.singleShot(1, self, self._fill)  # 0 would still be this turn
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
@@ -206,7 +206,7 @@ class ComparisonPage(QWidget):
 
 
 def _cell(text: str) -> str:
-    """Return a cell for a spreadsheet: on one line, and no formula."""
+    """Return a cell for a spreadsheet: on one line, and not a formula."""
     text = " ".join(text.split())
     try:
         float(text)

@@ -1,4 +1,4 @@
-"""Runs of the library that were deleted, which can be undone for some minutes."""
+"""Deleted runs of the library, which can be restored for some minutes."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from gradstudio.session.library.store import Library
 from gradstudio.session.record.run import OVER
 
 RETRY = 250  # ms
-TRIES = 40  # most looks whether a run that is to be deleted is written
+TRIES = 40  # most checks whether a run that is to be deleted is written
 UNDO_FOR = 5 * 60_000  # ms after which a deletion cannot be undone
 OFFERED_FOR = 20_000  # ms for which the message bar offers to undo a deletion
 
 
 @dataclass(eq=False)
 class Deletion:
-    """Runs that were deleted together; `back` restores what the window knew of them. `waits`: the library has not
+    """Runs that were deleted together; `back` restores the window's state for them. `waits`: the library has not
     deleted all of them yet."""
 
     runs: list[str]
@@ -49,8 +49,8 @@ class Deletions(QObject):
         self._library.ask(lambda library: library.delete(runs), on_done, words=words)
 
     def delete_when_written(self, runs: list[str], told: str, back: Callable[[], object]) -> None:
-        """Delete runs that may have been stopped just now, and so are not written yet. `told`: the message; `back`:
-        restores what the window knew of them."""
+        """Delete runs that may have just been stopped, and so are not written yet. `told`: the message; `back`:
+        restores the window's state for them."""
         deletion = Deletion(runs, back, waits=True)
         self._can_be_undone(deletion, told)
         self._delete_when_written(deletion, TRIES)
@@ -74,14 +74,14 @@ class Deletions(QObject):
         self._library.ask(lambda library: library.restore(runs), on_done, words=words)
 
     def stop(self) -> None:
-        """Remove deleted runs for good before the window closes."""
+        """Permanently remove deleted runs before the window closes."""
         for deletion in self._deleted:
-            if deletion.waits:  # otherwise a run that went on since then, and is in the list again, would be lost
+            if deletion.waits:  # otherwise a run that continued since then, and is in the list again, would be lost
                 self._library.ask(lambda library, runs=deletion.runs: library.delete(runs))
             self._purge(deletion)
 
     def _can_be_undone(self, deletion: Deletion, told: str) -> None:
-        """Say what was deleted, and offer to undo it."""
+        """Report what was deleted, and offer to undo it."""
         self.deleted.emit(deletion.runs)
         self._deleted.append(deletion)
         QTimer.singleShot(UNDO_FOR, self, lambda: self._purge(deletion))
@@ -109,7 +109,7 @@ class Deletions(QObject):
         self._library.ask(delete, on_done)
 
     def _purge(self, deletion: Deletion) -> None:
-        """Remove the runs for good, unless the deletion was undone."""
+        """Permanently remove the runs, unless the deletion was undone."""
         if deletion in self._deleted:
             self._library.ask(lambda library: library.purge(runs=deletion.runs))
             self._deleted = [other for other in self._deleted if other is not deletion]

@@ -1,5 +1,5 @@
-"""What the pages Runs and Branches share: a list of runs, and below it their number, and buttons for what can be done
-with those that are chosen."""
+"""The common part of the pages Runs and Branches: a list of runs, and below it their number, and buttons for the
+commands on the chosen ones."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class ListPanel(QWidget):
         assert isinstance(model, RowList)
         self.list.choose(model.row_of(run))
 
-    # ---- what a page fills in
+    # ---- overridden by pages
 
     def _show_state(self) -> None:
         """Show the count and the possible commands for the runs that are chosen."""
         raise NotImplementedError
 
     def _fill_menu(self, menu: QMenu) -> None:
-        """Add what can be done with the chosen runs to the menu at the pointer."""
+        """Add the commands for the chosen runs to the menu at the pointer."""
         raise NotImplementedError
 
     # ---- inside
@@ -60,7 +60,7 @@ class ListPanel(QWidget):
     def _lay_out(
         self, *below: QWidget | QLayout, above: QWidget | None = None, restyle: Callable[[], object] = lambda: None
     ) -> None:
-        """Put the list between what stands above it and what stands below, which is dressed together."""
+        """Put the list between the parts above and below it, which are styled together."""
         foot, column = QVBoxLayout(self.foot), QVBoxLayout(self)
         foot.setContentsMargins(12, 0, 12, 10)
         foot.setSpacing(6)

@@ -1,5 +1,5 @@
-"""A run that another program trains, in the plots: it is read from the library as it grows, and asked to pause, to stop
-or to learn faster or slower."""
+"""A run that another program trains, in the plots: it is read from the library as it grows, and can be asked to pause,
+to stop or to change the learning rate."""
 
 from __future__ import annotations
 
@@ -16,11 +16,9 @@ from gradstudio.session.library.requests import LARGEST, Word
 from gradstudio.session.library.store import Library
 from gradstudio.session.record.run import Run
 
-EVERY = 0.5  # seconds between two looks, as often as the library is written
-REST = 20  # and at least so many times the seconds that reading the run takes
-ANYWAY = (
-    8  # looks without a change, after which the run is read all the same: a program that was killed changes nothing
-)
+EVERY = 0.5  # seconds between two readings, as often as the library is written
+REST = 20  # and at least this many times the seconds that reading the run takes
+ANYWAY = 8  # checks without a change, after which the run is read anyway: a program that was killed changes nothing
 RATE = (
     "Factor on the learning rate of the script, from the next step on:\n"
     f"from 0 to {LARGEST:,.0f}; 1 is the script's own rate again"
@@ -30,7 +28,7 @@ _OBEYED = {"pause": "has paused", "resume": "goes on", "stop": "has stopped", "r
 
 
 class _Request(NamedTuple):
-    """A request that is not obeyed yet; `events`: number of those that the run had then."""
+    """A request that is not obeyed yet; `events`: number of events that the run had then."""
 
     word: Word
     factor: float
@@ -51,8 +49,8 @@ class LiveRun(QObject):
         self._context = context
         self._run: Run | None = None
         self._version: int | None = None  # of the library, when the run was read
-        self._idle = 0  # looks since then
-        self._asked: list[_Request] = []  # what is not obeyed yet
+        self._idle = 0  # checks since then
+        self._asked: list[_Request] = []  # requests not obeyed yet
         self._timer = QTimer(self)
         self._timer.setSingleShot(True)
         self._timer.timeout.connect(self._look)
@@ -81,7 +79,7 @@ class LiveRun(QObject):
         self._context.library.ask(read, self._take, self._fail)
 
     def _take(self, found: tuple[int, Run | None, float]) -> None:
-        """Show what is new, and look again after a while."""
+        """Show the news, and read again after a while."""
         self._version, later, taken = found
         self._idle = self._idle + 1 if later is None else 0
         if self._run is None:
@@ -98,7 +96,7 @@ class LiveRun(QObject):
         self._timer.start(round(1000 * EVERY * ANYWAY))
 
     def _request(self, word: Word, factor: float) -> None:
-        """Ask this of the program that trains the run."""
+        """Send a request to the program that trains the run."""
         if (run := self._run) is None:
             return
         words = f"Asked {_name(run)} {_ASKED[word]}: it obeys at its next step"
@@ -111,7 +109,7 @@ class LiveRun(QObject):
         self._context.jobs.tell(task)
 
     def _tell_if_obeyed(self, run: Run) -> None:
-        """Say that the program has done what it was asked to, once the run shows it."""
+        """Report that the program has obeyed the request, once the run shows it."""
         for asked in list(self._asked):
             done = {
                 "pause": run.status == "paused", "resume": run.status == "running", "stop": run.over,
@@ -124,7 +122,7 @@ class LiveRun(QObject):
                 self._context.jobs.end(asked.task)
 
     def _forget_asked(self) -> None:
-        """Leave off saying what was asked."""
+        """Stop showing the request."""
         for asked in self._asked:
             self._context.jobs.end(asked.task)
         self._asked = []

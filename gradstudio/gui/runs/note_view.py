@@ -1,4 +1,5 @@
-"""A note as Markdown shows it. It loads nothing: an image is its name, raw HTML is its text; a link is only told."""
+"""A note rendered as Markdown. It loads nothing: an image is its name, raw HTML is its text; a link is only
+reported."""
 
 from __future__ import annotations
 
@@ -19,13 +20,13 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QTextBrowser
 
 FEATURES = QTextDocument.MarkdownFeature.MarkdownDialectGitHub | QTextDocument.MarkdownFeature.MarkdownNoHTML
-LONGEST_WORD = 200  # letters: to break a longer one into lines takes Qt seconds
-IMAGE = re.compile(r"!+\[")  # what may begin one, however it goes on
+LONGEST_WORD = 200  # letters: wrapping a longer one takes Qt seconds
+IMAGE = re.compile(r"!+\[")  # possible beginnings of one, however it goes on
 WEB = ("http", "https")
 
 
 class NoteView(QTextBrowser):
-    """Shows a note. A click, Enter or F2 asks to edit it; a click on a link asks to open that."""
+    """Shows a note. A click, Enter or F2 requests editing; a click on a link requests opening it."""
 
     edit_asked = Signal()
     link_asked = Signal(str)
@@ -50,8 +51,8 @@ class NoteView(QTextBrowser):
         self.setAccessibleDescription(f"{self.toPlainText()} Press Enter to edit it.")
 
     def _fit_letters(self) -> None:
-        """Write headings as large as the other text, as there is room for three lines, and no letter bolder than the
-        program's font is."""
+        """Render headings in the size of the other text, as there is room for three lines, and no letter bolder than
+        the program's font."""
         plain, strong = QTextCharFormat(), QTextCharFormat()
         plain.setProperty(QTextFormat.Property.FontSizeAdjustment, 0)
         strong.setFontWeight(QFont.Weight.DemiBold)
@@ -92,5 +93,5 @@ class NoteView(QTextBrowser):
 
 
 def follow(link: str) -> None:
-    """Open a link in the web browser, which a person has agreed to."""
+    """Open a link in the web browser, with the user's consent."""
     QDesktopServices.openUrl(QUrl(link))

@@ -1,4 +1,4 @@
-"""A run's tags and its note: shown as Markdown, and edited as text. It saves when a person leaves a field or chooses
+"""A run's tags and its note: shown as Markdown, and edited as text. It saves when the user leaves a field or chooses
 another run."""
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.rows import NO_MARGINS, in_column
 from gradstudio.session.library.run_entries import LONGEST_NOTE, LONGEST_TAG, MOST_TAGS, Entry
 
-STAYING = (Qt.FocusReason.PopupFocusReason, Qt.FocusReason.ActiveWindowFocusReason)  # of a person who goes on there
-LINES = 3  # lines of a note in sight
+STAYING = (Qt.FocusReason.PopupFocusReason, Qt.FocusReason.ActiveWindowFocusReason)  # of a user who continues there
+LINES = 3  # visible lines of a note
 
 
 class NoteLines(QPlainTextEdit):
-    """The lines of a note. What is pasted is cut to the room that is left, before Qt breaks it into lines."""
+    """The lines of a note. Pasted text is cut to the remaining room, before Qt wraps it."""
 
     def insertFromMimeData(self, source: QMimeData) -> None:
         room = LONGEST_NOTE - len(self.toPlainText()) + len(self.textCursor().selectedText())
@@ -27,7 +27,7 @@ class NoteLines(QPlainTextEdit):
 
 
 class NotesEditor(QWidget):
-    left = Signal(str, str, tuple)  # run, note, tags that a person has written
+    left = Signal(str, str, tuple)  # run, note, tags that the user has written
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class NotesEditor(QWidget):
             field.setFixedHeight(LINES * self.note.fontMetrics().lineSpacing() + round(14 * theme.zoom))
 
     def edit(self) -> None:
-        """Show the note as the text that it is, to be changed."""
+        """Show the note as plain text, for editing."""
         self.view.hide()
         self.note.show()
         self.note.setFocus()
@@ -74,7 +74,7 @@ class NotesEditor(QWidget):
         self.note.setVisible(not note.strip())
 
     def show_notes(self, entry: Entry | None) -> None:
-        """Show the tags and the note of a run; keep what a person is writing about the same run."""
+        """Show the tags and the note of a run; keep unsaved text about the same run."""
         same = entry is not None and self._entry is not None and entry.id == self._entry.id
         if same and self._is_edited():
             return

@@ -27,7 +27,7 @@ from gradstudio.session.words.run_texts import outcome, when
 
 T = TypeVar("T")
 
-EVERY = 500  # ms between two looks at the run that is followed
+EVERY = 500  # ms between two checks of the followed run
 NO_PLACE = "There is no place yet: choose “Add a place…” in the device menu."
 
 
@@ -45,7 +45,7 @@ class PlaceRuns(QObject):
         context.controls.request_asked.connect(self._request)
 
     def _ask(self, place: Place | None) -> None:
-        """List the runs of a place, or of the one that is chosen."""
+        """List the runs of a place, by default the chosen one."""
         try:
             places = [place] if place is not None else list(worker_places.read().values())
         except PlaceError as fault:
@@ -57,7 +57,8 @@ class PlaceRuns(QObject):
             self._context.message.show_news(NO_PLACE)
 
     def way_out(self, run: Run) -> Action | None:
-        """Return what follows a run that may go on at its place, though the connection broke; None for any other."""
+        """Return an action that follows a run that may continue at its place, though the connection broke; None for any
+        other."""
         place = self._context.simulator.present_place
         if place is None or not place.keep or run.never_began:
             return None
@@ -65,7 +66,7 @@ class PlaceRuns(QObject):
         return "Follow it there", partial(self.show, library, run.id, run.title)
 
     def show(self, library: LibraryThere, run: str, title: str) -> None:
-        """Show a run in the plots, and follow it where it still trains."""
+        """Show a run in the plots, and follow it if it is still training."""
 
         def find() -> FollowedThere:
             followed = library.follow(run)
@@ -88,7 +89,7 @@ class PlaceRuns(QObject):
             return
         self._context.controls.knobs_changed.emit()
         if followed.over:
-            self._timer.stop()  # what is asked of the run goes there all the same
+            self._timer.stop()  # requests for it go there all the same
             if followed.problem:
                 again = ("Follow it again", partial(self.show, followed.library, run.id, run.title))
                 self._context.message.show_error(f"This run is followed no more: {followed.problem}", action=again)
@@ -100,7 +101,7 @@ class PlaceRuns(QObject):
             self._followed = None
 
     def _request(self, word: Word, factor: float) -> None:
-        """Ask this of the program that trains the run there."""
+        """Send a request to the program that trains the run there."""
         followed = self._followed
         run = self._context.simulator.run
         if followed is None or followed.run is not run:
@@ -112,7 +113,7 @@ class PlaceRuns(QObject):
 
 
 def job(ask: Callable[[], T]) -> Callable[[Task], T]:
-    """Return the job that asks a place, and tells in a line why there is no answer."""
+    """Return the job that queries a place, and reports in a line why there is no answer."""
 
     def work(task: Task) -> T:
         try:
@@ -155,7 +156,7 @@ class PlaceRunsDialog(TemporaryDialog):
         self._look()
 
     def _look(self) -> None:
-        """Ask the place that is chosen for its runs."""
+        """Query the chosen place for its runs."""
         library = self._library = self._context.simulator.library_at(self._places[self.choice.currentIndex()])
         self.list.clear()
         self._allow()

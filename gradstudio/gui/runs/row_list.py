@@ -1,5 +1,5 @@
-"""What the lists of runs and of branches have in common: rows that stay where they are, a box to draw each over the
-plots, and what of a row is painted."""
+"""The common part of the lists of runs and of branches: rows that stay in place, a box to draw each over the plots, and
+the painted content of a row."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Look:
     rails: tuple[bool, ...] = ()
     parent: bool = False  # whether it has branches
     current: bool = False  # whether the plots show it
-    slot: int | None = None  # place over the plots
+    slot: int | None = None  # slot over the plots
     shown: bool = False  # whether it is drawn there and not hidden
 
     @property
@@ -41,10 +41,10 @@ Row = TypeVar("Row", bound=HasId)
 
 
 class RowList(QAbstractListModel, Generic[Row]):
-    """One row for each run. A refresh keeps the selection and the place of every row that stays. A subclass says what
-    there is to tell of a row."""
+    """One row for each run. A refresh keeps the selection and the position of every row that stays. A subclass provides
+    the content of a row."""
 
-    ticked = Signal(str, bool)  # a person wants a run drawn over the plots, or no longer
+    ticked = Signal(str, bool)  # the user wants a run drawn over the plots, or no longer
     renamed = Signal(str, str)
 
     ROW = Role.UserRole
@@ -61,7 +61,7 @@ class RowList(QAbstractListModel, Generic[Row]):
         """Return the row of a run, or -1."""
         return next((row for row, listed in enumerate(self.rows) if listed.id == run), -1)
 
-    # ---- what a subclass tells
+    # ---- provided by a subclass
 
     def look(self, listed: Row) -> Look:
         raise NotImplementedError
@@ -77,7 +77,7 @@ class RowList(QAbstractListModel, Generic[Row]):
     def has_notes(self, listed: Row) -> bool:
         raise NotImplementedError
 
-    # ---- Qt's questions
+    # ---- called by Qt
 
     def rowCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008 (Qt's own signature)
         return 0 if parent.isValid() else len(self.rows)

@@ -1,4 +1,4 @@
-"""The runs of the library as a list: which of them are listed, and which are drawn over the plots."""
+"""The runs of the library as a list: the listed ones, and those drawn over the plots."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class RunList(RowList[Entry]):
             self._show(search.matches(self.all, self._texts))
 
     def mark(self, slots: dict[str, int], current: str) -> None:
-        """Mark the runs that are drawn over the plots, each in its place, and the run that the plots show."""
+        """Mark the runs that are drawn over the plots, each with its slot, and the run that the plots show."""
         if slots != self._slots or current != self._current:
             self._slots, self._current = dict(slots), current
             self.marked.emit()
@@ -48,7 +48,7 @@ class RunList(RowList[Entry]):
 
     @property
     def plotted_runs(self) -> list[str]:
-        """Runs of the library that the plots show: first the one that they are about, then those over it."""
+        """Runs of the library that the plots show: first the main one, then those over it."""
         ids = {entry.id for entry in self.all}
         return [run for run in dict.fromkeys((self._current, *self._slots)) if run in ids]
 

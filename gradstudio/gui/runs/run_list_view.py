@@ -1,4 +1,4 @@
-"""What the lists of runs and of branches share: the view, and the buttons below it."""
+"""The common part of the lists of runs and of branches: the view, and the buttons below it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gradstudio.gui.widgets.list_keys import add_keys, take_own_keys
 
 
 class RunListView(QListView):
-    """Rows that a RunPainter paints, with a text where there is none."""
+    """Rows painted by a RunPainter, with a text if there are none."""
 
     undo_asked = Signal()
 
@@ -51,7 +51,7 @@ class RunListView(QListView):
         add_keys(self, calls)
 
     def choose(self, row: int) -> None:
-        """Select a row, where it is one."""
+        """Select a row, if it exists."""
         if row >= 0:
             index = self.model().index(row, 0)
             self.selectionModel().setCurrentIndex(index, QItemSelectionModel.SelectionFlag.ClearAndSelect)
@@ -62,20 +62,20 @@ class RunListView(QListView):
             self._painter.tick(self.model(), self.currentIndex())
 
     def show_empty(self, empty: bool, text: str | None = None) -> None:
-        """Show or hide the text that stands in for rows."""
+        """Show or hide the text that replaces the rows."""
         if text is not None:
             self.empty.setText(text)
         self.empty.setVisible(empty)
         self._place_empty()
 
     def commitData(self, editor: QWidget) -> None:
-        """Take what was written, once. Qt hides an editor that it is done with; a second Enter, or one for a row that
-        went away, comes after that, and Qt warns of it."""
+        """Commit the edited text, once. Qt hides a finished editor; a second Enter, or one for a row that went away,
+        comes after that, and Qt warns about it."""
         if not editor.isHidden():
             super().commitData(editor)
 
     def hideEvent(self, event: QHideEvent) -> None:
-        """Leave no name half written on a page that is out of sight."""
+        """Discard a half-written name on a page that is hidden."""
         super().hideEvent(event)
         for editor in self.viewport().findChildren(QLineEdit):
             self.closeEditor(editor, QAbstractItemDelegate.EndEditHint.NoHint)
@@ -86,7 +86,7 @@ class RunListView(QListView):
         done = super().event(event)
         if event.type() == QEvent.Type.Resize:
             self._place_empty()
-        elif event.type() == QEvent.Type.StyleChange:  # the text in it is styled after it
+        elif event.type() == QEvent.Type.StyleChange:  # its text is styled after it
             QTimer.singleShot(0, self, self._place_empty)
         return done
 
@@ -101,7 +101,7 @@ class RunListView(QListView):
 
 
 def list_button(text: str, about: str, call: Callable[[], object]) -> QPushButton:
-    """Return a button that stands below a list; `about` is its tooltip."""
+    """Return a button for below a list; `about` is its tooltip."""
     button = QPushButton(text)
     button.setProperty("role", "remedy")
     button.setFocusPolicy(Qt.FocusPolicy.TabFocus)

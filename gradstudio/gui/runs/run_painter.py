@@ -1,5 +1,5 @@
 """How a run is painted in a list: a box to draw it over the plots, title, outcome, date and length, tags; a branch
-below the run that it branched from, with lines that join them. And the editor for its name."""
+below the run that it branched from, with connecting lines. And the editor for its name."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _ELIDED = Qt.TextElideMode.ElideRight
 
 
 def one_line_of(note: str) -> str:
-    """Return the beginning of a note as one line, without the marks of Markdown and where its links lead."""
+    """Return the beginning of a note as one line, without Markdown markup and link targets."""
     return " ".join(MARKS.sub("", LINK.sub(r"\1", note[:400])).split())[:200]
 
 
@@ -68,13 +68,13 @@ class RunPainter(QStyledItemDelegate):
         inner = rect.adjusted(_indent(look.depth), 0, 0, 0)
         self._paint_mark(painter, rect, look)
         words, slot = look.words, look.slot
-        if slot is not None and slot >= MOST:  # what the letter in the box stands for
+        if slot is not None and slot >= MOST:  # what the letter in the box means
             words = words._replace(line=f"{NAMES[slot]} · {words.line}", short=f"{NAMES[slot]} · {words.short}")
         self.paint_words(painter, inner.adjusted(LEFT, SPARE, -12, -SPARE), words, look.current)
         painter.restore()
 
     def editorEvent(self, event: QEvent, model: QAbstractItemModel, option: QStyleOptionViewItem, index: Index) -> bool:
-        """Tick the box by a click on it or close to it, and by Space."""
+        """Tick the box on a click on it or close to it, and on Space."""
         if isinstance(event, QMouseEvent) and event.button() == Qt.MouseButton.LeftButton:
             around = self.box(option.rect, index.data(RowList.LOOK).depth).adjusted(-10, -10, 6, 10)
             if not around.contains(event.position().toPoint()):
@@ -88,7 +88,7 @@ class RunPainter(QStyledItemDelegate):
         return False
 
     def box(self, rect: QRect, depth: int = 0) -> QRect:
-        """Return where the box of a row stands, which lies so deep below other runs."""
+        """Return the area of the box of a row, given its depth below other runs."""
         return QRect(rect.left() + _indent(depth) + 13, rect.top() + SPARE + (self._high - BOX) // 2, BOX, BOX)
 
     @staticmethod
@@ -110,7 +110,7 @@ class RunPainter(QStyledItemDelegate):
         return editor
 
     def setEditorData(self, editor: QWidget, index: Index) -> None:
-        """Keep the text that a person is writing, whatever becomes of the run meanwhile."""
+        """Keep the text that the user is writing, whatever happens to the run meanwhile."""
 
     def setModelData(self, editor: QWidget, model: QAbstractItemModel, index: Index) -> None:
         if isinstance(editor, QLineEdit):
@@ -126,7 +126,7 @@ class RunPainter(QStyledItemDelegate):
     # ---- inside
 
     def _paint_mark(self, painter: QPainter, rect: QRect, look: Look) -> None:
-        """Paint what stands left of the texts."""
+        """Paint the part left of the texts."""
         box = self.box(rect, look.depth)
         self._paint_lines(painter, rect, box, look)
         if not look.current:
@@ -157,7 +157,7 @@ class RunPainter(QStyledItemDelegate):
         painter.restore()
 
     def _paint_box(self, painter: QPainter, box: QRect, slot: int | None, shown: bool = True) -> None:
-        """Paint the box: empty, or with the colour and letter of the run in the plots; without fill while it is hidden
+        """Paint the box: empty, or with the colour and letter of the run in the plots; unfilled while it is hidden
         there."""
         painter.setPen(QPen(theme.color("dim") if slot is None else color(slot), 1))
         painter.setBrush(color(slot) if slot is not None and shown else theme.color("panel"))
@@ -189,7 +189,7 @@ class RunPainter(QStyledItemDelegate):
             self._paint_own(painter, QRect(rect.left(), line.bottom() + 5, rect.width(), self._low), words)
 
     def _paint_own(self, painter: QPainter, line: QRect, words: RowTexts) -> None:
-        """Paint what a person wrote: tags, each on a background of its own, then the note."""
+        """Paint the user's own texts: tags, each on its own background, then the note."""
         left, metrics = line.left(), painter.fontMetrics()
         for tag in words.tags:
             if line.right() - left < 30:
@@ -215,7 +215,7 @@ def _indent(depth: int) -> int:
 
 
 def _with_room(metrics: QFontMetrics, words: RowTexts, width: int) -> str:
-    """Return as much of a run's line as there is room for, in whole parts where there is a shorter one."""
+    """Return as much of a run's line as there is room for, in whole parts if there is a shorter version."""
     if not words.short or metrics.horizontalAdvance(words.line) <= width:
         return words.line
     parts = words.short.split(" · ")
@@ -225,8 +225,8 @@ def _with_room(metrics: QFontMetrics, words: RowTexts, width: int) -> str:
 
 
 def title_with_room(metrics: QFontMetrics, title: str, width: int) -> str:
-    """Return as much of a run's title as there is room for. Of a branch the name gives way, and not the change that
-    tells it from the run that it came from."""
+    """Return as much of a run's title as there is room for. For a branch the name is shortened, rather than the change
+    that distinguishes it from its parent."""
     title = " ".join(title[:300].split())
     name, colon, change = title.rpartition(": ")
     left = width - metrics.horizontalAdvance(colon + change)

@@ -20,7 +20,7 @@ SORTS: dict[str, tuple[str, Callable[[Entry], Any]]] = {
 
 @dataclass(frozen=True)
 class RunSearch:
-    """What a person searches for. An empty filter lets every run through."""
+    """The user's search. An empty filter lets every run through."""
 
     words: str = ""
     sort: str = "newest"
@@ -28,7 +28,7 @@ class RunSearch:
     outcome: str = ""  # as the list shows it
 
     def matches(self, entries: Sequence[Entry], texts: Sequence[str]) -> list[Entry]:
-        """Return the runs that match, in order; `texts` holds the text of each run in which words are searched."""
+        """Return the runs that match, in order; `texts` has the searchable text of each run."""
         words = self.words.casefold().split()
         found = [
             entry

@@ -1,4 +1,4 @@
-"""Between the page Runs, the library, the overlays of the plots and the simulator."""
+"""Connects the page Runs, the library, the overlays of the plots and the simulator."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FoundEntries = tuple[int, list[Entry]]
 
 
 class RunsController(QObject):
-    member_asked = Signal(str)  # id of a run of the family on display that a person wants to see
+    member_asked = Signal(str)  # id of a run of the current family that is to be shown
     member_ticked = Signal(str, bool)  # a run of this family is to be drawn over the plots, or no longer
 
     def __init__(self, context: Context, panel: RunsPanel, overlays: Overlays) -> None:
@@ -46,7 +46,7 @@ class RunsController(QObject):
         self._looking = self._look_again = self._looked = False
         self._loading: set[str] = set()  # runs that are being loaded to be drawn over the plots
         self._live, self.places = LiveRun(context, self), PlaceRuns(context, self)
-        self._shown: Run | None = None  # the run that the plots showed at the last look
+        self._shown: Run | None = None  # the run that the plots showed at the last check
         self._over: Run | None = None  # the run that the baseline was last drawn over
         self.baseline: Run | None = None  # drawn over every other run
         self.deletions = Deletions(context, self)
@@ -70,13 +70,13 @@ class RunsController(QObject):
     # ---- the list
 
     def look(self) -> None:
-        """Bring the list up to date where the library has changed."""
+        """Update the list if the library has changed."""
         if self._looking:
             self._look_again = True
             return
         self._looking, self._look_again = True, False
         known, first, self._looked = self._version, not self._looked, True
-        # A run that was killed is found to be interrupted only by another look.
+        # A run that was killed is recognized as interrupted only by another check.
         alive = any(entry.outcome not in OVER for entry in self._panel.model.all)
 
         def find(library: Library) -> FoundEntries | None:
@@ -98,7 +98,7 @@ class RunsController(QObject):
         self._panel.model.mark(self._overlays.slots, self._context.simulator.run.id)
 
     def _remember(self) -> None:
-        """Remember the run that the plots leave, if it has made a step, among those that a person had open."""
+        """Remember the run that the plots leave, if it has made a step, among the recently opened ones."""
         left, self._shown = self._shown, self._context.simulator.run
         if left is not None and left is not self._shown and len(left.history):
             recent.remember_run(left)
@@ -106,7 +106,7 @@ class RunsController(QObject):
     # ---- one run
 
     def open(self, run: str, tries: int = 8) -> None:
-        """Show a run in the plots, with its knobs, and follow it where another program trains it; a run that was just
+        """Show a run in the plots, with its knobs, and follow it if another program trains it; a run that was just
         stopped may need a moment until it is written."""
         if run == self._context.simulator.run.id:
             self._context.message.show_news("This run is shown in the plots already.")
@@ -142,7 +142,7 @@ class RunsController(QObject):
         self._library.ask(load, on_loaded, on_failed, f"Opening the run {self._title(run)}", can_cancel=True)
 
     def run_again(self, run: str) -> None:
-        """Begin a new run with the knobs and the timeline of a run."""
+        """Start a new run with the knobs and the timeline of a run."""
 
         def begin(runs: list[Run]) -> None:
             if runs[0].watched is not None:
@@ -155,8 +155,8 @@ class RunsController(QObject):
         self._load([run], begin)
 
     def rename(self, run: Run, tries: int = 8) -> None:
-        """Store the title of a run that is over; a run that goes stores its own. It is tried again where another
-        program holds the library."""
+        """Store the title of a finished run; a run in progress stores its own. It is retried if another program has
+        locked the library."""
 
         def later(task: Task) -> None:
             if tries:
@@ -170,7 +170,7 @@ class RunsController(QObject):
     # ---- several
 
     def tick(self, run: str, wanted: bool) -> None:
-        """Draw a run over the plots, or take it off."""
+        """Draw a run over the plots, or remove it."""
         if not wanted:
             self._overlays.remove(run)
         elif sum(place < MOST for place in self._overlays.places) + len(self._loading) >= MOST:
@@ -194,7 +194,7 @@ class RunsController(QObject):
                 self.tick(entry.id, True)
 
     def pin_baseline(self) -> None:
-        """Keep the run in the plots as the baseline, which is drawn over every other run; unpin the one there is."""
+        """Keep the run in the plots as the baseline, which is drawn over every other run; unpin the existing one."""
         run, message = self._context.simulator.run, self._context.message
         if self.baseline is not None:
             record, self.baseline = self.baseline, None
@@ -207,7 +207,7 @@ class RunsController(QObject):
             message.show_news(f"“{run.title}” is the baseline: it is drawn over every other run.")
 
     def _draw_baseline(self) -> None:
-        """Draw the baseline once another run is in the plots. A person may still take it off there."""
+        """Draw the baseline once another run is in the plots. The user may still remove it there."""
         run, pinned = self._context.simulator.run, self.baseline
         if run is self._over:
             return
@@ -232,13 +232,13 @@ class RunsController(QObject):
         self._compare([*here, *over])
 
     def delete(self, runs: list[str]) -> None:
-        """Delete runs; for some minutes that can be undone."""
+        """Delete runs; this can be undone for some minutes."""
         entry = self._panel.model.entry(runs[0])
         what = f"“{entry.title}”" if entry and len(runs) == 1 else plural(len(runs), "run", "runs")
         self.deletions.delete(runs, what)
 
     def stop(self) -> None:
-        """Save notes and remove deleted runs for good before the window closes."""
+        """Save notes and permanently remove deleted runs before the window closes."""
         self._panel.notes.save()
         run = self._context.simulator.run
         if len(run.history):
@@ -263,7 +263,7 @@ class RunsController(QObject):
             self.look()
 
     def _look_anew(self) -> None:
-        """Look although the version of the library is the same, as it is after a change by this very connection."""
+        """Update although the version of the library is the same, as it is after a change by this very connection."""
         self._version = None
         self.look()
 
@@ -292,7 +292,7 @@ class RunsController(QObject):
         )
 
     def _offer_link(self, link: str) -> None:
-        """Say where a link of a note leads, and open it only where a person wants that."""
+        """Show where a link of a note leads, and open it only if the user agrees."""
         self._context.message.show_news(
             f"The note links to {link}", action=("Open link", lambda: note_view.follow(link)), stay=OFFERED_FOR
         )
@@ -302,7 +302,7 @@ class RunsController(QObject):
 
 
 def relatives(library: Library, run: Run) -> list[Run]:
-    """Return the nearest relatives of a run that are over, with all that lie between, in the order in which they
+    """Return the nearest relatives of a run that are over, with everything in between, in the order in which they
     began."""
     entries = {entry.id: entry for entry in library.entries() if entry.outcome in OVER}
     near = [run.id]

@@ -1,8 +1,6 @@
-"""The page Runs: the runs of the library, to find, read about, note down, open again, draw over the plots, compare,
-delete.
+"""The page Runs: the runs of the library, to find, view, annotate, reopen, overlay, compare, delete.
 
-It asks the library only while it is shown, and only for what has changed.
-"""
+It queries the library only while it is shown, and only for changes."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ from gradstudio.gui.widgets.search_line import SearchLine
 from gradstudio.session.library.run_entries import Entry
 from gradstudio.session.words import run_texts
 
-LOOK_EVERY = 2000  # ms between two looks at the library
+LOOK_EVERY = 2000  # ms between two checks of the library
 EMPTY = (
     "Every run is kept here: its knobs, its curves, its findings, and how it ended.\n\nPress Run, and the first one "
     "appears."
@@ -64,7 +62,7 @@ class RunsPanel(ListPanel):
         self._timer.timeout.connect(self.look_asked)
         self._show_state()
 
-    # ---- what is shown
+    # ---- content
 
     def take(self, entries: Sequence[Entry]) -> None:
         """List these runs from now on."""
@@ -89,7 +87,7 @@ class RunsPanel(ListPanel):
         self._timer.stop()
         self.notes.save()
 
-    # ---- what a person does
+    # ---- the user's actions
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         pressed = event.key() if isinstance(event, QKeyEvent) and event.type() == QEvent.Type.KeyPress else None
@@ -114,8 +112,8 @@ class RunsPanel(ListPanel):
 
     @property
     def to_compare(self) -> list[str]:
-        """Runs that are compared: the chosen rows where there are several, or else the run in the plots with those that
-        are ticked, as over the plots."""
+        """Runs that are compared: the chosen rows if there are several, or else the run in the plots with the ticked
+        ones."""
         chosen = [entry.id for entry in self.chosen]
         return chosen if len(chosen) > 1 else self.model.plotted_runs
 
@@ -124,12 +122,12 @@ class RunsPanel(ListPanel):
             self.delete_asked.emit([entry.id for entry in self.chosen])
 
     def _search(self) -> None:
-        """List the runs that the search and the filters ask for."""
+        """List the runs that match the search and the filters."""
         self.model.find(self._query)
         self._show_state()
 
     def apply(self, search: RunSearch) -> None:
-        """Search for what was saved."""
+        """Apply a saved search."""
         for box, value in ((self.preset, search.preset), (self.outcome, search.outcome)):
             if value and box.findData(value) < 0:
                 box.addItem(value, value)
@@ -165,7 +163,7 @@ class RunsPanel(ListPanel):
         dialog.open()
 
     def save_search(self, name: str) -> None:
-        """Keep the search as it is under a name; one of that name is replaced."""
+        """Save the current search under a name; an existing one with that name is replaced."""
         if name := " ".join(name.split())[: saved_searches.LONGEST]:
             saved_searches.keep({**saved_searches.load(), name: self._query})
 
@@ -173,7 +171,7 @@ class RunsPanel(ListPanel):
         saved_searches.keep({each: search for each, search in saved_searches.load().items() if each != name})
 
     def _show_state(self) -> None:
-        """Show the count, the notes and the possible commands for the runs that are chosen."""
+        """Show the count, the notes and the possible commands for the chosen runs."""
         chosen, shown, all_of_them = self.chosen, self.model.rowCount(), len(self.model.all)
         for button, fits in (
             (self.open, len(chosen) == 1),
@@ -182,7 +180,7 @@ class RunsPanel(ListPanel):
             (self.delete, bool(chosen)),
         ):
             button.setEnabled(fits)
-            button.setVisible(fits)  # nothing stands there dead
+            button.setVisible(fits)  # no dead buttons there
         self.compare.setText(f"Compare {len(self.to_compare)}")
         self.notes.setVisible(len(chosen) == 1)
         several = f", {len(chosen)} chosen" if len(chosen) > 1 else ""
@@ -199,7 +197,7 @@ class RunsPanel(ListPanel):
     # ---- inside
 
     def _offer(self, box: QComboBox, everything: str, names: set[str]) -> None:
-        """Offer these names as the choices of a filter, beside the one that is chosen."""
+        """Offer these names as the choices of a filter, including the current one."""
         wanted = sorted(names | ({box.currentData()} if box.currentData() else set()))
         if box.count() and [box.itemData(index) for index in range(1, box.count())] == wanted:
             return
@@ -235,7 +233,7 @@ class RunsPanel(ListPanel):
         self.saved.setToolTip("Searches that you have saved, with their filters and order; saves this one")
         self.saved.setAccessibleDescription(self.saved.toolTip())
         self.saved.clicked.connect(self._show_saved)
-        self.search.installEventFilter(self)  # Down goes to the list
+        self.search.installEventFilter(self)  # Down moves to the list
 
     def _buttons(self) -> QHBoxLayout:
         self.open = list_button(
@@ -278,10 +276,10 @@ class RunsPanel(ListPanel):
         menu.addSeparator()
 
     def _head(self) -> QWidget:
-        """Return what stands above the list: the search, and the choices below it."""
+        """Return the part above the list: the search, and the choices below it."""
         choices, line, top = QHBoxLayout(), QHBoxLayout(), QWidget()
         choices.setSpacing(0)
-        for box, wide in ((self.sort, 10), (self.preset, 11), (self.outcome, 13)):  # as the lengths of the choices
+        for box, wide in ((self.sort, 10), (self.preset, 11), (self.outcome, 13)):  # as long as the choices
             choices.addWidget(box, wide)
         head = in_column(of=top, margins=(12, 4, 12, 0), spacing=6)
         line.addWidget(self.search, 1)

@@ -1,4 +1,4 @@
-"""Searches of the run list that a person has saved, by name."""
+"""The user's saved searches of the run list, by name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MOST, LONGEST = 30, 60  # searches, and characters of a name
 
 
 def load() -> dict[str, RunSearch]:
-    """Return the saved searches. What another version or a person has left there and cannot be read is left out."""
+    """Return the saved searches. Unreadable entries, left by another version or by the user, are left out."""
     return {
         name: RunSearch(*values)
         for name, values in list(SEARCHES.get().items())[:MOST]
@@ -20,6 +20,6 @@ def load() -> dict[str, RunSearch]:
 
 
 def keep(searches: Mapping[str, RunSearch]) -> None:
-    """Keep the searches in place of those that were there."""
+    """Store the searches, replacing the former ones."""
     kept = list(searches.items())[:MOST]
     SEARCHES.set({name: [each.words, each.sort, each.preset, each.outcome] for name, each in kept})

@@ -1,4 +1,4 @@
-"""What is done with several chosen runs at once: tags, reports."""
+"""Commands for several chosen runs at once: tags, reports."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gradstudio.session.library.run_entries import Entry
 from gradstudio.session.library.store import Library
 from gradstudio.session.record.run import Run
 
-MOST_REPORTS = 100  # that are written at once
+MOST_REPORTS = 100  # written at once
 
 
 class SeveralRuns(QObject):
@@ -30,7 +30,7 @@ class SeveralRuns(QObject):
         self._context, self._changed = context, changed
 
     def ask_tags(self, entries: Sequence[Entry]) -> None:
-        """Ask which tags to add to the runs, and which to take away."""
+        """Ask which tags to add to the runs, and which to remove."""
         dialog = popups.input_dialog(
             self._context.parent, f"Tags of {plural(len(entries), 'run', 'runs')}",
             "Tags to add, with commas between them; a tag with a minus before it is removed",
@@ -39,7 +39,7 @@ class SeveralRuns(QObject):
         dialog.open()
 
     def tag(self, entries: Sequence[Entry], text: str) -> None:
-        """Add the tags in a text to the runs, and take those with a minus away."""
+        """Add the tags in a text to the runs, and remove those with a minus."""
         words = [" ".join(part.split()) for part in text.split(",") if part.strip()]
         gone = {word.removeprefix("-").strip() for word in words if word.startswith("-")}
         added = [word for word in words if not word.startswith("-")]
@@ -72,8 +72,8 @@ class SeveralRuns(QObject):
         dialog.open()
 
     def export(self, entries: Sequence[Entry], folder: str) -> None:
-        """Write a report of each run, named as the run, one after the other. One that cannot be written does not hinder
-        the others."""
+        """Write a report of each run, with the run's name, one after the other. One that cannot be written does not
+        affect the others."""
         message, place = self._context.message, Path(folder)
 
         def on_done(problems: list[str]) -> None:
@@ -91,7 +91,7 @@ class SeveralRuns(QObject):
 
 
 def _write(library_path: Path, entries: Sequence[Entry], folder: Path, task: Task) -> list[str]:
-    """Write the reports, in a thread; return what is in the way of some."""
+    """Write the reports, in a thread; return the errors."""
     problems: list[str] = []
     library = Library(library_path)
     try:

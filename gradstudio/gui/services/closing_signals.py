@@ -1,4 +1,4 @@
-"""Ctrl+C, SIGTERM and SIGHUP close the window as a person would, so that its run is saved as stopped.
+"""Ctrl+C, SIGTERM and SIGHUP close the window like the user would, so that its run is saved as stopped.
 
 Python's signal handlers do not run while Qt waits. So a signal also writes to a socket that Qt's loop watches."""
 
@@ -32,7 +32,7 @@ class ClosingSignals(QObject):
         self._woken = signal.set_wakeup_fd(self._sink.fileno(), warn_on_full_buffer=False)
 
     def remove(self) -> None:
-        """Give the signals back to their former handlers."""
+        """Restore the former handlers of the signals."""
         signal.set_wakeup_fd(self._woken)
         leave()
         self._notifier.setEnabled(False)

@@ -1,4 +1,4 @@
-"""What panels and controllers are given of the program, so that none of them knows the window."""
+"""The services of the program for panels and controllers, so that none of them knows the window."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ class ShowLarge(Protocol):
 class Context:
     """Services of one window. Only the GUI thread uses them."""
 
-    parent: QWidget  # of the dialogs that are opened
+    parent: QWidget  # of the opened dialogs
     simulator: Simulator
     controls: SimulatorController
     message: MessageBar
     jobs: Jobs
     files: FileJobs
     library: LibraryReader
-    # A page in the middle, in place of the plots; `put_away`: called once it is off view; `alone`: without what stands
-    # around it, which is about another run
+    # A page in the middle, in place of the plots; `put_away`: called once it is no longer visible; `alone`: without the
+    # parts around it, which are about another run
     show_large: ShowLarge
     close_large: Callable[[], object]  # the plots again
     looked: ViewedStep

@@ -1,8 +1,8 @@
-"""What is done about a fault of the program itself: an exception in a slot, an event, a timer or a thread, or a warning
-of Qt. None should come. One that does is printed as ever, told in one line of the message bar with its details to copy,
-and written into a log file beside the run library; the window goes on.
+"""Handling of faults of the program itself: an exception in a slot, an event, a timer or a thread, or a warning of Qt.
+There should be none. A fault is printed as usual, reported in one line of the message bar with its details to copy, and
+written into a log file beside the run library; the window continues.
 
-A fault that repeats is one line with a count: it is written and told anew at 10, 100, 1,000, ... times."""
+A fault that repeats is one line with a count: it is written and reported again at 10, 100, 1,000, ... times."""
 
 from __future__ import annotations
 
@@ -35,22 +35,23 @@ from gradstudio import __version__
 from gradstudio.core.text import LONGEST_LINE, one_line, shorten
 from gradstudio.gui.services.message_bar import MessageBar
 
-LONGEST_DETAILS = 20_000  # letters that are kept of a traceback: its beginning and its end
+LONGEST_DETAILS = 20_000  # letters kept of a traceback: its beginning and its end
 LOG_BYTES, LOG_FILES = 1_000_000, 3
-KINDS = 200  # faults that are told apart; any others count as one
+KINDS = 200  # faults that are distinguished; any others count as one
 TELL_EVERY = 200  # ms
-WRITTEN_WITHIN = 0.05  # seconds that whatever failed waits for its entry, as a crash may follow; a disk may take longer
-RECENT = 20  # entries of the log that belong to the details
+# seconds that the failing code waits for its entry, as a crash may follow; a disk may take longer
+WRITTEN_WITHIN = 0.05
+RECENT = 20  # entries of the log that are shown with the details
 
 _PACKAGE = str(Path(__file__).resolve().parents[2])
-# What a desktop cannot do: it is written down and not told.
+# Limitations of a desktop: they are logged and not reported.
 _PLATFORM = ("qt.qpa.", "qt.accessibility.", "This plugin does not support")
 _GRAVE = (QtMsgType.QtWarningMsg, QtMsgType.QtCriticalMsg, QtMsgType.QtFatalMsg)
 
 
 class FaultLog:
-    """The log file. A thread writes it, as a disk may take seconds; it lives only while there is something to write.
-    Where the file cannot be written, only the latest entries are kept, in memory."""
+    """The log file. A thread writes it, as a disk may take seconds; it exists only while there is something to write.
+    If the file cannot be written, only the latest entries are kept, in memory."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -63,7 +64,7 @@ class FaultLog:
         self._handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
 
     def write(self, line: str, details: str = "") -> threading.Event:
-        """Add an entry: a line, and what belongs to it. Return what is set once it is written, or cannot be."""
+        """Add an entry: a line, and its details. Return an event that is set once it is written, or cannot be."""
         self.recent.append(f"{time.strftime('%H:%M:%S')} {line}")
         event = threading.Event()
         with self._lock:
@@ -74,20 +75,20 @@ class FaultLog:
         return event
 
     def _write(self) -> None:
-        """Write the entries that wait, in their order."""
+        """Write the pending entries, in order."""
         while True:
             with self._lock:
                 if not self._waiting:
                     self._writes = False
                     return
                 text, event = self._waiting.popleft()
-            with contextlib.suppress(Exception):  # of a disk: what is written was printed already
+            with contextlib.suppress(Exception):  # from a disk: the content was already printed
                 self._append(text)
             event.set()
 
     def _append(self, text: str) -> None:
         if self.path.exists() and not self.path.is_file():
-            return  # to open a pipe would wait for its reader
+            return  # opening a pipe would wait for its reader
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._handler.handle(logging.makeLogRecord({"msg": text}))
         self._handler.close()  # so that another window can rotate the file; the next entry opens it again
@@ -95,17 +96,17 @@ class FaultLog:
 
 class _Handler(RotatingFileHandler):
     def handleError(self, record: logging.LogRecord) -> None:
-        """Go on without the entry: a full disk is no reason to say more."""
+        """Continue without the entry: a full disk is no reason to report more."""
 
 
 @dataclass(eq=False)
 class Fault:
-    """A fault and how often it came."""
+    """A fault and how often it occurred."""
 
     line: str
     details: str
     times: int = 0
-    wanted: bool = False  # its line belongs into the message bar, where it may not be yet
+    wanted: bool = False  # its line belongs into the message bar, if it is not there yet
 
     @property
     def text(self) -> str:
@@ -123,7 +124,7 @@ class FaultReports(QObject):
         self._message, self._ready = message, ready
         self._faults: dict[object, Fault] = {}
         self._latest: Fault | None = None
-        self._shown: tuple[Fault, str] | None = None  # the fault that was told last, and its line then
+        self._shown: tuple[Fault, str] | None = None  # the fault that was reported last, and its line then
         self._lock, self._inside = threading.RLock(), threading.local()
         self._before = (sys.excepthook, threading.excepthook, sys.unraisablehook)
         self._timer = QTimer(self)
@@ -194,7 +195,7 @@ class FaultReports(QObject):
         self._note((where, type(fault).__name__, at and (at.filename, at.lineno)), describe, True)
 
     def _note(self, key: object, describe: Callable[[], tuple[str, str]], told: bool) -> None:
-        """Count a fault, and write it down if it is a new one. A fault in here is left alone, so nothing recurs."""
+        """Count a fault, and write it down if it is new. A fault in here is ignored, so nothing recurs."""
         if getattr(self._inside, "noting", False):
             return
         self._inside.noting = True
@@ -202,15 +203,15 @@ class FaultReports(QObject):
             with self._lock:
                 written = self._count(key, describe, told)
             if written is not None:
-                written.wait(WRITTEN_WITHIN)  # without the lock, for which the window may wait
-        except Exception as fault:  # of a disk, of a text: the fault was printed already
+                written.wait(WRITTEN_WITHIN)  # without the lock, which the window may be waiting for
+        except Exception as fault:  # from a disk, from a text: the fault was already printed
             with contextlib.suppress(Exception):
                 print(f"the fault was not noted: {type(fault).__name__}", file=sys.stderr)
         finally:
             self._inside.noting = False
 
     def _count(self, key: object, describe: Callable[[], tuple[str, str]], told: bool) -> threading.Event | None:
-        """Count a fault. Return what is set once it is written down, where it has to be."""
+        """Count a fault. Return an event that is set once it is written, if it has to be."""
         key = key if key in self._faults or len(self._faults) < KINDS else None
         fault = self._faults.get(key)
         if fault is None:
@@ -228,7 +229,7 @@ class FaultReports(QObject):
         return self.log.write(f"{fault.times:,} times: {fault.line}") if is_round else None
 
     def _tell(self) -> None:
-        """Bring the message bar up to date. A line that a person has closed comes back only at a round count."""
+        """Update the message bar. A line that the user has closed comes back only at a round count."""
         fault = self._latest
         if fault is None or not self._ready():
             return

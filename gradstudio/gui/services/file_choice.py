@@ -1,4 +1,4 @@
-"""The question where to write a file, and the folder that such questions begin with. It does not block."""
+"""The question where to write a file, and the initial folder of such questions. It does not block."""
 
 from __future__ import annotations
 
@@ -30,5 +30,5 @@ def folder() -> str:
 
 
 def remember(path: str) -> None:
-    """Keep the folder of this file for the next dialog."""
+    """Remember the folder of this file for the next dialog."""
     user_settings.FOLDER.set(str(Path(path).parent))

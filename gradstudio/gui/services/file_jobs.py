@@ -1,4 +1,4 @@
-"""Files that are written and read as jobs of the window, which goes on meanwhile."""
+"""Files that are written and read as jobs of the window, which continues meanwhile."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from gradstudio.session.files.curve_import import Curve
     from gradstudio.session.running.remedy_trial import Trial
 
-LOGS = (".json", ".jsonl", ".ndjson", ".wandb", ".db")  # of trainings; tables and TensorBoard's may be curves alone
-CRASH = ".crash"  # ending of crash files
+LOGS = (".json", ".jsonl", ".ndjson", ".wandb", ".db")  # of trainings; tables and TensorBoard's may contain only curves
+CRASH = ".crash"  # suffix of crash files
 T = TypeVar("T")
 
 drawing = threading.Lock()  # matplotlib's settings belong to the whole process
@@ -31,19 +31,19 @@ class FileJobs:
         self._jobs, self._message = jobs, message
 
     def write(self, make: Callable[[], files.Content], path: str) -> None:
-        """Write a file whose content is made in the job's thread."""
+        """Write a file whose content is created in the job's thread."""
         self._write(Path(path), lambda task: write_file(make, Path(path), task))
 
     def draw(self, make: Callable[[], files.Content], path: str) -> None:
-        """Write a file for which matplotlib draws, in the job's thread."""
+        """Write a file drawn by matplotlib, in the job's thread."""
         self._write(Path(path), lambda task: draw_file(make, Path(path), task))
 
     def export(
         self, run: Run, name: str, path: str, line: Sequence[Run] = (),
         fixes: Mapping[str, Sequence[Trial]] = MappingProxyType({}),
     ) -> None:  # fmt: skip
-        """Write one of a run's files; `name` is what `gradstudio run --out` calls it, such as report.html, train.py.
-        A report tells of the runs of its `line`, which it branched from, and of `fixes` that were tried."""
+        """Write one of a run's files; `name` is its name for `gradstudio run --out`, such as report.html, train.py. A
+        report includes the runs of its `line`, which it branched from, and `fixes` that were tried."""
         make = _content_of(run, name, line, fixes)
         if name == "train.py":
             self.write_program(lambda: str(make()), path)
@@ -53,7 +53,7 @@ class FileJobs:
             self.write(make, path)
 
     def write_program(self, make: Callable[[], str], path: str) -> None:
-        """Write a program that is made in the job's thread, and beside it the data that it reads."""
+        """Write a program that is created in the job's thread, and beside it the data that it reads."""
 
         def write(task: Task) -> None:
             from gradstudio.session.files import output
@@ -63,7 +63,7 @@ class FileJobs:
         self._write(Path(path), write)
 
     def export_events(self, run: Run, folder: str) -> None:
-        """Write a run's event file for TensorBoard into a folder. Cancelled, it leaves the folder as it was."""
+        """Write a run's event file for TensorBoard into a folder. Cancelling leaves the folder as it was."""
 
         def write(task: Task) -> Path:
             from gradstudio.session.files import output
@@ -76,11 +76,11 @@ class FileJobs:
         self._write(Path(folder), write, "Writing an event file")
 
     def read_curves(self, path: Path, use: Callable[[list[Curve]], object]) -> None:
-        """Read the curves of a file, then hand them to `use`."""
+        """Read the curves of a file, then pass them to `use`."""
         self.read(path, _curves, use)
 
     def read(self, path: Path, load: Callable[[Path], T], use: Callable[[T], object]) -> None:
-        """Read a file in the job's thread, then hand what was in it to `use`. `load` may raise JobError."""
+        """Read a file in the job's thread, then pass its contents to `use`. `load` may raise JobError."""
 
         def read(task: Task) -> T:
             with telling(path, "cannot be read"):
@@ -101,7 +101,7 @@ class FileJobs:
 
 @contextmanager
 def telling(path: Path, failed: str) -> Iterator[None]:
-    """Raise a JobError for whatever is raised, which begins with the file and what has failed."""
+    """Convert any exception to a JobError that begins with the file and what has failed."""
     try:
         yield
     except (Cancelled, JobError):
@@ -114,12 +114,12 @@ def telling(path: Path, failed: str) -> Iterator[None]:
 
 
 def write_file(make: Callable[[], files.Content], path: Path, task: Task) -> None:
-    """Write a file for a task; it leaves off where the task is cancelled."""
+    """Write a file for a task; stops if the task is cancelled."""
     files.write_whole(path, _heedful(make(), task))
 
 
 def draw_file(make: Callable[[], files.Content], path: Path, task: Task) -> None:
-    """Write a file for a task, for which matplotlib draws."""
+    """Write a file for a task, drawn by matplotlib."""
     with drawing:
         task.check()  # it may have waited for long
         content = make()
@@ -127,7 +127,7 @@ def draw_file(make: Callable[[], files.Content], path: Path, task: Task) -> None
 
 
 def _heedful(content: files.Content, task: Task) -> files.Content:
-    """Return a content whose writing ends where the task is cancelled."""
+    """Return a content whose writing stops if the task is cancelled."""
     task.check()
     if not callable(content):
         return content
@@ -140,7 +140,7 @@ def _heedful(content: files.Content, task: Task) -> files.Content:
 
 
 class _Heedful:
-    """A file that takes nothing more once its task is cancelled."""
+    """A file that accepts nothing more once its task is cancelled."""
 
     def __init__(self, file: BinaryIO, task: Task) -> None:
         self._file, self._task = file, task
@@ -163,7 +163,7 @@ def _curves(path: Path) -> list[Curve]:
 
 
 def log_of(path: Path) -> Run:
-    """Return the run that a log tells of."""
+    """Return the run in a log."""
     from gradstudio.session.files.curve_import import CurveError
     from gradstudio.session.files.log_reading import log_run
 

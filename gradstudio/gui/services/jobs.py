@@ -1,5 +1,5 @@
-"""Everything that the window does beside the GUI thread: reading, writing, drawing, training. A job runs in a thread;
-what comes of it is handed over on the GUI thread, by the heartbeat, which beats anyway."""
+"""All work of the window outside of the GUI thread: reading, writing, drawing, training. A job runs in a thread; its
+result is handed over on the GUI thread, by the heartbeat."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from weakref import WeakSet
 from gradstudio.gui.services.message_bar import MessageBar
 
 SHOWN_AFTER = 0.5  # seconds
-LAST_WRITING = 20.0  # seconds that a file gets to be written whole when the window closes
+LAST_WRITING = 20.0  # seconds allowed for completing a file when the window closes
 
 T = TypeVar("T")
 Call = Callable[[], object]
 
 
 class Cancelled(Exception):
-    """A person has cancelled the task that this thread works for."""
+    """The user has cancelled the task that this thread works for."""
 
 
 class JobError(Exception):
-    """Why a job cannot be done: one line for the user, and details where they help."""
+    """Why a job cannot be done: one line for the user, and details if they help."""
 
     def __init__(self, problem: str, details: str = "") -> None:
         super().__init__(problem)
@@ -35,24 +35,23 @@ class JobError(Exception):
 
 
 class Task:
-    """What a person is told of something that takes its time, and cancels it by. `words` say what is done, such as
-    "Writing report.html"; without words, nobody is told. `parts` is the number of things to do, where there are
-    several."""
+    """Progress and cancellation of something that takes a while. `words` describe it, such as "Writing report.html";
+    without words, it is not shown. `parts` is the number of things to do, if there are several."""
 
     def __init__(self, words: str, parts: int = 1, *, can_cancel: bool = True, writes: bool = False) -> None:
         self.words, self.parts, self.can_cancel, self.writes = words, parts, can_cancel, writes
         self.done = 0  # parts
         self.cancelled = False
-        self.problem, self.details = "", ""  # why it came to nothing, unless it was cancelled
+        self.problem, self.details = "", ""  # why it failed, unless it was cancelled
         self.ended = threading.Event()
         self._begun = time.monotonic()
 
     def cancel(self) -> None:
-        """Have the threads that work for it leave off. What is whole by then stays."""
+        """Stop the threads that work for it. Finished results stay."""
         self.cancelled = True
 
     def check(self) -> None:
-        """Raise Cancelled where a person has cancelled it. Any thread may call it."""
+        """Raise Cancelled if the user has cancelled it. Any thread may call it."""
         if self.cancelled:
             raise Cancelled
 
@@ -71,7 +70,7 @@ class Stoppable(Protocol):
 
 
 class Jobs:
-    """The jobs of one window. Only the GUI thread calls it, but for `post`."""
+    """The jobs of one window. Only the GUI thread calls it, except for `post`."""
 
     def __init__(self, message: MessageBar) -> None:
         self._message = message
@@ -87,9 +86,9 @@ class Jobs:
         failed: Callable[[Task], object] | None = None, *, queue: str = "", parts: int = 1, can_cancel: bool = True,
         writes: bool = False,
     ) -> Task:  # fmt: skip
-        """Call `do` in a thread; then, on the GUI thread, `done` with what it returned, or `failed` where it was
-        cancelled or raised something, which the message bar tells by default. Jobs of one `queue` are done one after
-        the other, in one thread. `writes`: closing waits for it, and what it made stays where it was cancelled late."""
+        """Call `do` in a thread; then, on the GUI thread, `done` with its result, or `failed` if it was cancelled or
+        raised an exception, which the message bar shows by default. Jobs of one `queue` are done one after the other,
+        in one thread. `writes`: closing waits for it, and a late cancellation does not undo it."""
         task = Task(words, parts, can_cancel=can_cancel, writes=writes)
         if self._closed:
             return task
@@ -108,7 +107,7 @@ class Jobs:
         return task
 
     def begin(self, words: str) -> Task:
-        """Tell of something that another program does, until `end`."""
+        """Show something that another program does, until `end`."""
         task = Task(words, can_cancel=False)
         self.tasks.append(task)
         return task
@@ -118,16 +117,16 @@ class Jobs:
             self.tasks.remove(task)
 
     def post(self, call: Call) -> None:
-        """Have this called on the GUI thread. Any thread may ask for it."""
+        """Have this called on the GUI thread. Any thread may call it."""
         self._answers.append(call)
 
     def hand_over(self) -> None:
-        """Hand over what has come of the jobs since the last beat."""
+        """Hand over the results of the jobs since the last beat."""
         for _ in range(len(self._answers)):
             self._answers.popleft()()
 
     def tell(self, task: Task) -> None:
-        """Say why a job came to nothing."""
+        """Show why a job failed."""
         if task.problem:
             self._message.show_error(task.problem, task.details)
         elif task.words:
@@ -135,22 +134,22 @@ class Jobs:
 
     @property
     def long(self) -> list[Task]:
-        """Tasks that a person waits for, the oldest first."""
+        """Visible tasks, the oldest first."""
         return [task for task in self.tasks if task.words and not task.cancelled and task.seconds > SHOWN_AFTER]
 
     @property
     def busy(self) -> bool:
-        """Whether something is not handed over yet."""
+        """Whether a result is still to be handed over."""
         return bool(self.tasks or self._answers)
 
     def leave(self, thread: Stoppable) -> None:
-        """Have a thread of the session stop after its present step. Closing waits for it."""
+        """Have a thread of the session stop after its current step. Closing waits for it."""
         thread.stop()
         self._leaving.add(thread)
 
     def close(self, seconds: float) -> bool:
-        """Wait until files are written, cancel the rest, and hand nothing over. Return whether every thread, those of
-        the session that were left too, has ended within so many seconds."""
+        """Wait until files are written, cancel the rest, and hand nothing over. Return whether every thread, including
+        abandoned ones of the session, has ended within this many seconds."""
         self._closed = True
         for task in self.tasks:
             if task.can_cancel and not task.writes:
@@ -193,4 +192,4 @@ class Jobs:
 def _carry_out(waiting: SimpleQueue[Call | None]) -> None:
     while (work := waiting.get()) is not None:
         work()
-        del work  # it may hold a run, and the next one may come tomorrow
+        del work  # it may refer to a run, and the next one may come tomorrow

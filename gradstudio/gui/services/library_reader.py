@@ -1,5 +1,5 @@
-"""Requests of the window to the run library. They have a thread and a connection of their own, so that a long list, a
-long run or a slow disk never holds the window up."""
+"""Requests of the window to the run library. They have their own thread and connection, so that a long list, a long run
+or a slow disk never blocks the window."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ T = TypeVar("T")
 
 
 class LibraryReader:
-    """The file is opened, and made, at the first request."""
+    """The file is opened, or created, at the first request."""
 
     def __init__(self, path: Path, jobs: Jobs, message: MessageBar) -> None:
         self.path = path
         self._jobs, self._message = jobs, message
-        self._library: Library | None = None  # only its thread uses it
+        self._library: Library | None = None  # used only by its thread
 
     def ask(
         self, work: Callable[[Library], T], done: Callable[[T], object] = lambda _: None,
         failed: Callable[[Task], object] | None = None, words: str = "", *, can_cancel: bool = False,
     ) -> Task:  # fmt: skip
-        """Do `work` in the thread, after what was asked before; see Jobs.start."""
+        """Do `work` in the thread, after earlier requests; see Jobs.start."""
         return self._jobs.start(
             words, partial(self._carry_out, work), done, failed, queue=QUEUE, can_cancel=can_cancel
         )  # fmt: skip
 
     def close(self) -> None:
-        """Close the file after what was asked."""
+        """Close the file after earlier requests."""
         self._jobs.start("", self._close, queue=QUEUE, can_cancel=False)
 
     def _close(self, task: Task | None = None) -> None:
@@ -60,6 +60,6 @@ class LibraryReader:
             raise JobError(f"the run library {self.path}: {type(fault).__name__}: {str(fault)[:200]}") from fault
         finally:
             if self._library is not None and self._library.notice:
-                notice, self._library.notice = self._library.notice, ""  # it is told once
-                # after the answers that wait, so that none hides it
+                notice, self._library.notice = self._library.notice, ""  # it is reported once
+                # after pending answers, so that none hides it
                 self._jobs.post(lambda: self._jobs.post(partial(self._message.show_error, notice)))

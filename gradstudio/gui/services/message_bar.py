@@ -1,7 +1,6 @@
 """Messages over the foot of another widget, so that nothing moves. They never block.
 
-News disappear by themselves; errors stay until they are closed (by the button or Escape) or replaced.
-"""
+News disappear by themselves; errors stay until they are closed (by the button or Escape) or replaced."""
 
 from __future__ import annotations
 
@@ -17,9 +16,9 @@ from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.roles import set_styled
 from gradstudio.gui.widgets.rows import in_row
 
-LONGEST = 600  # letters of news: to break very long words into lines takes Qt seconds
+LONGEST = 600  # letters of news: wrapping very long words takes Qt seconds
 NEWS_STAY = 8000  # ms
-Action = tuple[str, Callable[[], object]]  # label of a button, and what it does
+Action = tuple[str, Callable[[], object]]  # label of a button, and its action
 TITLE = 28  # px of the title of a plot
 
 
@@ -28,7 +27,7 @@ class MessageBar(QFrame):
         super().__init__()
         self._over: QWidget | None = None
         self._at_foot: Callable[[str, Path], bool] = lambda *_: False
-        self._instead: tuple[QWidget, ...] = ()  # pages that hide the other, each while it is in sight
+        self._instead: tuple[QWidget, ...] = ()  # pages that cover the other, each while it is visible
         self.setObjectName("message")
         self.text = QLabel()
         self.text.setWordWrap(True)
@@ -50,7 +49,7 @@ class MessageBar(QFrame):
         self._leaving.setSingleShot(True)
         self._leaving.timeout.connect(self.hide)
         row = in_row((self.text, 1), of=self, margins=(14, 7, 10, 7))
-        self.action = QPushButton("Undo")  # or another way out that a message offers
+        self.action = QPushButton("Undo")  # or another action offered by a message
         self._act: Callable[[], object] = self.hide
         self.action.clicked.connect(self._take_action)
         for button in (self.action, self.copy, self.open, close):
@@ -59,8 +58,7 @@ class MessageBar(QFrame):
         self.hide()
 
     def lay_over(self, over: QWidget, *instead: QWidget) -> None:
-        """Show the messages over the foot of this widget from now on, and of one of `instead` while that is in
-        sight."""
+        """Show the messages over the foot of this widget from now on, and of one of `instead` while that is visible."""
         self._over, self._instead = over, instead
         self.setParent(over.parentWidget())
         for widget in (over, *instead):
@@ -68,7 +66,7 @@ class MessageBar(QFrame):
 
     @property
     def message(self) -> str:
-        """The message on view; empty without one."""
+        """The visible message; empty if there is none."""
         return self.text.text() if self.isVisible() else ""
 
     def show_error(self, text: str, details: str = "", *, action: Action | None = None) -> None:
@@ -77,17 +75,17 @@ class MessageBar(QFrame):
     def show_news(
         self, text: str, file: Path | None = None, *, action: Action | None = None, stay: int = NEWS_STAY
     ) -> None:
-        """Tell good news for `stay` ms, with a button that opens `file` or one for `action`."""
+        """Show good news for `stay` ms, with a button that opens `file` or one for `action`."""
         self._show("good", text, "", file or Path(), action)
         self._leaving.start(stay)
 
     def show_written(self, text: str, file: Path) -> None:
-        """Say what was written at the foot of the window; over the plots where that cannot be seen."""
+        """Show what was written at the foot of the window; over the plots if that is not visible."""
         if not self._at_foot(text, file):
             self.show_news(text, file)
 
     def leave_written(self, at_foot: Callable[[str, Path], bool]) -> None:
-        """Have `at_foot` say what was written from now on; it returns whether that can be seen."""
+        """Delegate written files to `at_foot` from now on; it returns whether they are visible there."""
         self._at_foot = at_foot
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
@@ -98,7 +96,7 @@ class MessageBar(QFrame):
         return False
 
     def _move_to_page(self) -> None:
-        """Go to the page that is in sight, with what the message offers: a widget that changes its parent is hidden."""
+        """Move to the visible page, with the offered action: a widget that changes its parent is hidden."""
         page = next((page for page in self._instead if page.isVisible()), None)
         host = page or (self._over.parentWidget() if self._over is not None else None)
         if host is not None and host is not self.parentWidget():
@@ -109,8 +107,8 @@ class MessageBar(QFrame):
         self._place()
 
     def _place(self) -> None:
-        """Take the whole width and the height that the text needs, from the foot upwards; the whole height where only a
-        part of the title would stay in sight."""
+        """Take the full width and the height that the text needs, from the foot upwards; the full height if only a part
+        of the title would remain visible."""
         layout = self.layout()
         if self._over is None or layout is None:
             return
@@ -123,7 +121,7 @@ class MessageBar(QFrame):
         self.raise_()
 
     def hideEvent(self, event: QHideEvent) -> None:
-        """Let go of what the message offered, unless the whole window is hidden: it may hold a run."""
+        """Release the offered action, unless the whole window is hidden: it may refer to a run."""
         super().hideEvent(event)
         if self.isHidden():
             self._act = self.hide

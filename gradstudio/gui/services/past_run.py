@@ -1,4 +1,4 @@
-"""The run as it was at the step that is looked at, for the panels that show a run."""
+"""The run as it was at the viewed step, for the panels that show a run."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from gradstudio.session.record.as_of import KnownFindings, as_of
 from gradstudio.session.record.run import Run
 from gradstudio.session.words.run_state import State, describe
 
-TURN = 0.004  # seconds of a beat in which the rules are shown rows again
+TURN = 0.004  # seconds of a beat for replaying the rules on rows
 WORKED_OUT = "The findings of that step are being worked out."
 
 
 class PastRun:
-    """`view` is the run as it was then; None while the newest step is looked at."""
+    """`view` is the run as it was then; None while the newest step is viewed."""
 
     def __init__(self, looked: ViewedStep) -> None:
         self.looked = looked
@@ -24,7 +24,7 @@ class PastRun:
         self._made_for: tuple = ()
 
     def refresh(self, run: Run) -> bool:
-        """Bring the view up to date, some rows further at each call. Return whether it is another one."""
+        """Update the view, some rows further at each call. Return whether it has changed."""
         step = self.looked.at(run)
         if self._of is not run:
             self._known = self._of = None  # which would keep the other run
@@ -43,11 +43,11 @@ class PastRun:
 
     @property
     def complete(self) -> bool:
-        """Whether the view has all that the rules had found by then."""
+        """Whether the view has all findings of the rules by then."""
         return bool(self._made_for) and self._made_for[2]
 
     def state(self, run: Run) -> State:
-        """Return the state of the view in words, without what came later."""
+        """Return the state of the view in words, without anything later."""
         assert self.view is not None
         state = describe(self.view)
         return state if self.complete or not run.findings else replace(state, text=f"{state.text} {WORKED_OUT}".strip())

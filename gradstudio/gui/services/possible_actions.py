@@ -1,4 +1,4 @@
-"""What a person can do with the run that is shown, and why not where they cannot. It changes nothing."""
+"""The possible actions on the run that is shown, and the reasons for impossible ones. Read-only."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gradstudio.session.simulator import Simulator
 
 
 class PossibleActions:
-    """Is asked before each action, and for the labels of buttons."""
+    """Queried before each action, and for the labels of buttons."""
 
     def __init__(self, simulator: Simulator) -> None:
         self._simulator = simulator
@@ -34,7 +34,7 @@ class PossibleActions:
 
     @property
     def why_no_run(self) -> str:
-        """Why a run cannot go on, as a sentence; "" where it can."""
+        """Why a run cannot continue, as a sentence; "" if it can."""
         if self.can_run:
             return ""
         status = self._simulator.run.status
@@ -46,14 +46,14 @@ class PossibleActions:
 
     @property
     def why_no_step(self) -> str:
-        """Why no single step can be made, as a sentence; "" where one can."""
+        """Why no single step can be made, as a sentence; "" if one can."""
         if self.can_step:
             return ""
         return self._simulator.only_shown or "This run is over: let it go on, rewind it or press Restart first"
 
     @property
     def why_no_restart(self) -> str:
-        """Why a run cannot be restarted, as a sentence; "" where it can."""
+        """Why a run cannot be restarted, as a sentence; "" if it can."""
         return "" if self.has_begun else self._simulator.only_shown or "Nothing has begun yet: press Run"
 
     @property
@@ -71,14 +71,14 @@ class PossibleActions:
 
     @property
     def why_no_rewinding(self) -> str:
-        """Why a run is not rewound, as a sentence; "" where it is."""
+        """Why a run cannot be rewound, as a sentence; "" if it can."""
         if self.has_begun and ranks_allowed.several(self._simulator.run.experiment):
             return "Not on several ranks: model and optimizer are in their processes"
         return "" if self.can_rewind else self._simulator.only_shown or "No step was made yet: press Run"
 
     @property
     def why_no_speed(self) -> str:
-        """Why the speed of the run that is shown cannot be set, as a sentence; "" where it can."""
+        """Why the speed of the run that is shown cannot be set, as a sentence; "" if it can."""
         if self.led_here:
             return ""
         return f"The program that {'trains' if self.led_elsewhere else 'trained'} this run sets its own speed"
@@ -102,7 +102,7 @@ class PossibleActions:
 
     @property
     def healthy_step(self) -> int | None:
-        """Last healthy step of a run that diverged, where it can be rewound to it."""
+        """Last healthy step of a run that diverged, if it can be rewound to it."""
         run = self._simulator.run
         if not self.led_here:
             return None
@@ -112,12 +112,12 @@ class PossibleActions:
 
     @property
     def last_changes(self) -> tuple[int, dict[str, tuple[Value, Value]]]:
-        """Step and knobs, each before and after, of a change by hand that came right before the run diverged."""
+        """Step and knobs, each before and after, of a manual change right before the run diverged."""
         return last_changes(self._simulator.run, self.healthy_step)
 
     @property
     def next_steps(self) -> str:
-        """What Run does now: the label of its button."""
+        """The current effect of Run: the label of its button."""
         run = self._simulator.going
         if self.playing:
             return "Pause"
@@ -127,7 +127,7 @@ class PossibleActions:
 
     @property
     def about_going_on(self) -> str:
-        """What it means that a run that is over goes on, as a sentence; "" for any other run."""
+        """The meaning of continuing a finished run, as a sentence; "" for any other run."""
         run, more = self._simulator.run, self._simulator.steps_to_go
         if not run.over or not more:
             return ""

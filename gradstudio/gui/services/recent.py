@@ -1,5 +1,5 @@
-"""The files and the runs that a person had open last, and what was chosen in the command palette, kept in the settings:
-the latest first."""
+"""The recently opened files and runs, and the recent choices in the command palette, stored in the settings: the latest
+first."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def remember_file(path: str) -> None:
 
 
 def remember_run(run: Run) -> None:
-    """Put a run before the others, with what tells it from runs of the same title."""
+    """Put a run before the others, with what distinguishes it from runs with the same title."""
     begun = time.strftime("%d.%m. %H:%M", time.localtime(run.started))
     text = f"{begun}, {plural(len(run.history), 'step', 'steps')}"
     remember(RECENT_RUNS, run.id, f"{shorten(run.title, LONGEST - len(text) - 2)}, {text}")
@@ -46,7 +46,7 @@ def recent_items(kind: Kind) -> list[tuple[str, str]]:
 
 
 def fill_files(menu: QMenu, context: Context) -> None:
-    """Fill a menu with the files that are still there."""
+    """Fill a menu with the files that still exist."""
     there = [(path, title) for path, title in recent_items(RECENT_FILES) if Path(path).is_file()]
     if there != recent_items(RECENT_FILES):
         RECENT_FILES.set(there)
@@ -57,7 +57,7 @@ def fill_files(menu: QMenu, context: Context) -> None:
 
 
 def fill_runs(menu: QMenu, context: Context) -> None:
-    """Fill a menu with runs. Those that are no longer in the library go as soon as that is known; a run that was just
+    """Fill a menu with runs. Those no longer in the library disappear as soon as that is known; a run that was just
     left may not be in it yet."""
     actions = {
         run: _add(menu, place, title or run, partial(context.controls.open_asked.emit, run))

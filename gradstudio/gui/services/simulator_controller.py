@@ -1,4 +1,4 @@
-"""What a person asks of the simulator, and the messages that say what came of it. No widget but the message bar."""
+"""The user's requests to the simulator, and the messages about their results. No widget except the message bar."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ LEFT_STAYS = 20_000  # ms for which the message bar offers to open a stopped run
 class SimulatorController(QObject):
     """Passes requests to the simulator; a request that is not allowed changes nothing, and the message bar says why."""
 
-    knobs_changed = Signal()  # the knobs on display may differ from those of the simulator
+    knobs_changed = Signal()  # the visible knobs may differ from those of the simulator
     title_changed = Signal(str)  # title of the preset
-    preset_opened = Signal()  # a person has opened a preset, to begin with it
+    preset_opened = Signal()  # the user has opened a preset, to start with it
     refresh_asked = Signal()  # the window should show the simulator at once, not at the next beat
     agreement_asked = Signal(object, object)  # the Agreement that a run lacks, and what to do then
-    request_asked = Signal(str, float)  # word and factor: what another program is asked to do with its run
-    rate_asked = Signal()  # a person wants to give that factor
-    baseline_asked = Signal()  # a person wants the run in the plots as the baseline, or no baseline
-    file_asked = Signal(str)  # path of a file that a person wants to open, of whatever kind
+    request_asked = Signal(str, float)  # word and factor: the request to another program about its run
+    rate_asked = Signal()  # the user wants to enter that factor
+    baseline_asked = Signal()  # the user wants the run in the plots as the baseline, or no baseline
+    file_asked = Signal(str)  # path of a file to open, of any kind
     file_opened = Signal(str)  # path of a file that could be opened
-    place_asked = Signal(object)  # the Place whose runs a person wants to see; None: one that is yet to be chosen
-    open_asked = Signal(str)  # id of a run of the library that a person wants to see
+    place_asked = Signal(object)  # the Place whose runs are to be listed; None: one that is yet to be chosen
+    open_asked = Signal(str)  # id of a run of the library to be shown
 
     def __init__(self, simulator: Simulator, message: MessageBar) -> None:
         super().__init__()
         self._simulator, self._message = simulator, message
         self.possible = PossibleActions(simulator)
-        self.trials: Trials | None = None  # the fixes that are or were tried of a run of this family
+        self.trials: Trials | None = None  # the fixes that are or were tried for a run of this family
 
     # ---- the run
 
     def run_or_pause(self) -> None:
-        """Run where the run stands, pause where it goes."""
+        """Run if the run is paused or over, pause if it is running."""
         if self.possible.led_elsewhere:
             self.request_asked.emit("resume" if self._simulator.run.status == "paused" else "pause", 1.0)
         elif self.possible.playing:
@@ -60,7 +60,7 @@ class SimulatorController(QObject):
             self._if_agreed(self._simulator.play)
 
     def _go_on(self) -> None:
-        """Let a run that is over go on, and say where the schedule has nothing left for the steps to come."""
+        """Continue a finished run, and report if the schedule has ended before the additional steps."""
         schedule, steps = self._simulator.requested.schedule, len(self._simulator.run.history)
         self._message.hide()
         self._is_done(self._simulator.go_on)
@@ -79,24 +79,24 @@ class SimulatorController(QObject):
             self._if_agreed(self._simulator.step)
 
     def restart(self) -> None:
-        """Begin again from step 0 with the knobs as they are set."""
+        """Begin again from step 0 with the current knobs."""
         if not self._refuses_change():
             self._message.hide()
             self._if_agreed(self._simulator.restart)
 
     def stop(self) -> None:
-        """End the run where it stands."""
+        """End the run at its current step."""
         if self.possible.led_elsewhere:
             self.request_asked.emit("stop", 1.0)
         else:
             self._simulator.stop()
 
     def ask_for_rate(self, factor: float) -> None:
-        """Ask the program that trains the run for another learning rate: so many times its own."""
+        """Request another learning rate from the program that trains the run: a factor on its own."""
         self.request_asked.emit("rate", factor)
 
     def rewind(self, step: int) -> None:
-        """Set the run back to the start of a step, or forward to one that was made already."""
+        """Rewind the run to the start of a step, or move it forward to one that was already made."""
         if not self._refuses_change():
             self._if_agreed(partial(self._rewind, step))
 
@@ -106,7 +106,7 @@ class SimulatorController(QObject):
         self.knobs_changed.emit()
 
     def _tell_changes(self, step: int) -> None:
-        """Say which knobs were changed at the step that the run was set back to, and offer to go on without."""
+        """Report which knobs were changed at the step that the run was set to, and offer to continue without."""
         if not (found := changed_at(self._simulator.run, step)):
             return
         text = " and ".join(f"{name} = {value_text(after)}" for name, (_, after) in found.items())
@@ -118,7 +118,7 @@ class SimulatorController(QObject):
         )
 
     def rewind_without(self) -> None:
-        """Rewind a run that diverged to its last change by hand, and take that change back."""
+        """Rewind a run that diverged to its last manual change, and revert that change."""
         step, found = self.possible.last_changes
         if not self._refuses_change():
             self._if_agreed(partial(self._rewind_without, step, {name: value for name, (value, _) in found.items()}))
@@ -172,16 +172,16 @@ class SimulatorController(QObject):
             self._message.show_news(f"The next run trains {where}.", action=("Restart", self.restart), stay=LEFT_STAYS)
 
     def set_own(self, name: str, value: Value) -> None:
-        """Set a knob as a person asks: a text for a studio file needs no other agreement then."""
+        """Set a knob at the user's request: a text for a studio file needs no other agreement then."""
         own_model.agree_to_own(self._simulator.requested, {name: value})
         self.set_knob(name, value)
 
     def slide_knob(self, name: str, value: Value, by_keys: bool) -> None:
-        """Set a knob to the value that its slider reached, or to the nearest one that the other knobs allow."""
+        """Set a knob to the value of its slider, or to the nearest one that the other knobs allow."""
         self.set_knob(name, self._simulator.nearest(name, value, onwards=by_keys))
 
     def set_max_norm(self, max_norm: float) -> None:
-        """Set max_norm to where its line was dragged; switch clipping on where nothing is clipped yet."""
+        """Set max_norm to where its line was dragged; switch clipping on if nothing is clipped yet."""
         if self._simulator.requested.clipping.kind == "none":
             self.set_knob("clipping.kind", "norm")
         self.set_knob("clipping.max_norm", max_norm)
@@ -218,7 +218,7 @@ class SimulatorController(QObject):
             self._tell_again("Undone", self._simulator.undo(), "There is no knob change left to undo.", " again")
 
     def redo(self) -> None:
-        """Make the change of a knob again that was undone last."""
+        """Redo the last undone change of a knob."""
         if not self._refuses_change():
             self._tell_again("Redone", self._simulator.redo(), "There is no undone knob change to redo.")
 
@@ -230,7 +230,7 @@ class SimulatorController(QObject):
     # ---- presets and other runs
 
     def open_preset(self, source: str | Path) -> None:
-        """Load a preset from an id or a file, to begin afresh; say so and change nothing if it cannot be read."""
+        """Load a preset from an id or a file, to start over; if it cannot be read, report it and change nothing."""
         try:
             preset = presets.load(source)
         except presets.PresetError as fault:
@@ -241,7 +241,7 @@ class SimulatorController(QObject):
         self.load(preset)
 
     def load(self, preset: presets.Preset) -> None:
-        """Load a preset; a run that goes is stopped and stays in the library."""
+        """Load a preset; a running run is stopped and stays in the library."""
         self._leave(lambda: self._simulator.load(preset))
         self.preset_opened.emit()
 
@@ -255,14 +255,14 @@ class SimulatorController(QObject):
         self._if_agreed(self._simulator.play)
 
     def start_twins(self, name: str, value: Value) -> None:
-        """Begin again with a twin in which this knob has this value; raise KnobError if it cannot."""
+        """Begin again with a twin in which this knob has this value; KnobError if it cannot."""
         if why := self._simulator.only_shown:
             raise KnobError(why)
         own_model.agree_to_own(self._simulator.requested, {name: value})
         self._leave(lambda: self._simulator.start_twins(name, value))
 
     def save_preset_as(self, title: str) -> None:
-        """Save the knobs as they are set as a preset of the person's own, and continue with that preset."""
+        """Save the current knobs as the user's own preset, and continue with that preset."""
         if self._refuses_change():
             return
         title = storable(title).strip()
@@ -280,7 +280,7 @@ class SimulatorController(QObject):
     # ---- inside
 
     def _is_done(self, act: Callable[[], object]) -> bool:
-        """Do what the simulator may refuse, and say why it did. Return whether it was done."""
+        """Do something that the simulator may refuse, and show why it did. Return whether it was done."""
         try:
             act()
         except KnobError as fault:
@@ -289,18 +289,18 @@ class SimulatorController(QObject):
         return True
 
     def _refuses_change(self) -> bool:
-        """Say why nothing can be changed, where the run can only be looked at."""
+        """Show why nothing can be changed, if the run can only be viewed."""
         if why := self._simulator.only_shown:
             self._message.show_news(why)
             self.knobs_changed.emit()
         return bool(why)
 
     def _if_agreed(self, act: Callable[[], object]) -> None:
-        """Do what runs the model, at once or when a person has agreed to run its studio file."""
+        """Do something that runs the model, immediately or when the user has agreed to run its studio file."""
         self.if_agreed(act, self._simulator.requested)
 
     def if_agreed(self, act: Callable[[], object], *experiments: Experiment) -> None:
-        """Do what runs experiments, at once or when a person has agreed to run their studio file."""
+        """Do something that runs experiments, immediately or when the user has agreed to run their studio file."""
         if agreement := own_model.to_agree(*experiments):
             self.agreement_asked.emit(agreement, act)
             return
@@ -309,10 +309,10 @@ class SimulatorController(QObject):
         act()
 
     def _leave(self, load: Callable[[], object]) -> None:
-        """Load something else; offer the run that went until now, which the library keeps."""
+        """Load something else; offer to return to the current run, which the library keeps."""
         run, preset = self._simulator.run, self._simulator.preset
         going = self._simulator.has_begun and not run.over and not self.possible.led_elsewhere
-        left = run if run.own and not self._simulator.only_shown else None  # without a step it is not kept
+        left = run if run.own and not self._simulator.only_shown else None  # without a step it is not stored
         self._message.hide()
         load()
         self.title_changed.emit(self._simulator.preset.title)
@@ -322,5 +322,5 @@ class SimulatorController(QObject):
             steps = plural(len(left.history), "step", "steps")
             what = f"was stopped after {steps} and" if going else f"of {steps}"
             text = f"{left.title} {what} is kept in the library."
-            again = partial(self.open_asked.emit, left.id)  # holds the id, not the run
+            again = partial(self.open_asked.emit, left.id)  # refers to the id, not to the run
             self._message.show_news(text, action=("Open it again", again), stay=LEFT_STAYS)

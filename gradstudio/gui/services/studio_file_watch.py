@@ -1,5 +1,5 @@
-"""The studio file that is open, watched on disk: once it is saved with another text, the message bar offers to restart
-with that. The run keeps the text that it was made with."""
+"""The open studio file, watched on disk: once it is saved with another text, the message bar offers to restart with
+that. The run keeps the text that it was made with."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from gradstudio.session.simulator import Simulator
 SETTLES = 200  # ms after the last change on disk, as an editor may write a file in several parts
 OFFER_STAYS = 600_000  # ms
 KEPT = "The run keeps the text that it was made with."
-GONE = "gone"  # stands for a file that was deleted, where another has a hash
+GONE = "gone"  # stands for a deleted file, in place of a hash
 
 
 class StudioFileWatch(QObject):
-    """Follows the studio file of the preset that the simulator has."""
+    """Follows the studio file of the simulator's preset."""
 
     def __init__(self, simulator: Simulator, controls: SimulatorController, message: MessageBar) -> None:
-        super().__init__(message)  # goes with the window, in its thread: the watcher must not be destroyed by another
+        super().__init__(message)  # deleted with the window, in its thread: no other thread may destroy the watcher
         self._simulator, self._controls, self._message = simulator, controls, message
         self._path: Path | None = None
         self._told = ""  # hash of the text that was offered last, or what was wrong with it
-        self._shown = ""  # what the message bar showed of that
+        self._shown = ""  # the message about it in the message bar
         self._files = QFileSystemWatcher(self)
         self._settles = QTimer(self)
         self._settles.setSingleShot(True)
@@ -40,11 +40,11 @@ class StudioFileWatch(QObject):
         self.follow()
 
     def follow(self) -> None:
-        """Watch the file of the preset that the simulator has now, if it is a studio file."""
+        """Watch the file of the simulator's current preset, if it is a studio file."""
         preset = self._simulator.preset
         path = preset.path if preset.experiment.studio_file is not None else None
         if path is not None and not presets.studio_file.is_named(path):
-            path = None  # a preset that holds a text of its own
+            path = None  # a preset that contains its own text
         if path != self._path:
             self._path, self._told, self._shown = path, "", ""
             watched = [*self._files.files(), *self._files.directories()]
@@ -53,7 +53,7 @@ class StudioFileWatch(QObject):
             self._watch()
 
     def restart(self, path: Path) -> None:
-        """Run the studio file at a path from its beginning, with the knobs as they are set, where it still has them."""
+        """Run the studio file at a path from its beginning, with the current knobs, if it still has them."""
         try:
             preset = presets.read(path)
         except presets.PresetError as fault:
@@ -68,12 +68,12 @@ class StudioFileWatch(QObject):
         self._settles.start()
 
     def _wait_at_most(self) -> None:
-        """Look soon. The folder may change at every moment, by others: that must not put it off."""
+        """Check soon. Other programs may change the folder at any moment: that must not delay it."""
         if not self._settles.isActive():
             self._settles.start()
 
     def _watch(self) -> None:
-        """Watch the file and its folder: an editor may put another file in its place."""
+        """Watch the file and its folder: an editor may replace the file."""
         if self._path is not None:
             missing = {str(self._path), str(self._path.absolute().parent)} - {
                 *self._files.files(), *self._files.directories(),
@@ -82,7 +82,7 @@ class StudioFileWatch(QObject):
                 self._files.addPaths(there)
 
     def _look(self) -> None:
-        """Offer the text that the file has now, where it is another one."""
+        """Offer the current text of the file, if it differs."""
         self._watch()
         path, running = self._path, self._simulator.preset.experiment.studio_file
         if path is None or running is None:
@@ -115,7 +115,7 @@ class StudioFileWatch(QObject):
         self._shown = self._message.message
 
     def _take_back(self) -> None:
-        """Show nothing of the file any more: it is again the one that the run was made with."""
+        """Withdraw the message about the file: it is again the one that the run was made with."""
         if self._shown and self._message.message == self._shown:
             self._message.hide()
         self._told = self._shown = ""

@@ -18,7 +18,7 @@ from gradstudio.session.own_model import Agreement
 
 ABOUT = "This file is a program, and can do whatever you can do on this machine. Run it only if you trust its text."
 SET = "These texts were not set by you here. The file may read or load what they name:"
-MOST_LINES = 6  # of these texts that are in sight at once
+MOST_LINES = 6  # visible at once, of these texts
 
 
 class AgreementDialog(TemporaryDialog):
@@ -60,13 +60,13 @@ class AgreementDialog(TemporaryDialog):
 
 
 def _reader(text: str, name: str) -> QPlainTextEdit:
-    """Return what shows a text of somebody else."""
+    """Return a viewer for an untrusted text."""
     reader = QPlainTextEdit(text)
     reader.setObjectName("note")
     reader.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
     reader.setReadOnly(True)
     reader.setTabChangesFocus(True)
-    # nothing of a long line is out of sight
+    # no part of a long line is hidden
     reader.setWordWrapMode(QTextOption.WrapMode.WrapAtWordBoundaryOrAnywhere)
     reader.setAccessibleName(name)
     return reader

@@ -1,7 +1,6 @@
-"""The command palette: one line in which a person searches for whatever the window can do, and a list of what is found.
+"""The command palette: one line that searches everything that the window can do, and a list of the matches.
 
-It knows nothing of what it offers: gui/palette_choices.py makes the choices.
-"""
+It does not know its choices: gui/palette_choices.py creates them."""
 
 from __future__ import annotations
 
@@ -26,10 +25,10 @@ from gradstudio.gui.widgets import popups
 from gradstudio.gui.widgets.roles import role_label
 from gradstudio.gui.widgets.rows import in_column
 
-MOST_SHOWN = 60  # choices that are listed; nobody reads more, and each costs time
+MOST_SHOWN = 60  # number of listed choices; more would not be read, and each costs time
 SIZE = (840, 480)  # px at normal text
-MARGIN = 60  # px of the window that stay in sight above it
-LONGEST = 200  # characters of what is searched for
+MARGIN = 60  # px of the window that stay visible above it
+LONGEST = 200  # characters of the search text
 _LIST_KEYS = {Qt.Key.Key_Up, Qt.Key.Key_Down, Qt.Key.Key_PageUp, Qt.Key.Key_PageDown}
 
 
@@ -41,19 +40,20 @@ class Choice:
     label: str
     call: Callable[[], object]
     keys: str = ""
-    about: str = ""  # its tooltip, in which words are searched too
+    about: str = ""  # its tooltip, which is searched too
     possible: bool = True
-    named: str = ""  # what tells it from others of the same label
+    named: str = ""  # distinguishes it from others with the same label
 
     @property
     def name(self) -> str:
-        """What it is remembered by, once it was chosen."""
+        """The name under which it is remembered after it was chosen."""
         return f"{self.kind}: {self.named or self.label}"
 
 
 def best_matches(choices: Iterable[Choice], text: str) -> list[Choice]:
-    """Return the choices that have every word of a text, the best first: those whose label begins with the text, then
-    those that have every word in the label, then in the kind, then anywhere. Choices of one rank keep their order."""
+    """Return the choices that contain every word of a text, the best first: those whose label begins with the text,
+    then those that contain every word in the label, then in the kind, then anywhere. Choices of equal rank keep their
+    order."""
     words = text.casefold().split()
     ranked = [(rank, choice) for choice in choices if (rank := _rank(choice, words)) is not None]
     return [choice for _, choice in sorted(ranked, key=lambda each: each[0])]
@@ -70,7 +70,7 @@ def _rank(choice: Choice, words: Sequence[str]) -> int | None:
 
 
 class _Line(QLineEdit):
-    """The line of the search. The keys that move through a list go to the list."""
+    """The search line. The keys that move through a list go to the list."""
 
     moved = Signal(QKeyEvent)
 
@@ -82,8 +82,8 @@ class _Line(QLineEdit):
 
 
 class CommandPalette(popups.TemporaryDialog):
-    """A sheet without a frame, which leaves when the window is used again. `latest`: names of the choices that were
-    made last, which come first while nothing is searched for; `chosen` is told of each."""
+    """A frameless sheet, which closes when the window is used again. `latest`: names of the most recent choices, which
+    come first while the search is empty; `chosen` is called with each."""
 
     def __init__(
         self, parent: QWidget, choices: Sequence[Choice], latest: Sequence[str] = (),
@@ -126,25 +126,25 @@ class CommandPalette(popups.TemporaryDialog):
         self.line.setFocus()
 
     def _place(self, over: QWidget) -> None:
-        """Lie in the middle of the window, under its top."""
+        """Move to the middle of the window, under its top."""
         room = over.size() - QSize(2 * MARGIN, 2 * MARGIN)
         self.resize((QSize(*SIZE) * theme.zoom).boundedTo(room))
         self.move(over.mapToGlobal(QPoint((over.width() - self.width()) // 2, MARGIN)))
 
     def changeEvent(self, event: QEvent) -> None:
-        """Leave when another window of the program is used: a sheet without a frame has no button to close it."""
+        """Close when another window of the program is used: a frameless sheet has no button to close it."""
         super().changeEvent(event)
         if event.type() == QEvent.Type.ActivationChange and QApplication.activeWindow() is self.parentWidget():
             self.reject()
 
     def add(self, choices: Iterable[Choice]) -> None:
-        """Offer more, which took a while to read."""
+        """Add choices that took a while to read."""
         self._choices += choices
         self._find()
 
     @property
     def listed_choices(self) -> list[Choice]:
-        """The choices that are listed, the best first."""
+        """The listed choices, the best first."""
         return list(self._shown)
 
     def _find(self) -> None:
@@ -163,7 +163,7 @@ class CommandPalette(popups.TemporaryDialog):
         self.nothing.setVisible(not self._shown)
 
     def _in_order(self) -> list[Choice]:
-        """Return the choices, those that were made last first while nothing is searched for."""
+        """Return the choices, the most recent ones first while the search is empty."""
         if self.line.text().strip():
             return self._choices
         named = {choice.name: choice for choice in reversed(self._choices)}
@@ -171,7 +171,7 @@ class CommandPalette(popups.TemporaryDialog):
         return [*first, *(choice for choice in self._choices if choice not in first)]
 
     def _choose(self) -> None:
-        """Carry out the chosen line once this dialog is gone: what it does may open another one."""
+        """Carry out the chosen line once this dialog is gone: it may open another one."""
         row = self.list.indexOfTopLevelItem(self.list.currentItem()) if self._shown else -1
         if row >= 0 and self.isVisible():  # a double click activates what a click has chosen
             chosen = self._shown[row]

@@ -1,4 +1,4 @@
-"""The devices that can train, here and at the places that a person has added, as a menu."""
+"""The devices that can train, here and at the user's places, as a menu."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ AUTOMATIC = ("auto", "the first accelerator, or the CPU")
 
 
 class DeviceMenu:
-    """Lists the devices. Places are asked when a menu is opened for the first time, or again."""
+    """Lists the devices. Places are queried when a menu is opened for the first time, or again."""
 
     def __init__(self, context: Context, machine: Machine) -> None:
         self._context, self._machine = context, machine
-        self._answers: dict[Place, PlaceAnswer | None] = {}  # None: it is being asked
+        self._answers: dict[Place, PlaceAnswer | None] = {}  # None: the query is pending
 
     def fill(self, menu: QMenu) -> None:
-        """List what is known now; a menu that is open shows what comes later too."""
+        """List what is known now; an open menu also shows what comes later."""
         group = QActionGroup(menu)
         here = self._machine.devices or (("cpu", "the processor"),)
         for device, name in (AUTOMATIC, *here):
@@ -77,7 +77,7 @@ class DeviceMenu:
     def _take(self, menu: QMenu, place: Place, answer: PlaceAnswer) -> None:
         self._answers[place] = answer
         if menu.isVisible():
-            menu.aboutToShow.emit()  # fills it anew
+            menu.aboutToShow.emit()  # refills it
 
     def _forget(self, place: Place) -> None:
         if self._context.simulator.next_place == place:

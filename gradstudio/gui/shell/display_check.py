@@ -1,4 +1,4 @@
-"""The check whether a window can be opened here. Qt aborts the whole program where it cannot, so this comes first."""
+"""The check whether a window can be opened here. Otherwise Qt aborts the whole program, so this comes first."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def missing_library(fault: BaseException) -> str | None:
 
 
 def check() -> None:
-    """Raise NoWindow where Qt would find no display or could not load its platform plugin."""
+    """Raise NoWindow if Qt would find no display or could not load its platform plugin."""
     if not sys.platform.startswith("linux"):
         return
     wanted = os.environ.get("QT_QPA_PLATFORM", "").partition(";")[0].partition(":")[0]

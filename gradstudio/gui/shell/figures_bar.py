@@ -23,8 +23,8 @@ from gradstudio.session.record.run import Run
 from gradstudio.session.words.knob_hints import WINDOW, share_clipped
 
 NAMES = ("step", "steps/s", "loss", "|g|", "clipped", "scale", "skipped", "non-finite")
-NOTHING = "–"  # stands for a missing value
-LATEST = 50  # steps of a watched run whose times tell how many a second it makes
+NOTHING = "–"  # placeholder for a missing value
+LATEST = 50  # steps of a watched run from whose times the speed is computed
 _DIGITS = str.maketrans("123456789", "0" * 9)  # every digit has the same width
 LONGEST_BRANCH = 40  # characters of a branch's name
 
@@ -69,7 +69,7 @@ class Figure(QWidget):
             self._value.setMinimumWidth(self._value.sizeHint().width())  # never below the minimum
 
     def forget(self) -> None:
-        """Become as narrow as the next value allows."""
+        """Reset the width to that of the next value."""
         self._fitting.clear()
         self._value.setMinimumWidth(0)
         self.show_value(NOTHING)
@@ -97,7 +97,7 @@ class FiguresBar(QWidget):
         self._totals = (0, 0, 0)  # rows counted so far, skipped steps, non-finite steps
         self._noted: tuple = ()  # text of the note, and the room for it in px
         self._run: Run | None = None
-        self._named = set(NAMES)  # figures that are shown
+        self._named = set(NAMES)  # visible figures
         row = QHBoxLayout(self)
         row.setContentsMargins(12, 4, 12, 4)
         self.tasks, self.written = TaskLine(), WrittenLine()
@@ -109,7 +109,7 @@ class FiguresBar(QWidget):
         theme.changed.connect(self._forget)
 
     def refresh(self, run: Run, step: int | None = None) -> None:
-        """Show the latest row of the run, or the one of a step."""
+        """Show the latest row of the run, or that of a step."""
         if run is not self._run:
             self._run, self._totals, self._rate = run, (0, 0, 0), Rate()
             self._forget()
@@ -117,7 +117,7 @@ class FiguresBar(QWidget):
         named = shorten(run.name or run.default_name, LONGEST_BRANCH)
         branch = f"branch “{named}” · " if run.parent and run.own else ""
         note = f"{branch}seed {knobs.seed}" + (" · deterministic" if knobs.deterministic else "")
-        if run.watched is not None:  # the script's own seed is not known
+        if run.watched is not None:  # the script's own seed is unknown
             note = ""
         rate = self._rate.update(len(run.history))
         values = self._values(run, rate) if step is None else self._values(run, None, step + 1)
@@ -130,8 +130,8 @@ class FiguresBar(QWidget):
         self._place_note(note)
 
     def show_tasks(self, jobs: Jobs) -> None:
-        """Show what takes long, in the room that the figures leave: for the note there is none then, or less. Cheap
-        while nothing does."""
+        """Show long-running tasks, in the room that the figures leave: the note then has less room, or none. Cheap when
+        there are none."""
         if self.tasks.isHidden() and not jobs.long:
             return
         self.tasks.refresh(jobs, self._room)
@@ -139,7 +139,7 @@ class FiguresBar(QWidget):
             self._place_note(self._noted[0])
 
     def show_written(self, text: str, file: Path) -> bool:
-        """Say what was written, with a button that opens it; return whether it can be seen."""
+        """Show what was written, with a button that opens it; return whether it is visible."""
         return self.isVisible() and self.written.say(text, file, self._room_beside_tasks)
 
     @property
@@ -182,18 +182,18 @@ class FiguresBar(QWidget):
             "scale": _scale(row["scale"]) if row["scale"] != 1 or _scales(run) else NOTHING,
             "skipped": f"{skipped:,}", "non-finite": f"{nonfinite:,}",
         }  # fmt: skip
-        if run.watched is not None and run.watched.log:  # nobody knows
+        if run.watched is not None and run.watched.log:  # unknown
             return values | dict.fromkeys(("clipped", "skipped"), NOTHING)
         if run.status != "running":
             return values
-        if run.watched is not None:  # its rows come in lots, so the time of its steps tells
+        if run.watched is not None:  # its rows come in batches, so the time of its steps is used
             seconds = float(np.mean(history.column("step_seconds", max(count - LATEST, 0), count)))
             rate = 1 / seconds if seconds > 0 else None
-        return values | {"steps/s": NOTHING if rate is None else number(rate)}  # from the first: nothing moves for it
+        return values | {"steps/s": NOTHING if rate is None else number(rate)}  # from the start: nothing moves for it
 
     def _count(self, history: History, count: int) -> tuple[int, int]:
-        """Return how many of the first rows skipped the update, and how many are not finite. Only the rows from the
-        latest count to this one are read, onwards or back."""
+        """Return how many of the first rows skipped the update, and how many are non-finite. Only the rows between the
+        latest count and this one are read, forward or backward."""
         taken, skipped, nonfinite = self._totals
         sign = 1 if count >= taken else -1
         first, stop = sorted((taken, count))
@@ -214,7 +214,7 @@ def _scales(run: Run) -> bool:
 
 
 def _scale(scale: float) -> str:
-    """Return a loss scale, as a power of two where it is one."""
+    """Return a loss scale, as a power of two if it is one."""
     if not is_known(scale):
         return NOTHING
     mantissa, exponent = math.frexp(scale)

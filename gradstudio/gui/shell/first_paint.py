@@ -1,4 +1,4 @@
-"""What is done when a window is seen for the first time."""
+"""What is done when a window is first visible."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class _FirstPaintWatch(QObject):
 
 
 def after_first_paint(window: QWidget, do: Callable[[], object]) -> None:
-    """Call `do` once, behind the first paint of `window`, unless it is closed by then. Ignore keys, clicks and drops
+    """Call `do` once, after the first paint of `window`, unless it is closed by then. Ignore keys, clicks and drops
     until then."""
     app = QCoreApplication.instance()
     assert app is not None

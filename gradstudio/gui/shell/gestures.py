@@ -1,4 +1,4 @@
-"""What the mouse does in the window, and keys that a widget hears only while it has the focus, by their topics."""
+"""The gestures of the mouse in the window, and keys that a widget handles only while it has the focus, by topic."""
 
 from __future__ import annotations
 

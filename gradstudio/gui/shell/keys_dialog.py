@@ -1,4 +1,4 @@
-"""Keys and gestures: every key of the commands by their menus, and every gesture, in columns with a search line."""
+"""Keys and gestures: every key of the commands by menu, and every gesture, in columns with a search line."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Pairs = Sequence[tuple[str, str]]
 LINE_HEIGHT = 125  # % of the text's own
 COLUMN = 380  # px of a column at normal text
 MOST_COLUMNS = 3
-MARGIN = 40  # px of the window that stay in sight around the dialog
+MARGIN = 40  # px of the window that stay visible around the dialog
 HEIGHT = 620  # px at normal text, at most
 SEARCH = "Search keys and gestures"
 NOTHING = "Nothing has all of these words: try fewer."
 
 
 class _Topic(QWidget):
-    """A heading, and under it keys beside what they do. Qt takes 0.1 s to lay a table of so many cells out, and two
+    """A heading, and under it keys beside their effects. Qt takes 0.1 s to lay out a table with so many cells, and two
     texts next to nothing."""
 
     def __init__(self, title: str, pairs: Pairs) -> None:
@@ -43,7 +43,7 @@ class _Topic(QWidget):
         return len(self._pairs) + 2
 
     def show_found(self, words: Sequence[str]) -> bool:
-        """Show the pairs that have every word, together with the title; return whether there are any."""
+        """Show the pairs that contain every word, together with the title; return whether there are any."""
         kept = [
             pair for pair in self._pairs if all(word in f"{self.title} {' '.join(pair)}".casefold() for word in words)
         ]
@@ -95,7 +95,7 @@ class KeysDialog(popups.TemporaryDialog):
 
 
 def _dealt(topics: Sequence[_Topic], count: int) -> list[list[_Topic]]:
-    """Return the topics in their order, in so many columns of about the same height."""
+    """Return the topics in their order, in `count` columns of about the same height."""
     columns: list[list[_Topic]] = [[] for _ in range(count)]
     whole, before = sum(topic.lines for topic in topics), 0
     for topic in topics:

@@ -1,4 +1,4 @@
-"""Menus made from the table of commands (gui/commands.py), and nothing else."""
+"""Menus generated from the table of commands (gui/commands.py), and nothing else."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def build(window: QMainWindow, table: Table, buttons: dict[str, QPushButton]) ->
 
 
 def _add_menu(into: QMenuBar | QMenu, title: str) -> QMenu:
-    """Return a new menu, made here: PySide takes one that Qt made for deleted once it was asked for as the menu of an
-    action that Python has let go of since, and its slots raise from then on."""
+    """Return a new menu, created here: PySide considers one that Qt created deleted once it was accessed as the menu of
+    an action that Python has released since, and its slots raise from then on."""
     menu = QMenu(title, into)
     into.addMenu(menu)
     return menu
@@ -36,14 +36,14 @@ def _action(window: QMainWindow, command: Command) -> QAction:
     action.setToolTip(command.help)
     action.setCheckable(command.checked is not None)
     action.triggered.connect(lambda _=False: command.call())
-    window.addAction(action)  # its keys are heard before the menu is filled: some are filled as they are opened
+    window.addAction(action)  # its keys work before the menu is filled: some are filled when they are opened
     return action
 
 
 def _build(menu: QMenu, entries: Sequence[Entry], actions: Actions) -> None:
     menu.setToolTipsVisible(True)
     if any(isinstance(entry, Dynamic) for entry in entries):
-        menu.addAction("…")  # some systems hide an empty menu, and to fill it now would delay the first paint
+        menu.addAction("…")  # some systems hide an empty menu, and filling it now would delay the first paint
         menu.aboutToShow.connect(lambda: _refill(menu, entries, actions))
     else:
         _fill(menu, entries, actions)
@@ -53,7 +53,7 @@ def _build(menu: QMenu, entries: Sequence[Entry], actions: Actions) -> None:
 
 
 def _refill(menu: QMenu, entries: Sequence[Entry], actions: Actions) -> None:
-    """Fill a menu anew. It lets go of its own actions by itself, but keeps the groups that held them."""
+    """Refill a menu. It releases its own actions by itself, but keeps their groups."""
     menu.clear()
     for group in menu.findChildren(QActionGroup):
         group.deleteLater()
@@ -81,6 +81,6 @@ def _show_state(commands: Sequence[Command], actions: Actions) -> None:
 
 
 def _enable(commands: Sequence[Command], actions: Actions) -> None:
-    """Let the keys work again; who presses one when it is not possible is told why."""
+    """Enable the keys again; pressing one when it is not possible shows why."""
     for command in commands:
         actions[command.id].setEnabled(True)

@@ -12,7 +12,7 @@ from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.roles import role_label
 from gradstudio.gui.widgets.rows import in_row
 
-ROUND = 7  # px of the corners, as of a card
+ROUND = 7  # px of the corners, like those of a card
 
 
 class LargePage(QWidget):
@@ -30,7 +30,7 @@ class LargePage(QWidget):
         head = QWidget()
         in_row((self.title, 1), self.back, of=head, margins=(12, 8, 10, 6))
         column = QVBoxLayout(self)
-        column.setContentsMargins(13, 11, 13, 9)  # as around the plots, and 1 px for the line
+        column.setContentsMargins(13, 11, 13, 9)  # like around the plots, and 1 px for the line
         column.setSpacing(0)
         column.addWidget(head)
         column.addWidget(self.pages, 1)
@@ -47,8 +47,8 @@ class LargePage(QWidget):
 
 
 class Middle(QStackedWidget):
-    """`page`: the large page on view; None while the plots are. A page that is put away stays as it is, hidden, until
-    it is shown again; whoever made a page deletes it once it is no longer needed."""
+    """`page`: the visible large page; None while the plots are visible. A page that is put away stays as it is, hidden,
+    until it is shown again; its creator deletes it once it is no longer needed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class Middle(QStackedWidget):
         return self.frame.pages.currentWidget() if self.currentWidget() is self.frame else None
 
     def fill(self, plots: QWidget) -> None:
-        """Put in the plots, for which there was room left."""
+        """Add the plots, for which room was reserved."""
         self.insertWidget(0, plots)
         self.setCurrentIndex(0)
         self.removeWidget(self._plots)
@@ -76,8 +76,8 @@ class Middle(QStackedWidget):
         self.frame.pages.addWidget(page)
 
     def show_large(self, page: QWidget, title: str, put_away: Callable[[], object] | None = None) -> None:
-        """Show a page in place of the plots, with the focus in it. `put_away` is called once it is no longer on view,
-        whatever took it away."""
+        """Show a page in place of the plots, with the focus in it. `put_away` is called once it is no longer visible,
+        for whatever reason."""
         if self.page is not page:
             self._leave()
         if self.frame.pages.indexOf(page) < 0:

@@ -1,4 +1,4 @@
-"""The tabs at the top of the right column. Each stays in its place, whichever is chosen; a dot at a tab says that
+"""The tabs at the top of the right column. Each stays in its place, whichever is chosen; a dot at a tab means that
 something is to be done or seen there."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ABOUT_MORE = "Shows gauges or memory here, or code or map in the middle"
 
 
 class Tab(QPushButton):
-    """One tab. `sign`: a role of the theme, in which its dot is painted; "" for none."""
+    """One tab. `sign`: the theme role of its dot; "" for none."""
 
     def __init__(self, title: str, about: str) -> None:
         super().__init__(title)
@@ -33,7 +33,7 @@ class Tab(QPushButton):
         self.setAccessibleDescription(about)
 
     def show_sign(self, role: str, why: str = "") -> None:
-        """Show a dot with its reason for who cannot see it, or none."""
+        """Show a dot with its reason in words, or none."""
         if role != self.sign:
             self.sign = role
             self.setAccessibleName(f"{self.text()}, {why}" if why else self.text())
@@ -98,7 +98,7 @@ class PageTabs(QWidget):
             painter.fillRect(self.rect().adjusted(0, self.height() - 1, 0, 0), theme.color("line"))
 
     def _offer_more(self) -> None:
-        """List the other pages; the tab of the page on view stays chosen until one is."""
+        """List the other pages; the tab of the visible page stays chosen until one is."""
         self.show_page(self._page)
         menu = popups.context_menu(self.more)
         large: list[Page] = [page for page in PAGES if page in LARGE]

@@ -1,4 +1,4 @@
-"""The pages of the window: their titles, what each is for, and where each is shown."""
+"""The pages of the window: their titles, their purposes, and where each is shown."""
 
 from __future__ import annotations
 

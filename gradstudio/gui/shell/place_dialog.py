@@ -1,4 +1,4 @@
-"""The dialog that adds a place: its name, its command, and what is there."""
+"""The dialog that adds a place: its name, its command, and its devices."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class PlaceDialog(TemporaryDialog):
         self._show(answer.problem or "\n".join([answer.versions, *lines]), wrong=bool(answer.problem))
 
     def accept_place(self) -> None:
-        """Keep the place and close, or say why it cannot be kept."""
+        """Store the place and close, or show why it cannot be stored."""
         try:
             worker_places.add(self.name.text().strip(), self.command.text(), keep=self.keep.isChecked())
         except PlaceError as fault:

@@ -22,15 +22,16 @@ QWIDGETSIZE_MAX = (1 << 24) - 1  # Qt's own, which PySide does not have
 
 
 class ProjectorView(QObject):
-    """The window's parts that a projector shows otherwise. `on`: whether it does."""
+    """The parts of the window that differ on a projector. `on`: whether it is active."""
 
     def __init__(self, window: QMainWindow, top: TopBar, columns: Columns, figures: FiguresBar) -> None:
         super().__init__(window)
         self._window, self._top, self._columns, self._figures = window, top, columns, figures
-        self._back: list[Callable[[], object]] = []  # what leaves it, in the order in which it is called
+        # the functions that restore the window, in the order in which they are called
+        self._back: list[Callable[[], object]] = []
 
     def furnish(self, plots: PlotStack, lesson: LessonPanel) -> None:
-        """Receive the parts that are made last."""
+        """Receive the parts that are created last."""
         self._plots, self._lesson = plots, lesson
 
     @property
@@ -38,7 +39,7 @@ class ProjectorView(QObject):
         return bool(self._back)
 
     def toggle(self) -> None:
-        """Enter it, with the lesson as its card, or the findings where the preset has no lesson; or leave it."""
+        """Enter it, with the lesson as its card, or the findings if the preset has no lesson; or leave it."""
         if self.on:
             self.leave()
             return
@@ -51,7 +52,7 @@ class ProjectorView(QObject):
             self._columns.project(),
             partial(self._lesson.show_one_step, False),
         ]
-        window.setMinimumSize(1, 1)  # a projector of 1024 x 768 is narrower than the window may be otherwise
+        window.setMinimumSize(1, 1)  # a projector of 1024 x 768 is narrower than the usual minimum of the window
         window.menuBar().setMaximumHeight(0)  # a hidden one takes its keys with it
         self._top.show_state_alone(True)
         self._figures.hide()
@@ -61,7 +62,7 @@ class ProjectorView(QObject):
         window.setWindowState(state | Qt.WindowState.WindowFullScreen)
 
     def change_card(self) -> None:
-        """Show the findings in place of the lesson, or the lesson again; enter the view first where it is off."""
+        """Show the findings in place of the lesson, or the lesson again; enter the view first if it is off."""
         if not self.on:
             self.toggle()
         elif self._columns.page == "lesson" or not self._lesson.steps:
@@ -70,7 +71,7 @@ class ProjectorView(QObject):
             self._columns.show_page("lesson")
 
     def leave(self) -> None:
-        """Put the window back as it was."""
+        """Restore the window."""
         back, self._back = self._back, []
         for each in back:
             each()
@@ -79,7 +80,7 @@ class ProjectorView(QObject):
         self._window.setWindowState(state)
         self._window.setMinimumSize(least)
         if not state & (Qt.WindowState.WindowFullScreen | Qt.WindowState.WindowMaximized):
-            self._window.setGeometry(place)  # not the size alone: the frame would leave its place
+            self._window.setGeometry(place)  # not only the size: the frame would move
 
     def _show_bars(self) -> None:
         self._window.menuBar().setMaximumHeight(QWIDGETSIZE_MAX)

@@ -1,5 +1,5 @@
-"""The right column of the window: one of its pages (pages.py), chosen at the top. It also makes the pages that open
-large, in the middle."""
+"""The right column of the window: one of its pages (pages.py), chosen at the top. It also creates the large pages for
+the middle."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class SidePanel(Ground):
         in_column(self.tabs, (self._pages, 1), of=self, margins=(1, 0, 0, 0), spacing=0)
 
     def furnishing(self, jobs: Jobs) -> Iterator[None]:
-        """Put in the pages, one each time that it is asked, in the order in which Tab goes through them."""
+        """Add the pages, one in each iteration, in the Tab order."""
         self.diagnosis, self.lesson_page = DiagnosisPanel(), LessonPage(jobs)
         self._put("diagnosis", self.diagnosis)
         yield self._put("lesson", self.lesson_page)

@@ -1,4 +1,4 @@
-"""The slider that says how many steps are made in a second."""
+"""The slider for the number of steps per second."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ KEY_STEP = 50  # positions that a key moves it
 
 
 class SpeedSlider(Slider):
-    """Logarithmic, from one step a second to `FASTEST`, with unlimited speed at its end. At first it stands where
-    the last window left it."""
+    """Logarithmic, from one step a second to `FASTEST`, with unlimited speed at its end. Its initial position is that
+    of the last window."""
 
     speed_changed = Signal(float)  # steps a second
 

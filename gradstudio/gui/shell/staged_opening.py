@@ -1,7 +1,7 @@
-"""How a window is made whole behind its first paint: what it needs is imported in a thread, after what no thread may
-do, and then it is put together part by part, each in a turn of the event loop of its own, so that no turn takes long.
+"""Completing a window after its first paint: its imports are made in a thread, after everything that no thread may do,
+and then it is assembled part by part, each in its own turn of the event loop, so that no turn takes long.
 
-Keys and clicks that come meanwhile are kept, and carried out once the window is whole."""
+Keys and clicks meanwhile are stored, and carried out once the window is complete."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from PySide6.QtWidgets import QWidget
 
 from gradstudio.gui.shell.first_paint import INPUT
 
-LOOK = 5  # ms between two looks whether everything is imported
+LOOK = 5  # ms between two checks whether everything is imported
 TURN = 0.004  # s of a turn of the event loop for what comes before that
 
-# Not kept: data that is dragged can be gone by then, and Qt asks for overrides again.
+# Not stored: dragged data can be gone by then, and Qt requests overrides again.
 _LOST = {QEvent.Type.ShortcutOverride, QEvent.Type.DragEnter, QEvent.Type.Drop}
 
 
 class StagedOpening(QObject):
-    """Goes through `ahead`, calls `load` in a thread, then goes on with `parts` once in each turn of the event loop. At
+    """Iterates over `ahead`, calls `load` in a thread, then advances `parts` once in each turn of the event loop. At
     the end it calls `done`. It ends early when the window is closed."""
 
     def __init__(
@@ -61,11 +61,11 @@ class StagedOpening(QObject):
     def _import(self) -> None:
         try:
             self._load()
-        except Exception as fault:  # it is raised where a fault of the window is
+        except Exception as fault:  # it is raised like any fault of the window
             self._fault = fault
 
     def _go_ahead(self) -> None:
-        """Go on with what comes before the thread, and then begin that."""
+        """Continue with what comes before the thread, and then start that."""
         until = time.perf_counter() + TURN
         while time.perf_counter() < until:
             if next(self._ahead, self) is self:

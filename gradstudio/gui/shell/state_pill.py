@@ -9,14 +9,14 @@ from PySide6.QtWidgets import QSizePolicy, QWidget
 from gradstudio.gui.theme import theme
 from gradstudio.session.words.outcome_words import Tone
 
-SEPARATOR = " · "  # behind the state itself
+SEPARATOR = " · "  # after the state itself
 WIDEST = 420  # px
 SIDES = 44  # px for the dot and the round ends
 
 
 class StatePill(QWidget):
-    """The state of the run, with a dot in its colour. It neither moves nor changes its width with the text; what
-    there is no room for stands in the tooltip. The branch is named at the foot of the window."""
+    """The state of the run, with a dot in its colour. Its position and width do not depend on the text; the rest of a
+    long text is in the tooltip. The branch is named at the foot of the window."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class StatePill(QWidget):
 
 
 def shorten(text: str, metrics: QFontMetrics, room: int) -> str:
-    """Return what there is room for in one line: the state without the branch, or the part of it that says most."""
+    """Return the part of a state that fits in one line: without the branch, or the most informative part."""
     state = text.partition(SEPARATOR)[0]
     parts = (state, state.partition(": ")[0], state.partition(" since ")[0], state.partition(" of ")[0])
     told = next((part for part in parts if metrics.horizontalAdvance(part) <= room), parts[1])

@@ -1,4 +1,4 @@
-"""What the window does in the background, at its foot: what it is, how far it is, and a button that cancels it."""
+"""The background work of the window, at its foot: its description, its progress, and a button that cancels it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ SHAPES = ((260, True), (130, True), (130, False), (0, True), (0, False))  # px o
 
 
 class TaskLine(QWidget):
-    """Shown only while something takes longer than half a second. It tells of the oldest task, and how many others
-    there are."""
+    """Shown only while something takes longer than half a second. It shows the oldest task, and the number of
+    others."""
 
     def __init__(self) -> None:
         super().__init__()
         self.words, self.bar, self.cancel = QLabel(), QProgressBar(), QPushButton("Cancel")
-        self.setMinimumWidth(1)  # or Qt widens the window for it, or cuts the figures beside it
+        self.setMinimumWidth(1)  # otherwise Qt widens the window for it, or cuts the figures beside it
         self.words.setTextFormat(Qt.TextFormat.PlainText)
         self.bar.setTextVisible(False)
         self.bar.setFixedHeight(6)
@@ -28,13 +28,13 @@ class TaskLine(QWidget):
         self.cancel.setProperty("role", "small")
         self.cancel.clicked.connect(self._cancel)
         self._task: Task | None = None
-        self._told: tuple = ()  # what was fitted last, and into what
+        self._told: tuple = ()  # what was fitted last, and its room
         self._fits = True
         in_row(self.words, self.bar, self.cancel, of=self, margins=(12, 0, 8, 0), spacing=8)
         self.hide()
 
     def refresh(self, jobs: Jobs, room: int) -> None:
-        """Show the tasks as they are now, in so many pixels of width. Cheap while there is none."""
+        """Show the current tasks, in this many pixels of width. Cheap when there are none."""
         shown = jobs.long
         self._task = shown[0] if shown else None
         if self._task is None:
@@ -45,7 +45,7 @@ class TaskLine(QWidget):
         counted = f", {task.done:,} of {task.parts:,}" if task.parts > 1 else f", {task.seconds:.0f} s"
         others = f" (and {len(shown) - 1} more)" if len(shown) > 1 else ""
         self.words.setToolTip(task.words)
-        self.bar.setRange(0, task.parts if task.parts > 1 else 0)  # 0 to 0: it moves, as nobody knows
+        self.bar.setRange(0, task.parts if task.parts > 1 else 0)  # 0 to 0: it moves, as the total is unknown
         self.bar.setValue(task.done)
         self.cancel.setVisible(task.can_cancel)
         self.cancel.setAccessibleName(f"Cancel: {task.words}")
@@ -56,7 +56,7 @@ class TaskLine(QWidget):
         self.setVisible(self._fits)
 
     def _fit(self, words: str, ending: str, room: int) -> bool:
-        """Say it as fully as there is room for; return whether there is any. The figures beside it are never cut."""
+        """Show it as fully as there is room for; return whether there is any. The figures beside it are never cut."""
         self.bar.setFixedWidth(round(BAR * theme.zoom))
         for longest, with_bar in SHAPES:
             cut = self.words.fontMetrics().elidedText(words, Qt.TextElideMode.ElideMiddle, round(longest * theme.zoom))

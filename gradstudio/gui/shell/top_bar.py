@@ -23,17 +23,17 @@ from gradstudio.session.running.worker_commands import UNLIMITED
 from gradstudio.session.simulator import MORE_STEPS, Simulator
 
 REWIND, REWIND_TO, REWIND_WITHOUT = "Rewind…", "Rewind to {:,}", "Rewind without {}"
-ROOMY = 1360  # px of the bar from which on there is room for the word "speed"
+ROOMY = 1360  # px of the bar from which there is room for the word "speed"
 CRAMPED = 900  # px of the bar below which the speed and the menus give way too
 ICON = 16  # px at normal text
 TIGHT = 1200  # px of the bar below which the name of the preset gives way to the state of the run
 LONGEST_TITLE = 26  # characters of a preset's title
-MARK = " •"  # behind the name of a preset from which knobs differ
-LONGEST_CHANGE = 10  # characters of a change that the button names
+MARK = " •"  # after the name of a preset from which knobs differ
+LONGEST_CHANGE = 10  # characters of a change on the button
 
 
 class TopBar(QWidget):
-    """Its buttons get their tooltips and what they do from the table of commands."""
+    """Its buttons get their tooltips and actions from the table of commands."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,16 +61,16 @@ class TopBar(QWidget):
                 Qt.FocusPolicy.TabFocus
             )  # so that Space after a click runs and pauses, whatever was clicked
         self._playing: bool | None = None
-        self._told: dict[QWidget, str] = {}  # what the table of commands says of each button
-        self._alone = False  # whether only the state of the run is shown, and what goes on from there
+        self._told: dict[QWidget, str] = {}  # the text of each button in the table of commands
+        self._alone = False  # whether only the state of the run is shown, and what continues from there
         self._begun = False  # whether there is something to restart, to rewind and to export
         for button in (self.restart, self.rewind, self.export):  # nothing moves when they are shown
             policy = button.sizePolicy()
             policy.setRetainSizeWhenHidden(True)
             button.setSizePolicy(policy)
         self._over = False  # whether the run on view is over
-        self._title = self._mark = ""  # of the preset; the mark says that knobs differ from it
-        self._named: tuple = ()  # what its button says, and how wide that is
+        self._title = self._mark = ""  # of the preset; the mark means that knobs differ from it
+        self._named: tuple = ()  # the text of its button, and its width
         self._watch = ChangeWatch()
         self._lay_out()
         theme.dress(self)
@@ -79,7 +79,7 @@ class TopBar(QWidget):
         self._restyle()
 
     def refresh(self, simulator: Simulator, possible: PossibleActions) -> None:
-        """Show the state of the run; cheap where nothing has changed."""
+        """Show the state of the run; cheap when nothing has changed."""
         run, going, healthy = simulator.run, simulator.going, possible.healthy_step
         if not self._watch.has_changed(
             run, run.status, going, going.status, simulator.has_begun, simulator.requested, run.in_force,
@@ -112,7 +112,7 @@ class TopBar(QWidget):
         self._name_preset()
 
     def _tell(self, button: QWidget, instead: str) -> None:
-        """Give a button its help, or why it is grey, or what it does now."""
+        """Give a button its help, or why it is grey, or its current effect."""
         usual = self._told.setdefault(button, button.toolTip())
         text = instead or usual
         if text != button.toolTip():
@@ -155,14 +155,14 @@ class TopBar(QWidget):
         self._make_room()
 
     def show_state_alone(self, alone: bool) -> None:
-        """Show only the state of the run and the buttons that go on from there, or everything."""
+        """Show only the state of the run and the buttons that continue from there, or everything."""
         self._alone = alone
         self.step.setVisible(not alone)
         self._make_room()
 
     def _show_controls(self) -> None:
-        """Show the buttons that lead the run. Where only its state is shown, a run that is over can be rewound or begun
-        again, and any other can be run."""
+        """Show the buttons that control the run. If only its state is shown, a finished run can be rewound or
+        restarted, and any other can be run."""
         for button, shown in (
             (self.play, self.play.isEnabled()),
             (self.restart, self._over),
@@ -183,7 +183,7 @@ class TopBar(QWidget):
         return self.width() < CRAMPED * theme.zoom
 
     def _make_room(self) -> None:
-        """Leave the room to the state of the run where there is little. The menus have what is not shown then."""
+        """Leave the room to the state of the run if there is little. Hidden commands are then in the menus."""
         self._speed_title.setVisible(self.width() >= ROOMY * theme.zoom and not self._alone)
         self.speed_label.setMinimumWidth(round(44 * theme.zoom))
         for part in (self.speed, self.speed_label, self.preset):
@@ -224,7 +224,7 @@ class TopBar(QWidget):
 
 
 def _rewinding(healthy: int, changes: Mapping[str, tuple[Value, Value]]) -> str:
-    """Return what rewinding a run that diverged is called: without its last change where that came right before."""
+    """Return the label for rewinding a run that diverged: without its last change if that came right before."""
     if not changes:
         return REWIND_TO.format(healthy)
     (name, (_, value)), *others = changes.items()

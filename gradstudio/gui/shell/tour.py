@@ -1,5 +1,5 @@
-"""The tour of the window in four steps: what is where, in the order in which a person needs it. It can be left at any
-step, and begun again from the Help menu and the palette."""
+"""The tour of the window in four steps: what is where, in the order of need. It can be left at any step, and restarted
+from the Help menu and the palette."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from gradstudio.gui.widgets.roles import role_label
 from gradstudio.gui.widgets.rows import in_column, in_row
 
 WIDTH = 380  # px of the dialog
-LINE = 3  # px of the frame around the part that a step is about
+LINE = 3  # px of the frame around the part of a step
 GAP = 16  # px between that part and the dialog
 
 
 class Stop(NamedTuple):
-    """One step of the tour: its title and text, and the part of the window that it is about."""
+    """One step of the tour: its title and text, and its part of the window."""
 
     title: str
     text: str
@@ -43,7 +43,7 @@ class _Outline(QWidget):
 
 
 def begin(window: QWidget, knobs: QWidget, top: QWidget, plots: QWidget, side: QWidget) -> None:
-    """Begin the tour of a window, whose parts are on view."""
+    """Begin the tour of a window, whose parts are visible."""
     stops = (
         Stop("Knobs", "Everything that training depends on is a knob. Point at one to read what it does, and "
              "whether it takes effect at the next step or on restart.", knobs),
@@ -58,7 +58,7 @@ def begin(window: QWidget, knobs: QWidget, top: QWidget, plots: QWidget, side: Q
 
 
 class TourDialog(TemporaryDialog):
-    """Says one step at a time. The window can be used meanwhile."""
+    """Shows one step at a time. The window can be used meanwhile."""
 
     def __init__(self, window: QWidget, stops: tuple[Stop, ...]) -> None:
         super().__init__(window, "Tour")
@@ -81,7 +81,7 @@ class TourDialog(TemporaryDialog):
         self.after.setFocus()
 
     def show_step(self, at: int) -> None:
-        """Say a step, and show the part of the window that it is about."""
+        """Show a step, and its part of the window."""
         self.at, last = at, at == len(self._stops) - 1
         stop = self._stops[at]
         self.title.setText(stop.title)
@@ -101,7 +101,7 @@ class TourDialog(TemporaryDialog):
         self.move(self._window.mapToGlobal(self._beside(around)))
 
     def _beside(self, around: QRect) -> QPoint:
-        """Return a place beside a part where there is room, or else within it, at its foot."""
+        """Return a position beside a part if there is room, or else inside it, at its foot."""
         room, size = self._window.rect(), self.size()
         top = min(around.top() + GAP, room.bottom() - size.height() - GAP)
         if around.right() + GAP + size.width() < room.right():

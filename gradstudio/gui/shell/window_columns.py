@@ -1,4 +1,4 @@
-"""The three columns of the window, knobs, middle and pages: which are shown, and how wide a person left them."""
+"""The three columns of the window, knobs, middle and pages: which are shown, and the user's widths."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 WIDTHS = (286, 800, 326)  # px at first: knobs, middle, pages
 LEAST = (240, 420, 300)  # px
-PROJECTED = 0.36  # share of the window that the card has on a projector
+PROJECTED = 0.36  # share of the window for the card on a projector
 
 
 class _Handle(QSplitterHandle):
-    """A handle that is not seen."""
+    """An invisible handle."""
 
     def paintEvent(self, event: QPaintEvent) -> None:
         pass
@@ -35,7 +35,7 @@ class Columns(QSplitter):
         self._knobs = knobs
         self._page: Page = "diagnosis"  # of the right column at first
         self._large: Page | None = None  # in the middle at first
-        self._squeezed_out = False  # whether the knobs were hidden for want of room
+        self._squeezed_out = False  # whether the knobs were hidden for lack of room
         self.middle = Middle()
         self.setHandleWidth(1)
         self.setChildrenCollapsible(False)
@@ -46,11 +46,11 @@ class Columns(QSplitter):
         self.setSizes(list(WIDTHS))
 
     def fill(self, plots: QWidget, right: SidePanel) -> None:
-        """Put in the plots and the pages, for which there was room left."""
+        """Add the plots and the pages, for which room was reserved."""
         self._right, room = right, self._at(2)
         self.middle.fill(plots)
         for page in right.large.values():
-            self.middle.keep(page)  # now: Tab goes through the right column last
+            self.middle.keep(page)  # now: Tab reaches the right column last
         right.setMinimumWidth(room.minimumWidth())
         self.replaceWidget(2, right)
         room.deleteLater()
@@ -68,7 +68,8 @@ class Columns(QSplitter):
             self._right.hide()
 
     def toggle_page(self, page: Page, *, only_show: bool = False) -> None:
-        """Show a page; where it is on view already, the plots in its place, or no right column, unless `only_show`."""
+        """Show a page; if it is already visible, show the plots in its place, or no right column, unless
+        `only_show`."""
         if not self.shows(page):
             self._right.setVisible(page not in LARGE or self._right.isVisible())
             if self._right.isVisible() and not self._roomy:
@@ -98,14 +99,14 @@ class Columns(QSplitter):
         return next((page for page in LARGE if self.shows(page)), None)
 
     def shows(self, page: Page) -> bool:
-        """Return whether a page is on view."""
+        """Return whether a page is visible."""
         if page in LARGE:
             return self.middle.page is self._right.large[page]
         return self._right.isVisible() and self._right.page == page
 
     def project(self) -> Callable[[], None]:
-        """Show plots and page alone, the page without its buttons. The function that is returned puts all back, once
-        the texts have their own size again."""
+        """Show only plots and page, the page without its buttons. The returned function restores everything, once the
+        texts have their own size again."""
         left, right, page, sizes = self._knobs.isVisible(), self._right.isVisible(), self._right.page, self.sizes()
         large = self._large_on_view
 
@@ -114,7 +115,7 @@ class Columns(QSplitter):
             self._right.tabs.show()
             self._right.show_page(page)
             self._right.setVisible(right)
-            self.fit()  # or the larger texts' least widths are still in force
+            self.fit()  # otherwise the minimum widths of the larger texts are still in force
             self.setSizes(sizes)
             if large is not None:
                 self.show_page(large)
@@ -128,7 +129,7 @@ class Columns(QSplitter):
         return back
 
     def leave_alone(self) -> Callable[[], None]:
-        """Show the middle alone. The function that is returned puts the other columns back."""
+        """Show only the middle. The returned function restores the other columns."""
         left, right, sizes = self._knobs.isVisible(), self._right.isVisible(), self.sizes()
 
         def back() -> None:
@@ -141,7 +142,7 @@ class Columns(QSplitter):
         return back
 
     def reset(self) -> None:
-        """Show every column, as wide as at first, and the plots."""
+        """Show every column, with its initial width, and the plots."""
         self.middle.show_plots()
         self._knobs.show()
         self._right.show()
@@ -149,7 +150,7 @@ class Columns(QSplitter):
         self.setSizes(list(WIDTHS))
 
     def fit(self) -> None:
-        """Give the outer columns the room that their texts need. Where there is none for both, the knobs leave."""
+        """Give the outer columns the room that their texts need. If there is none for both, the knobs are hidden."""
         for place, least in ((0, LEAST[0]), (2, LEAST[2])):
             self._at(place).setMinimumWidth(round(least * theme.zoom))
         both = not self._knobs.isHidden() and not self._at(2).isHidden()
@@ -167,13 +168,13 @@ class Columns(QSplitter):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        self.fit()  # also at normal text: behind the gallery it had no width yet when the style came
+        self.fit()  # also at normal text: behind the gallery it had no width yet when it was styled
 
     def restore(self) -> None:
-        """Show the columns as the last window left them."""
+        """Restore the columns of the last window."""
         names: dict[str, Page] = {name: page for page, name in STORED_AS.items()}
         for kept in (user_settings.PAGE.get(), user_settings.LARGE_PAGE.get()):
-            page = names.get(kept or "")  # an older window kept both in one
+            page = names.get(kept or "")  # an older window stored both in one
             if page in LARGE:
                 self._large = page
             elif page is not None:

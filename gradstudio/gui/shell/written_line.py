@@ -1,4 +1,4 @@
-"""What was written last, at the foot of the window, where it covers nothing: its name, and a button that opens it."""
+"""The last written file, at the foot of the window, where it covers nothing: its name, and a button that opens it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class WrittenLine(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self._text, self._file = "", Path()
-        self._told: tuple = ()  # what was fitted last, and into what
+        self._told: tuple = ()  # what was fitted last, and its room
         self.words, self.open, self.close_button = QLabel(), QPushButton("Open"), QPushButton("Close")
-        self.setMinimumWidth(1)  # or Qt widens the window for it, or cuts the figures beside it
+        self.setMinimumWidth(1)  # otherwise Qt widens the window for it, or cuts the figures beside it
         self.words.setTextFormat(Qt.TextFormat.PlainText)
         for button in (self.open, self.close_button):
             button.setProperty("role", "small")
@@ -37,11 +37,12 @@ class WrittenLine(QWidget):
 
     @property
     def full_text(self) -> str:
-        """What it says, whole; empty if it says nothing."""
+        """Its whole text; empty if there is none."""
         return "" if self.isHidden() else self._text
 
     def say(self, text: str, file: Path, room: int) -> bool:
-        """Show a text for a minute with a button that opens `file`, in so many pixels; return whether they suffice."""
+        """Show a text for a minute with a button that opens `file`, in this many pixels; return whether they
+        suffice."""
         self._text, self._file = text, file
         self.words.setToolTip(text)
         self.words.setAccessibleName(text)
@@ -52,7 +53,7 @@ class WrittenLine(QWidget):
         return self.fit(room)
 
     def fit(self, room: int) -> bool:
-        """Say it as fully as there is room for; leave where there is none. Cheap while it is hidden."""
+        """Show it as fully as there is room for; hide it if there is none. Cheap while it is hidden."""
         if self.isHidden():
             return False
         told = (self._text, room, theme.zoom, theme.dark)

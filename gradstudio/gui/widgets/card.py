@@ -11,11 +11,11 @@ from PySide6.QtWidgets import QAbstractButton, QSizePolicy, QWidget
 from gradstudio.gui.theme import theme
 
 MARGIN = 11  # px
-DONE = "finished"  # among the facts, where it has a check mark
+DONE = "finished"  # among the facts, if it has a check mark
 
 
 class Card(QAbstractButton):
-    """What it says is given by `tell`. A subclass draws a picture above that."""
+    """Its text is set by `tell`. A subclass draws a picture above that."""
 
     size_at_first = QSize(236, 158)  # px at normal text
     picture_height = 0  # px of it
@@ -33,14 +33,14 @@ class Card(QAbstractButton):
         return self.size_at_first * theme.zoom
 
     def tell(self, told: str, facts: list[str]) -> None:
-        """Say what the card is about, and a few facts."""
+        """Set the text of the card, and a few facts."""
         self.told, self.facts = told, facts
-        self.setToolTip(f"<qt>{escape(told)}</qt>")  # rich text is broken into lines
+        self.setToolTip(f"<qt>{escape(told)}</qt>")  # rich text is wrapped
         self.setAccessibleName(f"{self.title}. {', '.join(facts)}. {told}")
         self.update()
 
     def paint_picture(self, painter: QPainter, place: QRectF) -> None:
-        """Draw what stands above the title."""
+        """Draw the part above the title."""
 
     def enterEvent(self, event: QEnterEvent) -> None:
         super().enterEvent(event)
@@ -55,7 +55,7 @@ class Card(QAbstractButton):
             painter.drawRoundedRect(QRectF(self.rect()).adjusted(1, 1, -1, -1), 7, 7)
             inside = QRectF(self.rect()).adjusted(MARGIN, MARGIN - 2, -MARGIN, -MARGIN + 2)
             top = inside.y()
-            if self.picture_height:  # it has the room that a larger card has more
+            if self.picture_height:  # it has the extra room of a larger card
                 height = self.picture_height * theme.zoom + max(self.height() - self.sizeHint().height(), 0)
                 self.paint_picture(painter, QRectF(inside.x(), top, inside.width(), height))
                 top += height + 5
@@ -89,7 +89,7 @@ class Card(QAbstractButton):
 
 
 def _lines(painter: QPainter, text: str, width: float, count: int) -> list[str]:
-    """Return a text in at most so many lines of a width; the last one is elided."""
+    """Return a text in at most `count` lines of a width; the last one is elided."""
     metrics, lines, words = painter.fontMetrics(), [], text.split()
     while words and len(lines) < count:
         if len(lines) == count - 1:

@@ -1,4 +1,4 @@
-"""Cards under headings, as many side by side as there is room for, which the arrow keys go through."""
+"""Cards under headings, as many side by side as there is room for, with arrow-key navigation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AHEAD = {Qt.Key.Key_Right: (1, 0), Qt.Key.Key_Left: (-1, 0), Qt.Key.Key_Down: (0
 class CardWall(QWidget):
     def __init__(self) -> None:
         super().__init__()
-        self.order: list[Card] = []  # as they are shown
+        self.order: list[Card] = []  # in display order
         self._sections: list[tuple[QLabel, Sequence[Card]]] = []
         self._headings: dict[str, QLabel] = {}
         theme.changed.connect(self._place)
@@ -45,7 +45,7 @@ class CardWall(QWidget):
             self.setTabOrder(before, after)
 
     def move_focus(self, key: Qt.Key) -> Card | None:
-        """Give the focus to the card beside, above or below the one that has it; return it, None without cards."""
+        """Give the focus to the card beside, above or below the focused one; return it, None without cards."""
         aside, down = AHEAD[key]
         shown = [card for card in self.order if card.isVisible()]
         if not shown:
@@ -72,7 +72,7 @@ class CardWall(QWidget):
         return self._headings[name]
 
     def _size(self) -> tuple[QSize, int]:
-        """Return how large a card is, and how many stand side by side."""
+        """Return the size of a card, and how many are side by side."""
         least = self.order[0].sizeHint() if self.order else QSize(1, 1)
         room = self.width() - 2 * SIDE + GAP
         across = min(max(room // (least.width() + GAP), 1), MOST)
@@ -96,7 +96,7 @@ class CardWall(QWidget):
 
 
 def _nearest(focused: Card, shown: Sequence[Card], down: int) -> Card:
-    """Return the card of the next line up or down that is nearest, or the same one where there is no such line."""
+    """Return the nearest card of the next line up or down, or the same one if there is no such line."""
     here = focused.geometry().center()
     beyond = [card for card in shown if (card.y() - focused.y()) * down > 0]
     if not beyond:

@@ -1,4 +1,4 @@
-"""Whether anything has changed, for questions that are asked many times a second and seldom have a new answer."""
+"""Whether anything has changed, for queries that are made many times a second and seldom have a new answer."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from operator import is_
 
 
 class ChangeWatch:
-    """Compares objects by identity: to compare their values may take longer than to show them."""
+    """Compares objects by identity: comparing their values may take longer than showing them."""
 
     def __init__(self) -> None:
         self._things: tuple[object, ...] = ()

@@ -1,4 +1,4 @@
-"""A choice whose text has as many lines as it needs, which Qt's own has not."""
+"""A choice whose text has as many lines as it needs, unlike Qt's own."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QWidget
 from gradstudio.gui.widgets.plain_grounds import scroll_area
 from gradstudio.gui.widgets.rows import NO_MARGINS, in_column
 
-ABOVE = 8  # px that stay free above a part that is brought into view
+ABOVE = 8  # px that stay free above a part that is scrolled to
 LAID_OUT = 20  # ms after which new texts have their height
 
 
@@ -22,8 +22,8 @@ class ColumnPage(QWidget):
         self.area.verticalScrollBar().setValue(0)
 
     def bring_into_view(self, part: QWidget) -> None:
-        """Scroll so that the whole of a part is in view once it is laid out, or its beginning where it is too high. The
-        topmost part in view is never cut."""
+        """Scroll so that a whole part is visible once it is laid out, or its beginning if it is too high. The topmost
+        visible part is never cut."""
         QTimer.singleShot(LAID_OUT, part, lambda: self._scroll_to(part))
 
     def _scroll_to(self, part: QWidget) -> None:
@@ -31,7 +31,7 @@ class ColumnPage(QWidget):
         top = self._top(part)
         if bar.value() <= top - ABOVE and top + part.height() <= bar.value() + room:
             return
-        least = min(top, top + part.height() + ABOVE - room + ABOVE)  # the least that shows all of it
+        least = min(top, top + part.height() + ABOVE - room + ABOVE)  # the minimum that shows all of it
         tops = [self._top(each) for each in self._parts() if least <= self._top(each) <= top]
         bar.setValue(min(tops, default=top) - ABOVE)
 

@@ -1,4 +1,4 @@
-"""A layout that puts widgets side by side, and in the next line where they do not fit."""
+"""A layout that puts widgets side by side, and in the next line if they do not fit."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class FlowLayout(QLayout):
         return size + QSize(0, self.contentsMargins().top())
 
     def _place(self, rect: QRect, *, move: bool) -> int:
-        """Lay the items out in `rect`; return the height that they take."""
+        """Lay the items out in `rect`; return their total height."""
         x, y, line = rect.x(), rect.y() + self.contentsMargins().top(), 0
         for item in self._items:
             size = item.sizeHint()

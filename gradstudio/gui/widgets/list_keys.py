@@ -1,4 +1,4 @@
-"""Keys of the lists of runs and branches, and what each does there."""
+"""Keys of the lists of runs and branches, and their effects."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from PySide6.QtCore import QEvent, Qt
 from PySide6.QtGui import QAction, QKeyEvent, QKeySequence
 from PySide6.QtWidgets import QListView
 
-LIST_KEYS = {  # command: keys, what it does
+LIST_KEYS = {  # command: keys, effect
     "open": ("Enter", "Open it, or go to it"),
     "draw": ("Space", "Draw it over the plots"),
     "rename": ("F2", "Rename a branch"),
@@ -35,8 +35,8 @@ def add_keys(view: QListView, calls: dict[str, Callable[[], object]]) -> None:
 
 
 def take_own_keys(event: QEvent, undo: Callable[[], object]) -> bool:
-    """Keep keys for a list that the menus of the window have too: Ctrl+Z undoes a deletion, Home goes to the first
-    row. Return whether the event is dealt with."""
+    """Handle keys in a list that are also in the menus of the window: Ctrl+Z undoes a deletion, Home goes to the first
+    row. Return whether the event is handled."""
     if not isinstance(event, QKeyEvent):
         return False
     undoes = event.matches(QKeySequence.StandardKey.Undo)

@@ -1,4 +1,4 @@
-"""The sign on a button that opens a menu."""
+"""The symbol on a button that opens a menu."""
 
 from PySide6.QtWidgets import QPushButton
 

@@ -1,4 +1,4 @@
-"""A page of the right column that works only while somebody looks at it."""
+"""A page of the right column that works only while it is visible."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Page(QWidget):
 
     @property
     def in_sight(self) -> bool:
-        """Whether a person can see it."""
+        """Whether it is visible."""
         return self.isVisible() and not self.window().isMinimized()
 
     def showEvent(self, event: QShowEvent) -> None:

@@ -1,4 +1,4 @@
-"""A label of several parts in one line, of which those at the end are left out where there is no room for them."""
+"""A label of several parts in one line; those at the end are left out if there is no room for them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BETWEEN = " · "
 
 
 class PartsLabel(QLabel):
-    """Takes the room that it is given. `parts` are all that it has to say, the most important one first."""
+    """Uses the given room. `parts` is its whole content, the most important one first."""
 
     def __init__(self, *parts: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A small picture that changes seldom: it is drawn once for what is new, and Qt shows it by itself."""
+"""A small picture that changes seldom: it is drawn once for new content, and Qt shows it by itself."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Picture(QLabel):
         self._fit()
 
     def fit_height(self, height: int) -> None:
-        """Make the picture so many px high at normal text, and draw it anew."""
+        """Make the picture this many px high at normal text, and redraw it."""
         self._height = height
         self._fit()
 
@@ -30,7 +30,7 @@ class Picture(QLabel):
         raise NotImplementedError
 
     def draw(self) -> None:
-        """Draw the picture anew."""
+        """Redraw the picture."""
         scale = self.devicePixelRatioF()
         drawn = QPixmap(QSize(max(self.width(), 1), max(self.height(), 1)) * scale)
         drawn.setDevicePixelRatio(scale)

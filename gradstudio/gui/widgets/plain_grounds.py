@@ -1,5 +1,5 @@
-"""Grounds and lines that paint themselves. They need no style sheet, so that what lies on them can be styled in parts
-(gui/dressing.py)."""
+"""Backgrounds and lines that paint themselves. They need no style sheet, so that the widgets on them can be styled in
+parts (gui/dressing.py)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gradstudio.gui.theme import theme
 
 
 class Ground(QWidget):
-    """The ground of a column of the window, with a line at one side of it."""
+    """The background of a column of the window, with a line at one side of it."""
 
     def __init__(self, line: Literal["left", "right"]) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class Rule(QWidget):
 
 
 def scroll_area(inside: QWidget, name: str) -> QScrollArea:
-    """Return an area without a ground that scrolls up and down; `name` is for screen readers."""
+    """Return an area without a background that scrolls up and down; `name` is for screen readers."""
     area = QScrollArea()
     area.setWidgetResizable(True)
     area.setWidget(inside)

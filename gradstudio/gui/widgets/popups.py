@@ -1,9 +1,8 @@
-"""Dialogs and menus that are there for one question: each is made here, and freed once it is closed.
+"""Dialogs and menus for a single question: each is created here, and freed once it is closed.
 
-Qt keeps a dialog or a menu as long as its parent, and with it all its widgets and whatever its slots hold; a file
-dialog also keeps a thread and two descriptors. tests/gui/test_nothing_is_left.py holds that no other file makes one.
-Not here: the menus of the menu bar and of buttons, which stay as long as the window.
-"""
+Qt keeps a dialog or a menu as long as its parent, and with it all its widgets and the references of its slots; a file
+dialog also keeps a thread and two descriptors. tests/gui/test_nothing_is_left.py checks that no other file creates one.
+Not here: the menus of the menu bar and of buttons, which stay as long as the window."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.roles import set_role
 
 WIDE = (800, 480)  # px of a file dialog: its columns are not cut
-LOOK = 50  # ms between two looks whether a question of a closed dialog is answered
+LOOK = 50  # ms between two checks whether a question of a closed dialog is answered
 
 
 class TemporaryDialog(QDialog):
@@ -41,8 +40,8 @@ class TemporaryDialog(QDialog):
 
 
 class _Describer(QObject):
-    """Gives the parts of a dialog that Qt makes itself a name and a description, and no icons of a desktop's own, as it
-    is shown: they are made as late as that."""
+    """Gives the parts of a dialog that Qt creates itself a name and a description, and no desktop icons, when it is
+    shown: they are created only then."""
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         if event.type() == QEvent.Type.Show and isinstance(watched, QDialog):
@@ -76,10 +75,10 @@ def file_dialog(parent: QWidget, title: str, folder: str, kinds: str = "") -> QF
     """Return a dialog that asks for a file of these kinds, such as `Presets (*.toml);;All files (*)`."""
     dialog = QFileDialog(parent, title, folder, kinds)
     dialog.resize(*WIDE)
-    # Where the desktop has no file dialog, Qt's own would also rename and delete files: neither is asked for, and Qt
-    # warns of a name that the file system refuses as if the program were at fault.
+    # If the desktop has no file dialog, Qt's own could also rename and delete files: neither is wanted, and Qt warns
+    # about a name that the file system rejects as if the program were at fault.
     dialog.setOption(QFileDialog.Option.ReadOnly)
-    if name := dialog.findChild(QLineEdit, "fileNameEdit"):  # no file system takes a NUL, and Qt warns of one
+    if name := dialog.findChild(QLineEdit, "fileNameEdit"):  # no file system accepts a NUL, and Qt warns about one
         name.setValidator(QRegularExpressionValidator(QRegularExpression("[^\\x00]*"), name))
     _take_in(dialog)
     return dialog
@@ -121,7 +120,7 @@ def _take_in(dialog: QDialog) -> None:
 
 
 def _free(dialog: QDialog) -> None:
-    if QApplication.activePopupWidget() or dialog.findChildren(QMessageBox):  # a box lives as long as it is waited for
+    if QApplication.activePopupWidget() or dialog.findChildren(QMessageBox):  # a box lives as long as it is awaited
         QTimer.singleShot(LOOK, dialog, lambda: _free(dialog))
     elif not dialog.isVisible():
         dialog.deleteLater()

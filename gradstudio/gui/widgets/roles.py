@@ -1,4 +1,4 @@
-"""Roles of labels: the property by which the style sheet knows them."""
+"""Roles of labels: the property used by the style sheet."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def set_role(widget: QWidget, role: str) -> bool:
 
 
 def set_styled(widget: QWidget, name: str, value: str | None) -> bool:
-    """Set a property that the style sheet asks for, and dress the widget anew; return whether the value is new."""
+    """Set a property that the style sheet uses, and restyle the widget; return whether the value is new."""
     if widget.property(name) == value:
         return False
     widget.setProperty(name, value)

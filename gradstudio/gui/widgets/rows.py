@@ -13,7 +13,7 @@ Box = TypeVar("Box", bound=QBoxLayout)
 
 def in_row(*parts: Any, of: QWidget | None = None, margins: Margins | None = None, spacing: int = -1) -> QHBoxLayout:
     """Return a row of parts, as the layout `of` a widget. A part is a widget or a layout, a tuple of one with its
-    stretch and its alignment, or the stretch of an empty place. Without margins or spacing, Qt's own hold."""
+    stretch and its alignment, or the stretch of an empty place. Margins and spacing default to Qt's own."""
     return _filled(QHBoxLayout(of) if of is not None else QHBoxLayout(), parts, margins, spacing)
 
 

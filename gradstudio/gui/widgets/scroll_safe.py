@@ -1,4 +1,4 @@
-"""Controls that leave the mouse wheel to the panel that they stand in, so that scrolling changes no value."""
+"""Controls that leave the mouse wheel to the panel around them, so that scrolling changes no value."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Slider(QSlider):
             ev.button() == Qt.MouseButton.LeftButton
             and (place := self._on_groove(ev.position().toPoint().x())) is not None
         ):
-            self.setSliderDown(True)  # it is moved by the mouse, and not by a key
-            self.setSliderPosition(place)  # the handle is under the mouse then, and a drag goes on from there
+            self.setSliderDown(True)  # it is moved by the mouse, rather than by a key
+            self.setSliderPosition(place)  # the handle is under the mouse then, and a drag continues from there
         super().mousePressEvent(ev)
 
     def _on_groove(self, x: int) -> int | None:

@@ -1,4 +1,4 @@
-"""A line for words to search for; Escape clears it."""
+"""A search line; Escape clears it."""
 
 from __future__ import annotations
 

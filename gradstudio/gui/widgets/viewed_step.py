@@ -1,4 +1,4 @@
-"""The step that a person looks at. Looking changes nothing in the run; every panel that shows a step reads it here."""
+"""The step that the user views. Viewing changes nothing in the run; every panel that shows a step reads it here."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NOW = (Qt.Key.Key_End, Qt.Key.Key_Escape)
 
 
 class ViewedStep(QObject):
-    """`step` is the one that is looked at, None for the newest. The look ends where another run is shown."""
+    """`step` is the viewed one, None for the newest. The view ends when another run is shown."""
 
     changed = Signal()
 
@@ -26,31 +26,31 @@ class ViewedStep(QObject):
         return len(self.run.history) - 1 if self.run is not None else -1
 
     def at(self, run: Run) -> int | None:
-        """Return the step of this run that is looked at; None for the newest."""
+        """Return the viewed step of this run; None for the newest."""
         return self.step if self.run is run else None
 
     def follow(self, run: Run | None) -> None:
-        """Look at this run from now on: at its newest step where it is another run."""
+        """View this run from now on: at its newest step if it is another run."""
         if run is not self.run:
             self.run = run
             self.leave()
 
     def look_at(self, step: int) -> None:
-        """Look at a step, the first at the least. The last step that was made is the newest: to look there is to look
-        at what happens now."""
+        """View a step, at least the first. The last step that was made is the newest: viewing it means following the
+        run."""
         step = max(step, 0)
         self._set(step if step < self.last else None)
 
     def move(self, by: int) -> None:
-        """Look so many steps further on, or back where that is negative."""
+        """View a step further on, or further back if `by` is negative."""
         self.look_at((self.last if self.step is None else self.step) + by)
 
     def leave(self) -> None:
-        """Look at the newest step again."""
+        """View the newest step again."""
         self._set(None)
 
     def press(self, key: int) -> bool:
-        """Look at the step that a key says; return whether the key says one."""
+        """View the step for a key; return whether the key has a meaning."""
         if key in _WAYS and self.last >= 0:
             self.move(_WAYS[key])
         elif key in _NOW and self.step is not None:
@@ -61,10 +61,10 @@ class ViewedStep(QObject):
 
     @property
     def words(self) -> str:
-        """What is looked at, as a sentence without its full stop; "" for the newest step."""
+        """The viewed step, as a sentence without its full stop; "" for the newest step."""
         if self.step is None or self.run is None:
             return ""
-        ended = self.run.over or self.run.watched is not None  # how many steps a script will make is not known
+        ended = self.run.over or self.run.watched is not None  # the number of steps of a script is unknown
         whole = len(self.run.history) if ended else self.run.experiment.run.steps
         goes_on = "; training goes on" if self.run.status == "running" else ""
         return f"Looking at step {self.step:,} of {whole:,}{goes_on}"
