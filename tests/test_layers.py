@@ -76,6 +76,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
             "map",
             "undo",
             "requested_knobs",
+            "simulated_runs",
             "simulator",
         )
     ),
