@@ -78,8 +78,8 @@ def _knobs(context: Context, knobs: KnobPanel, show_plots: Callable[[], object])
 
     applies = context.simulator.requested.applies
     return [
-        Choice("knob", name, partial(reveal, name), about=f"{row.knob.label}: {row.knob.help}", possible=applies(name))
-        for name, row in knobs.rows.items()
+        Choice("knob", name, partial(reveal, name), about=f"{knob.label}: {knob.help}", possible=applies(name))
+        for name, knob in knobs.rows.knobs.items()
     ]
 
 

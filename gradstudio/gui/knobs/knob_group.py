@@ -10,11 +10,13 @@ from PySide6.QtWidgets import QPushButton, QWidget
 from gradstudio.core import mistakes
 from gradstudio.core.knobs import Knob
 from gradstudio.gui import user_settings
+from gradstudio.gui.knobs.essentials import label
 from gradstudio.gui.knobs.knob_row import KnobRow
+from gradstudio.gui.knobs.knob_rows import KnobRows
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.plain_grounds import Rule
 from gradstudio.gui.widgets.roles import role_label
-from gradstudio.gui.widgets.rows import NO_MARGINS, in_column, in_row
+from gradstudio.gui.widgets.rows import NO_MARGINS, in_column, in_row, tab_behind
 from gradstudio.session.simulator import Simulator
 
 CLOSED_AT_FIRST = {"Gradients", "Loss", "Mistakes", "All knobs"}
@@ -52,10 +54,11 @@ class Fold(QWidget):
 class KnobGroup(QWidget):
     """Knobs under a header that says when they take effect."""
 
-    def __init__(self, title: str, knobs: Sequence[Knob], rows: Sequence[KnobRow]) -> None:
-        """`knobs`: all that may be here; `rows`: the initial ones."""
+    def __init__(self, title: str, knobs: Sequence[Knob], rows: KnobRows) -> None:
+        """`knobs`: all that may be here; `rows`: those of all knobs."""
         super().__init__()
-        self.title, self.knobs, self.rows = title, knobs, list[KnobRow]()
+        self.title, self.knobs, self._rows = title, knobs, rows
+        self.standing: list[Knob] = []  # those that are here
         live = {knob.live for knob in knobs}
         self.mixed = len(live) == 2
         acts = {(True,): "live", (False,): "on restart", (False, True): "live or on restart"}[tuple(sorted(live))]
@@ -66,39 +69,65 @@ class KnobGroup(QWidget):
         layout = in_column(self.head, self._body, of=self, margins=(0, 9, 0, 0), spacing=3)
         layout.addSpacing(5)
         layout.addWidget(Rule())
-        self.place(rows)
+        self.place(knobs)
         theme.dress(self._body)  # apart, as most of it may be out of sight
 
-    def place(self, rows: Sequence[KnobRow]) -> None:
-        """Show these rows, in this order; those that another group has taken are already gone."""
-        if rows == self.rows:
+    @property
+    def rows(self) -> list[KnobRow]:
+        """The rows that are here and were made."""
+        return [self._rows.made[knob.name] for knob in self.standing if knob.name in self._rows.made]
+
+    def place(self, knobs: Sequence[Knob]) -> None:
+        """Hold these knobs, in this order; those that another group has taken are already gone."""
+        if knobs == self.standing:
             return
-        self.rows = list(rows)
-        for row in rows:
-            self._column.addWidget(row)
-            row.stand_in_section(mixed=self.mixed)
+        self.standing = list(knobs)
+        for row in self.rows:
+            self.take(row)
+
+    def take(self, row: KnobRow) -> None:
+        """Put in the row of a knob that is here, in its place."""
+        place = self.rows.index(row)
+        self._column.insertWidget(place, row)
+        row.stand_in_section(mixed=self.mixed)
+        tab_behind(self.rows[place - 1] if place else self.head, row)
 
     def show_rows(self, simulator: Simulator, words: list[str], *, folded: bool) -> int:
         """Show the rows that are open and have an effect, none if the whole section is folded; in a search, every row
         that matches. Return how many have an effect."""
-        able = [row for row in self.rows if can_act(row, simulator)]
-        shown = [row for row in self.rows if row.matches(words)] if words else able if self.head.open else []
+        able = [knob for knob in self.standing if can_act(knob, simulator)]
+        shown = [knob for knob in self.standing if matches(knob, words)] if words else able
+        if folded and not words or not (self.head.open or words):
+            unfolded = []
+        else:
+            unfolded = [self._rows[knob.name] for knob in shown]
         for row in self.rows:
-            row.setVisible(row in shown)
-        self._body.setVisible(bool(shown))
-        self.setVisible(bool(shown) if words else bool(able) and not folded)
-        changed = sum(row.is_changed for row in able) if not self.head.open else 0
+            row.setVisible(row in unfolded)
+        self._body.setVisible(bool(unfolded))
+        self.setVisible(bool(shown) and (bool(words) or not folded))
+        changed = sum(is_changed(knob, simulator) for knob in able) if not self.head.open else 0
         notes = [f"{len(able)} that can act"] if self.title == "Mistakes" and not words else []
         notes += [f"{changed} changed"] if changed else []
         self.head.show_title(open=self.head.open or bool(words), note=", ".join(notes))
         return len(able)
 
 
-def can_act(row: KnobRow, simulator: Simulator) -> bool:
+def can_act(knob: Knob, simulator: Simulator) -> bool:
     """Return whether a knob can have an effect given the others. A mistake that is switched on is always shown."""
-    name, requested = row.knob.name, simulator.requested
+    name, requested = knob.name, simulator.requested
     if not requested.applies(name):
         return False
-    if row.knob.section != "mistakes" or requested[name] or row.is_changed:
+    if knob.section != "mistakes" or requested[name] or is_changed(knob, simulator):
         return True
     return not mistakes.note(name, requested).startswith(mistakes.NO_EFFECT)
+
+
+def is_changed(knob: Knob, simulator: Simulator) -> bool:
+    """Return whether the value of a knob differs from the preset's."""
+    return simulator.requested[knob.name] != simulator.preset.experiment[knob.name]
+
+
+def matches(knob: Knob, words: list[str]) -> bool:
+    """Return whether the words of a search are all in the name, the help or the choices of a knob."""
+    text = " ".join((knob.name, label(knob), knob.group, knob.help, *knob.choices)).lower()
+    return all(word in text for word in words)

@@ -16,13 +16,14 @@ from gradstudio.core.text import number
 from gradstudio.gui.knobs.changes_list import ChangesList
 from gradstudio.gui.knobs.editors import DeviceEditor
 from gradstudio.gui.knobs.essentials import essential
-from gradstudio.gui.knobs.knob_group import Fold, KnobGroup, can_act
+from gradstudio.gui.knobs.knob_group import Fold, KnobGroup, can_act, is_changed, matches
 from gradstudio.gui.knobs.knob_row import KnobRow
+from gradstudio.gui.knobs.knob_rows import KnobRows
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.change_watch import ChangeWatch
 from gradstudio.gui.widgets.plain_grounds import Ground, Rule, scroll_area
 from gradstudio.gui.widgets.roles import role_label
-from gradstudio.gui.widgets.rows import NO_MARGINS, in_column
+from gradstudio.gui.widgets.rows import NO_MARGINS, in_column, tab_behind
 from gradstudio.gui.widgets.search_line import SearchLine
 from gradstudio.session.record.branches import changed_at
 from gradstudio.session.simulator import Simulator
@@ -48,13 +49,9 @@ class KnobPanel(Ground):
         super().__init__(line="right")
         self.search = SearchLine("Find a knob", "Lists the knobs with these words in their names, help or choices")
         self.search.textChanged.connect(self.forget)
-        self.rows = {knob.name: KnobRow(knob) for knob in KNOBS.values()}
-        for row in self.rows.values():
-            self._connect(row)
-        self.groups = [
-            KnobGroup(title, knobs, [self.rows[knob.name] for knob in knobs])
-            for title, knobs in _by_section(KNOBS.values())
-        ]
+        self._told: tuple[Simulator, frozenset[str], dict[str, tuple[Value, Value]]] | None = None  # by all rows
+        self.rows = KnobRows(KNOBS.values(), self._on_made)
+        self.groups = [KnobGroup(title, knobs, self.rows) for title, knobs in _by_section(KNOBS.values())]
         self.mistakes = self.groups[[group.title for group in self.groups].index("Mistakes")]
         self.essentials = QWidget()
         self.changes = ChangesList()
@@ -96,11 +93,10 @@ class KnobPanel(Ground):
         if self._show_reason(simulator, locked):
             return
         self._arrange(simulator.preset)
-        waiting, before = simulator.waiting(), dict[str, tuple[Value, Value]]()
-        if run.status == "paused":
-            before = changed_at(run, len(run.history))
-        for name, row in self.rows.items():
-            row.show_state(simulator, waiting=name in waiting, before=before.get(name, (None,))[0])
+        before = changed_at(run, len(run.history)) if run.status == "paused" else {}
+        self._told = simulator, frozenset(simulator.waiting()), before
+        for row in self.rows.made.values():
+            self._show_state(row)
         self.compare.setVisible(simulator.requested.accumulation.steps > 1 or bool(run.compared))
         self.compare.setEnabled(not run.over)
         self.changes.refresh(run)
@@ -109,18 +105,19 @@ class KnobPanel(Ground):
     def _show_rows(self, simulator: Simulator, words: list[str]) -> None:
         """Show the rows that can act and are not folded; in a search, every row that matches."""
         for row in self._firsts:
-            row.setVisible(row.matches(words) if words else can_act(row, simulator))
+            row.setVisible(matches(row.knob, words) if words else can_act(row.knob, simulator))
         sections = [group for group in self.groups if group not in (self.mistakes, self._of_file)]
         more = 0
         for group in self.groups:
             inner = group in sections
             able = group.show_rows(simulator, words, folded=inner and not self.more.open)
             more += able if inner else 0
-        changed = sum(row.is_changed for group in sections for row in group.rows) if not self.more.open else 0
+        standing = [] if self.more.open else [knob for group in sections for knob in group.standing]
+        changed = sum(is_changed(knob, simulator) for knob in standing)
         note = f"{more} more" + (f", {changed} changed" if changed else "")
         self.more.show_title(open=self.more.open, note=note)
         self.more.setVisible(bool(more) and not words)
-        self.nothing.setVisible(bool(words) and not any(row.matches(words) for row in self.rows.values()))
+        self.nothing.setVisible(bool(words) and not any(matches(knob, words) for knob in self.rows.knobs.values()))
 
     def _arrange(self, preset: Preset) -> None:
         """Put the essential knobs of a preset above all others, and every other one into its section."""
@@ -132,11 +129,14 @@ class KnobPanel(Ground):
         if firsts == self._firsts:
             return
         self._firsts = firsts
+        before: QWidget = self.search
         for row in firsts:
             self._essential.addWidget(row)
             row.stand_apart()
+            tab_behind(before, row)
+            before = row
         for group in self.groups:
-            group.place([self.rows[knob.name] for knob in group.knobs if knob.name not in names])
+            group.place([knob for knob in group.knobs if knob.name not in names])
 
     def show_device(self, automatic: str, place: str) -> None:
         """Show the device that `auto` stands for, and its place; "": here."""
@@ -158,21 +158,17 @@ class KnobPanel(Ground):
             return
         self._file = file
         if self._of_file is not None:
-            for row in self._of_file.rows:
-                del self.rows[row.knob.name]
+            self.rows.remove(self._of_file.knobs)
             self.groups.remove(self._of_file)
             self._of_file.hide()
             self._of_file.deleteLater()
             self._of_file = None
         if file is not None and file.knobs:
-            rows = {knob.name: KnobRow(knob) for knob in file.knobs.values()}
-            for row in rows.values():
-                self._connect(row)
             knobs = list(file.knobs.values())
-            self._of_file = KnobGroup(knobs[0].group, knobs, list(rows.values()))
+            self.rows.add(knobs)
+            self._of_file = KnobGroup(knobs[0].group, knobs, self.rows)
             self._of_file.head.toggled.connect(self.forget)
             self.groups.insert(0, self._of_file)
-            self.rows |= rows
             self._column.insertWidget(self._column.indexOf(self.changes), self._of_file)
 
     def _show_reason(self, simulator: Simulator, locked: str) -> bool:
@@ -201,9 +197,19 @@ class KnobPanel(Ground):
         self.reason.setText("\n\n".join([why, *(f"{name}\n{value}" for name, value in told)]))
         return True
 
-    def _connect(self, row: KnobRow) -> None:
+    def _on_made(self, row: KnobRow) -> None:
+        """Put a row that was asked for into its section, as it would stand there if it had been made before."""
         row.asked.connect(self.asked)
         row.slid.connect(self.slid)
+        row.hide()
+        next(group for group in self.groups if row.knob in group.standing).take(row)
+        self._show_state(row)
+
+    def _show_state(self, row: KnobRow) -> None:
+        if self._told is not None:
+            simulator, waiting, before = self._told
+            name = row.knob.name
+            row.show_state(simulator, waiting=name in waiting, before=before.get(name, (None,))[0])
 
     def start_search(self) -> None:
         """Give the focus to the search."""
@@ -235,7 +241,7 @@ class KnobPanel(Ground):
         if steps == self._steps or now < self._hints_due:
             return
         self._steps, self._hints_due = steps, now + HINTS_EVERY
-        for row in self.rows.values():
+        for row in self.rows.made.values():
             if row.isVisible():
                 row.show_hint(simulator)
 

@@ -58,11 +58,6 @@ class KnobRow(QWidget):
         self.setContextMenuPolicy(Qt.ContextMenuPolicy.CustomContextMenu)
         self.customContextMenuRequested.connect(self._menu)
 
-    @property
-    def is_changed(self) -> bool:
-        """Whether its value differs from the preset's."""
-        return self.dot.isVisibleTo(self)
-
     def stand_in_section(self, *, mixed: bool) -> None:
         """Use the name within the section, which says when its knobs take effect unless they are `mixed`."""
         self.label.setText(self.knob.label)
@@ -97,11 +92,6 @@ class KnobRow(QWidget):
         """Draw the symbol in the colour of the theme, if it is not a word."""
         if self._mark is not None and not self._mark.text():
             self._mark.setPixmap(theme.icon("restart", "dim").pixmap(MARK, MARK))
-
-    def matches(self, words: list[str]) -> bool:
-        knob = self.knob
-        text = " ".join((knob.name, label(knob), knob.group, knob.help, *knob.choices)).lower()
-        return all(word in text for word in words)
 
     def show_state(self, simulator: Simulator, *, waiting: bool, before: Value | None = None) -> None:
         """Show the requested value, the one in force, and whether the knob has an effect. `before`: the value that held

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
+from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QBoxLayout, QHBoxLayout, QLayout, QVBoxLayout, QWidget
 
 Margins = tuple[int, int, int, int]
@@ -35,3 +36,16 @@ def _filled(box: Box, parts: tuple[Any, ...], margins: Margins | None, spacing: 
         add: Any = box.addLayout if isinstance(item, QLayout) else box.addWidget
         add(item, *how)
     return box
+
+
+def tab_behind(before: QWidget, widget: QWidget) -> None:
+    """Let Tab come from a widget to one that was made later, with all that is in it."""
+    last = (_tab_stops(before) or [before])[-1]
+    for stop in _tab_stops(widget):
+        QWidget.setTabOrder(last, stop)
+        last = stop
+
+
+def _tab_stops(widget: QWidget) -> list[QWidget]:
+    inside = (each for each in (widget, *widget.findChildren(QWidget)) if each.window() is widget.window())
+    return [each for each in inside if each.focusPolicy() & Qt.FocusPolicy.TabFocus]
