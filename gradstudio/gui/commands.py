@@ -342,7 +342,7 @@ def _plots(plots: Callable[[], PlotStack]) -> tuple[Command, ...]:
             lambda: plots().toggle_directions(),
             "Ctrl+D",
             "Shows the accuracy on the test set, and the cosines between gradient, clipped gradient and update",
-            checked=lambda: plots().directions.isVisible(),
+            checked=lambda: plots().has("directions") and plots().directions.isVisible(),
         ),
     )
 
@@ -356,7 +356,7 @@ def _layer(context: Context, plots: Callable[[], PlotStack], show_plots: Callabl
             hidden = not plots().isVisible()
             show_plots()
             context.close_large()
-            if not hidden or plots().layer_page.isHidden():
+            if not hidden or not plots().layer_open:
                 call()
 
         return carry_out
@@ -368,7 +368,7 @@ def _layer(context: Context, plots: Callable[[], PlotStack], show_plots: Callabl
             on_view(lambda: plots().toggle_layer()),
             "Ctrl+9",
             "Shows what is measured of one layer, and its weights, gradient and update at a step",
-            checked=lambda: plots().layer_page.isVisible(),
+            checked=lambda: plots().layer_open and plots().isVisible(),
         ),
         Command(
             "previous_layer",

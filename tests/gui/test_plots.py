@@ -12,7 +12,7 @@ import pytest
 from drawn_runs import LAYERS, add, run_of
 from hypothesis import given
 from hypothesis import strategies as st
-from PySide6.QtCore import QPointF
+from PySide6.QtCore import QPointF, Qt
 from PySide6.QtGui import QColor, QPainter, QPixmap
 from PySide6.QtWidgets import QApplication, QGraphicsScene, QGraphicsView
 from waiting import settle
@@ -121,6 +121,10 @@ def test_the_directions_are_shown_on_demand(shown: tuple[PlotStack, Simulator]) 
     assert not plot.isVisible() and plot not in stack.plots and plot in stack.every
     stack.toggle_directions()
     assert plot.isVisible() and plot in stack.plots
+    behind = stack.gradient_norm.widget.nextInFocusChain()
+    while not behind.focusPolicy() & Qt.FocusPolicy.TabFocus:
+        behind = behind.nextInFocusChain()
+    assert plot.isAncestorOf(behind), "Tab goes from above to below, whenever a plot was made"
     tested = {0: (0.1, 0.99), 40: (math.nan, 0.5), 80: (0.8, UNKNOWN)}
     rows: list[dict] = [
         {"clip_cosine": 1 - step / 200, "update_cosine": UNKNOWN if step == 3 else 0.5} for step in range(100)

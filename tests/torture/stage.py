@@ -230,11 +230,13 @@ def tour(window: Window) -> None:
     imports for its checkpointing."""
     from PySide6.QtWidgets import QApplication, QComboBox
 
+    from gradstudio.gui.plots.plot_stack import PARTS
     from gradstudio.gui.shell.pages import PAGES
 
     for page in PAGES:
         window.columns.show_page(page)
         QApplication.processEvents()
+    assert [*window.knobs.rows.values()] and [getattr(window.plots, part) for part in PARTS]
     for combo in window.findChildren(QComboBox):
         combo.view()
     for name in ("directions", "gallery"):

@@ -45,12 +45,19 @@ _NAMES = {
 
 def attach(context: Context, plots: PlotStack) -> None:
     """Give every plot its menu, for the right button and for the menu keys."""
-    for plot in plots.every:
+
+    def attach_to(plot: object) -> None:
+        if not isinstance(plot, StepPlot):
+            return
         for widget in (plot, plot.widget):
             widget.setContextMenuPolicy(Qt.ContextMenuPolicy.CustomContextMenu)
             widget.customContextMenuRequested.connect(
-                lambda place, plot=plot, widget=widget: _open(context, plots, plot, widget.mapToGlobal(place))
+                lambda place, widget=widget: _open(context, plots, plot, widget.mapToGlobal(place))
             )
+
+    for plot in plots.every:
+        attach_to(plot)
+    plots.made.connect(attach_to)
 
 
 def _open(context: Context, plots: PlotStack, plot: StepPlot, place: QPoint) -> None:

@@ -97,7 +97,7 @@ class KnobGroup(QWidget):
         that matches. Return how many have an effect."""
         able = [knob for knob in self.standing if can_act(knob, simulator)]
         shown = [knob for knob in self.standing if matches(knob, words)] if words else able
-        if folded and not words or not (self.head.open or words):
+        if (folded and not words) or not (self.head.open or words):
             unfolded = []
         else:
             unfolded = [self._rows[knob.name] for knob in shown]

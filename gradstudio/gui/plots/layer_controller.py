@@ -6,6 +6,7 @@ from PySide6.QtCore import QObject
 
 from gradstudio.core.layer_sample import LayerSample
 from gradstudio.gui.plots.latest_sampler import LatestSampler
+from gradstudio.gui.plots.layer_page import LayerPage
 from gradstudio.gui.plots.plot_stack import PlotStack
 from gradstudio.gui.services.context import Context
 from gradstudio.session.record.run import Run
@@ -16,7 +17,7 @@ from gradstudio.session.running.step_sampling import why_not
 class LayerController(QObject):
     def __init__(self, context: Context, plots: PlotStack) -> None:
         super().__init__(plots)
-        self._simulator, self._page = context.simulator, plots.layer_page
+        self._simulator, self._plots = context.simulator, plots
         self._sampler = LatestSampler[LayerSampler](context.jobs)
         self._sample: LayerSample | None = None
         self._of: Run | None = None  # the run of the sample
@@ -24,8 +25,16 @@ class LayerController(QObject):
         self._looked = plots.looked
         self._rests: tuple[int | None, bool] = (None, True)  # viewed step, and whether it was followed
         self._note = ""
-        self._page.step_asked.connect(self.look)
-        self._page.turned.connect(self._show)
+        plots.made.connect(self._on_made)
+
+    @property
+    def _page(self) -> LayerPage:
+        return self._plots.layer_page
+
+    def _on_made(self, part: object) -> None:
+        if isinstance(part, LayerPage):
+            part.step_asked.connect(self.look)
+            part.turned.connect(self._show)
 
     def look(self, step: int) -> None:
         """Look into a step of the run in the plots."""
@@ -38,6 +47,8 @@ class LayerController(QObject):
 
     def refresh(self) -> None:
         """Show the progress. Called some times a second."""
+        if not self._plots.has("layer_page"):
+            return
         run, opened = self._simulator.run, self._page.isVisible()
         if run is not self._of:
             self._of, self._sample, self._note = run, None, ""

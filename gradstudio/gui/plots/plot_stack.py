@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
+from typing import TypeVar
 
 from PySide6.QtCore import QPointF, QRect, Signal
 from PySide6.QtGui import QResizeEvent
@@ -22,7 +24,7 @@ from gradstudio.gui.plots.overlay_chips import Chips
 from gradstudio.gui.plots.overlay_smoothing import OverlaySmoothing
 from gradstudio.gui.plots.own_figures import OwnFiguresPlot
 from gradstudio.gui.plots.plot_options import X_AXIS, Chosen
-from gradstudio.gui.plots.ranks import RanksPlot
+from gradstudio.gui.plots.ranks import RanksPlot, has_ranks
 from gradstudio.gui.plots.rewind_button import RewindButton
 from gradstudio.gui.plots.run_source import RunSource
 from gradstudio.gui.plots.scale_and_rate import ScaleAndRatePlot
@@ -30,11 +32,17 @@ from gradstudio.gui.plots.step_plot import StepPlot
 from gradstudio.gui.plots.timeline import Timeline
 from gradstudio.gui.plots.twin_difference import DifferencePlot
 from gradstudio.gui.theme import theme
-from gradstudio.gui.widgets.rows import in_column
+from gradstudio.gui.widgets.rows import in_column, tab_behind
 from gradstudio.gui.widgets.viewed_step import ViewedStep
 from gradstudio.session.record.run import Run
 from gradstudio.session.simulator import Simulator
 
+# What stands under each other. What only some runs or some people need is made when it is first shown.
+PARTS = (
+    "loss", "gradient_norm", "difference", "directions", "own_figures", "layer_card", "ranks", "scale_and_rate",
+    "layer_page", "timeline",
+)  # fmt: skip
+Part = TypeVar("Part", bound=QWidget)
 LOW = 310  # px of height at normal text, below which the curves take the room of the network
 MANY = 30_000  # rows that take a plot so long to read that the others wait for the next frame
 
@@ -43,6 +51,7 @@ class PlotStack(QWidget):
     """The plots of the run that the simulator shows."""
 
     rewind_asked = Signal(int)
+    made = Signal(object)  # a plot, or the page of a layer, that was needed for the first time
 
     def __init__(self, looked: ViewedStep | None = None) -> None:
         super().__init__()
@@ -69,28 +78,17 @@ class PlotStack(QWidget):
         yield self._put(self.loss, 36)
         self.gradient_norm = GradientNormPlot(steps, cursor, source, self.overlays)
         yield self._put(self.gradient_norm, 36)
-        self.difference = DifferencePlot(steps, cursor)
-        yield self._put(self.difference, 20)
-        self.directions = DirectionsPlot(steps, cursor)
-        yield self._put(self.directions, 20)
-        self.own_figures = OwnFiguresPlot(steps, cursor)
-        yield self._put(self.own_figures, 20)
         self.layers = LayersPlot(steps, cursor)
         self.layer_card = LayerCard(self.layers)
         yield self._layout.addWidget(self.layer_card, 24)
-        self.ranks = RanksPlot(steps, cursor)
-        yield self._put(self.ranks, 22)
         self.scale_and_rate = ScaleAndRatePlot(steps, cursor, source)
         yield self._put(self.scale_and_rate, 12)
-        self.layer_page = LayerPage(steps, cursor)
-        yield self._layout.addWidget(self.layer_page, 100)
-        self.timeline = Timeline(steps, cursor)  # below that page, and so after it for Tab
+        self.timeline = Timeline(steps, cursor)
         self._layout.addWidget(self.timeline)  # where a click views a step
         self.timeline.axis_asked.connect(self.choose_axis)
         self.timeline.show_axis(self._axis["x"])
         self.layers.layer_asked.connect(self.show_layer)
         self.layer_card.network.layer_asked.connect(self.show_layer)
-        self.layer_page.left.connect(self.show_all)
         self.rewind = RewindButton(self)
         self.rewind.chosen.connect(self.rewind_asked)
         steps.changed.connect(self.rewind.hide)  # another step is under it now
@@ -100,6 +98,49 @@ class PlotStack(QWidget):
         theme.changed.connect(self._fold_layers)
         self._furnished = True
         yield
+
+    @cached_property
+    def difference(self) -> DifferencePlot:
+        return self._make_late("difference", DifferencePlot, 20)
+
+    @cached_property
+    def directions(self) -> DirectionsPlot:
+        return self._make_late("directions", DirectionsPlot, 20)
+
+    @cached_property
+    def own_figures(self) -> OwnFiguresPlot:
+        return self._make_late("own_figures", OwnFiguresPlot, 20)
+
+    @cached_property
+    def ranks(self) -> RanksPlot:
+        return self._make_late("ranks", RanksPlot, 22)
+
+    @cached_property
+    def layer_page(self) -> LayerPage:
+        page = self._make_late("layer_page", LayerPage, 100)
+        page.left.connect(self.show_all)
+        for plot in page.plots:
+            self.made.emit(plot)
+        return page
+
+    def _make_late(self, name: str, make: Callable[[StepRange, Cursor], Part], share: int) -> Part:
+        """Make a part, hidden, and put it where it stands among the others, for Tab too."""
+        place = PARTS.index(name)
+        before = next(vars(self)[each] for each in reversed(PARTS[:place]) if self.has(each))
+        behind = next(vars(self)[each] for each in PARTS[place:] if self.has(each))
+        with theme.together():
+            part = make(self.steps, self.step_cursor)
+            self._layout.insertWidget(self._layout.indexOf(before) + 1, part, share)
+        part.stackUnder(behind)
+        tab_behind(before, part)
+        if isinstance(part, StepPlot):
+            self._connect_plot(part)
+        self.made.emit(part)
+        return part
+
+    def has(self, name: str) -> bool:
+        """Return whether a part was needed yet."""
+        return name in vars(self)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
@@ -112,8 +153,18 @@ class PlotStack(QWidget):
 
     @property
     def every(self) -> tuple[StepPlot, ...]:
-        shown = (self.loss, self.gradient_norm, self.difference, self.directions, self.own_figures, self.layers)
-        return (*shown, self.ranks, self.scale_and_rate, *self.layer_page.plots, self.timeline)
+        """The plots that were made, from above."""
+        plots = {"layer_card": (self.layers,), "layer_page": self._layer_plots}
+        return tuple(plot for name in PARTS if self.has(name) for plot in plots.get(name) or (vars(self)[name],))
+
+    @property
+    def _layer_plots(self) -> tuple[StepPlot, ...]:
+        return self.layer_page.plots if self.has("layer_page") else ()
+
+    @property
+    def layer_open(self) -> bool:
+        """Whether the page of a layer has the room of all plots."""
+        return self.has("layer_page") and not self.layer_page.isHidden()
 
     @property
     def plots(self) -> tuple[StepPlot, ...]:
@@ -132,7 +183,7 @@ class PlotStack(QWidget):
         self.looked.follow(run)
         self.steps.places.take(run.history, len(run.history))
         if run is not self._run:
-            if self.layer_page.isHidden():
+            if not self.layer_open:
                 self.show_all()
             self._run, self.steps.ended = run, run.over
             self._make_room()
@@ -146,11 +197,14 @@ class PlotStack(QWidget):
         kept = simulator.snapshots
         self.timeline.show_reach(reach, kept.used, 0 if kept.on_disk else kept.budget)
         self.steps.follow(len(run.history))
-        self.difference.show_twins(simulator.twins if simulator.twins and run is simulator.twins.one else None)
-        if not self.layer_page.isHidden() and not self.layer_page.follow(run):
+        twins = simulator.twins if simulator.twins and run is simulator.twins.one else None
+        if twins is not None or self.has("difference"):
+            self.difference.show_twins(twins)
+        if self.layer_open and not self.layer_page.follow(run):
             self.show_all()
-        if not self._aside:
+        if not self._aside and (self.has("ranks") or has_ranks(run)):
             self.ranks.show_ranks(run)
+        if not self._aside and (self.has("own_figures") or run.history.logged):
             self.own_figures.show_run(run)
         scale, read = self.devicePixelRatioF(), False
         for plot in self.plots:
@@ -173,6 +227,9 @@ class PlotStack(QWidget):
     def _put(self, plot: StepPlot, share: int) -> None:
         """Add a plot below the others, with its share of the height."""
         self._layout.addWidget(plot, share)
+        self._connect_plot(plot)
+
+    def _connect_plot(self, plot: StepPlot) -> None:
         plot.box.clicked.connect(lambda place: self._offer_rewind(plot, place))
         if not isinstance(plot, Timeline):
             plot.may_be_alone = True
@@ -217,7 +274,7 @@ class PlotStack(QWidget):
     def _put_aside(self, alone: StepPlot) -> None:
         """Hide all plots but one and the timeline."""
         others = tuple(plot for plot in self.plots if plot is not self.layers)
-        self._aside = tuple(other for other in others if other not in (alone, self.timeline, *self.layer_page.plots))
+        self._aside = tuple(other for other in others if other not in (alone, self.timeline, *self._layer_plots))
         if alone is not self.layers:
             self._aside += (self.layer_card,)
         for other in self._aside:
@@ -248,21 +305,21 @@ class PlotStack(QWidget):
 
     def toggle_layer(self) -> None:
         """Show the page of the last viewed layer, or all plots again."""
-        if self.layer_page.isHidden():
-            self.show_layer(self.layer_page.place)
-        else:
+        if self.layer_open:
             self.show_all()
+        else:
+            self.show_layer(self.layer_page.place)
 
     def turn_layer(self, by: int) -> None:
         """Show the page of the next layer, or of the previous one; open it first if it is closed."""
-        if self.layer_page.isHidden():
-            self.show_layer(self.layer_page.place)
-        else:
+        if self.layer_open:
             self.layer_page.turn(by)
+        else:
+            self.show_layer(self.layer_page.place)
 
     def show_all(self) -> None:
         """Show the plots hidden for a single plot or a layer."""
-        was_open = not self.layer_page.isHidden()
+        was_open = self.layer_open
         with self._laid_out_once():
             self._bring_back()
             if was_open:

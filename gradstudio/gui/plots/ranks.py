@@ -41,10 +41,8 @@ class RanksPlot(HeatmapPlot):
 
     def show_ranks(self, run: Run) -> None:
         """Show or hide the plot, depending on whether a run's ranks were measured, or will be."""
-        several = run.watched is None and run.experiment.distributed.ranks > 1
-        shown = several and (len(run.history.ranks) > 0 or not (len(run.history) or run.over))
-        if shown == self.isHidden():
-            self.setVisible(shown)
+        if has_ranks(run) == self.isHidden():
+            self.setVisible(has_ranks(run))
 
     def rows(self, run: Run) -> int:
         return min(len(run.history), len(run.history.ranks))
@@ -98,3 +96,9 @@ class RanksPlot(HeatmapPlot):
                 for rank, figures in enumerate(ranks)
             ]
         return "\n".join(lines) + "\n"
+
+
+def has_ranks(run: Run) -> bool:
+    """Return whether the ranks of a run were measured, or will be."""
+    several = run.watched is None and run.experiment.distributed.ranks > 1
+    return several and (len(run.history.ranks) > 0 or not (len(run.history) or run.over))
