@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import faulthandler
 import math
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,12 +12,14 @@ import pytest
 from PySide6.QtCore import QSettings
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
+from torture import stage
 from waiting import LONG, PATIENCE
 
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.presets import LessonStep, Preset
 from gradstudio.gui import app
 from gradstudio.gui import window as windows
+from gradstudio.gui.knobs.knob_group import CLOSED_AT_FIRST
 from gradstudio.gui.plots.plot_stack import PlotStack
 from gradstudio.gui.window import Window
 from gradstudio.session.simulator import Simulator
@@ -42,6 +45,23 @@ def nothing_is_remembered(qapp: QApplication) -> None:
     QSettings().setValue("fixes/two_futures", False)
 
 
+def small(**values: Any) -> Preset:
+    """A preset that trains in a moment, with more knobs set, such as model__width."""
+    knobs = SMALL | {name.replace("__", "."): value for name, value in values.items()}
+    experiment = Experiment().with_values(knobs)
+    return Preset(id="small", title="Small", summary="A small one.", experiment=experiment, lesson=LESSON)
+
+
+def open_window(**values: Any) -> Window:
+    window = Window(small(**values))
+    window.resize(1280, 720)
+    window.show()
+    window.furnish()
+    window.heartbeat.start()
+    window.simulator.set_speed(math.inf)  # a test waits for steps, and not for a person who watches them
+    return window
+
+
 @pytest.fixture
 def make_window(
     qtbot: QtBot, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
@@ -52,22 +72,8 @@ def make_window(
     made: list[Window] = []
 
     def make(**values: Any) -> Window:
-        knobs = SMALL | {name.replace("__", "."): value for name, value in values.items()}
-        window = Window(
-            Preset(
-                id="small",
-                title="Small",
-                summary="A small one.",
-                experiment=Experiment().with_values(knobs),
-                lesson=LESSON,
-            )
-        )
+        window = open_window(**values)
         qtbot.addWidget(window)
-        window.resize(1280, 720)
-        window.show()
-        window.furnish()
-        window.heartbeat.start()
-        window.simulator.set_speed(math.inf)  # a test waits for steps, and not for a person who watches them
         made.append(window)
         qtbot.waitUntil(window.isActiveWindow, timeout=LONG)  # keys and the focus are for an active window alone
         return window
@@ -79,8 +85,73 @@ def make_window(
 
 
 @pytest.fixture
-def window(make_window: Callable[..., Window]) -> Window:
-    return make_window()
+def window(request: pytest.FixtureRequest) -> Window:
+    """A window of its own, or the one of all tests of the file, where that is marked so."""
+    if request.node.get_closest_marker("shares_window"):
+        return request.getfixturevalue("shared_window")
+    return request.getfixturevalue("make_window")()
+
+
+@pytest.fixture(scope="module")
+def shared(qapp: QApplication, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Window]]:
+    """The window of the tests of a file, which is made for the first that asks, and anew after one that closed it."""
+    library, made = tmp_path_factory.mktemp("library") / "runs.sqlite3", list[Window]()
+    with pytest.MonkeyPatch.context() as patches:
+
+        def get() -> Window:
+            patches.setenv("GRADSTUDIO_LIBRARY", str(library))
+            if not made or not made[-1].isVisible():
+                made.append(open_window())
+            return made[-1]
+
+        yield get
+    for window in made:
+        window.close()
+        assert window.simulator.close(PATIENCE)
+        window.deleteLater()
+
+
+@pytest.fixture
+def shared_window(qtbot: QtBot, shared: Callable[[], Window], monkeypatch: pytest.MonkeyPatch) -> Iterator[Window]:
+    """A window that other tests of the file had before, in which a person has opened the preset again. For a test of what
+    it shows; one that looks at the library, at settings, or at what is there at first takes `window`."""
+    window = shared()
+    monkeypatch.setenv("GRADSTUDIO_LIBRARY", os.environ["GRADSTUDIO_LIBRARY"])
+    window.activateWindow()
+    qtbot.waitUntil(window.isActiveWindow, timeout=LONG)
+    yield window
+    if window.isVisible():
+        bring_back(window, qtbot)
+    else:
+        assert window.simulator.close(PATIENCE)
+
+
+def bring_back(window: Window, qtbot: QtBot) -> None:
+    """Open the preset again, and put everything where it was at first."""
+    stage.close_dialogs(window)
+    window.projector.leave()
+    window.show_plots()
+    window.resize(1280, 720)
+    window.fixes.stop()
+    window.map.stop()
+    if window.runs.baseline is not None:
+        window.runs.pin_baseline()  # which unpins it
+    window.columns.reset()
+    window.plots.show_all()
+    for search in (window.knobs.search, window.side.runs.search):
+        search.clear()
+    for fold in (window.knobs.more, *(group.head for group in window.knobs.groups)):
+        if fold.open != (fold.title not in CLOSED_AT_FIRST):
+            fold.button.click()
+    window.plots.overlays.remove(*window.plots.overlays.slots)
+    window.controls.load(small())
+    window.simulator.set_speed(math.inf)
+    window.plots.step_cursor.move(None)
+    window.looked.leave()
+    qtbot.waitUntil(lambda: not window.simulator.busy and not window.jobs.busy, timeout=LONG)
+    window.message.hide()
+    window.refresh(whole=True)
+    window.plots.setFocus()
 
 
 @pytest.fixture

@@ -20,11 +20,13 @@ from gradstudio.gui.shell.pages import PAGES
 from gradstudio.gui.theme import theme
 from gradstudio.gui.window import Window
 
+pytestmark = pytest.mark.shares_window
+
 LEFT, CONTROL = Qt.MouseButton.LeftButton, Qt.KeyboardModifier.ControlModifier
 
 
 @pytest.fixture
-def coded(qtbot: QtBot, window: Window) -> Window:
+def coded(window: Window) -> Window:
     """A window turned to the code."""
     window.columns.show_page("code")
     window.refresh()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
+import pytest
 from PySide6.QtCore import QSettings, Qt
 from PySide6.QtGui import QKeySequence
 from PySide6.QtWidgets import QLabel, QMenu
@@ -11,6 +12,8 @@ from pytestqt.qtbot import QtBot
 
 from gradstudio.gui.shell.keys_dialog import KeysDialog
 from gradstudio.gui.window import Window
+
+pytestmark = pytest.mark.shares_window
 
 
 def opened(window: Window, title: str) -> QMenu:

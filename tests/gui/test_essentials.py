@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 from PySide6.QtWidgets import (
     QAbstractButton,
     QAbstractSlider,
@@ -20,6 +21,8 @@ from gradstudio.core import presets
 from gradstudio.core.experiment import KNOBS
 from gradstudio.gui.knobs.essentials import GIVE_WAY, STANDARD, essential
 from gradstudio.gui.window import Window
+
+pytestmark = pytest.mark.shares_window
 
 MOST = 35  # controls of the first screen
 

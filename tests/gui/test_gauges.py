@@ -23,6 +23,8 @@ from gradstudio.gui.theme import theme
 from gradstudio.gui.window import Window
 from gradstudio.session.record.run_writer import RunWriter
 
+pytestmark = pytest.mark.shares_window
+
 
 def opened(qtbot: QtBot, window: Window) -> Window:
     window.activateWindow()

@@ -22,6 +22,8 @@ from gradstudio.gui.export import plot_menu
 from gradstudio.gui.widgets.parts_label import PartsLabel
 from gradstudio.gui.window import Window
 
+pytestmark = pytest.mark.shares_window
+
 
 @pytest.fixture
 def trained(qtbot: QtBot, window: Window) -> Window:

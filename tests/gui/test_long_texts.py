@@ -24,6 +24,8 @@ from gradstudio.gui.widgets.search_line import SearchLine
 from gradstudio.gui.window import Window
 from gradstudio.session.library.run_entries import LONGEST_NOTE, LONGEST_TAG, MOST_TAGS
 
+pytestmark = pytest.mark.shares_window
+
 VERY_LONG = "x" * 100_000
 HOSTILE = "\x1b[31m<b>red</b>\r\n"
 

@@ -17,6 +17,8 @@ from gradstudio.gui.plots.playback import SLOW, SLOWLY
 from gradstudio.gui.window import Window
 from gradstudio.session.record.watched_script import WatchedScript
 
+pytestmark = pytest.mark.shares_window
+
 LEFT = Qt.MouseButton.LeftButton
 BROKEN = {"model__activation": "leaky_relu", "model__depth": 3, "optimizer__lr": 0.05, "run__steps": 200}
 

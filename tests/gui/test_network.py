@@ -21,6 +21,8 @@ from gradstudio.gui.drawing.row_groups import Group
 from gradstudio.gui.plots.layers import LayersPlot
 from gradstudio.gui.window import Window
 
+pytestmark = pytest.mark.shares_window
+
 
 def history_of(*rows: dict[str, list[float]], layers: int = 3) -> History:
     history = History(tuple(Layer(f"hidden.{place}.weight", "weight", 10 * (place + 1)) for place in range(layers)))

@@ -7,6 +7,7 @@ import math
 import os
 from pathlib import Path
 
+import pytest
 from PySide6.QtCore import QMimeData, QPointF, Qt, QUrl
 from PySide6.QtGui import QDropEvent
 from PySide6.QtWidgets import QMenu
@@ -17,6 +18,8 @@ from gradstudio.gui.knobs import change_menu
 from gradstudio.gui.shell.command_palette import Choice, CommandPalette, best_matches
 from gradstudio.gui.window import Window
 from gradstudio.session.library.store import Library
+
+pytestmark = pytest.mark.shares_window
 
 
 def opened(qtbot: QtBot, window: Window) -> CommandPalette:

@@ -24,6 +24,8 @@ from gradstudio.gui.plots.step_plot import StepPlot
 from gradstudio.gui.theme import theme
 from gradstudio.gui.window import Window
 
+pytestmark = pytest.mark.shares_window
+
 PLOTS = ("loss", "gradient_norm", "layers", "scale_and_rate", "timeline")
 
 

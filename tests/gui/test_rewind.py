@@ -24,6 +24,8 @@ from gradstudio.gui.window import Window
 from gradstudio.session.running.worker_commands import UNLIMITED
 from gradstudio.session.words.knob_hints import advised_max_norm, share_over
 
+pytestmark = pytest.mark.shares_window
+
 LEFT = Qt.MouseButton.LeftButton
 BROKEN = {"optimizer__lr": 1e6, "model__activation": "leaky_relu", "model__depth": 3}
 
