@@ -17,7 +17,7 @@ sys.path[:0] = [str(_TESTS), str(_TESTS.parent)]  # as pytest has them
 from torture import stage  # noqa: E402
 
 FIRST = 5  # cycles before the first census: each shows other pages
-SHARES = 3  # cycles that open all bundled presets together
+SHARES = 3
 STEPS = 30  # that a run makes at least before its window is closed
 
 
@@ -25,16 +25,17 @@ def main() -> int:
     asked = argparse.ArgumentParser(description=__doc__)
     asked.add_argument("--cycles", type=int, default=100)
     asked.add_argument("--first", type=int, default=FIRST, help="cycles before the first census")
+    asked.add_argument("--shares", type=int, default=SHARES, help="cycles that open all bundled presets together")
     options = asked.parse_args()
     stage.bound_memory()
     home = stage.make_home()
     try:
-        return play(options.cycles, options.first)
+        return play(options.cycles, options.first, options.shares)
     finally:
         shutil.rmtree(home, ignore_errors=True)
 
 
-def play(cycles: int, before: int) -> int:
+def play(cycles: int, before: int, shares: int) -> int:
     """Open, train and close so many windows, and say what those that come after the first few left; return 1 where that
     is something."""
     from torture import census
@@ -51,10 +52,10 @@ def play(cycles: int, before: int) -> int:
         presets.load(str(path))
     try:
         for number in range(before):
-            cycle(number)
+            cycle(number, shares)
         first = census.take()
         for number in range(before, cycles):
-            slowest = max(slowest, cycle(number))
+            slowest = max(slowest, cycle(number, shares))
         last = stage.after_a_while(census.take, lambda now: not census.left(first, now))
     finally:
         watch.end()
@@ -68,7 +69,7 @@ def play(cycles: int, before: int) -> int:
     return 1 if grown or watch.faults else 0
 
 
-def cycle(number: int) -> float:
+def cycle(number: int, shares: int) -> float:
     """Open a window, train in it, use two pages of it and close it, each time at another moment; return the seconds that
     closing took."""
     from torture import census
@@ -80,7 +81,7 @@ def cycle(number: int) -> float:
     pages = list(PAGES)
     for page in (number, number + 2):
         window.columns.show_page(pages[page % len(pages)])
-    stage.open_presets(window, number % SHARES, SHARES)
+    stage.open_presets(window, number % shares, shares)
     window.controls.run_or_pause()
     stage.wait(lambda: len(window.simulator.run.history) >= STEPS + number % 7, "the run trains")
     stage.export_report(window)
