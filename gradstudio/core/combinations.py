@@ -11,6 +11,7 @@ _SUPERVISED = ("digits", "sequential_digits", "adding", "copy", "characters", "s
 CLASSES = ("digits", "sequential_digits", "copy", "characters", "spirals")
 LABELLED = ("digits", "sequential_digits", "spirals")  # one label per example, from a fixed training set
 WHOLE_TENSORS = ("muon", "stable_adamw")  # optimizers whose update of an entry depends on the whole tensor
+ONE_RATE = (*WHOLE_TENSORS, "schedule_free")  # which have one learning rate for all weights that they train
 # The tasks that support a hand-written loss: naive_sqrt compares examples that have one label each.
 LOSS_TASKS: dict[str, tuple[str, ...]] = {
     "naive_log": CLASSES,
@@ -39,9 +40,9 @@ def check(
     if residual_scaling == "fixup" and model != "transformer":  # it needs branches of two layers
         _refuse(("model.residual_scaling", "fixup"), ("model.kind", model), "none, rezero, deepnorm")
     others = "sgd, adam, adamw, rmsprop, lion"
-    if optimizer in WHOLE_TENSORS and model == "gan":  # which has two networks, each with its own rate
+    if optimizer in ONE_RATE and model == "gan":  # which has two networks, each with its own rate
         _refuse(("optimizer.kind", optimizer), ("model.kind", "gan"), others)
-    if optimizer in WHOLE_TENSORS and parametrization == "mup":  # whose rates are derived for the others
+    if optimizer in ONE_RATE and parametrization == "mup":  # whose rates are derived for the others
         _refuse(("optimizer.kind", optimizer), ("model.parametrization", "mup"), others)
     if batch_size == 1 and loss == "naive_sqrt":
         _refuse(("problem.batch_size", 1), ("loss.kind", "naive_sqrt"), "at least 2, as it compares examples")

@@ -158,14 +158,16 @@ class Schedule(Section):
 
 
 class Optimizer(Section):
-    kind: Literal["sgd", "adam", "adamw", "rmsprop", "lion", "muon", "stable_adamw"] = knob(
+    kind: Literal["sgd", "adam", "adamw", "rmsprop", "lion", "muon", "stable_adamw", "schedule_free"] = knob(
         "sgd",
         "The rule that turns gradients into updates of the weights. lion: w - lr sign(beta1 m + (1 - beta1) g), then m "
         "= beta2 m + (1 - beta2) g, so every entry moves by lr (Chen 2023). muon: the momentum of each matrix but the "
         "first and last, m = beta1 m + (1 - beta1) g with Nesterov's look ahead, is brought to singular values near 1 "
         "before it moves the weights by lr sqrt(max(1, rows / columns)) (Jordan 2024); AdamW trains the rest. "
         "stable_adamw: adamw, and the step of a tensor is divided by the root mean square of its g / sqrt(v) where "
-        "that is above 1, as it is where v lags behind a sudden large gradient (Wortsman 2023).",
+        "that is above 1, as it is where v lags behind a sudden large gradient (Wortsman 2023). "
+        "schedule_free: adamw without momentum moves z; the gradient is taken at y = (1 - beta1) z + beta1 x, and the "
+        "mean x of all z is tested, so no schedule is needed (Defazio 2024).",
         live=False,
     )
     lr: float = knob(
@@ -197,7 +199,7 @@ class Optimizer(Section):
         ge=0,
         le=0.999999,
         slider=(0.0, 0.99),
-        when={"optimizer.kind": ("adam", "adamw", "lion", "muon", "stable_adamw")},
+        when={"optimizer.kind": ("adam", "adamw", "lion", "muon", "stable_adamw", "schedule_free")},
     )
     beta2: float = knob(
         0.999,
@@ -205,12 +207,12 @@ class Optimizer(Section):
         ge=0,
         le=0.9999999,
         slider=(0.8, 0.999),
-        when={"optimizer.kind": ("adam", "adamw", "lion", "muon", "stable_adamw")},
+        when={"optimizer.kind": ("adam", "adamw", "lion", "muon", "stable_adamw", "schedule_free")},
     )
     eps: float = knob(
         1e-8, "Added to the root of the mean squared gradient, so that the denominator is never 0.", ge=0, le=1,
         slider=(1e-10, 1e-1), logarithmic=True,
-        when={"optimizer.kind": ("adam", "adamw", "rmsprop", "muon", "stable_adamw")},
+        when={"optimizer.kind": ("adam", "adamw", "rmsprop", "muon", "stable_adamw", "schedule_free")},
     )  # fmt: skip
     adamw_lr: float = knob(
         0.001,

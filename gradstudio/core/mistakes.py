@@ -9,7 +9,7 @@ from gradstudio.core.experiment import Experiment
 MARK = "# MISTAKE"  # the beginning of the comment on a mistake in a program
 NO_EFFECT = "changes nothing"  # the beginning of a note on a mistake that has no effect with the other values
 # which hardly depend on the size of a gradient
-SCALE_FREE = ("adam", "adamw", "rmsprop", "lion", "muon", "stable_adamw")
+SCALE_FREE = ("adam", "adamw", "rmsprop", "lion", "muon", "stable_adamw", "schedule_free")
 
 
 def note(name: str, knobs: Experiment) -> str:

@@ -23,7 +23,7 @@ UNCHECKED = 256 << 20  # bytes: smaller requests are not checked any further
 SPARE = 64 << 20  # bytes that the rows leave for everything else
 _FLOAT = 4  # bytes
 # Tensors of the weights' size that an optimizer keeps, besides weights, gradients and the weights before the update.
-_STATES = {"sgd": 0, "rmsprop": 1, "adam": 2, "adamw": 2, "lion": 1, "muon": 1, "stable_adamw": 2}
+_STATES = {"sgd": 0, "rmsprop": 1, "adam": 2, "adamw": 2, "lion": 1, "muon": 1, "stable_adamw": 2, "schedule_free": 3}
 
 
 def check_weights(knobs: Experiment, shape: Shape) -> None:

@@ -123,11 +123,17 @@ class TrainerState:
     def test(self) -> OnTestSet:
         """Measure the model on the test set, in evaluation mode, without a trace in training."""
         self.model.eval()
+        weights, average = self.flat.weights.data, optimizers.averaged(self.optimizer)
+        trained = None if average is None else weights.clone()
         try:
+            if average is not None:
+                weights.copy_(average)
             with torch.no_grad():
                 return self.subject.test(self.model, self.experiment)
         finally:
             self.model.train()  # even if it does not fit into memory: then training goes on
+            if trained is not None:
+                weights.copy_(trained)
 
     @property
     def state(self) -> list[Tensor]:

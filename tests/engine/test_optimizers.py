@@ -111,6 +111,30 @@ def test_stable_adamw_divides_a_step_by_the_surprise_of_its_tensor(build):
     assert held and calm
 
 
+def test_schedule_free_trains_at_y_and_tests_the_mean_of_z(build):
+    """Algorithm 1 of Defazio 2024 with a warmup of 3 steps, in float64."""
+    trainer = build(
+        "optimizer.kind=schedule_free", "optimizer.lr=0.01", "optimizer.weight_decay=0.1", "schedule.warmup_steps=3"
+    )
+    weights, steps, v, rates = trainer.flat.weights, trainer.steps(), 0.0, 0.0
+    y = z = x = weights.detach().double().numpy().copy()
+    for t in range(1, 7):
+        next(steps)
+        g = trainer.flat.gradients.double().numpy()
+        v = 0.999 * v + 0.001 * g * g
+        rate = 0.01 * min(1, t / 3) * (1 - 0.999**t) ** 0.5
+        rates += rate**2
+        z = z - rate * g / (v**0.5 + 1e-8) - rate * 0.1 * y
+        x = (1 - rate**2 / rates) * x + rate**2 / rates * z
+        y = 0.1 * z + 0.9 * x
+        np.testing.assert_allclose(weights.detach().numpy(), y, rtol=1e-4, atol=1e-6)
+    before, tested = weights.detach().clone(), trainer.evaluate()
+    assert torch.equal(weights, before)
+    trainer.flat.weights.data.copy_(torch.from_numpy(x))
+    trainer.optimizer.state.clear()
+    assert trainer.evaluate() == tested
+
+
 @pytest.mark.parametrize(("matrix", "longer"), [((8, 32), 1.0), ((32, 8), 2.0)])
 def test_muon_moves_a_tall_matrix_farther(matrix, longer):
     weight = torch.nn.Parameter(torch.zeros(matrix))

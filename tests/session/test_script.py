@@ -162,6 +162,8 @@ optimizer.kind=muon model.kind=transformer problem.task=characters schedule.warm
 optimizer.kind=muon optimizer.adamw_lr=0.003 model.depth=1 precision.dtype=fp16
 optimizer.kind=stable_adamw optimizer.lr=0.01 optimizer.weight_decay=0.1 problem.outlier_every=3 model.kind=rnn 4:optimizer.beta2=0.9
 optimizer.kind=stable_adamw optimizer.lr=0.01 accumulation.steps=2 optimizer.eps=0.001 model.kind=cnn 2:optimizer.eps=0.1 3:optimizer.lr=0.1
+optimizer.kind=schedule_free optimizer.lr=0.01 optimizer.weight_decay=0.1 schedule.warmup_steps=3 model.kind=cnn 4:optimizer.beta1=0.5
+optimizer.kind=schedule_free optimizer.lr=0.01 accumulation.steps=2 2:optimizer.lr=0 3:optimizer.lr=0.1 model.kind=rnn precision.dtype=bf16
 optimizer.sam_rho=0.05 model.kind=cnn model.norm=batch clipping.kind=norm clipping.max_norm=0.1
 optimizer.sam_rho=0.1 accumulation.steps=3 problem.outlier_every=2 gradients.noise_std=0.01 optimizer.kind=adam optimizer.lr=0.01
 2:optimizer.sam_rho=0.2 4:optimizer.sam_rho=0.5 accumulation.steps=2 precision.dtype=fp16 clipping.kind=norm

@@ -64,6 +64,7 @@ _USUAL_RATE = {
     "lion": 0.0001,
     "muon": 0.02,
     "stable_adamw": 0.001,
+    "schedule_free": 0.003,
 }
 
 

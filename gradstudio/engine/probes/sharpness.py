@@ -33,7 +33,7 @@ SECONDS = 1.0  # at the most, since the run waits
 STIR = 0.1
 
 # Optimizers that normalize the size of an update, so no sharpness is known to be too large for them.
-BOUNDED = ("lion", "muon", "stable_adamw")
+BOUNDED = ("lion", "muon", "stable_adamw", "schedule_free")
 
 Product = Callable[[Tensor], Tensor]
 

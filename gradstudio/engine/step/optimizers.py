@@ -13,7 +13,7 @@ from gradstudio.core.combinations import WHOLE_TENSORS
 from gradstudio.core.experiment import Experiment
 from gradstudio.engine.models.parametrization import rate_factor, ratio
 from gradstudio.engine.passes.flat import Flat
-from gradstudio.engine.step.recent_optimizers import Lion, Muon, StableAdamW
+from gradstudio.engine.step.recent_optimizers import Lion, Muon, ScheduleFree, StableAdamW
 from gradstudio.engine.torch_internals import plain_optimizers
 
 ALPHA = 0.99  # decay of RMSprop's running mean of squared gradients, which no knob sets: torch's default
@@ -22,7 +22,7 @@ ALPHA = 0.99  # decay of RMSprop's running mean of squared gradients, which no k
 def groups(knobs: experiment.Optimizer) -> dict[str, object]:
     """Return the values of the live knobs under torch's names, for this kind of optimizer."""
     common: dict[str, object] = {"lr": knobs.lr, "weight_decay": knobs.weight_decay}
-    if knobs.kind in ("adam", "adamw", "muon", "stable_adamw"):
+    if knobs.kind in ("adam", "adamw", "muon", "stable_adamw", "schedule_free"):
         return common | {"betas": (knobs.beta1, knobs.beta2), "eps": knobs.eps}
     if knobs.kind == "lion":
         return common | {"betas": (knobs.beta1, knobs.beta2)}
@@ -39,6 +39,7 @@ OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
     "lion": Lion,
     "muon": Muon,
     "stable_adamw": StableAdamW,
+    "schedule_free": ScheduleFree,
 }
 
 
@@ -101,6 +102,12 @@ def set_rates(optimizer: torch.optim.Optimizer, knobs: experiment.Optimizer, sha
         rate = knobs.adamw_lr if group.get(_OTHERS) else knobs.lr
         group["lr"] = rate * factor * group.get(_FACTOR, 1.0) * share
     return knobs.lr * share
+
+
+def averaged(optimizer: torch.optim.Optimizer) -> Tensor | None:
+    """Return the mean of the weights that is to be tested in their place, flat; None if they are tested themselves."""
+    kept = state(optimizer) if isinstance(optimizer, ScheduleFree) else {}
+    return kept.get("x")
 
 
 def state(optimizer: torch.optim.Optimizer) -> dict[str, Any]:

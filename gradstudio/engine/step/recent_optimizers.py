@@ -1,5 +1,5 @@
-"""Optimizers that torch lacks, at least in some versions: Lion, Muon and StableAdamW. Each step consists of the same
-operations as the plain program (program/reference/optimizers.py), so both give the same bits."""
+"""Optimizers that torch lacks, at least in some versions: Lion, Muon, StableAdamW and Schedule-Free. Each step consists
+of the same operations as the plain program (program/reference/optimizers.py), so both give the same bits."""
 
 from __future__ import annotations
 
@@ -84,6 +84,29 @@ class StableAdamW(OneTensorAtATime):
         surprise = grad.square().div_(squares.clamp(min=eps * eps)).mean().sqrt_().clamp_(min=1.0)
         weight.mul_(1 - group["lr"] / surprise * group["weight_decay"])
         weight.addcdiv_(mean / surprise, squares.sqrt().add_(eps), value=-group["lr"])
+
+
+class ScheduleFree(OneTensorAtATime):
+    """Schedule-Free AdamW (Defazio 2024, arXiv 2405.15682, algorithm 1): the weights are y = (1 - beta1) z + beta1 x,
+    where AdamW without momentum moves z by the gradient at y, and x is the mean of all z, weighted by their squared
+    rates. x is what is tested."""
+
+    def _update(self, group: dict[str, Any], weight: Tensor, grad: Tensor, state: dict[str, Any]) -> None:
+        beta1, beta2 = group["betas"]
+        if not state:
+            state |= {"step": 0, "rates": 0.0, "exp_avg_sq": torch.zeros_like(weight)}
+            state |= {"z": weight.detach().clone(), "x": weight.detach().clone()}
+        state["step"] += 1
+        z, x, squares = state["z"], state["x"], state["exp_avg_sq"].mul_(beta2)
+        squares.addcmul_(grad, grad, value=1 - beta2)
+        rate = group["lr"] * math.sqrt(1 - beta2 ** state["step"])
+        state["rates"] += rate * rate
+        share = rate * rate / state["rates"] if state["rates"] else 0.0
+        z.addcdiv_(grad, squares.sqrt().add_(group["eps"]), value=-rate).add_(
+            weight, alpha=-rate * group["weight_decay"]
+        )
+        x.mul_(1 - share).add_(z, alpha=share)
+        weight.copy_(x).mul_(beta1).add_(z, alpha=1 - beta1)
 
 
 def _corrected(beta: float, step: int) -> float:

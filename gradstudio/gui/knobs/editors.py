@@ -243,7 +243,7 @@ def editor_for(knob: Knob) -> Editor:
     for part in (editor.head, editor.foot):
         if part is not None:
             part.setAccessibleName(knob.name)
-            part.setAccessibleDescription(knob.help)
+            part.setAccessibleDescription(f"{knob.name}: {knob.help}" if isinstance(part, Combo) else knob.help)
             part.setToolTip(knob_tooltip(knob))
     editor.set_value(knob.default)
     return editor

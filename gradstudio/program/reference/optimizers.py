@@ -122,6 +122,29 @@ class StableAdamW(torch.optim.Optimizer):
         weight.addcdiv_(mean / surprise, squares.sqrt().add_(group["eps"]), value=-group["lr"])
 
 
+class ScheduleFree(torch.optim.Optimizer):
+    """Schedule-Free AdamW (Defazio 2024): the gradient is taken at y = (1 - beta1) z + beta1 x; x is to be used."""
+
+    @torch.no_grad()
+    def step(self):  # pyright: ignore[reportIncompatibleMethodOverride]
+        for group in self.param_groups:
+            for weight in group["params"]:
+                if weight.grad is not None:
+                    self.update(group, weight, weight.grad, self.state[weight])
+
+    def update(self, group, y, grad, state):
+        beta1, beta2 = group["betas"]
+        state["step"] = state.get("step", 0) + 1
+        z, x = state.setdefault("z", y.detach().clone()), state.setdefault("x", y.detach().clone())
+        squares = state.setdefault("exp_avg_sq", torch.zeros_like(y)).mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
+        rate = group["lr"] * math.sqrt(1 - beta2 ** state["step"])
+        state["rates"] = state.get("rates", 0.0) + rate * rate
+        share = rate * rate / state["rates"] if state["rates"] else 0.0
+        z.addcdiv_(grad, squares.sqrt().add_(group["eps"]), value=-rate).add_(y, alpha=-rate * group["weight_decay"])
+        x.mul_(1 - share).add_(z, alpha=share)
+        y.copy_(x).mul_(beta1).add_(z, alpha=1 - beta1)
+
+
 @inline
 def groups():
     """Return the parameters as the optimizer gets them."""
@@ -165,8 +188,8 @@ elif knobs.optimizer_kind == "lion":
             weight_decay=knobs.optimizer_weight_decay,
         ),
     )
-elif knobs.optimizer_kind == "stable_adamw":
-    optimizer = StableAdamW(
+elif knobs.optimizer_kind in ("stable_adamw", "schedule_free"):
+    optimizer = (StableAdamW if knobs.optimizer_kind == "stable_adamw" else ScheduleFree)(
         groups(),
         dict(
             lr=knobs.optimizer_lr,

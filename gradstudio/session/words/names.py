@@ -19,6 +19,7 @@ OPTIMIZERS = {
     "lion": "Lion",
     "muon": "Muon",
     "stable_adamw": "StableAdamW",
+    "schedule_free": "Schedule-Free AdamW",
 }
 
 # The task of a network: the words after "learned" or "will learn".
