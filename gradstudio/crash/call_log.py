@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.function import BackwardCFunction
 from torch.overrides import TorchFunctionMode
 
 import gradstudio
@@ -76,6 +77,7 @@ class CallLog(TorchFunctionMode):
         self.events: list[Any] = []
         self.outside: list[Outside] = []
         self.is_full = False
+        self.own_derivative = ""  # an autograd function of the script that was used
         self._own = own
         self.copies = copies  # whether tensors from outside are copied, because the script overwrites them
         self.module: Callable[[], str] = str
@@ -151,6 +153,7 @@ class CallLog(TorchFunctionMode):
     def ref(self, tensor: Tensor, *, copy: bool = False) -> Ref:
         """Return the reference to a tensor among arguments. One from outside is kept alive from here on, or a `copy` of
         it."""
+        self.note_derivative(tensor)
         if (place := self.place_of(tensor)) is not None:
             return Ref(True, place)
         place = self._places.get(id(tensor))
@@ -163,6 +166,11 @@ class CallLog(TorchFunctionMode):
             kept = tensor.detach().clone() if copied else tensor
             self.outside.append(Outside(kept, version_of(kept), tensor))  # kept alive, so that its id stays unique
         return Ref(False, place)
+
+    def note_derivative(self, tensor: Tensor) -> None:
+        """Note where the script itself says what the derivative of a tensor is, which no call tells."""
+        if isinstance(tensor.grad_fn, BackwardCFunction):
+            self.own_derivative = type(tensor.grad_fn).__name__.removesuffix("Backward")
 
     def _swapped(self, value: Any) -> Any:
         if isinstance(value, Tensor):

@@ -9,8 +9,8 @@ from gradstudio.session.files.crash_file import RecordedCall
 
 
 class Guard(NamedTuple):
-    """The change to the dangerous argument of a call, which is identified by its name, its line and its module; `how`
-    "softplus" stands in place of the call."""
+    """The change to the dangerous argument of a call, which is identified by its name, its line and its module; a
+    "softplus" stands in place of the call, and a "mask" is a number in place of -Inf."""
 
     do: str
     line: str

@@ -13,7 +13,7 @@ import numpy as np
 from gradstudio.core.text import number, plural
 from gradstudio.crash.attention_calls import CAP, attention_in, number_of
 from gradstudio.crash.change import NO_CHANGE, Change, Guard
-from gradstudio.crash.recorded_pass import Raised
+from gradstudio.crash.recorded_pass import SAME_ENTRIES, Raised, fills, written_by
 from gradstudio.crash.recorded_training import Recorded, StepResult, Training, made_again, random_numbers_kept
 from gradstudio.session.files.crash_file import RecordedBirth, Structure
 from gradstudio.session.record import run_outcome
@@ -23,10 +23,8 @@ LEAST = 12  # updates of a trial
 MOST_GUARDS = 3  # number of calls that one fix keeps within bounds
 LEAST_VARIANCE = 1e-3  # that a softplus in place of a relu leaves
 _MAKE_ZEROS = {"relu", "relu_", "clamp", "clamp_", "clamp_min", "clamp_min_"}
-_SAME_ENTRIES = {
-    "squeeze", "unsqueeze", "view", "reshape", "flatten", "__getitem__", "select", "chunk", "split", "unbind", "expand",
-    "transpose", "permute", "contiguous", "float", "to",
-}  # fmt: skip
+_KEEP_MASK = {"softmax", "log_softmax", "mul", "__mul__", "__truediv__", "div", "add", "__add__"}
+MASK = -1e4  # as fp16 has no -1e9
 MOST_LOSS = 2.0  # a fix with this many times the best loss comes after the others
 
 # The change to the dangerous argument of a call, by which number, and its notation.
@@ -180,7 +178,7 @@ def candidates(structure: Structure, born: RecordedBirth) -> list[Change]:
         [skip] if born.phase == "given" else [],
         rates if is_rising or born.phase == "update" else [],
         list(_precision(structure, born)),
-        list(_positive(structure, born)),
+        list(_before(structure, born)),
         list(_guards(born)),
         list(_of_attention(structure)),
         [skip],
@@ -198,26 +196,33 @@ def _guards(born: RecordedBirth) -> Iterator[Change]:
         yield Change(f"keep {kind} in bounds", (line,), guards=(Guard(born.do, born.line, how, by),))
 
 
-def _positive(structure: Structure, born: RecordedBirth) -> Iterator[Change]:
-    """Where a call takes a 0 that a relu has made, such as a variance: a softplus, which makes none."""
+def _before(structure: Structure, born: RecordedBirth) -> Iterator[Change]:
+    """Where a call takes what another has put in: a softplus in place of a ReLU that gave a 0, such as a variance, and
+    a number in place of the -Inf of a mask."""
     kind = born.do.rpartition(".")[2]
-    if _GUARDS.get(kind, ("",))[0] not in ("least", "plus", "divisor"):
-        return
+    danger = _GUARDS.get(kind, ("",))[0]
     for calls in structure.programs:
         call = calls[born.call] if 0 <= born.call < len(calls) else None
         if call is None or (call.do, call.line, call.module) != (born.do, born.line, born.module):
             continue
-        makers = {number: each for each in calls for number in each.gives or () if number >= 0}
-        taken = call.given[1:] if _GUARDS[kind][0] == "divisor" else call.given
+        makers = {number: each for each in calls[: born.call] for number in written_by(each)}
+        taken = call.given[danger == "divisor" :]
         maker = makers.get(number_of(taken[0])) if taken else None
-        while maker is not None and maker.kind in _SAME_ENTRIES:
+        for _ in calls:  # at most
+            if maker is None or not (maker.kind in SAME_ENTRIES or maker.kind in _KEEP_MASK):
+                break
             maker = makers.get(number_of(maker.given[0]))
-        if maker is not None and maker.kind in _MAKE_ZEROS:
-            where = maker.line or f"module {maker.module}"
-            line = f"{where}: torch.nn.functional.softplus(x) + {LEAST_VARIANCE:g} in place of {maker.kind}"
+        if maker is None:
+            return
+        where = f"{maker.line or 'module ' + maker.module}: "
+        if maker.kind in _MAKE_ZEROS and danger in ("least", "plus", "divisor"):
+            line = f"{where}torch.nn.functional.softplus(x) + {LEAST_VARIANCE:g} in place of {maker.kind}"
             guard = Guard(maker.do, maker.line, "softplus", LEAST_VARIANCE, maker.module)
             yield Change(f"softplus in place of {maker.kind}", (line,), guards=(guard,))
-            return
+        if fills(maker) and {"float": "-inf"} in (*maker.given, *maker.named.values()):
+            guard = Guard(maker.do, maker.line, "mask", MASK, maker.module)
+            yield Change("a finite mask", (f"{where}{MASK:g} in place of float('-inf')",), guards=(guard,))
+        return
 
 
 def _of_attention(structure: Structure) -> Iterator[Change]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -17,6 +18,10 @@ from gradstudio.engine.operation_watcher import FILLS
 from gradstudio.session.files.crash_file import RecordedCall
 
 Key = str | int  # the name of a tensor from outside, or the number of one that a call has produced
+SAME_ENTRIES = {
+    "squeeze", "unsqueeze", "view", "reshape", "flatten", "__getitem__", "select", "chunk", "split", "unbind", "expand",
+    "transpose", "permute", "contiguous", "float", "to",
+}  # fmt: skip
 HALVES = (torch.float16, torch.bfloat16)
 
 
@@ -30,7 +35,8 @@ class Raised(Exception):
 
 class Pass:
     """One replayed pass. `born` is the index of the call in which the first non-finite value was born, -1 without one;
-    `given` names the non-finite inputs of the pass."""
+    `spread` that of the call that took the Inf of a mask into account, as a mean does; `given` names the non-finite
+    inputs of the pass."""
 
     def __init__(
         self,
@@ -46,10 +52,11 @@ class Pass:
         with the index of each finished call."""
         self.calls, self._outside, self._device, self._change = calls, outside, device, change
         self.tensors: dict[Key, Tensor] = {}
-        self.born, self.given, self.broken_gradient = -1, "", -1
+        self.born, self.spread, self.given, self.broken_gradient = -1, -1, "", -1
         self._looks, self._on_call = looks, on_call
         self.gradients: dict[Key, Tensor] = {}  # of the results, if they are kept
-        self.taken: dict[Key, Tensor] = {}  # what the latest call was given, up to that one
+        self.taken: dict[int, dict[Key, Tensor]] = {}  # inputs of the calls that may be reported, by their index
+        self._taken: dict[Key, Tensor] = {}  # inputs of the latest call
         self._broken: set[Key] = set()
         self._put_in: set[Key] = set()  # deliberate Inf, for example in a mask
         self._attention = attention_in(calls) if change.attention else NO_ATTENTION
@@ -81,10 +88,13 @@ class Pass:
         named = {name: from_json(each, tensor_of, self._device) for name, each in call.named.items()}
         if self._looks and self.born < 0:  # the call may write into what it takes, or one behind it
             keys = *keys_of(call.given), *keys_of(call.named)
-            self.taken = {key: self.tensors[key].detach().clone() for key in keys}
+            self._taken = {key: self.tensors[key].detach().clone() for key in keys}
         for guard in [each for each in self._change.guards if each.holds(call)]:
             if guard.how == "softplus":
                 function, named = lambda x, *_, by=guard.by: torch.nn.functional.softplus(x) + by, {}
+            elif guard.how == "mask":
+                given = [_masked(each, guard.by) for each in given]
+                named = {name: _masked(each, guard.by) for name, each in named.items()}
             else:
                 given = _guarded(given, guard)
         if place in self._attention.products and self._change.attention == "norm":
@@ -95,6 +105,7 @@ class Pass:
             with self._as_recorded(call, exact=exact):
                 result = function(*given, **named)
         except Exception as fault:
+            self.taken[place] = self._taken
             raise Raised(place, fault) from None
         if place in self._attention.scores and self._change.attention == "cap":
             result = capped(result)
@@ -134,11 +145,16 @@ class Pass:
             nan, inf = _broken(tensor)
             if not (nan or inf):
                 continue
-            if not nan and (call.kind in FILLS or taken & self._put_in):
+            if not nan and (fills(call) or taken & self._put_in):
+                of = [self.tensors[key].numel() for key in taken & self._put_in]
+                if self.spread < 0 and not (fills(call) or call.kind in SAME_ENTRIES) and tensor.numel() < max(of):
+                    self.spread = place
+                    self.taken[place] = self._taken
                 self._put_in.add(number)
                 continue
             if self.born < 0 and not taken & self._broken:
                 self.born = place
+                self.taken[place] = self._taken
             self._broken.add(number)
 
     def hook_gradients(self, *, keeps: bool = False) -> None:
@@ -178,6 +194,11 @@ def keys_of(value: Any) -> Iterator[Key]:
             yield from keys_of(each)
 
 
+def fills(call: RecordedCall) -> bool:
+    """Return whether a call puts a number into a tensor, which is -Inf on purpose in a mask."""
+    return call.kind in FILLS or (call.kind == "__setitem__" and {"float": "-inf"} in call.given)
+
+
 def written_by(call: RecordedCall) -> list[Key]:
     """Return what a call gives; of one that gives nothing, as an assignment, what it writes into."""
     return [each for each in call.gives or () if each >= 0] or list(keys_of(call.given))[:1]
@@ -197,9 +218,15 @@ def _broken(tensor: Tensor) -> tuple[bool, bool]:
     return nan, not nan or bool(torch.isinf(tensor).any())
 
 
+def _masked(value: Any, by: float) -> Any:
+    return by if isinstance(value, float) and value == -math.inf else value
+
+
 def _guarded(given: list[Any], guard: Guard) -> list[Any]:
     """Return the arguments of a call with its dangerous one kept within bounds."""
     place = 1 if guard.how == "divisor" and len(given) > 1 else 0
+    if not given:
+        return given
     value, by = given[place], guard.by
     if not isinstance(value, Tensor):
         return [*given[:place], value + by, *given[place + 1 :]] if isinstance(value, float | int) else given

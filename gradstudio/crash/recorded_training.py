@@ -207,8 +207,8 @@ class Training:
         if made.given:
             what = f"weight {made.given[2:]}" if made.given.startswith("w:") else f"batch tensor {made.given[2:]}"
             self.born, self.at = RecordedBirth(step=step.number, phase="given", do=what, loss=number(loss)), made
-        elif made.born >= 0 and is_loss:
-            self._note_birth(step, "forward", made.born, made.calls[made.born].do, made, loss)
+        elif is_loss and (place := made.born if made.born >= 0 else made.spread) >= 0:
+            self._note_birth(step, "forward", place, made.calls[place].do, made, loss)
         elif made.broken_gradient >= 0:
             place = made.broken_gradient
             self._note_birth(step, "backward", place, made.calls[place].do, made, loss)

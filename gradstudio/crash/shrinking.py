@@ -72,7 +72,11 @@ def shrunk(recorded: Recorded) -> Shrunk:
     keys = dict.fromkeys((*keys_of(call.given), *keys_of(call.named)))
     is_back = born.phase == "backward"
     back = {each: whole.gradients[each] for each in call.gives or () if is_back and each in whole.gradients}
-    case = _Case(call, {key: (whole.tensor(key) if is_back else whole.taken[key]).detach().cpu() for key in keys}, back)
+    case = _Case(
+        call,
+        {key: (whole.tensor(key) if is_back else whole.taken[born.call][key]).detach().cpu() for key in keys},
+        back,
+    )
     before, calls = case.count, len(whole.calls)
     if not _fails(case):
         raise CannotCall(_with_examples("alone, the call gives something else", recorded, born))

@@ -183,8 +183,10 @@ class Watcher:
             self._tell(watched_run, outcome)
         except FloatingPointError as fault:
             raise Stop(fault) from None
+        if watched_run.joined is not None and made.went_nonfinite:
+            self._crash(watched_run, self._lines(watched_run, made)[0], "not finite")  # while the weights are there
         kinds, title = watched_run.crash_kinds, watched_run.new_critical
-        if not kinds and title and self._crash(watched_run, title, "critical"):
+        if not (kinds or watched_run.crash_due) and title and self._crash(watched_run, title, "critical"):
             say(self._with_title(watched_run, f"critical: {title}"))
             say(watched_run.crash_line)
         return outcome.has_diverged
@@ -322,8 +324,9 @@ class Watcher:
             act([*lines, *self._crash_lines(watched_run, lines[0])], policy, say)
 
     def _crash_lines(self, watched_run: WatchedRun, reason: str) -> list[str]:
-        """Write a crash file, and return the line that says where it is."""
-        return [watched_run.crash_line] if self._crash(watched_run, reason, "not finite") else []
+        """Write a crash file, where a run of several ranks has none yet, and return the line that says where it is."""
+        is_there = watched_run.joined is not None and "not finite" in watched_run.crash_kinds
+        return [watched_run.crash_line] if is_there or self._crash(watched_run, reason, "not finite") else []
 
     def _tell_of_several(self, watched_run: WatchedRun, outcome: Outcome) -> None:
         """Report the outcome of a step of all ranks."""

@@ -269,6 +269,50 @@ def test_a_process_that_is_killed_while_it_writes_leaves_no_file(tmp_path: Path)
     assert os.waitstatus_to_exitcode(status) == 9 and not path.exists()
 
 
+class Root(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, entries: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        root = entries.sqrt()
+        ctx.save_for_backward(root)
+        return root
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        return gradient / (2 * ctx.saved_tensors[0])
+
+
+broken: set[str] = set()
+
+
+class Switched(nn.Linear):
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return super().forward(inputs) / (0 if broken else 1)
+
+
+@pytest.mark.parametrize(
+    ("root", "why"),
+    [
+        (Root.apply, "the derivative of Root is the script's own, which no crash file holds"),
+        (torch.square, "made again it breaks at step 2 already: the model depends on something that is not in the"),
+    ],
+)
+def test_a_step_that_is_another_one_when_made_again_is_not_told_as_this_one(
+    root: Any, why: str, tmp_path: Path
+) -> None:
+    model = Switched(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    watched = gradstudio.watch(model, optimizer, library=tmp_path / "runs.db", record=1)
+    for number in range(4):
+        broken.update(["now"] * (number == 3))
+        optimizer.zero_grad()
+        root(model(torch.ones(2, 4)) ** 2).sum().backward()
+        optimizer.step()
+    watched.close()
+    broken.clear()
+    (path,) = tmp_path.glob("crashes/*.crash")
+    assert read(path).structure.unknown.startswith(why)
+
+
 # ---- files of somebody else
 
 
@@ -374,8 +418,9 @@ def test_an_exception_in_the_step_is_raised_again(tmp_path: Path) -> None:
             optimizer.zero_grad()
             nn.functional.cross_entropy(model(torch.ones(2, 4)), labels).backward()
             optimizer.step()
-    watcher.close("failed", "the script ended with IndexError")
+    watcher.close("failed", f"the script ended with IndexError in {tmp_path / 'train.py'}: 7 is out of bounds")
     (path,) = tmp_path.glob("crashes/*.crash")
+    assert read(path).structure.reason == "the script ended with IndexError in train.py: 7 is out of bounds"
     found = again(read(path))
     assert found == read(path).structure.born and found.phase == "raised" and found.do.endswith("cross_entropy")
 

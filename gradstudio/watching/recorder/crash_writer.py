@@ -6,6 +6,7 @@ import hashlib
 import inspect
 import os
 import platform
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -35,6 +36,7 @@ from gradstudio.watching.recorder.program_maker import ProgramMaker, unheard, we
 from gradstudio.watching.recorder.recorder import Recorder
 
 _DTYPES = {dtype: name for name, dtype in training.DTYPES.items()}
+_FOLDERS = re.compile(r"(?:[A-Za-z]:)?[/\\\\](?:[^\s'\":/\\\\]+[/\\\\])+")
 _PLAIN = (int, float, bool, str, type(None))
 
 
@@ -53,6 +55,7 @@ class CrashWriter:
         state = self._recorder.states[0]
         structure = self._structure(state, reason, run, script)
         tensors = [_tensor_to_write(name, tensor) for name, tensor in self._tensors.items()]
+        structure.reason, structure.unknown = (_FOLDERS.sub("", each) for each in (structure.reason, structure.unknown))
         crash_file.write(path, structure, tensors)
         return structure
 
@@ -83,6 +86,9 @@ class CrashWriter:
             structure.unknown = unheard(fault)[:1000]
         if not structure.unknown:
             structure.born = self._made_again(structure)
+        if structure.born is not None and (step := _other_step(structure, structure.born)) is not None:
+            what = "is finite" if structure.born.phase == "none" else f"breaks at step {step:,} already"
+            structure.unknown = f"made again it {what}: the model depends on something that is not in the file"
         return structure
 
     def _why_not(self) -> str:
@@ -176,6 +182,17 @@ class CrashWriter:
             known = self._of_id[own] = name
             self._tensors[name] = tensor.detach()
         return known
+
+
+def _other_step(structure: Structure, born: RecordedBirth) -> int | None:
+    """Return the step at which the steps made again are not as they were heard; None where they agree."""
+    last, is_scaled = structure.steps[-1], any(each.scale != 1 for each in structure.steps[-1].passes)
+    if born.phase == "none":
+        agrees = isinstance(last.loss, float) and (is_scaled or isinstance(last.norm, float))
+    else:
+        (broken,) = [each for each in structure.steps if each.number == born.step]
+        agrees = broken is last or not isinstance(broken.loss, float)
+    return None if agrees else born.step
 
 
 def _tensor_to_write(name: str, tensor: Tensor) -> TensorToWrite:

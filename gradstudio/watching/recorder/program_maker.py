@@ -43,6 +43,7 @@ class ProgramMaker:
         """Record the calls. CannotTell if a crash file cannot represent one."""
         log = kept.log
         numbers: Numbers = {}
+        _refuse_own_derivative(log)
         for event in log.events:
             if isinstance(event, PassEvent):
                 self._pass(event, log, numbers)
@@ -185,6 +186,7 @@ class ProgramMaker:
             key = _key(own, ref.place) if ref.is_given else self._outside(inner.outside[ref.place], known)
             if number >= 0:
                 numbers[number] = key
+        _refuse_own_derivative(inner)
 
     @contextmanager
     def _naming(self, model: nn.Module, log: CallLog) -> Iterator[None]:
@@ -215,6 +217,11 @@ def _key(numbers: Numbers, place: int) -> Key:
     if isinstance(found, CannotTell):
         raise found
     return found
+
+
+def _refuse_own_derivative(log: CallLog) -> None:
+    if log.own_derivative:
+        raise CannotTell(f"the derivative of {log.own_derivative} is the script's own, which no crash file holds")
 
 
 @contextmanager
