@@ -9,7 +9,7 @@ import typer
 
 from gradstudio.commands import exit_codes
 from gradstudio.commands.options import Json, Out, formats
-from gradstudio.commands.terminal import WrongRequest, say, say_json, table
+from gradstudio.commands.terminal import WrongRequest, printable, say, say_json, table
 
 ENOUGH = 150  # rows
 
@@ -91,6 +91,8 @@ def _tell(log: Log) -> None:
 
     taken = ", ".join(f"{ours} = {theirs}" for ours, theirs in log.columns.items())
     say(f"{in_words(log.run)}\n\ncolumns    {taken}")
+    for note in log.notes:
+        say(f"note       {printable(note)}")
     if log.unused:
         say(f"not used   {', '.join(log.unused[:12])}{' …' if len(log.unused) > 12 else ''}")
     if not log.run.findings:
@@ -102,4 +104,5 @@ def _tell(log: Log) -> None:
         say("\nnot in the log, so these rules saw nothing; log it next time:")
         table(("", "", ""), [(f"  {quantity}", ", ".join(rules), how) for quantity, rules, how in blind])
     count = plural(len(OF_A_WATCH), "more rule reads", "more rules read")
-    say(f"\n{count} what no log has, such as each layer: gradstudio watch train.py")
+    birth = "" if log.run.first_nonfinite_step is None else " and the operation that made the first NaN"
+    say(f"\n{count} what no log has, such as each layer{birth}: gradstudio watch train.py")

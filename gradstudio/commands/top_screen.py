@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import numpy as np
 
 from gradstudio.commands.text_curve import curve
@@ -87,14 +89,8 @@ def _findings(run: Run, width: int) -> list[Line]:
     lines: list[Line] = []
     for finding in ranked_findings(run):
         head = f"{finding.severity}: {finding.title}, {finding.when}. {finding.evidence}"
-        words, line = one_line(head).split(" "), ""
-        for word in words:
-            if len(line) + len(word) >= width:
-                lines.append((line, COLOURS[finding.severity]))
-                line = "  " + word
-            else:
-                line = f"{line} {word}" if line else word
-        lines.append((line, COLOURS[finding.severity]))
-        if finding.remedies:
-            lines.append((f"  try: {one_line(finding.remedies[0])}", COLOURS[finding.severity]))
+        told = [("", head), *(("  ", f"try: {remedy}") for remedy in finding.remedies[:1])]
+        for indent, text in told:
+            wrapped = textwrap.wrap(one_line(text), width, initial_indent=indent, subsequent_indent="  ")
+            lines += [(line, COLOURS[finding.severity]) for line in wrapped]
     return lines

@@ -100,6 +100,8 @@ def watch(
         raise WrongRequest("--json and --out FILE go together: stdout belongs to the script")
     if not module and not os.path.isfile(arguments[0]):  # also for a name that no file can have
         raise WrongRequest(f"no script {arguments[0][:200]}")
+    if not module and _is_program(arguments[0]):
+        raise WrongRequest(f"{arguments[0][:200]} is a program, and no script of Python; if it is a Python: --python")
     command = other_python.command_of(python) if python else sys.executable
     own = dict(os.environ)  # without the setting of --library for this program
     order = {
@@ -113,6 +115,12 @@ def watch(
     if python:
         order["lent"] = other_python.lent()
     _become([command, *(["-m", module] if module else []), *arguments], json.dumps(order), own)
+
+
+def _is_program(path: str) -> bool:
+    """Return whether a file is one that the system runs itself, such as a Python."""
+    with open(path, "rb") as file:
+        return file.read(4) in (b"\x7fELF", b"\xcf\xfa\xed\xfe") or path.lower().endswith(".exe")
 
 
 def _bytes_of(size: str) -> int | None:

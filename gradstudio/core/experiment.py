@@ -702,7 +702,7 @@ class Experiment(BaseModel):
     """One value for every knob, and the studio file whose model, data and loss are trained, if there is one. The
     sections are in the order in which people use them."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, protected_namespaces=())  # 2.7 warned of model_
 
     clipping: Clipping = Clipping()
     accumulation: Accumulation = Accumulation()

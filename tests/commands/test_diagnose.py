@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 import sqlite3
@@ -208,3 +209,42 @@ def test_numbers_of_rows_in_a_text_become_those_of_the_log(tmp_path: Path) -> No
     assert in_own_steps(run, said) == (
         "At step 100, 1.73 in the 50 rows up to step 1,000; steps 50–100, 1,200 rows, one row before, steps 20 and 30."
     )
+
+
+def test_a_packed_log_whose_program_died_while_it_wrote_is_read(tmp_path: Path, gradstudio: Command) -> None:
+    lines = [json.dumps({"step": step, "loss": loss(step)}) for step in STEPS]
+    (tmp_path / "log.jsonl.gz").write_bytes(gzip.compress("\n".join([*lines, '{"step": 1210, "lo']).encode()))
+    assert "diverged at step 1,000" in gradstudio("diagnose", str(tmp_path / "log.jsonl.gz")).out
+
+
+def test_a_log_that_was_begun_anew_says_what_later_rows_replace(tmp_path: Path, gradstudio: Command) -> None:
+    first = [f"{step},{loss(step)}" for step in STEPS]
+    again = ["step,loss", *(f"{step},0.5" for step in range(500, 1210, 10))]  # with a second head
+    (tmp_path / "log.csv").write_text("\n".join(["step,loss", *first, *again]))
+    said = gradstudio("diagnose", str(tmp_path / "log.csv")).out
+    assert "finished 120 rows" in said
+    assert "steps go back: 71 points are replaced by later ones, 21 of them not finite" in said
+
+
+def test_steps_that_count_from_0_in_each_epoch_hide_no_nan(tmp_path: Path, gradstudio: Command) -> None:
+    rows = [f"{epoch},{step},{math.nan if epoch >= 2 else 0.5}" for epoch in range(5) for step in range(40)]
+    (tmp_path / "log.csv").write_text("\n".join(["epoch,step,loss", *rows]))
+    said = gradstudio("diagnose", str(tmp_path / "log.csv")).out
+    assert "loss is NaN at step 80" in said and "its rows are counted" in said
+
+
+def test_runs_in_one_folder_are_not_mixed(tmp_path: Path, gradstudio: Command) -> None:
+    for name, tag in (("b", "loss"), ("a", "loss"), ("b", "grad_norm")):
+        (tmp_path / name).mkdir(exist_ok=True)
+        events = [messages.event(1.0, step, messages.scalars([tag], _table(1.0)).tobytes()) for step in STEPS]
+        number = {"b": 1, "a": 3}[name] + (tag == "grad_norm")
+        file = tmp_path / name / f"events.out.tfevents.{number}.host"
+        file.write_bytes(records.pack([messages.opening(1.0), *events]))
+    assert "columns    loss = a/loss\n" in gradstudio("diagnose", str(tmp_path)).out  # the later one, without a norm
+
+
+def test_the_latest_log_below_a_folder_is_named(tmp_path: Path, gradstudio: Command) -> None:
+    (tmp_path / "lightning_logs" / "version_0").mkdir(parents=True)
+    lightning(tmp_path / "lightning_logs" / "version_0")
+    said = gradstudio("diagnose", str(tmp_path)).out
+    assert "diverged" in said and "the latest log here is lightning_logs/version_0/metrics.csv" in said

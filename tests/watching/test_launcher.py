@@ -241,6 +241,7 @@ def test_a_script_that_fails_sees_and_prints_what_it_would_without_the_watch_and
     [
         ([], "nothing to watch"),
         (["no-such.py"], "no script no-such.py"),
+        ([sys.executable, "train.py"], "is a program, and no script of Python; if it is a Python: --python"),
         (["a" * 300], "no script aaa"),  # a name that no file can have
         (["--on-nonfinite", "stop", "train.py"], "allowed: explain, raise, skip, ignore"),
         (["--json", "train.py"], "--json and --out FILE go together"),

@@ -12,12 +12,12 @@ from pathlib import Path
 from gradstudio.core import files
 from gradstudio.session.files.curve_import.imported_curve import LARGEST_STEP, Curve, CurveError
 
-__all__ = ["Curve", "CurveError", "read"]
+__all__ = ["Curve", "CurveError", "log_in", "read"]
 
 # The log in a folder: of Hugging Face's Trainer, Lightning, W&B or MLflow.
 _IN_FOLDERS = (
-    "trainer_state.json", "checkpoint-*/trainer_state.json", "metrics.csv", "version_*/metrics.csv", "run-*.wandb",
-    "*run*/run-*.wandb", "mlflow.db",
+    "trainer_state.json", "checkpoint-*/trainer_state.json", "metrics.csv", "version_*/metrics.csv",
+    "lightning_logs/version_*/metrics.csv", "run-*.wandb", "*run*/run-*.wandb", "wandb/*run*/run-*.wandb", "mlflow.db",
 )  # fmt: skip
 
 
@@ -28,7 +28,7 @@ def read(path: Path) -> list[Curve]:
     CurveError, one line, says which file, where in it, and what is allowed. Nothing is imported that trains or draws.
     """
     try:
-        curves = _read(path)
+        curves = _read(log_in(path))
     except OSError as fault:
         raise CurveError(path, files.reason(fault)) from None
     for curve in curves:
@@ -41,16 +41,22 @@ def _read(path: Path) -> list[Curve]:
     from gradstudio.session.files.curve_import import event_file, json_file, mlflow_store, table_file, wandb_file
 
     if os.path.isdir(path):
-        for pattern in _IN_FOLDERS:
-            if found := sorted(path.glob(pattern), key=os.path.getmtime):
-                return _read(found[-1])
         metrics = mlflow_store.folder_of(path)
         return event_file.read(path) if metrics is None else mlflow_store.read_folder(metrics)
     if "tfevents" in path.name:
         return event_file.read(path)
     readers = {".wandb": wandb_file.read, ".db": mlflow_store.read_database}
     readers |= dict.fromkeys((".json", ".jsonl", ".ndjson"), json_file.read)
-    return readers.get(path.suffix.lower(), table_file.read)(path)
+    suffix = Path(path.name.lower().removesuffix(".gz")).suffix
+    return readers.get(suffix, table_file.read)(path)
+
+
+def log_in(path: Path) -> Path:
+    """Return the latest log that a folder has; any other path, and the folder of TensorBoard or MLflow, as it is."""
+    for pattern in _IN_FOLDERS if os.path.isdir(path) else ():
+        if found := sorted(path.glob(pattern), key=os.path.getmtime):
+            return found[-1]
+    return path
 
 
 def _told_apart(curves: list[Curve]) -> list[Curve]:

@@ -11,7 +11,14 @@ from pathlib import Path
 import numpy as np
 
 from gradstudio.core.text import one_line
-from gradstudio.session.files.curve_import.imported_curve import LONGEST_NAME, MOST_CURVES, Curve, CurveError, load
+from gradstudio.session.files.curve_import.imported_curve import (
+    LONGEST_NAME,
+    MOST_CURVES,
+    Curve,
+    CurveError,
+    from_steps,
+    load,
+)
 from gradstudio.session.files.tensorboard import records
 from gradstudio.session.files.tensorboard.messages import BYTES, DOUBLE, FIXED32, FLOAT, VARINT, fields
 
@@ -23,13 +30,16 @@ def read(path: Path) -> list[Curve]:
     """Return the scalars of an event file, or of all event files in a folder and below it. An incomplete last record is
     ignored, as in TensorBoard; a damaged one is a CurveError that names it."""
     found: dict[str, tuple[array, array]] = {}
-    for file, run in _files(path):
+    owner: dict[str, str] = {}
+    files = _files(path)
+    for file, run in files:
         contents, damage = records.unpack(load(file))
         if damage:
             raise CurveError(file, f"{damage}; allowed: an event file as TensorBoard writes it")
         try:
             for step, tag, value in _scalars(contents):
                 name = f"{run}/{tag}" if run else tag
+                owner[name] = run
                 steps, values = found.setdefault(name, (array("q"), array("d")))
                 steps.append(step)
                 values.append(value)
@@ -43,7 +53,10 @@ def read(path: Path) -> list[Curve]:
             raise CurveError(file, "a record holds no event; allowed: an event file as TensorBoard writes it") from None
     if not found:
         raise CurveError(path, "no scalars; allowed: a TensorBoard log with at least one")
-    return [_curve(one_line(name)[:LONGEST_NAME], steps, values) for name, (steps, values) in sorted(found.items())]
+    latest = {run: -place for place, (_, run) in enumerate(files)}  # the run that was written to last comes first
+    names = sorted(found, key=lambda name: (latest[owner[name]], name))
+    arrays = ((one_line(name)[:LONGEST_NAME], *found[name]) for name in names)
+    return [from_steps(name, np.array(steps), np.array(values)) for name, steps, values in arrays]
 
 
 def _files(path: Path) -> list[tuple[Path, str]]:
@@ -65,15 +78,6 @@ def _files(path: Path) -> list[tuple[Path, str]]:
         )
     runs = [(file, file.parent.relative_to(path).as_posix()) for file in sorted(paths, key=lambda file: file.name)]
     return [(file, "" if run == "." else run) for file, run in runs]
-
-
-def _curve(name: str, steps: array, values: array) -> Curve:
-    """Return the points in order of steps. If the steps of a log go back, the program resumed from an older state: its
-    later points replace the earlier ones, as in TensorBoard."""
-    counted = np.array(steps, np.int64)
-    ahead = np.minimum.accumulate(counted[::-1])[::-1]  # the smallest step from here on
-    kept = np.append(counted[:-1] < ahead[1:], True)
-    return Curve(name, counted[kept].astype(float), np.array(values)[kept])
 
 
 def _scalars(contents: list[bytes]) -> Iterator[tuple[int, str, float]]:

@@ -12,7 +12,14 @@ from typing import Any
 import numpy as np
 
 from gradstudio.core.text import one_line
-from gradstudio.session.files.curve_import.imported_curve import LONGEST_NAME, MOST_CURVES, Curve, CurveError, load
+from gradstudio.session.files.curve_import.imported_curve import (
+    LONGEST_NAME,
+    MOST_CURVES,
+    Curve,
+    CurveError,
+    from_rows,
+    load,
+)
 from gradstudio.session.files.curve_import.table_file import STEPS, TIMES, parse_number, plain_name
 
 DEEPEST = 8  # records within records
@@ -34,36 +41,34 @@ def of_records(path: Path, records: Iterable[Mapping[str, Any]]) -> list[Curve]:
     """Return a curve for each name in records of numbers, which may be nested. The step is that of the record; without
     one, records are counted."""
     found: dict[str, tuple[array, array]] = {}
+    counted = array("d")  # the step of each record
     for number, record in enumerate(records):
         flat = dict(_flat(record))
         names = {plain_name(name): name for name in flat}
-        counted = next((flat[names[step]] for step in STEPS if step in names), float(number))
-        if not math.isfinite(counted):
-            continue
+        counted.append(next((flat[names[step]] for step in STEPS if step in names), float(number)))
         for name, value in flat.items():
-            if plain_name(name) not in (*STEPS, *TIMES):
-                steps, values = found.setdefault(one_line(name)[:LONGEST_NAME], (array("d"), array("d")))
-                steps.append(counted)
+            if math.isfinite(counted[-1]) and plain_name(name) not in (*STEPS, *TIMES):
+                rows, values = found.setdefault(one_line(name)[:LONGEST_NAME], (array("q"), array("d")))
+                rows.append(number)
                 values.append(value)
         if len(found) > MOST_CURVES:
             raise CurveError(path, f"more than {MOST_CURVES:,} names; allowed: a log of fewer")
     if not found:
         raise CurveError(path, "no numbers; allowed: records of numbers, such as lines of JSON")
-    return [_curve(name, *points) for name, points in found.items()]
-
-
-def _curve(name: str, steps: array, values: array) -> Curve:
-    order = np.argsort(np.array(steps), kind="stable")
-    return Curve(name, np.array(steps)[order], np.array(values)[order])
+    return from_rows(((name, *points) for name, points in found.items()), np.array(counted))
 
 
 def _lines(path: Path, text: str) -> Iterable[Mapping[str, Any]]:
-    for number, line in enumerate(text.splitlines(), 1):
+    """Yield the record of each line, but for a last one that was not written whole."""
+    lines = text.splitlines()
+    for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
             record = json.loads(line)
         except (ValueError, RecursionError):
+            if number == len(lines) > 1 and line.lstrip().startswith("{") and not text.endswith("\n"):
+                return
             raise CurveError(path, f", line {number}: no JSON; allowed: a record on each line, or one list") from None
         if isinstance(record, dict):
             yield record

@@ -16,7 +16,14 @@ import numpy as np
 
 from gradstudio.core.knobs import quote
 from gradstudio.core.text import one_line
-from gradstudio.session.files.curve_import.imported_curve import LONGEST_NAME, MOST_CURVES, Curve, CurveError, load
+from gradstudio.session.files.curve_import.imported_curve import (
+    LONGEST_NAME,
+    MOST_CURVES,
+    Curve,
+    CurveError,
+    from_rows,
+    load,
+)
 
 # Columns that count steps, in order of preference; by their names in lower case without punctuation.
 STEPS = ("step", "steps", "global_step", "trainer_global_step", "iteration", "iterations", "iter", "epoch", "epochs")
@@ -109,7 +116,7 @@ def _columns(
     """Return every column as numbers; None for a column of words or times."""
     columns = [None if plain_name(name) in TIMES else _Column(array("q"), array("d")) for name in head]
     steps = _step_column(head)
-    for row, (line, cells) in enumerate(rows):
+    for row, (line, cells) in enumerate((line, cells) for line, cells in rows if cells != head):  # of a second start
         if len(cells) > len(head):
             raise CurveError(path, f", line {line}: {len(cells)} cells under {len(head)} columns")
         if steps is not None and len(cells) <= steps:
@@ -148,21 +155,17 @@ def _curves(path: Path, head: Sequence[str], columns: Sequence[_Column | None]) 
         "step",
         "value",
     ]  # as in TensorBoard's own download, whose file name says what the values are
-    curves = []
-    for index, (name, column) in enumerate(zip(head, columns, strict=True)):
-        if column is None or column is counted or not column.rows:
-            continue
-        rows = np.array(column.rows)
-        steps = rows.astype(float) if counted is None else np.array(counted.values)[rows]
-        order = np.argsort(steps, kind="stable")
-        name = path.stem if one_scalar else _name(name) or f"column {index + 1}"
-        curves.append(Curve(name, steps[order], np.array(column.values)[order]))
-    if not curves:
+    found = [
+        (path.stem if one_scalar else _name(name) or f"column {number}", column.rows, column.values)
+        for number, (name, column) in enumerate(zip(head, columns, strict=True), 1)
+        if column is not None and column is not counted and column.rows
+    ]
+    if not found:
         wanted = "a table with a column of numbers beside the steps"
         raise CurveError(
             path, f"no column of numbers among {', '.join(map(quote, map(_name, head[:5])))}; allowed: {wanted}"
         )
-    return curves
+    return from_rows(found, None if counted is None else np.array(counted.values))
 
 
 def _step_column(head: Sequence[str]) -> int | None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
 
 # By quantity, the names that logs use for it, the likeliest first: in lower case, with _ for all punctuation.
 NAMES: dict[str, tuple[str, ...]] = {
     "loss": ("loss", "train_loss", "training_loss", "train_loss_step", "loss_train", "batch_loss", "total_loss",
-             "train_total_loss", "loss_total", "lm_loss", "policy_loss", "train_loss_epoch", "objective"),
+             "train_total_loss", "loss_total", "lm_loss", "policy_loss", "train_loss_epoch", "epoch_loss", "objective"),
     "grad_norm": ("grad_norm", "train_grad_norm", "gradient_norm", "train_gradient_norm", "global_grad_norm", "gnorm",
                   "total_norm", "grad_norm_total", "grad_2_0_norm_total", "total_grad_norm", "gradnorm", "grad_l2"),
     "clipped_norm": ("clipped_norm", "grad_norm_clipped", "clipped_grad_norm", "grad_norm_after_clip"),
@@ -30,7 +31,7 @@ _BESIDE = re.compile(r"__(min|max)$", re.IGNORECASE)  # as in W&B's own tables, 
 
 def guessed(there: Iterable[str], said: Mapping[str, str]) -> dict[str, str]:
     """Return the column for each quantity in a log, by quantity. `said` contains those that the user named."""
-    known = [name for name in there if not _BESIDE.search(name)]
+    known = _of_one_run([name for name in there if not _BESIDE.search(name)], said)
     by_name: dict[str, str] = {}
     for name in known:
         for form in _forms(name):
@@ -43,6 +44,18 @@ def guessed(there: Iterable[str], said: Mapping[str, str]) -> dict[str, str]:
         if quantity not in found and name is not None and name not in found.values():
             found[quantity] = name
     return found
+
+
+def _of_one_run(names: Sequence[str], said: Mapping[str, str]) -> list[str]:
+    """Leave out the other runs of a folder: each has, in a folder of its own, the loss that the first one has."""
+    losses = [name for name in names if not set(NAMES["loss"]).isdisjoint(_forms(name))]
+    chosen = said.get("loss", losses[0] if losses else "")
+    others = set()
+    for parts in (name.split("/") for name in losses if name != chosen):
+        pairs = zip(parts[::-1], chosen.split("/")[::-1], strict=False)
+        same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        others.add("/".join(parts[:-same]) + "/" if same else "//")
+    return [name for name in names if name in said.values() or not name.startswith(tuple(others))]
 
 
 def _forms(name: str) -> Iterable[str]:

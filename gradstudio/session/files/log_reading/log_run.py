@@ -4,7 +4,7 @@ unknown."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,16 +30,19 @@ _ENDS = 2  # consecutive rows without a finite norm up to the end: too many for 
 
 
 class Log(NamedTuple):
-    """The contents of a log. `columns`: the name in the log for each of our quantities; `unused`: the other names."""
+    """The contents of a log. `columns`: the name in the log for each of our quantities; `unused`: the other names;
+    `notes`: the file that was taken of a folder, and what became of steps that come again."""
 
     run: Run
     columns: Mapping[str, str]
     unused: tuple[str, ...]
+    notes: tuple[str, ...]
 
 
 def read(path: Path, said: Mapping[str, str]) -> Log:
     """Return the run of a log. CurveError, one line, if there is none."""
-    curves = {curve.name: curve for curve in curve_import.read(path)}
+    file = curve_import.log_in(path)
+    curves = {curve.name: curve for curve in curve_import.read(file)}
     for quantity, name in said.items():
         if name not in curves:
             raise CurveError(path, f"no column {name} for {quantity}; there are: {', '.join(list(curves)[:20])}")
@@ -49,10 +52,12 @@ def read(path: Path, said: Mapping[str, str]) -> Log:
         there = ", ".join(list(curves)[:10])
         raise CurveError(path, f"no column looks like a loss; say it, as in --columns loss=NAME; there are: {there}")
     unused = tuple(name for name in curves if name not in columns.values())
-    return Log(_run(path, columns, curves, base), columns, unused)
+    notes = (*([f"the latest log here is {file.relative_to(path)}"] if file != path else []), curves[base].note)
+    notes = tuple(filter(None, notes))
+    return Log(_run(path, columns, curves, base, notes), columns, unused, notes)
 
 
-def _run(path: Path, columns: Mapping[str, str], curves: Mapping[str, Curve], base: str) -> Run:
+def _run(path: Path, columns: Mapping[str, str], curves: Mapping[str, Curve], base: str, notes: Iterable[str]) -> Run:
     places = np.unique(curves[base].steps)
     # otherwise of epochs
     steps = places.astype(np.int64) if (places == np.rint(places)).all() else np.arange(len(places))
@@ -62,6 +67,8 @@ def _run(path: Path, columns: Mapping[str, str], curves: Mapping[str, Curve], ba
     writer.begin((), {})
     for row in _rows(table, steps):
         writer.record(row)
+    for note in notes:
+        writer.note("notice", clean(note), 0)
     if any(_of_the_filter(table, row) for row in range(len(steps))):
         writer.note("notice", "a loss of 0 beside a norm that is not finite: Hugging Face's Trainer leaves NaN out", 0)
     if not math.isfinite(run.seconds):
