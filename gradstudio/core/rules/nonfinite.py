@@ -82,18 +82,28 @@ class NonfiniteLoss(_FirstNonfinite):
     rule = "nonfinite_loss"
     title = "The loss is not finite"
     meaning = "An update with its gradient makes the weights NaN; a scaler skips that update."
+    of_weights = "The weights were not finite before this step, so no loss could be."
     finite_gradient = "Its gradient was finite all the same, so the update did not carry it into the weights."
     remedies = ("clipping.kind=norm",)
 
     def meaning_of(self, history: History, step: int) -> str:
         if self._has_finite_gradient(history, step):
             return self.finite_gradient
+        if self._has_broken_weights(history, step):
+            return self.of_weights
         return _OF_LION if _hides(history, step) else self.meaning
 
     def remedies_of(self, history: History, step: int) -> tuple[str, ...]:
         if math.isnan(history.value("loss", step)) and self._has_finite_gradient(history, step):
             return ()  # a loss of Inf may have grown to that
+        if self._has_broken_weights(history, step):
+            return ()
         return super().remedies_of(history, step)
+
+    @staticmethod
+    def _has_broken_weights(history: History, step: int) -> bool:
+        norm = history.value("weight_norm", step)
+        return is_known(norm) and not math.isfinite(norm)
 
     @staticmethod
     def _has_finite_gradient(history: History, step: int) -> bool:
@@ -215,13 +225,17 @@ class NonfiniteWeights(_FirstNonfinite):
         return f"The update of step {step:,} left NaN or Inf in the weights. In that step {given}."
 
 
+def _times(ratio: float) -> str:
+    return f"{number(ratio)} times as large as the weights" if math.isfinite(ratio) else "not finite"
+
+
 def _step_before(history: History, step: int) -> str:
     """Return a sentence on what is known about the step before this one; "" if nothing is."""
     before = history.row(step - 1)
     told = (
         ("loss", f"the loss was {number(before['loss'])}"),
         ("grad_norm", f"the gradient norm was {number(before['grad_norm'])}"),
-        ("update_ratio", f"the update was {number(before['update_ratio'])} times as large as the weights"),
+        ("update_ratio", f"the update was {_times(before['update_ratio'])}"),
     )
     known = [text for name, text in told if is_known(before[name])]
     return f" One step before, {join_with_and(known)}." if known else ""

@@ -70,13 +70,14 @@ class UpdateRatioLow(Looking):
             *((f"schedule.warmup_steps={len(history) // 10}",) if state.warming else ()),
             *((f"optimizer.lr={higher:.2g}",) if higher is not None else ()),
         )  # offered_remedies.py adds the usual one
+        moved = float(np.nansum(latest))
         self.tell(
             history, "warning", "Updates too small",
             f"The median of the {len(latest)} updates {up_to(history)} is {number(ratio)} times as large as the "
             f"weights (about 0.001 is usual), at a learning rate of {number(lr)}"
             f"{', which still rises' if state.warming else ''}. {state.course()}",
-            f"Together they moved the weights by at most {number(float(np.nansum(latest)))} times "
-                "their norm in all.", remedies, first=since,
+            f"Together they moved the weights by at most {number(moved)} times their norm in all."
+                if moved else "None of them changed a weight.", remedies, first=since,
         )  # fmt: skip
 
     def _take(self, history: History) -> None:
