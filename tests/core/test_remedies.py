@@ -22,7 +22,7 @@ def finding(rule: str, *remedies: str) -> Finding:
     (["loss.kind=naive_sqrt", "loss.eps=1e-7"], "nonfinite_gradient", ["clipping.kind=norm"], ["loss.kind=auto"]),
     (["loss.kind=naive_log"], "exploding_gradient", ["clipping.kind=norm"], ["clipping.kind=norm"]),
     (["model.kind=transformer"], "vanishing_gradient", ["model.activation=relu model.init=he", "model.norm=batch", "model.residual=true"],
-     ["schedule.warmup_steps=500", "model.activation=relu model.init=he"]),
+     ["schedule.warmup_steps=500"]),
     (["model.kind=cnn", "model.init=he"], "poor_initialization", ["model.init=orthogonal"],
      ["model.norm=batch model.residual=true model.norm_position=post", "model.norm=batch model.norm_position=post", "model.norm=batch"]),
     (["model.kind=cnn", "model.init_gain=0.1"], "poor_initialization", ["model.init=he model.init_gain=1"], ["model.init=he model.init_gain=1"]),

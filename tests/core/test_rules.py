@@ -290,7 +290,7 @@ def test_an_update_that_breaks_weights_is_found_though_no_loss_shows_it(ratio: f
         in finding.evidence
     )
     assert "of finite weights and a finite gradient" in finding.meaning
-    assert bool(finding.remedies) == (ratio == math.inf)
+    assert not finding.remedies  # the norm of so large a gradient is Inf: clipping would leave 0 of it
     seldom = [replace(each, update_ratio=1e-3) if each.step == 30 else each for each in calm]  # a row of few steps
     finding = diagnose(seldom)["nonfinite_weights"]
     assert finding.first_step == 31

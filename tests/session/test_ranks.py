@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import rank_server
 import torch
+import written_remedies
 from meeting_places import meeting_places
 from waiting import PATIENCE, until
 
@@ -38,6 +39,7 @@ from gradstudio.session.files.report.blocks import Prose, Table
 from gradstudio.session.files.report.ranks_section import ranks
 from gradstudio.session.files.summary import summarize
 from gradstudio.session.record.branches import fork
+from gradstudio.session.record.ranked_findings import as_told
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.twins import twin_of
 from gradstudio.session.running.investigation import sentence
@@ -257,30 +259,47 @@ def run_of(*assignments: str) -> Run:
     return Run(Preset(id="p", title="P", experiment=experiment), experiment)
 
 
-@pytest.mark.parametrize(
-    ("assignments", "rule", "told"),
-    [
-        (["distributed.no_sync=false"], "reduced_too_often", f"4 all-reduces, of {4 * 4 * ENTRIES:,} bytes"),
-        (["distributed.clip_before_all_reduce=true"], "clip_before_reduction", "the limit is 0.3"),
-        (
-            ["distributed.clip_shards=true"],
-            "clip_without_effect",
-            "2 shards that each have the limit have a norm of 0.424",
-        ),
-        (["distributed.uneven_every=4"], "uneven_shares", "example of rank 1 weighed 3 times"),
-        (["problem.nan_every=5", "distributed.nan_rank=1"], "nan_on_a_rank", "At step 5,"),
-        (["distributed.runs_out_at=5"], "rank_ran_out", "Step 4 is the last one that rank 1 has a batch for."),
-    ],
-)
-def test_a_rule_names_what_the_ranks_do(assignments: list[str], rule: str, told: str) -> None:
+OF_RANKS = {
+    "reduced_too_often", "ranks_apart", "nan_on_a_rank", "clip_before_reduction", "ranks_alike", "uneven_shares",
+    "clip_without_effect", "rank_ran_out",
+}  # fmt: skip
+TOLD: list[tuple[list[str], str, str]] = [
+    (["distributed.no_sync=false"], "reduced_too_often", f"4 all-reduces, of {4 * 4 * ENTRIES:,} bytes"),
+    (["distributed.forward_outside_no_sync=true"], "reduced_too_often", "4 all-reduces"),
+    (["distributed.same_data=true"], "ranks_alike", "all 2 ranks had a gradient of the same norm"),
+    (["distributed.never_synced=true", "run.steps=41"], "ranks_apart", "every backward pass stood within no_sync()"),
+    (["distributed.clip_before_all_reduce=true"], "clip_before_reduction", "the limit is 0.3"),
+    (
+        ["distributed.clip_shards=true"],
+        "clip_without_effect",
+        "2 shards that each have the limit have a norm of 0.424",
+    ),
+    (["distributed.uneven_every=4"], "uneven_shares", "example of rank 1 weighed 3 times"),
+    (["problem.nan_every=5", "distributed.nan_rank=1"], "nan_on_a_rank", "At step 5,"),
+    (["distributed.runs_out_at=5"], "rank_ran_out", "Step 4 is the last one that rank 1 has a batch for."),
+]
+
+
+@pytest.mark.parametrize(("assignments", "rule", "told"), TOLD)
+def test_a_rule_names_what_the_ranks_do_and_each_remedy_ends_it(assignments: list[str], rule: str, told: str) -> None:
     run = run_of(*assignments)
     Worker(run).run()
     assert told.replace(",", "") in run.findings[rule].evidence.replace(",", "")
-    rules = {
-        "reduced_too_often", "ranks_apart", "nan_on_a_rank", "clip_before_reduction", "ranks_alike", "uneven_shares",
-        "clip_without_effect", "rank_ran_out",
+    assert run.findings.keys() & OF_RANKS == {rule}
+    for remedy in as_told(run.findings[rule], run).remedies:
+        healed = run_of(*assignments, remedy)
+        Worker(healed).run()
+        assert healed.status == "finished" and not healed.findings.keys() & OF_RANKS, remedy
+
+
+def test_each_remedy_for_ranks_is_tried() -> None:
+    written = written_remedies.of_rules()
+    names = {remedy.partition("=")[0] for remedies in written.values() for remedy in remedies}
+    mended = {knob.partition("=")[0] for assignments, _, _ in TOLD for knob in assignments}
+    beside = {"distributed.join", "distributed.weigh_shares"}  # offered beside what mends the same
+    assert {name for name in names if name.startswith("distributed.")} == {*mended, *beside} - {
+        "problem.nan_every", "distributed.nan_rank", "run.steps",
     }  # fmt: skip
-    assert run.findings.keys() & rules == {rule}
 
 
 @pytest.mark.parametrize(

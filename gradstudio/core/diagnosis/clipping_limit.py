@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from functools import cache
 
+from gradstudio.core.diagnosis import weight_decay
+from gradstudio.core.diagnosis.mechanism import in_force
 from gradstudio.core.experiment import KNOBS
 from gradstudio.core.history import History, Settings
 
@@ -23,6 +25,15 @@ def largest(settings: Settings, history: History) -> float:
         case "value":
             return settings.limit * math.sqrt(sum(layer.size for layer in history.layers))
     return math.inf
+
+
+def by_norm(history: History, step: int, *others: str) -> tuple[str, ...]:
+    """Return clipping by a norm of 1, and the other kinds, as remedies; none where SGD's update of such a gradient is
+    still longer than three quarters of the weights were at first, or where the decay takes all of them."""
+    settings, weights = in_force(history, step), history.value("weight_norm", 0)
+    kept = 1 - settings.momentum if settings and settings.optimizer == "sgd" and settings.momentum < 1 else math.inf
+    too_long = history.value("lr", step) / kept > 0.75 * weights > 0
+    return () if too_long or weight_decay.overshoots(history, step) else ("clipping.kind=norm", *others)
 
 
 @cache

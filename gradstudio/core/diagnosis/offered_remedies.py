@@ -20,11 +20,7 @@ _OF_THE_LOSS: dict[str, tuple[str, ...]] = {
     "naive_log": ("loss.eps=1e-7", "loss.kind=auto"),
     "naive_division": ("loss.kind=auto", "loss.eps=0.5"),
     "naive_sqrt": ("loss.eps=1e-7", "loss.kind=auto"),
-    "naive_exp": (
-        "loss.kind=auto",
-        "loss.kind=auto clipping.kind=norm",
-        "clipping.kind=norm",
-    ),  # large weights overflow it too, and clipping keeps them small
+    "naive_exp": ("loss.kind=auto", "loss.kind=auto clipping.kind=norm"),  # where its large gradients came first
     "naive_variance": ("loss.kind=auto", "loss.eps=0.01"),
 }
 
@@ -116,7 +112,8 @@ def _remedies_for(finding: Finding, knobs: Experiment) -> tuple[str, ...]:
         case "fp16_underflow" if knobs.loss.weight < 1:
             return _with_weight(remedies, knobs)
         case "vanishing_gradient" | "update_ratio_high" if knobs.model.kind == "transformer" and grave:
-            return "model.norm_position=pre", f"schedule.warmup_steps={max(knobs.run.steps // 2, 1)}", *remedies
+            rest = (remedy for remedy in remedies if remedy.startswith(("optimizer.", "clipping.")))
+            return "model.norm_position=pre", f"schedule.warmup_steps={max(knobs.run.steps // 2, 1)}", *rest
         case "attention_collapse" if not knobs.schedule.warmup_steps:
             return *remedies[:-1], f"schedule.warmup_steps={max(knobs.run.steps // 2, 1)}", *remedies[-1:]
         case "exploding_gradient" | "update_ratio_high" if knobs.model.kind == "policy" and grave:
@@ -127,6 +124,8 @@ def _remedies_for(finding: Finding, knobs: Experiment) -> tuple[str, ...]:
             return "problem.input_scale=1", *remedies
         case "vanishing_gradient" | "signal_lost" if knobs.model.kind == "cnn":
             return _OF_DEEP_CONVOLUTIONS
+        case "poor_initialization" if abs(knobs.model.initial_bias) > 1:
+            return *_shrinking(knobs), *remedies
         case "poor_initialization" if knobs.model.kind == "cnn" and _is_drawn_to_size(knobs):
             return _OF_DEEP_CONVOLUTIONS
         case "poor_initialization" if _sums_unnormed(knobs):
@@ -135,7 +134,7 @@ def _remedies_for(finding: Finding, knobs: Experiment) -> tuple[str, ...]:
         case "update_ratio_high" if knobs.optimizer.kind != "sgd" and grave:
             usual = _USUAL_RATE[knobs.optimizer.kind]
             first = (f"optimizer.lr={usual:g}",) if usual < knobs.optimizer.lr / CLEARLY else ()
-            return (*first, *_beginning_with("optimizer.lr", remedies))
+            return remedies if remedies and "weight_decay" in remedies[0] else (*first, *remedies)
         case "exploding_gradient" | "dead_units" if knobs.optimizer.kind != "sgd" and grave:
             # Adam and similar optimizers undo most of the effect of clipping
             return _beginning_with("optimizer.lr", remedies)

@@ -50,7 +50,7 @@ class AccumulationMismatch(Looking):
                 f"{number(difference)} times the norm of that{size}.",
             "The gradient differs from that of the equivalent large batch: it is longer or shorter, misses examples, "
                 "or weighs them otherwise.",
-            tuple(f"mistakes.{name}=false" for name in known) or ("accumulation.steps=1",), first=step,
+            tuple(f"mistakes.{name}=false" for name in known), first=step,
         )  # fmt: skip
 
     def _mistakes_behind(self, calls: tuple[str, ...], parts: int) -> tuple[str, ...]:
@@ -65,8 +65,6 @@ class AccumulationMismatch(Looking):
             found.append("drop_last_micro_batches")
         if calls.count("zero_grad") > 1:
             found.append("zero_grad_each_micro_batch")
-        if "zero_grad" not in calls:
-            found.append("never_zero_grad")
         if "divide" in calls:
             found.append("divide_each_micro_batch")
         if "clip" in inside:

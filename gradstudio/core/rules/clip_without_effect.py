@@ -54,10 +54,7 @@ class ClipWithoutEffect(Looking):
                 f"optimizer ({plural(self._count, 'step was', 'steps were')} above the limit).",
             "Clipping is called in the wrong place: after the optimizer's step, before the backward pass, or on a "
                 "gradient that the optimizer does not use.",
-            tuple(
-                f"mistakes.{name}=false"
-                for name in ("clip_after_step", "clip_before_backward", "clip_each_micro_batch")
-            ),
+            tuple(f"mistakes.{name}=false" for name in ("clip_after_step", "clip_before_backward")),
             first=start + int(beyond[0]),
         )  # fmt: skip
 

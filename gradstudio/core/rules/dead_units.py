@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gradstudio.core.diagnosis import weight_decay
+from gradstudio.core.diagnosis import clipping_limit, weight_decay
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.diagnosis.rule import Looking
 from gradstudio.core.diagnosis.streak import NO_STREAK, Streak
@@ -70,11 +70,11 @@ class DeadUnits(Looking):
             (_NO_GRADIENT if by_gradient else _NO_SLOPE) + decay,
             ("model.init=he",)
             if state.all_zero
-            else ("model.initial_bias=0 model.init=he", "model.norm=batch", "model.activation=gelu")
+            else ("model.initial_bias=0 model.init=he", "model.norm=batch")
             if born
-            else (
-                *(weight_decay.lower(history, since) if decay else ()),
-                "clipping.kind=norm",
+            else (decay and weight_decay.lower(history, since))
+            or (
+                *clipping_limit.by_norm(history, since),
                 *lower(history, history.value("lr", 0))[:1],
                 "model.norm=batch",
             ),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gradstudio.core.diagnosis import mechanism, weight_decay
+from gradstudio.core.diagnosis import clipping_limit, mechanism, weight_decay
 from gradstudio.core.diagnosis.episode import NO_EPISODE, Episode
 from gradstudio.core.diagnosis.finding import RANK, Finding, Severity
 from gradstudio.core.diagnosis.median import median
@@ -224,14 +224,14 @@ class ExplodingGradient:
             (how + (mechanism.update(history, step) + decay) * (not contained)).strip(),
             ()
             if severity == "info"
-            else (*decays, *self._clipping(history, step), *lower(history, row["lr"])),
+            else decays or (*self._clipping(history, step), *lower(history, row["lr"])),
         )  # fmt: skip
 
     def _clipping(self, history: History, step: int) -> tuple[str, ...]:
         """Return how to clip: below a limit in force that was ineffective, at the usual norm before the explosion."""
         settings = mechanism.in_force(history, step)
         if settings is None or settings.clipping != "norm":
-            return "clipping.kind=norm", "clipping.kind=per_tensor"
+            return clipping_limit.by_norm(history, step, "clipping.kind=per_tensor")
         return (f"clipping.max_norm={self._usual_norm:.2g}",) if CLEARLY * self._usual_norm < settings.limit else ()
 
 

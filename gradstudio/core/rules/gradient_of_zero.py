@@ -38,6 +38,7 @@ class GradientOfZero(Looking):
 
     _seen: int = 0  # rows
     _had: tuple[bool, ...] = ()  # layers that have had a nonzero gradient, or none at all
+    _any: bool = False  # whether one has had another
 
     @staticmethod
     def _of_zeros(history: History, names: tuple[str, ...]) -> str:
@@ -55,12 +56,13 @@ class GradientOfZero(Looking):
         if not history.settings or (in_half and not is_another_factor(history)):
             return
         had = history.layer_metric("grad_norm", self._seen).any(0)
+        self._any = self._any or bool(had.any())
         without = history.unused[-1][1] if history.unused else ()
         had = had | np.array([layer.name in without for layer in history.layers], bool)
         self._had = tuple((had | np.array(self._had, bool) if self._had else had).tolist())
         self._seen = len(history)
         names = tuple(layer.name for layer, once in zip(history.layers, self._had, strict=True) if not once)
-        if not names or len(history) < self.after or len(names) == len(history.layers):
+        if not names or len(history) < self.after or not self._any:
             self._finding = None  # they are trained by now; if it is all of them, another rule reports it
             return
         text = join_with_and([*names[:_NAMED], *([f"{len(names) - _NAMED:,} more"] if len(names) > _NAMED else [])])

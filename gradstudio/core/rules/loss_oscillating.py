@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from gradstudio.core.diagnosis import mechanism
+from gradstudio.core.diagnosis import clipping_limit, mechanism
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.diagnosis.rule import Looking
 from gradstudio.core.diagnosis.suggested_rate import lower
@@ -41,5 +41,5 @@ class LossOscillating(Looking):
             f"{number(state.quarters[1])}. {state.course()}",
             "The updates probably overshoot the minimum: often the learning rate is too high."
             + mechanism.momentum(history),
-            (*lower(history, lr)[:1], "clipping.kind=norm", *lower(history, lr)[1:]),
+            (*lower(history, lr)[:1], *clipping_limit.by_norm(history, len(history) - 1), *lower(history, lr)[1:]),
         )  # fmt: skip

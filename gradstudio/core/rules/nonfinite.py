@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from gradstudio.core.diagnosis import mechanism
+from gradstudio.core.diagnosis import clipping_limit, mechanism
 from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.history import History, loss_broke
@@ -34,7 +34,7 @@ class _FirstNonfinite:
     every_row: ClassVar[bool] = False
     title: str
     meaning: str
-    remedies: tuple[str, ...]
+    remedies: tuple[str, ...] = ()
 
     def __init__(self) -> None:
         self._finding: Finding | None = None
@@ -54,7 +54,7 @@ class _FirstNonfinite:
         return self.meaning
 
     def remedies_of(self, history: History, step: int) -> tuple[str, ...]:
-        return self.remedies if step else tuple(remedy for remedy in self.remedies if remedy != "clipping.kind=norm")
+        return self.remedies
 
     def is_broken(self, history: History, step: int) -> np.ndarray:
         """Return which layers are non-finite, (layers,)."""
@@ -84,7 +84,6 @@ class NonfiniteLoss(_FirstNonfinite):
     meaning = "An update with its gradient makes the weights NaN; a scaler skips that update."
     of_weights = "The weights were not finite before this step, so no loss could be."
     finite_gradient = "Its gradient was finite all the same, so the update did not carry it into the weights."
-    remedies = ("clipping.kind=norm",)
 
     def meaning_of(self, history: History, step: int) -> str:
         if self._has_finite_gradient(history, step):
@@ -98,7 +97,7 @@ class NonfiniteLoss(_FirstNonfinite):
             return ()  # a loss of Inf may have grown to that
         if self._has_broken_weights(history, step):
             return ()
-        return super().remedies_of(history, step)
+        return clipping_limit.by_norm(history, step - 1) if step else ()
 
     @staticmethod
     def _has_broken_weights(history: History, step: int) -> bool:
@@ -136,7 +135,7 @@ class NonfiniteGradient(_FirstNonfinite):
         "The loss of this step was not seen, so NaN or Inf may have been born in the forward pass, in the loss or in "
         "the backward pass."
     )
-    remedies = ("precision.dtype=bf16", "precision.scaling=dynamic", "clipping.kind=norm")
+    remedies = ("precision.dtype=bf16", "precision.scaling=dynamic")  # one that grew to it is an explosion
 
     def fires(self, history: History, step: int) -> bool:
         reached = history.value("nonfinite", step) > 0 and history.value("skipped", step) != 1
@@ -171,7 +170,6 @@ class NonfiniteWeights(_FirstNonfinite):
         "The gradient was finite after the backward pass, and no longer when the optimizer got it: what clips it, or "
         "changes it otherwise, made it so."
     )
-    remedies = ("clipping.kind=norm",)
 
     def __init__(self) -> None:
         super().__init__()
@@ -197,10 +195,6 @@ class NonfiniteWeights(_FirstNonfinite):
             return self.between
         reached = history.value("clipped_norm", step)
         return self.changed if is_known(reached) and not math.isfinite(reached) else self.meaning
-
-    def remedies_of(self, history: History, step: int) -> tuple[str, ...]:
-        grew = history.value("update_ratio", step) == math.inf and math.isfinite(history.value("lr", step))
-        return self.remedies if grew else ()
 
     def fires(self, history: History, step: int) -> bool:
         norm = history.value("weight_norm", step)

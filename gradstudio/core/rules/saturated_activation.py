@@ -53,7 +53,6 @@ class SaturatedActivation(Looking):
             (
                 "problem.input_scale=1 problem.scaling=standardized model.init=xavier model.init_gain=1",
                 "model.norm=batch",
-                "model.activation=relu model.init=he",
             ),
             tuple(layer.layer for layer in found if layer.layer in known),
             first=self._first,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gradstudio.core.diagnosis import mechanism, weight_decay
+from gradstudio.core.diagnosis import clipping_limit, mechanism, weight_decay
 from gradstudio.core.diagnosis.cause_ranking import FIRST_UPDATE, OF_A_SPIKE
 from gradstudio.core.diagnosis.episode import NO_EPISODE, Episode
 from gradstudio.core.diagnosis.finding import Severity
@@ -195,9 +195,13 @@ class UpdateRatioHigh(Looking):
 
     def _remedies(self, history: History, *, decayed: bool, spiked: bool) -> tuple[str, ...]:
         rates = lower(history, history.value("lr", self._episode.peak_step))
-        decays = weight_decay.lower(history, self._first) if decayed else ()
+        if decayed and (decays := weight_decay.lower(history, self._first)):
+            return decays  # the decay acts after clipping, and a lower rate slows the gradient as much
+        settings = mechanism.in_force(history, self._episode.peak_step)
+        if settings and settings.optimizer != "sgd":
+            return rates  # the others divide by the size of the gradient, which clipping hardly changes
         before = 0 if spiked else 1  # rates that come before clipping
-        return (*decays, *rates[:before], "clipping.kind=norm", *rates[before:])
+        return (*rates[:before], *clipping_limit.by_norm(history, self._episode.peak_step), *rates[before:])
 
     def _sound(self, history: History, ratios: np.ndarray) -> np.ndarray:
         """Return which of the new ratios are too large, without updates by a gradient that is partly NaN or Inf."""

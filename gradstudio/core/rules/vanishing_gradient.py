@@ -75,11 +75,7 @@ class VanishingGradient(Looking):
             f"The gradient norm is {number(last)} in the last layer and {number(first)} in the first{times} (medians "
             f"of the {len(latest)} steps {up_to(history)}). {state.course()}",
             f"Each layer passes back only a part of the gradient. Almost none reaches the first layers{hardly}.{decay}",
-            (
-                *(weight_decay.lower(history, since) if decay else ()),
-                *_DEEP,
-                *self._against_updates(history, since),
-            ),
+            (decay and weight_decay.lower(history, since)) or (*_DEEP, *self._against_updates(history, since)),
             dark,
             first=since,
         )
@@ -108,9 +104,11 @@ class VanishingGradient(Looking):
         if since == 0:
             return ()
         settings = history.settings[-1][1] if history.settings else None
-        beta2 = settings.beta2 if settings and settings.optimizer in ("adam", "adamw") else 0.0
-        warmup = min(max(round(2 / (1 - beta2)), _WARMUP), len(history)) if beta2 < 1 else _WARMUP
-        return f"optimizer.lr={history.value('lr', since) / 10:.2g}", f"schedule.warmup_steps={warmup}"
+        rate = f"optimizer.lr={history.value('lr', since) / 10:.2g}"
+        if settings is None or settings.optimizer not in ("adam", "adamw"):
+            return (rate,)  # what is too high at once is so after a warmup too, but for the means of Adam
+        warmup = min(max(round(2 / (1 - settings.beta2)), _WARMUP), len(history)) if settings.beta2 < 1 else _WARMUP
+        return rate, f"schedule.warmup_steps={warmup}"
 
     def _since(self, history: History) -> int:
         """Return the first step of the streak; if it has gaps, the latest row that was compared."""
