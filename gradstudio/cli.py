@@ -160,13 +160,13 @@ def list_presets(context: typer.Context, as_json: Json = False) -> None:
     from gradstudio.core import presets
 
     tell_unseen()
-    found = []
+    listed = []
     for path in presets.available():
         try:
-            found.append(presets.read(path))
+            listed.append(presets.read(path))
         except presets.PresetError as fault:
             complain(f"left out: {fault}")
-    found.sort(key=lambda preset: presets.GROUPS.index(preset.group))  # the last group is none
+    listed.sort(key=lambda preset: presets.GROUPS.index(preset.group))  # the last group is none
     if as_json:
         say_json(
             [
@@ -174,11 +174,11 @@ def list_presets(context: typer.Context, as_json: Json = False) -> None:
                     "id": preset.id, "group": preset.group, "title": preset.title, "summary": preset.summary,
                     "bundled": preset.bundled,
                 }
-                for preset in found
+                for preset in listed
             ]
         )  # fmt: skip
     else:
-        rows = [(preset.id, preset.group, preset.title, preset.summary) for preset in found]
+        rows = [(preset.id, preset.group, preset.title, preset.summary) for preset in listed]
         table(("ID", "Group", "Title", "Summary"), rows)
 
 
@@ -196,12 +196,12 @@ def show_preset(
 def devices(as_json: Json = False) -> None:
     from gradstudio.session.machine import doctor
 
-    found = doctor.devices()
+    available = doctor.devices()
     if as_json:
-        say_json([{"id": name, "name": title} for name, title in found])
+        say_json([{"id": name, "name": title} for name, title in available])
     else:
-        table(("ID", "Name"), found)
-        if sentence := doctor.without_accelerator(found):
+        table(("ID", "Name"), available)
+        if sentence := doctor.without_accelerator(available):
             complain(sentence.removeprefix("; "))
 
 

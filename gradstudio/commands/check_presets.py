@@ -92,7 +92,7 @@ def _sources(source: str) -> list[Preset]:
         if preset.promise is None:
             raise WrongRequest(f"{source[:80]}: {NO_PROMISE}")
         return [preset]
-    found = []
+    checked = []
     for path in presets.available():
         try:
             preset = presets.read(path)
@@ -102,8 +102,8 @@ def _sources(source: str) -> list[Preset]:
         if preset.promise is None:
             complain(f"left out: {path}: {NO_PROMISE}")
         else:
-            found.append(preset)
-    return found
+            checked.append(preset)
+    return checked
 
 
 def _check(preset: Preset, count: int, first: int) -> PromiseCheck:

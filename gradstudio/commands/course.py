@@ -141,10 +141,10 @@ def make_runs(
     from gradstudio.session.library.library_faults import LibraryError
     from gradstudio.session.running.backend import LocalFamily
 
-    filled, found = _sheet_and_exercise(sheet, exercise)
-    if at is None and (changed := [run for run in found.run if run.then]):
+    filled, asked_exercise = _sheet_and_exercise(sheet, exercise)
+    if at is None and (changed := [run for run in asked_exercise.run if run.then]):
         raise WrongRequest(f"{changed[0].name} is changed while it trains: say with --at STEP when ({changed[0].text})")
-    for asked in found.run:
+    for asked in asked_exercise.run:
         try:
             with open_library(library) as store:
                 say(f"{asked.name}: there is {worksheet.run_for(store, asked, filled).id}")
@@ -176,14 +176,16 @@ def hand_in(
     from gradstudio.session.files import output, report
 
     asked = formats("--format", wanted, HANDBOOK_FORMATS)
-    filled, found = _sheet_and_exercise(sheet, exercise)
+    filled, asked_exercise = _sheet_and_exercise(sheet, exercise)
     with open_library(library) as store:
-        done, runs = worksheet.hand_in(store, filled, found)
-    peaks = worksheet.peaks(found, filled.seed)
-    contents = {out / f"{sheet.stem}.{each}": report.worksheet(done, found, runs, peaks, each) for each in asked}
+        done, runs = worksheet.hand_in(store, filled, asked_exercise)
+    peaks = worksheet.peaks(asked_exercise, filled.seed)
+    contents = {
+        out / f"{sheet.stem}.{each}": report.worksheet(done, asked_exercise, runs, peaks, each) for each in asked
+    }
     for path in output.write_together({out / f"{sheet.stem}.toml": done.to_toml(), **contents}):
         say(str(path))
-    if told := worksheet.unanswered(done, found):
+    if told := worksheet.unanswered(done, asked_exercise):
         complain(told)
 
 
@@ -204,15 +206,15 @@ def _sheet_and_exercise(path: Path, own: str | None) -> tuple[Worksheet, Exercis
     from gradstudio.session.course import worksheet
 
     filled = worksheet.read(path)
-    found = exercises.load(own or filled.exercise)
-    if found.id != filled.exercise:
-        raise WrongRequest(f"{path} is a worksheet of {filled.exercise[:60]}, and not of {found.id}")
-    return filled, found
+    own_exercise = exercises.load(own or filled.exercise)
+    if own_exercise.id != filled.exercise:
+        raise WrongRequest(f"{path} is a worksheet of {filled.exercise[:60]}, and not of {own_exercise.id}")
+    return filled, own_exercise
 
 
 def _bundled_lessons() -> list[Preset]:
     """Return the bundled presets that have a lesson."""
     from gradstudio.core import files, presets
 
-    found = (presets.read(path) for path in sorted(files.PRESETS.glob("*.toml")))
-    return [preset for preset in found if preset.lesson]
+    lessons = (presets.read(path) for path in sorted(files.PRESETS.glob("*.toml")))
+    return [preset for preset in lessons if preset.lesson]

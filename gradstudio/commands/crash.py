@@ -51,16 +51,16 @@ def replay(
     with _one_line(crash):
         recorded = _recorded(crash, trust)
         if operations:
-            found, rows = step_operations.operations(recorded, place)
+            birth, rows = step_operations.operations(recorded, place)
         else:
-            found = recorded_training.made_again(recorded_training.Training(recorded, place))
-    same = _alike(crash.structure, found.model_dump())
+            birth = recorded_training.made_again(recorded_training.Training(recorded, place))
+    same = _alike(crash.structure, birth.model_dump())
     if as_json:
-        say_json(Replayed(same=same, born=found, recorded=crash.structure.born, operations=rows).model_dump())
+        say_json(Replayed(same=same, born=birth, recorded=crash.structure.born, operations=rows).model_dump())
     else:
         if rows:
             table(COLUMNS, [cells(each) for each in rows])
-        say(f"{'the same' if same else 'differs'}: {found.words}")
+        say(f"{'the same' if same else 'differs'}: {birth.words}")
         if not same and crash.structure.born is not None:
             say(f"recorded: {crash.structure.born.words}")
             made_with = f"torch {crash.structure.versions.get('torch', '?')} on {crash.structure.device}"
@@ -79,12 +79,12 @@ def shrink(
 
     crash = _able(file)
     with _one_line(crash):
-        found = shrunk(_recorded(crash, trust))
+        result = shrunk(_recorded(crash, trust))
     if out is None:
-        say_file(found.script)
+        say_file(result.script)
     else:
-        files.write_whole(out, found.script)
-    complain(found.words)
+        files.write_whole(out, result.script)
+    complain(result.words)
 
 
 @app.command(help="Try fixes from the recorded state on; say the lines of code of those that hold.")
@@ -93,12 +93,12 @@ def fixes(file: File, device: Device = "", trust: Trust = False, as_json: Json =
 
     crash = _able(file)
     with _one_line(crash):
-        found = tried(_recorded(crash, trust), _device(crash, device))
+        result = tried(_recorded(crash, trust), _device(crash, device))
     if as_json:
-        say_json([each.as_json() for each in found.trials])
+        say_json([each.as_json() for each in result.trials])
         return
-    say(found.words)
-    for each in found.trials:
+    say(result.words)
+    for each in result.trials:
         say(f"  {each.words}")
         for line in each.change.lines if each.holds else ():
             say(f"      {line}")
@@ -106,8 +106,8 @@ def fixes(file: File, device: Device = "", trust: Trust = False, as_json: Json =
 
 def record(run: RunName, library: LibraryFile = None) -> None:
     with open_library(library) as kept:
-        kept.request(found := kept.find(run), "record", 1.0)
-    say(f"asked {found}; the script says where the file is, once it has made its next step")
+        kept.request(run_id := kept.find(run), "record", 1.0)
+    say(f"asked {run_id}; the script says where the file is, once it has made its next step")
 
 
 def _read(file: Path) -> CrashFile:
@@ -155,13 +155,13 @@ def _device(crash: CrashFile, wanted: str) -> str:
 
     if wanted not in ("", "cpu", "cuda"):
         raise WrongRequest(f"--device {wanted[:40]} is not allowed; allowed: cpu, cuda")
-    found = recorded_training.device_here(wanted or crash.structure.device)
-    if wanted == "cuda" and found == "cpu":
+    device_name = recorded_training.device_here(wanted or crash.structure.device)
+    if wanted == "cuda" and device_name == "cpu":
         raise WrongRequest("--device cuda: there is none here")
-    return found
+    return device_name
 
 
-def _alike(structure: Structure, found: dict[str, Any]) -> bool:
+def _alike(structure: Structure, birth: dict[str, Any]) -> bool:
     """Return whether it was born in the same call of the same step."""
     before = structure.born.model_dump() if structure.born else None
-    return before is not None and all(before[name] == found[name] for name in ("step", "phase", "call", "do", "module"))
+    return before is not None and all(before[name] == birth[name] for name in ("step", "phase", "call", "do", "module"))

@@ -41,18 +41,18 @@ def diagnose(
 
     reports = formats("--report", report, output.REPORTS)
     try:
-        found = log_run.read(log, _column_roles(columns))
+        log_file = log_run.read(log, _column_roles(columns))
     except CurveError as fault:
         raise WrongRequest(str(fault)) from None
     if as_json:
-        say_json(_as_json(found))
+        say_json(_as_json(log_file))
     else:
-        _tell(found)
+        _tell(log_file)
     if reports:
-        for path in output.export(found.run, out or Path(file_name(found.run.id)), reports):
+        for path in output.export(log_file.run, out or Path(file_name(log_file.run.id)), reports):
             if not as_json:
                 say(str(path))
-    raise typer.Exit(exit_codes.of_run(found.run))
+    raise typer.Exit(exit_codes.of_run(log_file.run))
 
 
 def _column_roles(columns: str) -> dict[str, str]:

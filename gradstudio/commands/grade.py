@@ -48,7 +48,7 @@ def grade(
 
     known: dict[str, Assignment] = {f"exercise {id}": exercises.load(id) for id in exercises.available()}
     known |= {f"exercise {sheet.id}": sheet for sheet in map(exercises.read, exercise or [])}
-    known |= {f"exam {found.id}": found for found in map(exams.read, exam or [])}
+    known |= {f"exam {loaded.id}": loaded for loaded in map(exams.read, exam or [])}
     grader, sheets = Grader(train_whole), _sheets(folder)
     output.check_folder(out)  # before a class is trained for nothing
     handed = [_read_sheet(path, known, grader) for path in sheets]

@@ -218,10 +218,10 @@ def run_of_folder(folder: Path) -> dict[str, Any]:
     """Return the content of run.json in this folder; empty if there is none, or it cannot be read."""
     try:
         data = files.read_bounded(folder / "run.json", LARGEST_SUMMARY)
-        found = json.loads(data) if len(data) <= LARGEST_SUMMARY else {}
+        content = json.loads(data) if len(data) <= LARGEST_SUMMARY else {}
     except (OSError, ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 def threads_of_folder(folder: Path) -> str:
@@ -243,8 +243,8 @@ def _load(source: str, library: Path | None, *, beginning: bool) -> tuple[Preset
         return presets.load(Path(source, "experiment.toml")), threads_of_folder(Path(source))
     if source.lower().endswith((".toml", ".py")) or os.path.isfile(source):
         return presets.load(source), ""
-    if found := _run_of_library(source, library, beginning=beginning):
-        return found
+    if stored := _run_of_library(source, library, beginning=beginning):
+        return stored
     if os.path.isdir(source):
         raise WrongRequest(
             f"{source[:80]} is no folder of a run: it has no experiment.toml; allowed: one that --out wrote, a TOML "

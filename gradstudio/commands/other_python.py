@@ -37,10 +37,10 @@ def command_of(asked: str) -> str:
     path = Path(asked).expanduser()
     if path.is_dir():
         path = path / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-    found = shutil.which(path)
-    if found is None:
+    executable = shutil.which(path)
+    if executable is None:
         raise WrongRequest(f"--python {asked[:200]}: there is no such program")
-    command = os.path.abspath(found)
+    command = os.path.abspath(executable)
     if why := _lacks(_answer(asked, command)):
         raise WrongRequest(f"--python {asked[:200]}: {why}")
     return command
@@ -48,8 +48,8 @@ def command_of(asked: str) -> str:
 
 def lent() -> dict[str, str]:
     """Return the folder of each package that is lent."""
-    found = {name: importlib.util.find_spec(name) for name in LENT}
-    return {name: str(Path(spec.origin).parents[1]) for name, spec in found.items() if spec and spec.origin}
+    specs = {name: importlib.util.find_spec(name) for name in LENT}
+    return {name: str(Path(spec.origin).parents[1]) for name, spec in specs.items() if spec and spec.origin}
 
 
 def _answer(asked: str, command: str) -> dict[str, Any]:
@@ -68,16 +68,16 @@ def _answer(asked: str, command: str) -> dict[str, Any]:
     return json.loads(told[1])
 
 
-def _lacks(found: dict[str, Any]) -> str:
+def _lacks(versions: dict[str, Any]) -> str:
     """Return what it lacks, and what to do; "" for nothing."""
-    python = ".".join(map(str, found["python"]))
-    if found["python"] < [3, 11]:
+    python = ".".join(map(str, versions["python"]))
+    if versions["python"] < [3, 11]:
         return f"GradStudio needs Python 3.11 or newer, and that is {python}"
     for name, least in NEEDED.items():
-        numbers = tuple(map(int, re.findall(r"\d+", found[name])[:2]))
+        numbers = tuple(map(int, re.findall(r"\d+", versions[name])[:2]))
         wanted = ".".join(map(str, least))
-        if not found[name]:
+        if not versions[name]:
             return f"{name} is not installed there: install {name} {wanted} or newer with that Python's pip"
         if numbers and numbers < least:
-            return f"its {name} {found[name]} is too old: {name} {wanted} or newer is needed"
+            return f"its {name} {versions[name]} is too old: {name} {wanted} or newer is needed"
     return ""

@@ -39,11 +39,11 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of the place
 def list_places(context: typer.Context, as_json: Json = False) -> None:
     if context.invoked_subcommand is not None:
         return
-    found = list(_places().values())
+    places = list(_places().values())
     if as_json:
-        say_json([vars(place) for place in found])
-    elif found:
-        table(("Place", "Command", ""), [(place.name, place.command, "keeps runs" * place.keep) for place in found])
+        say_json([vars(place) for place in places])
+    elif places:
+        table(("Place", "Command", ""), [(place.name, place.command, "keeps runs" * place.keep) for place in places])
     else:
         complain('no places yet; such as: gradstudio places add lab "ssh lab"')
 

@@ -82,13 +82,13 @@ def added_files(run: Run, exporters: list[str]) -> dict[str, bytes | str]:
     """Return the files that exporters of plug-ins make from a run, by name. WrongRequest if one fails."""
     from gradstudio.core import plugins
 
-    found: dict[str, bytes | str] = {}
+    contents: dict[str, bytes | str] = {}
     for name in exporters:
         made = plugins.attempt("exporters", name, lambda name=name: _checked(plugins.get("exporters", name)(run)))
         if made is None:
             raise WrongRequest("; ".join(plugins.problems()))
-        found |= made
-    return found
+        contents |= made
+    return contents
 
 
 def _checked(made: Any) -> dict[str, bytes | str]:

@@ -125,17 +125,17 @@ def compare(
     with open_library(library) as store:
         ids = [store.find(run) for run in runs]
         comparison.check(ids)  # before hundreds are read
-        found = [store.load(run) for run in ids]
-    compared = comparison.compare(found)
+        loaded = [store.load(run) for run in ids]
+    compared = comparison.compare(loaded)
     stream = csv if csv and files.is_stream(csv) else None
-    contents = _files(found, compared, folder, reports, None if stream else csv)
+    contents = _files(loaded, compared, folder, reports, None if stream else csv)
     if stream:
-        output.write_stream(stream, partial(comparison.curves_csv, found))
+        output.write_stream(stream, partial(comparison.curves_csv, loaded))
     output.write_together(contents)
     if as_json:
         say_json(comparison.as_json(compared))
     else:
-        _tell(compared, found)
+        _tell(compared, loaded)
 
 
 @app.command("delete", help="Delete runs for good, and give their space back.")

@@ -48,21 +48,21 @@ def _show(kept: Library, name: str, keys: Keys) -> None:
 
     from gradstudio.commands.top_screen import screen
 
-    found, version, said, console = kept.load(name), kept.version(), "", Console()
+    shown_run, version, said, console = kept.load(name), kept.version(), "", Console()
     with Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
-            lines = screen(found, console.width, console.height, said)
+            lines = screen(shown_run, console.width, console.height, said)
             parts = [Text(printable(text).ljust(console.width), style, no_wrap=True) for text, style in lines]
             live.update(Text("\n").join(parts), refresh=True)
             began = time.monotonic()
-            if not found.over and kept.version() != version:
-                version, before = kept.version(), found.status
-                found = kept.load(name, found.history)
-                said = said if found.status == before else ""  # it has obeyed
+            if not shown_run.over and kept.version() != version:
+                version, before = kept.version(), shown_run.status
+                shown_run = kept.load(name, shown_run.history)
+                said = said if shown_run.status == before else ""  # it has obeyed
             key = keys(max(EVERY, REST * (time.monotonic() - began)))
             if key in ("q", "\x03", "\x1b"):
                 return
-            said = _ask(kept, found, key) or said
+            said = _ask(kept, shown_run, key) or said
 
 
 def _ask(kept: Library, run: Run, key: str) -> str:

@@ -125,10 +125,10 @@ def _is_program(path: str) -> bool:
 
 def _bytes_of(size: str) -> int | None:
     """Return the number of bytes in a size such as '2GB'; None for ""."""
-    found = re.fullmatch(r"(\d{1,6}(?:\.\d+)?) ?([KMGT]?)B?", size.strip(), re.IGNORECASE)
-    if found is None and size:
+    match = re.fullmatch(r"(\d{1,6}(?:\.\d+)?) ?([KMGT]?)B?", size.strip(), re.IGNORECASE)
+    if match is None and size:
         raise WrongRequest(f"--record-budget {size[:40]} is not allowed; allowed: a size such as 500MB or 2GB")
-    return int(float(found[1]) * 1000 ** " KMGT".index(found[2].upper() or " ")) if found else None
+    return int(float(match[1]) * 1000 ** " KMGT".index(match[2].upper() or " ")) if match else None
 
 
 def _through_torchrun(arguments: list[str]) -> str:

@@ -73,9 +73,9 @@ def read(path: Path, *kinds: type[Kind], most: int = strict_toml.LARGEST_FILE) -
             raise AssignmentError(f"{path}: larger than {most // 1000} kB, which is the most that is read")
         table = strict_toml.parse(strict_toml.read(path))
         kind = next((each for each in kinds if issubclass(each, Sheet) and each.key in table), kinds[-1])
-        found = kind.model_validate(table)
-        if isinstance(found, Assignment):
-            found.check()
+        parsed = kind.model_validate(table)
+        if isinstance(parsed, Assignment):
+            parsed.check()
     except (OSError, TomlError) as fault:
         raise AssignmentError(f"{path}{fault if isinstance(fault, TomlError) else ': cannot be read'}") from None
     except ValidationError as fault:
@@ -85,4 +85,4 @@ def read(path: Path, *kinds: type[Kind], most: int = strict_toml.LARGEST_FILE) -
         raise AssignmentError(f"{path}: {wrong}") from None
     except (KnobError, PresetError) as fault:
         raise AssignmentError(f"{path}: {fault}") from None
-    return found
+    return parsed

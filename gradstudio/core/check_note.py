@@ -48,9 +48,9 @@ class CheckNote:
         """Record that the studio file starts to execute."""
         self._words[_READY] = 1
 
-    def answer(self, found: str) -> None:
+    def answer(self, error: str) -> None:
         """Write the result of the check: the error, or "" if there is none."""
-        data = json.dumps([self._secret, found[:2000]]).encode()
+        data = json.dumps([self._secret, error[:2000]]).encode()
         self._map[_HEAD : _HEAD + len(data)] = data
         self._words[_LENGTH] = len(data)
 
@@ -59,10 +59,10 @@ class CheckNote:
         """The result of the check; None if no answer was written."""
         length = self._words[_LENGTH]
         try:
-            secret, found = json.loads(self._map[_HEAD : _HEAD + length])
+            secret, error = json.loads(self._map[_HEAD : _HEAD + length])
         except (ValueError, TypeError):
             return None
-        return found if secret == self._secret and isinstance(found, str) else None
+        return error if secret == self._secret and isinstance(error, str) else None
 
     def close(self) -> None:
         """Close the file so that it can be deleted."""

@@ -85,8 +85,8 @@ class Exam(Assignment):
 
     def with_hidden(self, hidden: Hidden) -> Exam:
         packed = base64.b64encode(_scramble(zlib.compress(hidden.model_dump_json().encode(), 9))).decode()
-        found = self.model_copy(update={"packed": packed})
-        return found.model_copy(update={"sum": found.digest()})
+        exam = self.model_copy(update={"packed": packed})
+        return exam.model_copy(update={"sum": exam.digest()})
 
     def digest(self) -> str:
         """Return the SHA-256 of everything but itself: it detects an edited file."""

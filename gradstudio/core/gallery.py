@@ -54,21 +54,21 @@ def digest(preset: Preset) -> str:
 def pictures(path: Path = PICTURES) -> dict[str, Picture]:
     """Return the picture of each preset that has one, by id; empty if the file is gone."""
     try:
-        found = json.loads(path.read_text())
+        content = json.loads(path.read_text())
     except (OSError, ValueError):
         return {}
     return {
         name: Picture(
             each["digest"], each["seconds"], _curve(each["broken"]), each["healed"] and _curve(each["healed"])
         )
-        for name, each in found.items()
+        for name, each in content.items()
     }
 
 
 def picture(preset: Preset) -> Picture | None:
     """Return the picture of a bundled preset; None for others, or if the preset has changed since."""
-    found = pictures().get(preset.id) if preset.bundled else None
-    return found if found is not None and found.digest == digest(preset) else None
+    entry = pictures().get(preset.id) if preset.bundled else None
+    return entry if entry is not None and entry.digest == digest(preset) else None
 
 
 def minutes(preset: Preset) -> int:

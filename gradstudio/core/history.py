@@ -344,8 +344,8 @@ class History:
 
     def logged_as(self, name: str) -> tuple[list[int], list[float]]:
         """Return the steps and values of a number that the script logs."""
-        found = [note for note in self.logged if note.name == name]
-        return [note.step for note in found], [note.value for note in found]
+        notes = [note for note in self.logged if note.name == name]
+        return [note.step for note in notes], [note.value for note in notes]
 
     def column(self, name: str, start: int = 0, stop: int | None = None) -> np.ndarray:
         """Return rows start to stop of one column: float64, (rows,)."""

@@ -161,14 +161,14 @@ def knob(
 
 def read_knobs(experiment: type[BaseModel], titles: Mapping[str, str]) -> dict[str, Knob]:
     """Return every knob in the sections of `experiment`, by dotted name, in the order of declaration."""
-    found = {}
+    knobs = {}
     for section, holder in experiment.model_fields.items():
         of_section: type[BaseModel] = cast(Any, holder.annotation)
         if not (isinstance(of_section, type) and issubclass(of_section, Section)):
             continue  # it declares no knobs here
         for name, info in of_section.model_fields.items():
-            found[f"{section}.{name}"] = _read(f"{section}.{name}", info, titles[section])
-    return found
+            knobs[f"{section}.{name}"] = _read(f"{section}.{name}", info, titles[section])
+    return knobs
 
 
 def _read(name: str, info: FieldInfo, title: str) -> Knob:

@@ -103,8 +103,8 @@ def faults(loop: Loop) -> list[Fault]:
     if loop.calls == due:
         return []
     second = _second_passes(loop)
-    found = [fault for broken, fault in _FAULTS if broken(second)]
-    return found or [Fault(f"{in_words(loop.calls)} was called where {in_words(due)} is due.", ())]
+    detected = [fault for broken, fault in _FAULTS if broken(second)]
+    return detected or [Fault(f"{in_words(loop.calls)} was called where {in_words(due)} is due.", ())]
 
 
 def _second_passes(loop: Loop) -> Loop:

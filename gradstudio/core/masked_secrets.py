@@ -31,21 +31,21 @@ _FORMS = re.compile(
 def mask_secrets(arguments: Iterable[str]) -> tuple[str, ...]:
     """Return the arguments of a command line with MASK in place of each secret: `--token X`, `--password=X`, `KEY=X`,
     `Authorization: Bearer X`, a password in an address, and anything with the form of a well-known service's token."""
-    found: list[str] = []
+    masked: list[str] = []
     follows = False  # whether the previous argument is an option and this one is its value
     for argument in arguments:
         option = _OPTION.fullmatch(argument)
         name, sign, value = option.groups() if option else ("", None, None)
         if follows and not argument.startswith("--") and not _is_flag(argument):
-            found.append(MASK)
+            masked.append(MASK)
             follows = False
             continue
         follows = argument.startswith("-") and not sign and _is_secret(name)
         if sign == "=" and _is_secret(name) and not _is_count(value):
-            found.append(f"{argument[: -len(value)] if value else argument}{MASK}")
+            masked.append(f"{argument[: -len(value)] if value else argument}{MASK}")
         else:
-            found.append(_within(argument))
-    return tuple(found)
+            masked.append(_within(argument))
+    return tuple(masked)
 
 
 def _within(text: str) -> str:

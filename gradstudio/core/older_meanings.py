@@ -22,13 +22,13 @@ def differences(schema: int, experiment: Experiment, changes: Iterable[Change]) 
     """Return what a run of this schema does differently today, a sentence each."""
     if schema >= 2:
         return []
-    made, found = tuple(changes), []
+    made, sentences = tuple(changes), []
 
     def values(name: str) -> list[Value]:
         return [experiment[name], *(change.value for change in made if change.knob == name)]
 
     if values("schedule.warmup_steps") != [0] and {"cosine", "linear"} & set(values("schedule.kind")):
-        found.append(_FALL)
+        sentences.append(_FALL)
     if values("accumulation.steps") != [1]:
-        found.append(_BATCHES)
-    return [f"This preset is of schema 1. {text}" for text in found]
+        sentences.append(_BATCHES)
+    return [f"This preset is of schema 1. {text}" for text in sentences]

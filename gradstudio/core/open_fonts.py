@@ -21,10 +21,10 @@ def fonts_closed() -> Iterator[None]:
 
 def _clearing() -> Iterator[Callable[[], object]]:
     """Yield the functions that clear matplotlib's private caches of fonts. If one is missing, some files stay open."""
-    found: list[Any] = [getattr(sys.modules.get("matplotlib.font_manager"), "_get_font", None)]
+    caches: list[Any] = [getattr(sys.modules.get("matplotlib.font_manager"), "_get_font", None)]
     for module in (sys.modules.get("matplotlib.mathtext"), sys.modules.get("matplotlib._mathtext")):
         kinds = [each for each in vars(module).values() if isinstance(each, type)] if module is not None else []
-        found += [each for kind in kinds for each in vars(kind).values()]
-    for each in found:
+        caches += [each for kind in kinds for each in vars(kind).values()]
+    for each in caches:
         if (clear := getattr(each, "cache_clear", None)) is not None:
             yield clear

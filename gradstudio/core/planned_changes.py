@@ -42,7 +42,7 @@ def _change(entry: dict, experiment: Experiment) -> Change:
         )
     knob = experiment.find_knob(name)
     if not knob.live:
-        live = ", ".join(found.name for found in KNOBS.values() if found.live and found.section == knob.section)
+        live = ", ".join(each.name for each in KNOBS.values() if each.live and each.section == knob.section)
         raise KnobError(
             f"{name} acts on restart and cannot change at step {step}; live in its section: {live or 'none'}"
         )

@@ -61,8 +61,8 @@ def problems() -> list[str]:
 
 def in_words() -> str:
     """Return which plug-ins are on, in words; "" for none."""
-    found = {group: names(group) for group in GROUPS}
-    return "; ".join(f"{group}: {', '.join(there)}" for group, there in found.items() if there)
+    by_group = {group: names(group) for group in GROUPS}
+    return "; ".join(f"{group}: {', '.join(there)}" for group, there in by_group.items() if there)
 
 
 def forget() -> None:
@@ -77,8 +77,10 @@ def _entries() -> dict[str, list[Any]]:
     """Return the entry points by group; all packages are scanned once for that."""
     from importlib import metadata  # imported here, as it takes a moment
 
-    found = metadata.entry_points()
-    return {group: sorted(found.select(group=f"gradstudio.{group}"), key=lambda each: each.name) for group in GROUPS}
+    entry_points = metadata.entry_points()
+    return {
+        group: sorted(entry_points.select(group=f"gradstudio.{group}"), key=lambda each: each.name) for group in GROUPS
+    }
 
 
 @cache

@@ -138,18 +138,18 @@ def available() -> Iterator[Path]:
 
 def _added_folders() -> list[Path]:
     """Return the folders with the presets of plug-ins; each entry is a path or a function that returns one."""
-    found: list[Path] = []
+    folders: list[Path] = []
     for name in plugins.names("presets"):
 
         def folder(given: Any) -> Path:
-            found: Any = given() if callable(given) else given
-            path = Path(found)
+            source: Any = given() if callable(given) else given
+            path = Path(source)
             os.listdir(path)
             return path
 
         added = plugins.attempt("presets", name, partial(folder, plugins.get("presets", name)))
-        found += [added] if added is not None else []
-    return found
+        folders += [added] if added is not None else []
+    return folders
 
 
 def read_ahead() -> None:

@@ -36,11 +36,11 @@ class _Context(_Beginning):  # pyright: ignore[reportGeneralTypeIssues]
 
 def context(imports: Sequence[str]) -> BaseContext:
     """Return the multiprocessing context, and set the imports of its server if the server is not running yet."""
-    found = _Context()
+    new_context = _Context()
     if sys.platform != "win32":
         _use_own_folder()
-        found.set_forkserver_preload(list(imports))
-    return found
+        new_context.set_forkserver_preload(list(imports))
+    return new_context
 
 
 def _use_own_folder() -> None:

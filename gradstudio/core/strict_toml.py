@@ -64,8 +64,8 @@ def line_of(text: str, fault: str) -> str:
     wanted, left = (entry[1], int(entry[2])) if entry else (key[1] if key and not named else "", 0)
     section, header = "", re.compile(r"^\s*\[+\s*([\w.]+)\s*\]+")
     for number, line in enumerate(text.splitlines(), 1):
-        if found := header.match(line):
-            section = found[1]
+        if match := header.match(line):
+            section = match[1]
             if section == wanted:
                 if left == 0:
                     return f", line {number}"

@@ -111,7 +111,7 @@ class StudioFile(BaseModel):
     def values(self, given: Mapping[str, Any]) -> dict[str, Value]:
         """Return the values of the file's knobs that differ from their defaults; KnobError for an unknown name or a
         value of another type."""
-        found: dict[str, Value] = {}
+        values: dict[str, Value] = {}
         for field, value in given.items():
             knob = self.knob(f"{SECTION}.{field}")
             if knob.kind == "float" and type(value) is int:
@@ -119,8 +119,8 @@ class StudioFile(BaseModel):
             if type(value) is not type(knob.default) or not _is_allowed(value):
                 raise knob.error(value)
             if value != knob.default:
-                found[field] = value
-        return found
+                values[field] = value
+        return values
 
     def hashes(self, values: Mapping[str, Value]) -> list[str]:
         """Return the hashes of the text values of the file's knobs. The user agrees to each of them besides the file,
@@ -182,9 +182,9 @@ def read(name: str, text: str) -> Reading:
             have = f", beside {', '.join(functions)}" if functions else ""
             what = f"wanted at its top level{have}: def {wanted}({', '.join(arguments)})"
             raise _error(name, _line_of_missing(wanted, tree, text), what)
-    found = {name_of: _knobs_of(name, functions[name_of]) for name_of in FUNCTIONS}
+    knobs_of = {name_of: _knobs_of(name, functions[name_of]) for name_of in FUNCTIONS}
     knobs: dict[str, Knob] = {}
-    for function, own in found.items():
+    for function, own in knobs_of.items():
         for dotted, (line, knob) in own.items():
             if dotted in knobs and (knobs[dotted].default, knobs[dotted].kind) != (knob.default, knob.kind):
                 raise _error(
@@ -196,7 +196,7 @@ def read(name: str, text: str) -> Reading:
         raise StudioFileError(
             f"{name}: {len(knobs)} keyword defaults; allowed: at most {MOST_KNOBS}, for each is a knob"
         )
-    arguments = {function: tuple(knob.field for _, knob in own.values()) for function, own in found.items()}
+    arguments = {function: tuple(knob.field for _, knob in own.values()) for function, own in knobs_of.items()}
     others = {
         argument.arg: argument.lineno
         for function in functions.values()
@@ -250,7 +250,7 @@ def _knobs_of(name: str, function: _Function) -> dict[str, tuple[int, Knob]]:
         has = f"{function.name}({', '.join(required)})"
         raise _error(name, function.lineno, f"{has} takes other arguments; wanted: {signature}, others with a default")
     positional_only = {argument.arg for argument in given.posonlyargs}
-    found = {}
+    knobs = {}
     for argument, default in _defaults(given):
         value = _literal(default)
         if value is None or argument.arg in positional_only or len(argument.arg) > LONGEST_NAME:
@@ -258,8 +258,8 @@ def _knobs_of(name: str, function: _Function) -> dict[str, tuple[int, Knob]]:
         dotted = f"{SECTION}.{argument.arg}"
         help = f"The argument {argument.arg} of {function.name} in {name}."
         knob = Knob(dotted, _KINDS[type(value)], value, argument.arg, help, "Model file", live=False)
-        found[dotted] = (argument.lineno, knob)
-    return found
+        knobs[dotted] = (argument.lineno, knob)
+    return knobs
 
 
 def _defaults(given: ast.arguments) -> list[tuple[ast.arg, ast.expr]]:

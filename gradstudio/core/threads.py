@@ -25,8 +25,8 @@ def chosen() -> str:
 
 def of(environment: Mapping[str, object]) -> str:
     """Return the number that a run was made with; empty if its environment does not record it."""
-    found = environment.get("threads")
-    return found if isinstance(found, str) and _is_count(found) else ""
+    threads = environment.get("threads")
+    return threads if isinstance(threads, str) and _is_count(threads) else ""
 
 
 def _is_count(text: str) -> bool:

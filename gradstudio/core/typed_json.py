@@ -65,9 +65,9 @@ def typed(declared: Any, given: Any, raw: memoryview | None = None) -> Any:
     """Return the value of a declared type that `plain` wrote; `raw` contains its arrays, one after the other.
     NotConforming if it is of another type."""
     reader = _Reader(raw if raw is not None else memoryview(b""))
-    found = reader.read(declared, given)
+    value = reader.read(declared, given)
     reader.check_end()
-    return found
+    return value
 
 
 class _Reader:
@@ -128,11 +128,11 @@ class _Reader:
             size = int(np.prod(shape)) * dtype.itemsize
             if dtype.kind not in _KINDS or not all(type(each) is int and each >= 0 for each in shape):
                 raise NotConforming("no array of numbers")
-            found = np.frombuffer(self._raw[self._at : self._at + size], dtype).reshape(shape).copy()
+            array = np.frombuffer(self._raw[self._at : self._at + size], dtype).reshape(shape).copy()
         except (TypeError, ValueError) as fault:
             raise NotConforming(str(fault)) from None
         self._at += size
-        return found
+        return array
 
 
 @lru_cache

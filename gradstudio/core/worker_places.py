@@ -39,12 +39,12 @@ class Place:
 
     def words(self, *arguments: str) -> list[str]:
         """Return the command line that runs this program there. It does not pass through a local shell."""
-        found = _split(self.command)
-        if found[-1] == "worker":
-            found.pop()
-        last = PurePath(found[-1]).name
+        words = _split(self.command)
+        if words[-1] == "worker":
+            words.pop()
+        last = PurePath(words[-1]).name
         program = ["-P", "-m", "gradstudio"] if _PYTHON.fullmatch(last) else ["gradstudio"] * (last != "gradstudio")
-        return [os.path.expanduser(found[0]), *found[1:], *program, *arguments]
+        return [os.path.expanduser(words[0]), *words[1:], *program, *arguments]
 
     def end_in_words(self, code: int, lines: list[str]) -> str:
         """Return how its command ended, in words that follow 'The worker'. `lines` are its stderr."""
@@ -134,9 +134,9 @@ def _checked(name: str, command: object, *, keep: bool) -> Place:
 
 def _split(command: str) -> list[str]:
     try:
-        found = shlex.split(command)
+        words = shlex.split(command)
     except ValueError as fault:
         raise PlaceError(f"the command cannot be read: {str(fault).lower()}") from None
-    if not found or found == ["worker"]:
+    if not words or words == ["worker"]:
         raise PlaceError("the command is empty; such as: ssh lab")
-    return found
+    return words

@@ -62,8 +62,8 @@ def _multiplies_two_results(call: RecordedCall, makers: dict[int, int]) -> bool:
 
 def number_of(value: Any) -> Any:
     """Return the number of a tensor that a call has given; None for any other argument."""
-    found = value.get("t") if isinstance(value, dict) else None
-    return found if isinstance(found, int) else None
+    number = value.get("t") if isinstance(value, dict) else None
+    return number if isinstance(number, int) else None
 
 
 def with_normed_queries(call: RecordedCall, given: list[Any]) -> list[Any]:

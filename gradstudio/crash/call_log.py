@@ -147,8 +147,8 @@ class CallLog(TorchFunctionMode):
 
     def place_of(self, tensor: Tensor) -> int | None:
         """Return the number of a tensor that a call has produced; None for any other."""
-        found = self._given.get(id(tensor))
-        return found[1] if found is not None and found[0]() is tensor else None
+        entry = self._given.get(id(tensor))
+        return entry[1] if entry is not None and entry[0]() is tensor else None
 
     def ref(self, tensor: Tensor, *, copy: bool = False) -> Ref:
         """Return the reference to a tensor among arguments. One from outside is kept alive from here on, or a `copy` of

@@ -122,9 +122,9 @@ def from_json(value: Any, tensor_of: Callable[[str | int], Tensor], device: str,
         case "float" if held in ("nan", "inf", "-inf"):
             return float(held)
         case "dtype" | "memory_format" | "layout" if isinstance(held, str):
-            found = getattr(torch, held, None)
-            if isinstance(found, torch.dtype | torch.memory_format | torch.layout):
-                return found
+            constant = getattr(torch, held, None)
+            if isinstance(constant, torch.dtype | torch.memory_format | torch.layout):
+                return constant
         case "device" if isinstance(held, str):
             return torch.device("cpu" if held == "cpu" and device != "meta" else device)
         case "ellipsis":

@@ -118,7 +118,7 @@ def tried(recorded: Recorded, device: str = "cpu") -> Tried:
 
 def _trial(recorded: Recorded, device: str, change: Change) -> Trial:
     """Go through the recorded batches, from the recorded state on."""
-    found, steps = Trial(change), recorded.structure.steps
+    trial, steps = Trial(change), recorded.structure.steps
     made: list[StepResult] = []
     try:
         with random_numbers_kept():
@@ -130,21 +130,21 @@ def _trial(recorded: Recorded, device: str, change: Change) -> Trial:
                     continue
                 scaled = any(each.scale != 1 for each in step.passes)
                 if not (math.isfinite(one.loss) and (scaled or math.isfinite(one.norm)) and math.isfinite(one.update)):
-                    found.broke_at = len(made)
+                    trial.broke_at = len(made)
                     break
                 made.append(one)
     except Raised as fault:
-        found.fault = str(fault)[:100]
+        trial.fault = str(fault)[:100]
     except Exception as fault:  # from torch, for incompatible values
-        found.fault = f"{type(fault).__name__}: {' '.join(str(fault).split())[:100]}"
-    found.updates = len(made)
+        trial.fault = f"{type(fault).__name__}: {' '.join(str(fault).split())[:100]}"
+    trial.updates = len(made)
     if made:
         count = len(steps) - len(change.skipped)
         losses = np.array([each.loss for each in made])
-        found.loss = float(losses[-count:].mean())
-        found.update = statistics.median(each.update for each in made)
-        found.learns = not run_outcome.rises(losses[:count], losses[-count:], least=1)
-    return found
+        trial.loss = float(losses[-count:].mean())
+        trial.update = statistics.median(each.update for each in made)
+        trial.learns = not run_outcome.rises(losses[:count], losses[-count:], least=1)
+    return trial
 
 
 def _with_more_guards(recorded: Recorded, device: str, trial: Trial) -> Trial:
@@ -190,8 +190,8 @@ def candidates(structure: Structure, born: RecordedBirth) -> list[Change]:
 
 def _guards(born: RecordedBirth) -> Iterator[Change]:
     kind = born.do.rpartition(".")[2]
-    if (found := _GUARDS.get(kind)) is not None:
-        how, by, text = found
+    if (guards := _GUARDS.get(kind)) is not None:
+        how, by, text = guards
         line = f"{born.line or 'module ' + born.module}: {text} in place of {kind}"
         yield Change(f"keep {kind} in bounds", (line,), guards=(Guard(born.do, born.line, how, by),))
 
@@ -227,13 +227,13 @@ def _before(structure: Structure, born: RecordedBirth) -> Iterator[Change]:
 
 def _of_attention(structure: Structure) -> Iterator[Change]:
     for calls in structure.programs:
-        found = attention_in(calls)
-        lines = {place: f"{calls[place].line or 'module ' + calls[place].module}: " for place in found.products}
+        attention = attention_in(calls)
+        lines = {place: f"{calls[place].line or 'module ' + calls[place].module}: " for place in attention.products}
         if not lines:
             continue
         normed = "q, k = [torch.nn.functional.rms_norm(x, x.shape[-1:]) for x in (q, k)]  # before their product"
         yield Change("QK-norm", (lines[min(lines)] + normed,), attention="norm")
-        if found.scores:
+        if attention.scores:
             capped = f"scores = {CAP:g} * torch.tanh(scores / {CAP:g})  # before the mask and the softmax"
             yield Change("softcap", (lines[min(lines)] + capped,), attention="cap")
         return

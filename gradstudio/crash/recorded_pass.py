@@ -71,17 +71,17 @@ class Pass:
         if key not in self.tensors:
             if isinstance(key, int):
                 raise CannotCall(f"call {key} has given nothing")
-            found = self.tensors[key] = self._outside(key)
+            tensor = self.tensors[key] = self._outside(key)
             if self._looks:
-                self._look_at_given(key, found)
+                self._look_at_given(key, tensor)
         return self.tensors[key]
 
     def _make(self, place: int, call: RecordedCall) -> None:
         exact = self._change.computes_exactly(call.module)
 
         def tensor_of(key: Key) -> Tensor:
-            found = self.tensor(key)
-            return found.float() if exact and found.dtype in HALVES else found
+            tensor = self.tensor(key)
+            return tensor.float() if exact and tensor.dtype in HALVES else tensor
 
         function = function_of(call.do)
         given = [from_json(each, tensor_of, self._device) for each in call.given]

@@ -53,15 +53,15 @@ def recorded(crash: CrashFile, *, trusted: bool = False) -> Recorded:
     available memory, or if that is unknown beforehand and the file is not trusted."""
 
     def read(name: str) -> Tensor:
-        found = crash.tensors[name]
-        if not math.prod(found.shape):
-            return torch.empty(found.shape, dtype=DTYPES[found.dtype])
-        return torch.frombuffer(crash.read(name), dtype=DTYPES[found.dtype]).reshape(found.shape)
+        stored = crash.tensors[name]
+        if not math.prod(stored.shape):
+            return torch.empty(stored.shape, dtype=DTYPES[stored.dtype])
+        return torch.frombuffer(crash.read(name), dtype=DTYPES[stored.dtype]).reshape(stored.shape)
 
-    found = Recorded(crash.structure, read)
+    result = Recorded(crash.structure, read)
     if not trusted:
-        _check_memory(found)
-    return found
+        _check_memory(result)
+    return result
 
 
 def _check_memory(recorded: Recorded) -> None:
@@ -223,13 +223,13 @@ class Training:
     def _outside(self, given: RecordedPass, name: str) -> Tensor:
         """Return a weight, or a tensor of the batch."""
         if name.startswith("w:"):
-            if (found := self.weights.get(name[2:])) is None:
+            if (weight := self.weights.get(name[2:])) is None:
                 raise CannotCall(f"there is no weight {name[2:60]}")
-            return found
+            return weight
         if name not in given.tensors:
             raise CannotCall(f"there is no tensor {name[:60]}")
-        found = self._tensor(given.tensors[name])
-        return found if name.startswith("r:") else found.detach().to(self.device, copy=True)
+        weight = self._tensor(given.tensors[name])
+        return weight if name.startswith("r:") else weight.detach().to(self.device, copy=True)
 
     # ---- optimizers
 
@@ -251,9 +251,9 @@ class Training:
         return optimizer
 
     def _weight(self, name: str) -> Tensor:
-        if (found := self.weights.get(name)) is None:
+        if (weight := self.weights.get(name)) is None:
             raise CrashFileError(f"it has no weight {name[:80]}")
-        return found
+        return weight
 
     def _values(self, values: dict[str, Any]) -> dict[str, Any]:
         return {name: from_json(value, self._none, self.device) for name, value in values.items()}

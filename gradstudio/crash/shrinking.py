@@ -109,8 +109,8 @@ def _smaller(case: _Case) -> _Case:
         while next(trials) < MOST_TRIALS:
             size = max((_part(case, where).shape[dim] for where, dim in places if _has(case, where, dim)), default=1)
             half = next(
-                (found for begin, end in ((0, size // 2), (size // 2, size))
-                 if size > 1 and _fails(found := _cut(case, places, size, begin, end))),
+                (smaller for begin, end in ((0, size // 2), (size // 2, size))
+                 if size > 1 and _fails(smaller := _cut(case, places, size, begin, end))),
                 None,
             )  # fmt: skip
             if half is None:
@@ -145,18 +145,18 @@ def _has(case: _Case, where: Any, dim: int) -> bool:
 
 def _cut(case: _Case, places: list[Any], size: int, begin: int, end: int) -> _Case:
     def cut(kind: str, parts: dict[Any, Tensor]) -> dict[Any, Tensor]:
-        found = dict(parts)
+        result = dict(parts)
         for (own, key), dim in places:
-            if own == kind and found[key].shape[dim] == size:
-                found[key] = found[key].narrow(dim, begin, end - begin)
-        return found
+            if own == kind and result[key].shape[dim] == size:
+                result[key] = result[key].narrow(dim, begin, end - begin)
+        return result
 
     return replace(case, tensors=cut("tensor", case.tensors), back=cut("back", case.back))
 
 
 def _leaf(tensor: Tensor, *, takes: bool) -> Tensor:
-    found = tensor.detach().clone()
-    return found.requires_grad_() if takes and found.is_floating_point() else found
+    leaf = tensor.detach().clone()
+    return leaf.requires_grad_() if takes and leaf.is_floating_point() else leaf
 
 
 # ---- the script

@@ -19,15 +19,15 @@ def fewest_examples(recorded: Recorded, born: RecordedBirth) -> str:
     """Return how many examples of the fatal batch still give it, in a clause; "" where all are needed, or none."""
     step = next(each for each in recorded.structure.steps if each.number == born.step)
     names = {stored for each in step.passes for name, stored in each.tensors.items() if name.startswith("i:")}
-    sizes = Counter(found.shape[0] for name in names if (found := recorded.tensor(name)).dim())
+    sizes = Counter(tensor_of_name.shape[0] for name in names if (tensor_of_name := recorded.tensor(name)).dim())
     if not sizes or born.do.startswith("weight "):
         return ""
     size = max(sizes, key=lambda size: (sizes[size], size))
     kept = part = torch.arange(size)
 
     def tensor(name: str) -> Tensor:
-        found = recorded.tensor(name)
-        return found[part] if name in names and found.dim() and found.shape[0] == size else found
+        original = recorded.tensor(name)
+        return original[part] if name in names and original.dim() and original.shape[0] == size else original
 
     training = Training(Recorded(recorded.structure, tensor))
     parts, trials = 2, 0
@@ -55,5 +55,5 @@ def _gives_it(training: Training, step: RecordedStep, born: RecordedBirth) -> bo
         training.passes(step, looks=True)
     except Exception:  # of torch, at sizes that stand in a call as numbers
         return False
-    found = training.born
-    return found is not None and (found.phase, found.do) == (born.phase, born.do)
+    birth = training.born
+    return birth is not None and (birth.phase, birth.do) == (born.phase, born.do)

@@ -32,8 +32,8 @@ def operations(recorded: Recorded, device: str = "cpu") -> tuple[RecordedBirth, 
             training.step(step, looks=True)
             if step.number == born.step:
                 break
-    found = next((each for each in sheets.values() if each.made is training.at), None)
-    return born, (found or next(reversed(sheets.values()))).rows() if sheets else []
+    sheet = next((each for each in sheets.values() if each.made is training.at), None)
+    return born, (sheet or next(reversed(sheets.values()))).rows() if sheets else []
 
 
 class _Sheet:
@@ -73,11 +73,11 @@ def entries(tensor: Tensor) -> Entries:
     if values.is_complex():
         values = torch.view_as_real(values)
     values = values.double() if values.dtype in (torch.float64, torch.int64) else values.float()
-    found = histogram(values.cpu().numpy())
+    bins = histogram(values.cpu().numpy())
     nan = int(values.isnan().sum())
-    bad = (~values.isfinite()).nonzero()[0].tolist() if found.nonfinite else []
+    bad = (~values.isfinite()).nonzero()[0].tolist() if bins.nonfinite else []
     return Entries(
-        shape=list(tensor.shape), dtype=str(tensor.dtype).removeprefix("torch."), least=number(found.least),
-        greatest=number(found.greatest), mean=number(found.mean), std=number(found.std), norm=number(found.norm),
-        zeros=found.zeros, nan=nan, inf=found.nonfinite - nan, size=found.size, counts=found.counts.tolist(), bad=bad,
+        shape=list(tensor.shape), dtype=str(tensor.dtype).removeprefix("torch."), least=number(bins.least),
+        greatest=number(bins.greatest), mean=number(bins.mean), std=number(bins.std), norm=number(bins.norm),
+        zeros=bins.zeros, nan=nan, inf=bins.nonfinite - nan, size=bins.size, counts=bins.counts.tolist(), bad=bad,
     )  # fmt: skip

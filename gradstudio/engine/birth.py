@@ -95,13 +95,13 @@ def _values_told(values: Values) -> str:
 
 def growth_of(operations: Iterable[WatchedOperation], phase: Phase, micro_batch: int | None = None) -> dict[str, float]:
     """Return the largest absolute value of each module, in the direction of the pass."""
-    found: dict[str, float] = {}
+    growth: dict[str, float] = {}
     for operation in operations:
         if operation.phase == phase and operation.module and micro_batch in (None, operation.micro_batch):
             largest = operation.given.largest
             if largest == largest:
-                found[operation.module] = max(found.get(operation.module, 0.0), largest)
-    return found
+                growth[operation.module] = max(growth.get(operation.module, 0.0), largest)
+    return growth
 
 
 def _most(dtype: torch.dtype) -> float:

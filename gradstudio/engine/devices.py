@@ -22,14 +22,14 @@ class Device:
 
 def available() -> list[Device]:
     """Return every device that can train here, the CPU first."""
-    found = [Device("cpu", processor())]
+    devices = [Device("cpu", processor())]
     if torch.cuda.is_available():
-        found += [
+        devices += [
             Device(f"cuda:{index}", torch.cuda.get_device_name(index)) for index in range(torch.cuda.device_count())
         ]
     if torch.backends.mps.is_available():
-        found.append(Device("mps", "Apple GPU"))
-    return found
+        devices.append(Device("mps", "Apple GPU"))
+    return devices
 
 
 def resolve(choice: str) -> str:

@@ -15,7 +15,7 @@ from gradstudio.engine import devices
 
 def describe(device: str, deterministic: bool) -> dict[str, str]:
     """Return the facts that a repetition needs, each as text."""
-    names = {found.id: found.name for found in devices.available()}
+    names = {each.id: each.name for each in devices.available()}
     facts = {
         "gradstudio": gradstudio.__version__,
         "python": platform.python_version(),

@@ -84,8 +84,8 @@ def fits(taken: int) -> bool:
 
 def free() -> int:
     """Return the bytes of memory that are free now; a very large number if the system does not report it."""
-    found = [_of_machine(), _of_group()]
-    return min((size for size in found if size is not None), default=1 << 62)
+    limits = [_of_machine(), _of_group()]
+    return min((size for size in limits if size is not None), default=1 << 62)
 
 
 def free_of(device: str) -> int | None:
@@ -93,8 +93,8 @@ def free_of(device: str) -> int | None:
     if device.startswith("cuda"):
         with contextlib.suppress(RuntimeError):
             return torch.cuda.mem_get_info(device)[0]
-    found = free()
-    return found if device == "cpu" and found < 1 << 62 else None
+    bytes_free = free()
+    return bytes_free if device == "cpu" and bytes_free < 1 << 62 else None
 
 
 def _check(taken: int, what: str, lower: str) -> None:

@@ -71,11 +71,11 @@ class SpilledSnapshot:
         return _TensorOnDisk(on_disk, tensor.shape, tensor.dtype, tensor.device)
 
     def _read(self, tensor: _TensorOnDisk) -> Tensor:
-        found = torch.empty(tensor.shape, dtype=tensor.dtype)
-        data = found.flatten().view(torch.uint8).numpy()  # the same memory
+        loaded = torch.empty(tensor.shape, dtype=tensor.dtype)
+        data = loaded.flatten().view(torch.uint8).numpy()  # the same memory
         for number, piece in enumerate(tensor.pieces):
             data[number * PIECE :][: piece.shape[1]] = piece.rows(0, 0, piece.shape[1])
-        return found.to(tensor.device)
+        return loaded.to(tensor.device)
 
 
 def _mapped(value: Any, kind: type, change: Callable[[Any], Any]) -> Any:

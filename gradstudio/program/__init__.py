@@ -120,10 +120,10 @@ def _changes(plan: Plan) -> str:
 def _filled(text: str, plan: Plan) -> str:
     """Return a program with the values of knobs filled into its comments, and the notes on its mistakes."""
 
-    def noted(found: re.Match[str]) -> str:
-        note = mistakes.note(f"mistakes.{found[1]}", plan.experiment)
+    def noted(match: re.Match[str]) -> str:
+        note = mistakes.note(f"mistakes.{match[1]}", plan.experiment)
         idle = note.startswith(mistakes.NO_EFFECT) and not plan.timeline
-        return f"{mistakes.MARK} {found[1]}: {note if idle else found[2]}"
+        return f"{mistakes.MARK} {match[1]}: {note if idle else match[2]}"
 
     text = re.sub(rf"{mistakes.MARK} (\w+): (.*)", noted, text)
     values = {"knobs": plan.states[0], "plan": plan}

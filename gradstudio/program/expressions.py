@@ -64,9 +64,9 @@ class Expressions:
 
     def holds(self, test: ast.expr) -> bool | None:
         """Return whether a condition holds at every step, or at none; None if unknown."""
-        found = {bool(value) for value in self._values(test)}
-        if len(found) == 1:
-            return found.pop()
+        outcomes = {bool(value) for value in self._values(test)}
+        if len(outcomes) == 1:
+            return outcomes.pop()
         if isinstance(test, ast.BoolOp):
             stop = isinstance(test.op, ast.Or)
             if stop in [self.holds(part) for part in test.values]:

@@ -49,7 +49,7 @@ def _local_imports(file: StudioFile, imports: Sequence[str], loop: str) -> list[
 def _bindings(tree: ast.AST) -> dict[str, set[str]]:
     """Return the names that a file binds, at any depth, each with its binding: an import as it is written, or else a
     line."""
-    found: dict[str, set[str]] = {}
+    bindings: dict[str, set[str]] = {}
     for node in ast.walk(tree):
         names = {name: line for line, name in imports_of(node)}
         match node:
@@ -63,8 +63,8 @@ def _bindings(tree: ast.AST) -> dict[str, set[str]]:
             case ast.MatchMapping(rest=str(name)):
                 names = {name: str(node.lineno)}
         for name, how in names.items():
-            found.setdefault(name, set()).add(how)
-    return found
+            bindings.setdefault(name, set()).add(how)
+    return bindings
 
 
 def _as_a_module(file: StudioFile) -> str:
@@ -74,14 +74,14 @@ sys.modules[__name__] = sys.modules["__main__"]"""
 
 def _future_imports(file: StudioFile) -> tuple[list[str], str]:
     """Return the imports from __future__, which must come first in a program, and the text without them."""
-    lines, found = re.split("\r\n?|\n", file.text), []  # in Python's own counting
+    lines, imports = re.split("\r\n?|\n", file.text), []  # in Python's own counting
     for node in ast.parse(file.text).body:
         if not (isinstance(node, ast.ImportFrom) and node.module == "__future__"):
             continue
-        found += [alias.name for alias in node.names]
+        imports += [alias.name for alias in node.names]
         first, last = node.lineno - 1, (node.end_lineno or node.lineno) - 1
         before = lines[first].encode()[: node.col_offset].decode()
         after = lines[last].encode()[node.end_col_offset :].decode()
         lines[first : last + 1] = [f"{before}pass{after}" if after.strip().startswith(";") or before else after.strip()]
         lines[first + 1 : first + 1] = [""] * (last - first)  # the lines of the rest stay where they were
-    return [f"from __future__ import {', '.join(dict.fromkeys(found))}"] if found else [], "\n".join(lines)
+    return [f"from __future__ import {', '.join(dict.fromkeys(imports))}"] if imports else [], "\n".join(lines)

@@ -45,25 +45,25 @@ def imports(lines: Sequence[str], standard: frozenset[str]) -> str:
 def spaced(text: str) -> str:
     """Return the lines with blank lines between them: two around a function or class, one before a loop or a comment
     that begins a section."""
-    found: list[str] = []
+    result: list[str] = []
     before, inside = "", False  # the last nonempty line; in a function or a class
     for line in text.split("\n"):
         if not line:
-            if found and found[-1] and before.startswith(" "):
-                found.append("")
+            if result and result[-1] and before.startswith(" "):
+                result.append("")
             continue
         if not line.startswith((" ", "]", ")", "}")):
             starts = line.startswith(("def ", "class ", "@"))
             gap = int(line.startswith(("for step", "# ", "torch.manual", "with Join", "if rank == 0")))
             gap = 2 if (starts or inside) and not before.startswith("@") else gap
             gap = 0 if before.startswith("# ") and not starts and not inside else gap
-            while found and not found[-1]:
-                found.pop()
-            found += [""] * (gap if found else 0)
+            while result and not result[-1]:
+                result.pop()
+            result += [""] * (gap if result else 0)
             inside = starts
-        found.append(line)
+        result.append(line)
         before = line
-    return "\n".join(found)
+    return "\n".join(result)
 
 
 def _bound(node: Any) -> str:

@@ -185,9 +185,9 @@ def _line_in(traces: Path, name: str) -> int:
     """Return the innermost line of the file in the tracebacks that Python wrote when the process crashed or took too
     long: in the thread that crashed, otherwise in the main thread, which is printed last. 0 if there is none."""
     escaped = re.escape(name.encode("ascii", "backslashreplace").decode())
-    found = 0
+    innermost = 0
     with suppress(OSError):
         for thread in traces.read_text(encoding="ascii", errors="replace").split("(most recent call first)"):
             if line := re.search(rf'File "{escaped}", line (\d+)', thread):
-                found = int(line[1])
-    return found
+                innermost = int(line[1])
+    return innermost

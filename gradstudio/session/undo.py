@@ -61,8 +61,8 @@ class Changes:
 
     def latest(self, *, redo: bool) -> Replaced | None:
         """Return what undoing, or redoing, requests; None if there is nothing left."""
-        found = self._redo if redo else self._undo
-        return found[-1] if found else None
+        history = self._redo if redo else self._undo
+        return history[-1] if history else None
 
     def took_back(self, before: Requested, now: Requested, *, redo: bool) -> None:
         """Record that the latest change was undone or redone."""

@@ -30,14 +30,14 @@ def _watch_cell(shell: Any, line: str, cell: str) -> None:
         before.close("finished")
     options = Options(asked.on_nonfinite, asked.every, not asked.no_updates)
     watcher = training_watch.begin(files.user_library(), Script(None, (), asked.name), True, options)
-    for found in list(shell.user_ns.values()):  # those of the previous cells
-        if isinstance(found, Optimizer):
-            watcher.watch(None, found)
+    for value in list(shell.user_ns.values()):  # those of the previous cells
+        if isinstance(value, Optimizer):
+            watcher.watch(None, value)
     try:
         shell.run_cell(cell)
     finally:
         watcher.close("finished")
-        display(HTML(shown([found.run for found in watcher.runs if found.run is not None])))
+        display(HTML(shown([value.run for value in watcher.runs if value.run is not None])))
 
 
 def _options() -> argparse.ArgumentParser:

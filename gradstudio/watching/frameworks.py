@@ -98,8 +98,8 @@ def _of_a_test(name: str) -> bool:
 
 def _own(metrics: Any) -> dict[str, Any]:
     """Return the metrics of a framework without those that the watch measures, and those about time."""
-    found = guessed(metrics, {})
-    measured = {found[quantity] for quantity in _MEASURED if quantity in found}
+    columns = guessed(metrics, {})
+    measured = {columns[quantity] for quantity in _MEASURED if quantity in columns}
     return {name: each for name, each in metrics.items() if name not in measured and not _ABOUT_TIME.search(name)}
 
 

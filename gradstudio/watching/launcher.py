@@ -88,14 +88,14 @@ def _end(watcher: Watcher, order: Order) -> None:
     watcher.close()
     recorded = [watched_run for watched_run in watcher.runs if watched_run.is_recorded]
     if order.out and (recorded or not watcher.runs):  # otherwise rank 0 writes it
-        text = summary.to_json([summary.summarize(found.run) for found in recorded if found.run is not None])
+        text = summary.to_json([summary.summarize(each.run) for each in recorded if each.run is not None])
         _write(order.out, text + "\n")
     if not order.quiet:
         if not (watcher.runs or watcher.refused):
             say("no training was seen: no weights were updated after a backward pass in this process")
         tell(watcher.runs, watcher.library, written=watcher.has_written)
     if recorded or not watcher.runs:
-        _judge([found.run for found in recorded if found.run is not None], order)
+        _judge([each.run for each in recorded if each.run is not None], order)
 
 
 def _judge(runs: list[Run], order: Order) -> None:

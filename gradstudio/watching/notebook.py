@@ -20,8 +20,8 @@ def end_runs_with_their_cells(watcher: Callable[[], Watcher | None]) -> None:
     _ending.add(id(shell))
 
     def end_cell(*_: Any) -> None:
-        if (found := watcher()) is not None and not found.closed:
-            found.end_cell()
+        if (current := watcher()) is not None and not current.closed:
+            current.end_cell()
 
     shell.events.register("post_run_cell", end_cell)
 

@@ -86,8 +86,8 @@ class Observers:
         if is_within(optimizer, (each.optimizer for each in self.all)):
             return None
         held = set(map(id, model_layers.of_optimizer(optimizer)))
-        for found, options in self._models:
-            model = found()  # some of which have a length of 0, or none
+        for watched_model, options in self._models:
+            model = watched_model()  # some of which have a length of 0, or none
             if model is not None and any(id(tensor) in held for tensor in model.parameters()):
                 waiting = next((each for each in self.all if each.waits_for(model)), None)
                 if waiting is not None:
@@ -191,9 +191,9 @@ class Observers:
         if not strangers or self._searches[here] >= FRUITLESS:
             return
         self._searches[here] += 1
-        found = set(map(id, reached_weights(roots.tensors)))
+        reached = set(map(id, reached_weights(roots.tensors)))
         for observer in strangers:
-            if any(id(tensor) in found for tensor in observer.all_parameters()):
+            if any(id(tensor) in reached for tensor in observer.all_parameters()):
                 self._claim(observer)
 
     def _claim(self, observer: Observer) -> None:
@@ -213,17 +213,19 @@ class Observers:
 
     def _look_for_weights(self, roots: Roots) -> None:
         """Observe the weights that a backward pass reaches, as they belong to no torch optimizer."""
-        fruitless = [found for tried in self._tried if (found := tried()) is not None and not found.has_rows]
+        fruitless = [
+            candidate for tried in self._tried if (candidate := tried()) is not None and not candidate.has_rows
+        ]
         if len(fruitless) >= FRUITLESS:
             return
         held = {id(tensor) for observer in self.all for tensor in observer.all_parameters()}
-        found = [tensor for tensor in reached_weights(roots.tensors) if id(tensor) not in held]
-        if not found:
+        candidate = [tensor for tensor in reached_weights(roots.tensors) if id(tensor) not in held]
+        if not candidate:
             return
-        if around := model_layers.modules_with(found):
+        if around := model_layers.modules_with(candidate):
             observer = self.watch(around[0], None)
         else:
-            observer = Observer(self._sink, None, None, self._guard, tensors=found, options=self._options)
+            observer = Observer(self._sink, None, None, self._guard, tensors=candidate, options=self._options)
             self.all.append(observer)
         self._tried.append(weakref.ref(observer))
 

@@ -116,14 +116,14 @@ class Watcher:
         """Return the run that is resumed by the next one; None, with a line on stderr, if that is impossible."""
         try:
             with closing(Library(self.library)) as library:
-                found = library.load(library.find(named))
+                run = library.load(library.find(named))
         except LibraryError as fault:
             say(f"resume={named}: {fault}")
             return None
-        if found.watched is None or [layer.size for layer in found.history.layers] != [layer.size for layer in known]:
+        if run.watched is None or [layer.size for layer in run.history.layers] != [layer.size for layer in known]:
             say(f"resume={named}: that run trained other parameters, so this one begins by itself")
             return None
-        return found
+        return run
 
     def log(self, observer: Observer, step: int | None, figures: Mapping[str, float]) -> None:
         """Keep the script's own figures for the next row."""
@@ -132,18 +132,18 @@ class Watcher:
         names = {name: quantity for quantity, name in guessed(figures, {}).items() if quantity in TOLD}
         for name, value in figures.items():
             told.add(names.get(name, name), value)
-            if names.get(name) == "reward" and (found := self._running.get(observer.joined or observer)) is not None:
-                found.has_reward()
+            if names.get(name) == "reward" and (run := self._running.get(observer.joined or observer)) is not None:
+                run.has_reward()
 
     def end_cell(self) -> None:
         """End the runs that a notebook cell has made. If another cell continues the training, it does so in new
         ones."""
-        for observer, found in list(self._running.items()):
-            if found.has_begun and found.joined is None:
+        for observer, run in list(self._running.items()):
+            if run.has_begun and run.joined is None:
                 observer.deliver()
-                found.end("finished", "")
-                parent = None if found.has_diverged else found.run
-                self._running[observer] = WatchedRun(self._script, found.layers, observer, parent)
+                run.end("finished", "")
+                parent = None if run.has_diverged else run.run
+                self._running[observer] = WatchedRun(self._script, run.layers, observer, parent)
 
     def refuse(self, observer: Observer, why: str) -> None:
         """The parameters of one observer cannot be measured; all others are still watched."""
@@ -218,11 +218,11 @@ class Watcher:
         if due is not None and self._crash(watched_run, *due):
             say(watched_run.crash_line)
 
-    def record(self, found: WatchedRun) -> None:
+    def record(self, run: WatchedRun) -> None:
         """Write a crash file at the request of another program."""
-        if self._crash(found, ASKED, ASKED):
-            found.note(f"a crash file was written: {found.crash.name if found.crash else ''}")
-            say(found.crash_line)
+        if self._crash(run, ASKED, ASKED):
+            run.note(f"a crash file was written: {run.crash.name if run.crash else ''}")
+            say(run.crash_line)
 
     def stop_before(self, observer: Observer, made: MeasuredStep) -> None:
         """Raise in the script, before the update, the report of this step: the gradient or the loss is non-finite."""
@@ -356,11 +356,11 @@ class Watcher:
         lines[0] = self._with_title(watched_run, lines[0])
         return lines
 
-    def _with_title(self, found: WatchedRun, line: str) -> str:
+    def _with_title(self, run: WatchedRun, line: str) -> str:
         """Return the report of a run preceded by its title, if others train too, as in a GAN."""
-        if found.run is None or max(len(self.runs), len(self.observers.all)) < 2:
+        if run.run is None or max(len(self.runs), len(self.observers.all)) < 2:
             return line
-        return f"{shorten(one_line(found.run.title), LONGEST_NAME)}: {line}"
+        return f"{shorten(one_line(run.run.title), LONGEST_NAME)}: {line}"
 
     # ---- the end
 

@@ -78,9 +78,9 @@ def read(file: IO[bytes]) -> Frame | None:
     if len(text) < head or len(rest) < raw:
         return None
     try:
-        found = loaded(text)
+        parsed = loaded(text)
     except NotConforming as fault:
         raise BrokenFrame(str(fault)) from None
-    if not isinstance(found, dict) or not isinstance(found.get("m"), str):
+    if not isinstance(parsed, dict) or not isinstance(parsed.get("m"), str):
         raise BrokenFrame("a frame without a name")
-    return Frame(found, memoryview(rest), _LENGTHS.size + head + raw)
+    return Frame(parsed, memoryview(rest), _LENGTHS.size + head + raw)

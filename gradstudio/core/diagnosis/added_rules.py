@@ -20,14 +20,14 @@ SWITCHED_OFF = "plugin_off"  # rule of the finding that names the failed plug-in
 
 def makers() -> dict[str, Callable[..., Any]]:
     """Return the makers of the rules of plug-ins, by name."""
-    found: dict[str, Callable[..., Any]] = {}
+    by_name: dict[str, Callable[..., Any]] = {}
     for name in plugins.names("rules"):
         maker = plugins.get("rules", name)
         if name in NAMES or getattr(maker, "rule", None) != name:
             plugins.switch_off("rules", name, "the entry point, and `rule` in its class, must be one new name")
         else:
-            found[name] = maker
-    return found
+            by_name[name] = maker
+    return by_name
 
 
 def make(values: Any) -> list[Rule]:
@@ -76,10 +76,10 @@ class AddedRule:
 
     def _ask(self, ask: Callable[[], Any]) -> Finding | None:
         def checked() -> Finding | None:
-            found = ask()
-            if found is not None and not (isinstance(found, Finding) and found.rule == self.rule):
-                raise TypeError(f"a rule gives None or its own Finding, not {type(found).__name__}")
-            return found
+            finding = ask()
+            if finding is not None and not (isinstance(finding, Finding) and finding.rule == self.rule):
+                raise TypeError(f"a rule gives None or its own Finding, not {type(finding).__name__}")
+            return finding
 
         return plugins.attempt("rules", self.rule, checked)
 

@@ -198,11 +198,11 @@ def _is_product_with_inf(birth: Provenance) -> bool:
     return made.taken_inf > 0 or f"{GIVEN_NUMBER} -Inf" in birth.cause or f"{GIVEN_NUMBER} Inf" in birth.cause
 
 
-def _is_of_one_number(found: Provenance) -> bool:
+def _is_of_one_number(birth: Provenance) -> bool:
     """Return whether a variance or a deviation produced NaN from finite values, which only happens for a single
     number."""
-    born = found.chain[0] if found.chain else None
-    if born is None or found.phase == "backward" or not born.is_birth or not born.given_nan:
+    born = birth.chain[0] if birth.chain else None
+    if born is None or birth.phase == "backward" or not born.is_birth or not born.given_nan:
         return False
     return _plain(born.name) in ("var", "std", "var_mean", "std_mean")
 
@@ -238,16 +238,16 @@ def _of_line(birth: Provenance) -> tuple[str, ...]:
         return ()
     if not any(isinstance(each, ast.Assign) for each in code.body):
         return ()  # this line received the tensor
-    found: list[str] = []
+    remedies: list[str] = []
     for each in ast.walk(code):
         match each:
             case ast.BinOp(op=ast.Div(), right=divisor) if not isinstance(divisor, ast.Constant):
-                found.append(_of_name("div"))
+                remedies.append(_of_name("div"))
             case ast.Call(func=ast.Attribute(attr=name)) if line := _of_name(name):
-                found.append(line)
+                remedies.append(line)
             case _:
                 continue
-    return tuple(found) if len(found) == 1 else ()
+    return tuple(remedies) if len(remedies) == 1 else ()
 
 
 def _of_name(name: str) -> str:

@@ -73,10 +73,10 @@ def as_code(
 ) -> tuple[str, ...]:
     """Return the remedies of a finding as code, without those that only apply to the studio. `optimizer` is the kind in
     force; `scaled`: the script has a GradScaler. `variables`: the script's names for its model and its optimizer."""
-    found = (_line(remedy, _OPTIMIZERS.get(optimizer, "...")) for remedy in remedies)
+    lines = (_line(remedy, _OPTIMIZERS.get(optimizer, "...")) for remedy in remedies)
     if scaled:
-        found = (line.replace(_BEFORE_STEP, _BEFORE_SCALED_STEP) for line in found)
-    return tuple(dict.fromkeys(_with_names_of_script(line, variables or {}) for line in found if line))
+        lines = (line.replace(_BEFORE_STEP, _BEFORE_SCALED_STEP) for line in lines)
+    return tuple(dict.fromkeys(_with_names_of_script(line, variables or {}) for line in lines if line))
 
 
 def _with_names_of_script(line: str, variables: Mapping[str, str]) -> str:

@@ -79,14 +79,14 @@ def overshoots(history: History, step: int) -> bool:
 def balances(history: History, start: int, stop: int) -> np.ndarray:
     """Return the ratio of the decay term to the gradient, (rows,); 0 without decay, or if a number is non-finite.
     Decoupled optimizers add the decay to the update: there 1 means half of the update."""
-    found = np.zeros(max(min(stop, len(history)) - start, 0))
-    until = start + len(found)
+    ratios = np.zeros(max(min(stop, len(history)) - start, 0))
+    until = start + len(ratios)
     for since, settings in reversed(history.settings):
         first = max(since, start)
         if first < until and settings.weight_decay:
-            found[first - start : until - start] = _balances(history, settings, settings.weight_decay, first, until)
+            ratios[first - start : until - start] = _balances(history, settings, settings.weight_decay, first, until)
         until = min(until, first)
-    return found
+    return ratios
 
 
 def _balances(history: History, settings: Settings, decay: float, start: int, stop: int) -> np.ndarray:

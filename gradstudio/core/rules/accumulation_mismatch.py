@@ -60,13 +60,13 @@ class AccumulationMismatch(Looking):
                 (index for index, call in enumerate(calls) if call == "backward"), default=0
             )
         ]
-        found = []
+        mistakes = []
         if calls.count("forward") < parts:
-            found.append("drop_last_micro_batches")
+            mistakes.append("drop_last_micro_batches")
         if calls.count("zero_grad") > 1:
-            found.append("zero_grad_each_micro_batch")
+            mistakes.append("zero_grad_each_micro_batch")
         if "divide" in calls:
-            found.append("divide_each_micro_batch")
+            mistakes.append("divide_each_micro_batch")
         if "clip" in inside:
-            found.append("clip_each_micro_batch")
-        return tuple(found)
+            mistakes.append("clip_each_micro_batch")
+        return tuple(mistakes)

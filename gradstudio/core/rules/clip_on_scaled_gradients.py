@@ -45,11 +45,11 @@ class ClipOnScaledGradients(Looking):
                 & (reached < self.left * due)
                 & (reached > 0)
             )
-        found = np.flatnonzero(short)
-        self._count += len(found)
-        if not len(found) or self._count < self.steps:
+        short_steps = np.flatnonzero(short)
+        self._count += len(short_steps)
+        if not len(short_steps) or self._count < self.steps:
             return
-        at = int(found[-1])
+        at = int(short_steps[-1])
         self.tell(
             history, "warning", "Clipping sees the loss scale",
             f"At step {start + at:,} the gradient norm was {number(float(norm[at]))}, and a norm of "
@@ -57,5 +57,6 @@ class ClipOnScaledGradients(Looking):
             f"no more than the limit of {number(limit)} divided by the loss scale of {number(float(scale[at]))}.",
             "Before unscale_, every gradient is multiplied by the loss scale, so clipping leaves almost nothing. "
                 "With SGD the weights almost stop moving; Adam divides the factor out, which hides the mistake.",
-            ("mistakes.clip_before_unscale=false", "mistakes.clip_each_micro_batch=false"), first=start + int(found[0]),
+            ("mistakes.clip_before_unscale=false", "mistakes.clip_each_micro_batch=false"),
+            first=start + int(short_steps[0]),
         )  # fmt: skip

@@ -48,16 +48,16 @@ class DeadUnits(Looking):
         if not state.struggling:
             self.soften(not state.well)
             return
-        what, found = self._zero_shares(history)
-        if not found and not state.broken:
+        what, shares = self._zero_shares(history)
+        if not shares and not state.broken:
             self._come_back(history)
-        if not found or (state.broken and len(history) < LOOK_EVERY):
+        if not shares or (state.broken and len(history) < LOOK_EVERY):
             return
-        worst = max(found, key=lambda each: each[1])
+        worst = max(shares, key=lambda each: each[1])
         by_gradient = "gradient" in what
         least = "At least " if by_gradient and worst[1] < 1 else ""
         born = self._at_the_start(history)
-        since = 0 if born else self._since(history, found)
+        since = 0 if born else self._since(history, shares)
         if self._finding is not None and since > self._finding.last_step + LOOK_EVERY:
             self._finding = None  # the units had come back
         decay = "" if born else weight_decay.shrunk(history, since)
@@ -78,7 +78,7 @@ class DeadUnits(Looking):
                 *lower(history, history.value("lr", 0))[:1],
                 "model.norm=batch",
             ),
-            tuple(name for name, _ in found if name in known),
+            tuple(name for name, _ in shares if name in known),
             first=since,
         )
 
@@ -98,29 +98,29 @@ class DeadUnits(Looking):
     def _zero_shares(self, history: History) -> tuple[str, list[tuple[str, float]]]:
         """Return a text that says what is 0, with {} for the layer, and the share of zeros in each layer that has too
         many."""
-        found: list[tuple[str, float]] = []
+        shares: list[tuple[str, float]] = []
         what = "units of {} are 0 for every example of a batch"
         if history.activations and (history.activations[-1].step > len(history) - LOOK_EVERY or self._finding is None):
             what += f" of step {history.activations[-1].step:,}"
-            found = [(layer.layer, layer.dead) for layer in history.activations[-1].layers if layer.dead > self.share]
+            shares = [(layer.layer, layer.dead) for layer in history.activations[-1].layers if layer.dead > self.share]
         if (
-            not found
+            not shares
             and len(history) >= LOOK_EVERY
             and not (history.settings and history.settings[-1][1].dtype == "fp16")
         ):
             what = f"gradient entries of {{}} were exactly 0 at each of the {LOOK_EVERY} steps {up_to(history)}"
-            found = self._by_gradient(history)
-        return what, found
+            shares = self._by_gradient(history)
+        return what, shares
 
     def _at_the_start(self, history: History) -> bool:
         return any(
             layer.dead > self.share for sample in history.activations[:1] for layer in sample.layers if sample.step == 0
         )
 
-    def _since(self, history: History, found: list[tuple[str, float]]) -> int:
+    def _since(self, history: History, shares: list[tuple[str, float]]) -> int:
         """Return the first step from which the gradient entries of one of these layers have all been 0; the step of the
         sample if no gradient shows it."""
-        names = {name for name, _ in found}
+        names = {name for name, _ in shares}
         which = tuple(index for index, layer in enumerate(history.layers) if layer.name in names)
         share = np.float32(self.zeros)
         self._streak = self._streak.at(history, "zero_share", which, lambda zeros: zeros.max(1) > share)

@@ -25,22 +25,22 @@ class LoopOrder:
         if not self._broken and len(history.loops) == self._seen:
             return self._finding
         for step, loop in history.loops[self._seen :]:
-            found = faults(loop)
-            if found:
-                self._finding = _describe(loop, found, self._finding.first_step if self._finding else step)
+            detected = faults(loop)
+            if detected:
+                self._finding = _describe(loop, detected, self._finding.first_step if self._finding else step)
             elif self._broken and self._finding:
                 self._finding = self._finding.until(step - 1)
-            self._broken = bool(found)
+            self._broken = bool(detected)
             self._seen += 1
         if self._broken and self._finding:
             self._finding = self._finding.until(len(history) - 1)
         return self._finding
 
 
-def _describe(loop: Loop, found: list[Fault], first_step: int) -> Finding:
+def _describe(loop: Loop, detected: list[Fault], first_step: int) -> Finding:
     evidence = f"Called: {in_words(loop.calls)}. Right: {in_words(right(loop))}."
-    remedies = tuple(f"mistakes.{name}=false" for fault in found for name in fault.mistakes)
-    meaning = " ".join(fault.text for fault in found)
+    remedies = tuple(f"mistakes.{name}=false" for fault in detected for name in fault.mistakes)
+    meaning = " ".join(fault.text for fault in detected)
     return Finding(
         "loop_order",
         "warning",

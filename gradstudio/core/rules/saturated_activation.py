@@ -36,10 +36,10 @@ class SaturatedActivation(Looking):
             self.soften(not state.well)
             return
         sample = history.activations[-1]
-        found = [layer for layer in sample.layers if layer.saturated > self.share]
-        if not found:
+        saturated = [layer for layer in sample.layers if layer.saturated > self.share]
+        if not saturated:
             return
-        worst = max(found, key=lambda layer: layer.saturated)
+        worst = max(saturated, key=lambda layer: layer.saturated)
         known = {layer.name for layer in history.layers}
         self.tell(
             history,
@@ -54,6 +54,6 @@ class SaturatedActivation(Looking):
                 "problem.input_scale=1 problem.scaling=standardized model.init=xavier model.init_gain=1",
                 "model.norm=batch",
             ),
-            tuple(layer.layer for layer in found if layer.layer in known),
+            tuple(layer.layer for layer in saturated if layer.layer in known),
             first=self._first,
         )

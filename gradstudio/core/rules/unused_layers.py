@@ -26,15 +26,15 @@ class UnusedLayers(Looking):
     _streak: Streak = NO_STREAK
 
     def look(self, history: History, state: Progress) -> None:
-        found = tuple(sorted(unused_layers(history)))
-        if not found:
+        unused = tuple(sorted(unused_layers(history)))
+        if not unused:
             if self._finding is not None:  # they are used by now
                 self._finding = replace(self._finding, severity="info")
             return
-        names = tuple(history.layers[index].name for index in found)
+        names = tuple(history.layers[index].name for index in unused)
         if self._finding is not None and self._finding.layers != names:
             self._finding = None  # a different set than before
-        self._streak = self._streak.at(history, "grad_norm", found, lambda norms: ~np.any(norms, axis=1))
+        self._streak = self._streak.at(history, "grad_norm", unused, lambda norms: ~np.any(norms, axis=1))
         first = self._streak.first
         text, more = " and ".join(names[:_NAMED]), len(names) - _NAMED
         if more > 0:

@@ -113,8 +113,8 @@ class VanishingGradient(Looking):
     def _since(self, history: History) -> int:
         """Return the first step of the streak; if it has gaps, the latest row that was compared."""
         ends = self._weights[0], self._weights[-1]
-        found = NO_STREAK.at(history, "grad_norm", ends, lambda norms: norms[:, 1] > self.ratio * norms[:, 0])
-        return min(found.first, max(len(history) - self.rows, 0))
+        streak = NO_STREAK.at(history, "grad_norm", ends, lambda norms: norms[:, 1] > self.ratio * norms[:, 0])
+        return min(streak.first, max(len(history) - self.rows, 0))
 
 
 def _bias_of(history: History, weight: int) -> int | None:

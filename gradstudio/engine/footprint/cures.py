@@ -31,9 +31,9 @@ def cures(knobs: Experiment, now: Footprint) -> Iterator[Cure]:
         return
     search = _Search(knobs, now, limit)
     alone = [search.split({}), search.try_changes(_CHECKPOINTING, same=True), search.try_changes(_BF16, same=False)]
-    found = [cure for cure in alone if cure is not None]
-    yield from sorted(found, key=lambda cure: (not cure.fits, not cure.same_gradient, cure.work))
-    if limit and not any(cure.fits for cure in found):
+    alone_cures = [cure for cure in alone if cure is not None]
+    yield from sorted(alone_cures, key=lambda cure: (not cure.fits, not cure.same_gradient, cure.work))
+    if limit and not any(cure.fits for cure in alone_cures):
         for changes in (_CHECKPOINTING, {**_CHECKPOINTING, **_BF16}):
             both = search.split(changes)
             if both is not None:

@@ -15,13 +15,13 @@ def measure(model: nn.Module | None, step: int) -> tuple[tuple[str, float], ...]
     """Return name and value of every gauge that is due after a step."""
     if model is None or not plugins.names("gauges"):
         return ()
-    found: list[tuple[str, float]] = []
+    values: list[tuple[str, float]] = []
     with torch.no_grad():
         for name in plugins.names("gauges"):
             value = plugins.attempt("gauges", name, lambda name=name: _measure(_make(name), model, step))
             if value is not None:
-                found.append((name, value))
-    return tuple(found)
+                values.append((name, value))
+    return tuple(values)
 
 
 def _measure(gauge: Any, model: nn.Module, step: int) -> float | None:

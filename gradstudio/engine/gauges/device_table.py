@@ -156,11 +156,11 @@ class TritonTable:
     def _pieces(self, tensors: Sequence[Tensor | None], others: Sequence[Tensor | None]) -> _Pieces:
         """Return the pieces of tensors, grouped by their format and that of the others."""
         formats = tuple([None if each is None else each.dtype for each in (*tensors, *others)])
-        if (found := self._known.get(formats)) is None:
+        if (pieces := self._known.get(formats)) is None:
             places = [0 if each is None else FORMATS.index(each) for each in formats]
             one, other = places[: len(tensors)], places[len(tensors) :] or [0] * len(tensors)
-            found = self._known[formats] = self._split(tuple(zip(one, other, strict=True)))
-        return found
+            pieces = self._known[formats] = self._split(tuple(zip(one, other, strict=True)))
+        return pieces
 
     def _split(self, formats: tuple[tuple[int, int], ...]) -> _Pieces:
         tensors, starts, groups = list[int](), list[int](), []

@@ -112,13 +112,13 @@ def cosine(product: float, one: float, other: float) -> float:
     and so has no direction; NaN if an entry is non-finite."""
     if one == 0 or other == 0:
         return UNKNOWN
-    found = product / (one * other)
-    return max(-1.0, min(1.0, found)) if math.isfinite(found) else math.nan
+    ratio_of_norms = product / (one * other)
+    return max(-1.0, min(1.0, ratio_of_norms)) if math.isfinite(ratio_of_norms) else math.nan
 
 
 def by_layer(gradient: Gradient, change: Change) -> np.ndarray:
     """Return (metrics, layers), in the order of history.LAYER_METRICS."""
-    found = np.empty((6, len(gradient.norms)))  # filled by hand: numpy takes several times as long to inspect a list
-    found[0], found[1], found[2] = gradient.norms, change.weight_norms, change.update_ratios
-    found[3], found[4], found[5] = gradient.largest, gradient.zero_shares, gradient.nonfinite_shares
-    return found
+    metrics = np.empty((6, len(gradient.norms)))  # filled by hand: numpy takes several times as long to inspect a list
+    metrics[0], metrics[1], metrics[2] = gradient.norms, change.weight_norms, change.update_ratios
+    metrics[3], metrics[4], metrics[5] = gradient.largest, gradient.zero_shares, gradient.nonfinite_shares
+    return metrics

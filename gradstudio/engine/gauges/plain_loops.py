@@ -17,9 +17,9 @@ _QUIET = np.errstate(all="ignore")  # non-finite results are valid figures
 
 
 @_QUIET
-def norms(entries: np.ndarray, starts: np.ndarray, stops: np.ndarray, found: np.ndarray) -> float:
+def norms(entries: np.ndarray, starts: np.ndarray, stops: np.ndarray, values: np.ndarray) -> float:
     squares = [_squares(entries[start:stop]) for start, stop in _ranges(starts, stops)]
-    found[:] = np.sqrt(squares)
+    values[:] = np.sqrt(squares)
     return math.sqrt(sum(squares))
 
 
@@ -38,8 +38,8 @@ def norms_of_change(
     norms: np.ndarray,
     moves: np.ndarray,
 ) -> tuple[float, float, float]:
-    found = [_change(before[at:to], after[at:to], along[at:to]) for at, to in _ranges(starts, stops)]
-    sums = np.array(found, np.float64).reshape(-1, 3)
+    changes = [_change(before[at:to], after[at:to], along[at:to]) for at, to in _ranges(starts, stops)]
+    sums = np.array(changes, np.float64).reshape(-1, 3)
     norms[:], moves[:] = np.sqrt(sums[:, 0]), np.sqrt(sums[:, 1])
     return math.sqrt(sum(sums[:, 0])), math.sqrt(sum(sums[:, 1])), float(sum(sums[:, 2]))
 
@@ -129,11 +129,11 @@ def _squares(entries: np.ndarray) -> float:
 
 
 def _product(one: np.ndarray, other: np.ndarray) -> float:
-    found = 0.0
+    total = 0.0
     for start in range(0, one.size, _BLOCK):
         wide = one[start : start + _BLOCK].astype(np.float64)
-        found += float(wide.dot(wide if one is other else other[start : start + _BLOCK].astype(np.float64)))
-    return found
+        total += float(wide.dot(wide if one is other else other[start : start + _BLOCK].astype(np.float64)))
+    return total
 
 
 def _change(before: np.ndarray, after: np.ndarray, along: np.ndarray | None) -> tuple[float, float, float]:

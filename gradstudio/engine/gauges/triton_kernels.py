@@ -19,14 +19,14 @@ def _entries(address, place, inside, FORMAT: tl.constexpr):
     """Return the entries at some positions of the tensor at an address, as float64; those outside it are 0. FORMAT is
     an index into device_table.FORMATS."""
     if FORMAT == 0:
-        found = tl.load(address.to(tl.pointer_type(tl.float32)) + place, mask=inside, other=0.0)
+        values = tl.load(address.to(tl.pointer_type(tl.float32)) + place, mask=inside, other=0.0)
     elif FORMAT == 1:
-        found = tl.load(address.to(tl.pointer_type(tl.bfloat16)) + place, mask=inside, other=0.0)
+        values = tl.load(address.to(tl.pointer_type(tl.bfloat16)) + place, mask=inside, other=0.0)
     elif FORMAT == 2:
-        found = tl.load(address.to(tl.pointer_type(tl.float16)) + place, mask=inside, other=0.0)
+        values = tl.load(address.to(tl.pointer_type(tl.float16)) + place, mask=inside, other=0.0)
     else:
-        found = tl.load(address.to(tl.pointer_type(tl.float64)) + place, mask=inside, other=0.0)
-    return found.to(tl.float64)
+        values = tl.load(address.to(tl.pointer_type(tl.float64)) + place, mask=inside, other=0.0)
+    return values.to(tl.float64)
 
 
 @triton.jit

@@ -60,22 +60,22 @@ def main(folder: Path, limit: float) -> None:
             signal.alarm(ceil(limit) + LEFT_ALONE)
         note.say_ready()
         LineAtWork(file.name, note).follow()
-        found = fault(experiment)
+        error = fault(experiment)
         sys.settrace(None)
         if os.getpid() != process:
             _end(WENT_ON)
-        if not found and forks and any_went_on():
-            found = f"{file.name}{forks[0]}: it forks its process, and both go on; wanted: a file that stays in one"
-        note.answer(found)
+        if not error and forks and any_went_on():
+            error = f"{file.name}{forks[0]}: it forks its process, and both go on; wanted: a file that stays in one"
+        note.answer(error)
         _end(0)  # whatever threads the file has started
 
 
 def forks_of(name: str) -> list[str]:
     """Return a list that receives the line from which the file forks this process."""
-    found: list[str] = []
+    lines: list[str] = []
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_parent=lambda: found.append(in_words(line_at_work(name, inspect.currentframe()))))
-    return found
+        os.register_at_fork(after_in_parent=lambda: lines.append(in_words(line_at_work(name, inspect.currentframe()))))
+    return lines
 
 
 def any_went_on() -> bool:

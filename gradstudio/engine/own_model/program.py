@@ -113,10 +113,10 @@ class Program:
 
     def _call(self, function: str, *given: Any) -> Any:
         values = {name: self._values[name] for name in self.file.reading.arguments[function] if name in self._values}
-        found = getattr(self._module, function, None)
-        if not callable(found):
+        own_function = getattr(self._module, function, None)
+        if not callable(own_function):
             raise self.error(f"{function} is no function once the file has run")
-        return self._guard(function, lambda: found(*given, **values))
+        return self._guard(function, lambda: own_function(*given, **values))
 
     def _guard(self, function: str, work: Callable[[], Any]) -> Any:
         """Return the result of the file's own code. Its exceptions become a StudioFileError, except for exhausted
@@ -124,7 +124,7 @@ class Program:
         sys.modules[MODULE] = self._module  # dataclasses, pickle and the like look a class's module up by its name
         prepared, before, changed = runtime.preparations(), shared_state.now(self._folder), ""
         try:
-            found = work()
+            result = work()
         except KeyboardInterrupt:
             raise
         except BaseException as fault:
@@ -138,7 +138,7 @@ class Program:
                 changed = shared_state.put_back(before)
         if changed:
             raise self.error(f"{function or 'it'} changes {changed} for the whole program; wanted: as it was", function)
-        return found
+        return result
 
 
 def describe_exception(fault: BaseException) -> str:

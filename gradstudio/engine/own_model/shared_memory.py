@@ -37,7 +37,7 @@ def find_shared(model: nn.Module, variables: Mapping[str, Any]) -> str:
     parameters = {id(weight) for _, weight in named}
     others = [(f"the parameter {name}, which is not trained,", each) for name, each in named if not each.requires_grad]
     others += [(f"the buffer {name}", each) for name, each in nn.Module.named_buffers(model)]
-    others += [found for found in _attributes(model, variables) if id(found[1]) not in parameters]
+    others += [attribute for attribute in _attributes(model, variables) if id(attribute[1]) not in parameters]
     for other in _places(others):
         # the last one that begins before the end of the other; they are sorted, and do not overlap
         index = bisect_left(trained, other.stop, key=itemgetter(0)) - 1

@@ -43,9 +43,9 @@ def put_back(before: tuple[Any, ...]) -> str:
     if after == before:
         return ""
     changed = []
-    for (name, put), was, found in zip(_PUT.items(), before, after, strict=True):
-        if was != found:
-            changed.append(f"{name} (to {str(found).removeprefix('torch.')})")
+    for (name, put), was, now_value in zip(_PUT.items(), before, after, strict=True):
+        if was != now_value:
+            changed.append(f"{name} (to {str(now_value).removeprefix('torch.')})")
             with suppress(OSError, RuntimeError):  # a deleted folder
                 put(was)
     return " and ".join(changed)

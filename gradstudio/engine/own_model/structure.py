@@ -104,8 +104,8 @@ def _kinds(tensors: Sequence[Tensor]) -> Kinds:
 def _difference(one: str, several: str, built: Kinds, now: Kinds) -> str:
     if len(built) != len(now):
         return f"the model has {plural(len(now), one, several)} now, and {len(built)} when it was built"
-    was, found = next((was, found) for was, found in zip(built, now, strict=True) if was != found)
-    return f"a {one} is {_in_words(*found)} now, and {_in_words(*was)} when it was built"
+    was, now_value = next((was, now_value) for was, now_value in zip(built, now, strict=True) if was != now_value)
+    return f"a {one} is {_in_words(*now_value)} now, and {_in_words(*was)} when it was built"
 
 
 def _in_words(shape: torch.Size, dtype: torch.dtype) -> str:

@@ -91,8 +91,8 @@ class _Before:
         """Restore that state of torch. Return what was changed, in words; "" if nothing was."""
         changed = [f"replaces {name}" for owner in self._owners for name in self._put_parts_back(owner)]
         for name, mode in _MODES.items():
-            if (found := mode.get()) != self._modes[name]:
-                changed.append(f"changes {name}" + (f" (to {found})" if isinstance(found, (bool, str)) else ""))
+            if (current := mode.get()) != self._modes[name]:
+                changed.append(f"changes {name}" + (f" (to {current})" if isinstance(current, (bool, str)) else ""))
                 mode.put(self._modes[name])
         if whole_program.hook_tables() != self._hooks:
             changed.append("leaves a hook on all modules or optimizers")
@@ -102,11 +102,11 @@ class _Before:
     def _put_parts_back(self, owner: _Owner) -> Iterator[str]:
         now = vars(owner.itself)
         for name, part in owner.parts.items():
-            found = now.get(name, _NOTHING)
-            if found is part:
+            current = now.get(name, _NOTHING)
+            if current is part:
                 if owner.accepted:
                     owner.accepted.pop(name, None)  # the part was already restored
-            elif not self._is_allowed(owner, name, part, found):
+            elif not self._is_allowed(owner, name, part, current):
                 yield f"{owner.name}.{name}"
                 setattr(owner.itself, name, owner.accepted.get(name, part))
         for name in now.keys() - owner.parts.keys() if isinstance(owner.itself, type) else ():
@@ -116,18 +116,18 @@ class _Before:
                 yield f"{owner.name}.{name}"
                 delattr(owner.itself, name)
 
-    def _is_allowed(self, owner: _Owner, name: str, part: Any, found: Any) -> bool:
+    def _is_allowed(self, owner: _Owner, name: str, part: Any, current: Any) -> bool:
         """Return whether the replacement of a part is not the fault of a file: created by torch itself, as its compiler
         wraps functions, or by an installed package, even before the first check."""
-        if owner.accepted.get(name, _NOTHING) is found:
+        if owner.accepted.get(name, _NOTHING) is current:
             return True
         if not _acts(part) and (name.startswith("_") or isinstance(part, ModuleType)):
             return True
-        by_torch = id(found) not in self._known and _is_made_by_torch(found, part)
+        by_torch = id(current) not in self._known and _is_made_by_torch(current, part)
         was_a_packages = owner.itself is not time and _is_a_packages(part)
-        allowed = by_torch or was_a_packages or _is_a_packages(found)
+        allowed = by_torch or was_a_packages or _is_a_packages(current)
         if allowed:
-            owner.accepted[name] = found
+            owner.accepted[name] = current
         return allowed
 
 
@@ -155,19 +155,19 @@ def _acts(part: Any) -> bool:
 
 def _unwrap(part: Any) -> list[Any]:
     """Return a Python function and those that it wraps, outermost first; [] for anything else."""
-    found: list[Any] = []
-    while part is not None and len(found) < _MOST_WRAPPERS:
+    functions: list[Any] = []
+    while part is not None and len(functions) < _MOST_WRAPPERS:
         part = getattr(part, "__func__", None) or getattr(part, "fget", None) or part  # of a method or a property
         if not isinstance(getattr(part, "__code__", None), CodeType):
             break
-        found.append(part)
+        functions.append(part)
         part = getattr(part, "__wrapped__", None)
-    return found
+    return functions
 
 
-def _is_made_by_torch(found: Any, part: Any) -> bool:
+def _is_made_by_torch(replacement: Any, part: Any) -> bool:
     """Return whether a function was created by code of torch, around `part` or from scratch."""
-    functions = _unwrap(found)
+    functions = _unwrap(replacement)
     if not functions:
         return False
     inner, code = getattr(functions[0], "__wrapped__", part), functions[0].__code__

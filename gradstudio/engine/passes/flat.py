@@ -61,9 +61,9 @@ class Flat:
 
     def part(self, entries: slice) -> Parameter:
         """Return some of the weights as a separate leaf, with their gradients as .grad. Both are views."""
-        found = Parameter(self.weights.data[entries], requires_grad=False)
-        found.grad = self.gradients[entries]
-        return found
+        leaf = Parameter(self.weights.data[entries], requires_grad=False)
+        leaf.grad = self.gradients[entries]
+        return leaf
 
     def clear(self) -> None:
         """Set the gradients to 0."""

@@ -72,10 +72,10 @@ class OnDemandGauges:
         entries = sum(parameter.numel() for parameter in standin.parameters)
         start = sharpness.begin(entries, like, self._steepest, self._chance)
         most, least = (sharpness.COLD, sharpness.LEAST) if self._steepest is None else (sharpness.WARM, 1)
-        found = self._steepest = sharpness.largest(product, start, most, least)
+        steepest = self._steepest = sharpness.largest(product, start, most, least)
         lr = knobs.lr * schedules.factor(trainer.experiment.schedule, trainer.taken)
         return Sharpness(
-            found.value, sharpness.limit(knobs, lr), lr, divisor is not None, found.converged, found.products
+            steepest.value, sharpness.limit(knobs, lr), lr, divisor is not None, steepest.converged, steepest.products
         )
 
     def _noise_scale(self) -> NoiseScale:

@@ -116,7 +116,7 @@ class _Plane:
         widest = min(2 * ACROSS * cell, 1.0) * self.grad_norm
         tried = {float(each) for each in np.geomspace(0.02 * widest, widest, LANDINGS)}
         tried |= {self.grad_norm, min(knobs.max_norm, self.grad_norm)}
-        found: list[Landing] = []
+        landings: list[Landing] = []
         for max_norm in sorted(tried):
             if stopped():
                 return ()
@@ -126,8 +126,8 @@ class _Plane:
                 return ()
             end = self._trainer.flat.weights.data.clone()
             update = self._displacement(end)
-            found.append(Landing(max_norm, *self._place(update), float(update.norm()) / self.unit, self._loss(end)))
-        return tuple(found)
+            landings.append(Landing(max_norm, *self._place(update), float(update.norm()) / self.unit, self._loss(end)))
+        return tuple(landings)
 
     # ---- inside
 

@@ -43,8 +43,8 @@ def measure(trainer: Trainer, gradient: Tensor) -> ClippedGradient:
 
 def shown_ranks(size: int) -> tuple[int, ...]:
     """Return the ranks of the listed entries among `size`: 1, 2, 3, 5, 10, 20, ... and the last one."""
-    found = [rank * 10**power for power in range(len(str(size))) for rank in RANKS]
-    return (*(rank for rank in found if rank < size), size)
+    ranks = [rank * 10**power for power in range(len(str(size))) for rank in RANKS]
+    return (*(rank for rank in ranks if rank < size), size)
 
 
 def angle(before: np.ndarray, after: np.ndarray) -> float:

@@ -24,14 +24,14 @@ def measure(trainer: Trainer) -> TimeSteps:
     step."""
     standin = Standin(trainer, torch.float32, trainer.device)
     standin.follow()
-    found = next(
+    recurrent = next(
         ((name, part) for name, part in standin.model.named_modules() if isinstance(part, nn.RNNBase | RecurrentStack)),
         None,
     )
-    if found is None:
+    if recurrent is None:
         raise Unmeasurable("This model has no recurrent network of torch's.")
     states: list[Tensor] = []
-    _listen(found[1], states)
+    _listen(recurrent[1], states)
     batches, squares = batches_to_come(trainer), None
     with trainer.subject.no_chance():
         for batch in batches:
@@ -43,7 +43,9 @@ def measure(trainer: Trainer) -> TimeSteps:
             norms = torch.stack([(each.double() / len(batches)).norm() for each in gradients]) ** 2
             squares = norms if squares is None else squares + norms
     assert squares is not None
-    return TimeSteps(trainer.step, found[0], tuple(math.sqrt(each) if each >= 0 else each for each in squares.tolist()))
+    return TimeSteps(
+        trainer.step, recurrent[0], tuple(math.sqrt(each) if each >= 0 else each for each in squares.tolist())
+    )
 
 
 def _listen(part: nn.Module, states: list[Tensor]) -> None:

@@ -90,16 +90,16 @@ class RankedTrainer:
         step; that rank repeats the step. ProvenanceUnknown if that cannot be determined."""
         rank = self._broken[0] if self._broken else 0
         try:
-            found: Provenance | str = self._crew.ask([rank], "explain")[0]
+            answer: Provenance | str = self._crew.ask([rank], "explain")[0]
         except CrewStopped:
             self._over = True
             raise ProvenanceUnknown("the search was stopped") from None
         except RankFailure as why:  # report it again when the run continues
             self._over, self._failure = True, why
             raise ProvenanceUnknown(str(why).removesuffix(".")) from None
-        if isinstance(found, str):
-            raise ProvenanceUnknown(f"{found} (rank {rank})")
-        return replace(found, rank=rank, ranks=self._broken if found.step == self.step - 1 else ())
+        if isinstance(answer, str):
+            raise ProvenanceUnknown(f"{answer} (rank {rank})")
+        return replace(answer, rank=rank, ranks=self._broken if answer.step == self.step - 1 else ())
 
     def evaluate(self) -> float | None:
         """Return the accuracy of rank 0 on the test set, None if the ranks are ended."""

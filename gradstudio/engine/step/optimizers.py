@@ -86,12 +86,12 @@ def _of_one_rate(flat: Flat, knobs: Experiment) -> list[dict[str, object]]:
 def _of_one_tensor(flat: Flat, *, muon: bool) -> list[dict[str, object]]:
     """Return a group for each tensor, in its own shape. Muon trains all matrices except the first and the last."""
     matrices = [at for at, weight in enumerate(flat.parameters) if weight.ndim > 1][1:-1]
-    found: list[dict[str, object]] = []
+    parameter_groups: list[dict[str, object]] = []
     for at, (weight, grad) in enumerate(zip(flat.parameters, flat.grads, strict=True)):
         leaf = torch.nn.Parameter(weight.data, requires_grad=False)
         leaf.grad = grad
-        found.append({"params": [leaf], **({_OTHERS: at not in matrices} if muon else {})})
-    return found
+        parameter_groups.append({"params": [leaf], **({_OTHERS: at not in matrices} if muon else {})})
+    return parameter_groups
 
 
 def set_rates(optimizer: torch.optim.Optimizer, knobs: experiment.Optimizer, share: float) -> float:
@@ -131,13 +131,13 @@ def restore(optimizer: torch.optim.Optimizer, kept: Mapping[str, Any]) -> None:
     for group in optimizer.param_groups:
         names = [name for name in kept if group.get(_OTHERS, True) or name == "exp_avg"]
         for parameter in group["params"]:
-            found = optimizer.state[parameter] = {}
+            new_state = optimizer.state[parameter] = {}
             for name in names:
                 value, start = kept[name], starts[name]
                 if isinstance(value, Tensor) and value.dim():
                     starts[name] += parameter.numel()
                     value = value[start : starts[name]].view_as(parameter)
-                found[name] = value.clone() if isinstance(value, Tensor) else value
+                new_state[name] = value.clone() if isinstance(value, Tensor) else value
 
 
 def change(optimizer: torch.optim.Optimizer, knobs: experiment.Optimizer) -> None:

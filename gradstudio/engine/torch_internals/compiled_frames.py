@@ -26,10 +26,10 @@ def _find_looker() -> Callable[[], Any]:
 def _find_backends() -> dict[int, Any]:
     from torch._dynamo import eval_frame
 
-    found = eval_frame.cached_backends
-    check(type(found) is dict and all(key == id(value) for key, value in found.items()))
+    cached = eval_frame.cached_backends
+    check(type(cached) is dict and all(key == id(value) for key, value in cached.items()))
     check("cached_backends" in eval_frame._TorchDynamoContext.__init__.__code__.co_names)
-    return found
+    return cached
 
 
 LOOKER = Internal(

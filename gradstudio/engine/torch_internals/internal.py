@@ -53,15 +53,15 @@ class Internal:
     def _try(self) -> None:
         try:
             with _as_at_first():
-                found, why = self._find(), ""
+                part, why = self._find(), ""
         except (AttributeError, ImportError):
-            found, why = None, "is not there"
+            part, why = None, "is not there"
         except Exception:  # a private name may have any effect
-            found, why = None, "does not do what it did"
-        if found is None:
+            part, why = None, "does not do what it did"
+        if part is None:
             self._problem = f"{self.lost}: {self.name} {why or 'does not do what it did'}; {self.price}."
             notices.tell(self._problem)
-        self._found = found
+        self._found = part
 
 
 def _as_at_first() -> ExitStack:

@@ -19,9 +19,9 @@ _FOUND_WITHIN = timedelta(seconds=5)
 def _find_store() -> Callable[[], Any]:
     from torch.distributed import distributed_c10d
 
-    found: Any = distributed_c10d._get_default_store
-    check(callable(found))
-    return found
+    default_store: Any = distributed_c10d._get_default_store
+    check(callable(default_store))
+    return default_store
 
 
 STORE = Internal(

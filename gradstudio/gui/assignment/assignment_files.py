@@ -137,9 +137,9 @@ def _worksheet(path: Path) -> tuple[Worksheet, Exercise]:
     return sheet, exercises.load(sheet.exercise)
 
 
-def _take(context: Context, path: Path, found: tuple[Exam, AnswerSheet | None]) -> None:
+def _take(context: Context, path: Path, loaded: tuple[Exam, AnswerSheet | None]) -> None:
     context.controls.file_opened.emit(str(path))
-    exam, sheet = found
+    exam, sheet = loaded
     begin = partial(begin_exam, context, exam, sheet=sheet, path=path.with_suffix(ANSWERS))
     if sheet is not None:
         begin(sheet.name)
@@ -149,9 +149,9 @@ def _take(context: Context, path: Path, found: tuple[Exam, AnswerSheet | None]) 
     dialog.open()
 
 
-def _go_on(context: Context, path: Path, found: tuple[Worksheet, Exercise]) -> None:
+def _go_on(context: Context, path: Path, loaded: tuple[Worksheet, Exercise]) -> None:
     context.controls.file_opened.emit(str(path))
-    _show_sheet(context, ExercisePage(context, path, *found))
+    _show_sheet(context, ExercisePage(context, path, *loaded))
 
 
 def _open_sheet(context: Context) -> ExercisePage | None:

@@ -149,8 +149,8 @@ class ChangeRow(QWidget):
         self._parts()[0].setFocus(Qt.FocusReason.TabFocusReason)
 
     def _parts(self) -> list[QWidget]:
-        found = [self.editor.head, self.editor.foot]
-        return [part for part in found if part is not None and type(part) is not QWidget]  # which is an empty item
+        widgets = [self.editor.head, self.editor.foot]
+        return [part for part in widgets if part is not None and type(part) is not QWidget]  # which is an empty item
 
 
 class _KnobBox(QComboBox):

@@ -67,12 +67,12 @@ class ExamVerdict(QFrame):
 
     def _solve(self, exam: Exam, *, known: bool) -> None:
         """Show the solution; `known`: the cause was submitted."""
-        found = exam_solution.solution(exam)
+        answer = exam_solution.solution(exam)
         if not known:
-            self._tell(f"The cause: {found.cause}")
-        if found.broke:
-            self._tell(f"What was set: {', '.join(found.broke)}.")
-        self._tell(f"The best would have needed {found.best}")
+            self._tell(f"The cause: {answer.cause}")
+        if answer.broke:
+            self._tell(f"What was set: {', '.join(answer.broke)}.")
+        self._tell(f"The best would have needed {answer.best}")
         self.show()
 
     def _begin(self, points: str) -> None:

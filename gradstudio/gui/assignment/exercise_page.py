@@ -168,14 +168,14 @@ class ExercisePage(QWidget):
         self.hand_in.setEnabled(False)
         self._context.library.ask(work, self._write)
 
-    def _write(self, found: HandedIn | str) -> None:
+    def _write(self, result: HandedIn | str) -> None:
         if self.left:
             return
         self.told.setText("")
-        if isinstance(found, str):
-            self.problem.setText(found)
+        if isinstance(result, str):
+            self.problem.setText(result)
             return
-        done, runs, peaks = found
+        done, runs, peaks = result
         self._keep(done)
 
         def draw(suffix: str) -> str | bytes:

@@ -59,7 +59,7 @@ class BranchList(RowList[Member]):
 
     def _walk(self, family: Family, shown: Run, overlays: Overlays) -> list[Member]:
         """Return the family, each run below its parent."""
-        slots, hidden, found = overlays.slots, overlays.hidden, []
+        slots, hidden, members = overlays.slots, overlays.hidden, []
         branches: dict[str, list[Run]] = {}
         for run in family.members.values():
             branches.setdefault(run.parent if run.parent in family.members else "", []).append(run)
@@ -79,9 +79,9 @@ class BranchList(RowList[Member]):
             elif slot is not None:
                 spoken = f"{spoken}, {LETTERS[slot]} over the plots" + ("" if drawn else ", hidden")
             under = branches.get(run.id, [])
-            found.append(Member(words, rails, bool(under), current, slot, drawn, id=run.id, tip=tip, spoken=spoken))
+            members.append(Member(words, rails, bool(under), current, slot, drawn, id=run.id, tip=tip, spoken=spoken))
             waiting += reversed([(branch, (*rails, branch is not under[-1])) for branch in under])
-        return found
+        return members
 
     def _words(self, family: Family, run: Run) -> tuple[RowTexts, str, str]:
         """Return the texts, tooltip and spoken text of a run, recomputed only if they change."""

@@ -134,23 +134,23 @@ class CrashPage(QWidget):
         task = self._context.jobs.start(f"{words} of {path.name}", ask, on_done, on_failed)
         self._tasks.append(task)
 
-    def _show_step(self, found: Replayed) -> None:
+    def _show_step(self, replayed: Replayed) -> None:
         self.replay.setText("Replay step")
         set_role(self.replay, "")
         set_role(self.try_fixes, "primary")
-        told = "The same as recorded" if found.same else "Differs from what was recorded"
-        self.born.setText(f"{told}: {found.born.words}")
+        told = "The same as recorded" if replayed.same else "Differs from what was recorded"
+        self.born.setText(f"{told}: {replayed.born.words}")
         place = next(
-            (at for at, row in enumerate(found.operations) if row.call == found.born.call >= 0),
-            next((at for at, row in enumerate(found.operations) if row.do == found.born.do), -1),
+            (at for at, row in enumerate(replayed.operations) if row.call == replayed.born.call >= 0),
+            next((at for at, row in enumerate(replayed.operations) if row.do == replayed.born.do), -1),
         )
-        self.table.show_rows(found.operations, place)
+        self.table.show_rows(replayed.operations, place)
         self.table.setFocus()
 
-    def _show_fixes(self, found: list[TriedFix]) -> None:
+    def _show_fixes(self, fixes: list[TriedFix]) -> None:
         self.try_fixes.setText("Try fixes")
         set_role(self.try_fixes, "")
-        self.fixes.show_fixes(found)
+        self.fixes.show_fixes(fixes)
 
     def _choose(self, row: int) -> None:
         if self.table.shown is not None:

@@ -32,12 +32,12 @@ class OperationCard(QFrame):
         in_column(self.title, row, of=self, margins=(12, 8, 12, 6))
         self.hide()
 
-    def show_operation(self, found: StepOperation) -> None:
-        where = f", {found.line}" * bool(found.line) + f", module {found.module}" * bool(found.module)
-        self.title.setText(f"{found.do}{where}")
+    def show_operation(self, operation: StepOperation) -> None:
+        where = f", {operation.line}" * bool(operation.line) + f", module {operation.module}" * bool(operation.module)
+        self.title.setText(f"{operation.do}{where}")
         for name, text, picture, entries in (
-            ("What it gave", self.texts[0], self.values, found.entries),
-            ("Gradient", self.texts[1], self.gradient, found.gradient),
+            ("What it gave", self.texts[0], self.values, operation.entries),
+            ("Gradient", self.texts[1], self.gradient, operation.gradient),
         ):
             histogram = _histogram(entries) if entries is not None else None
             picture.show_of(histogram)
@@ -51,8 +51,9 @@ class OperationCard(QFrame):
             picture.draw()
 
 
-def _histogram(found: Entries) -> Histogram:
+def _histogram(entries: Entries) -> Histogram:
     return Histogram(
-        np.array(found.counts), float(found.least), float(found.greatest), float(found.mean), float(found.std),
-        float(found.norm), found.zeros, found.nan + found.inf, found.size,
+        np.array(entries.counts), float(entries.least), float(entries.greatest),
+        float(entries.mean), float(entries.std), float(entries.norm),
+        entries.zeros, entries.nan + entries.inf, entries.size,
     )  # fmt: skip

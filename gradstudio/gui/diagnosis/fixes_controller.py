@@ -145,8 +145,8 @@ class FixesController(QObject):
         self._crash = None
         if run.watched is not None:
 
-            def use(found: Path | None) -> None:
-                self._crash = found if self._simulator.run is run else self._crash
+            def use(path: Path | None) -> None:
+                self._crash = path if self._simulator.run is run else self._crash
 
             self._jobs.start("", lambda _: crash_file.latest_of(self._library, run.id), use, queue="crash files")
 

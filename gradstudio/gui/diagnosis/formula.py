@@ -53,8 +53,8 @@ class Formulas(QObject):
         for text in waiting:
             self.ask(text)
 
-    def _take(self, text: str, found: Outline | None) -> None:
-        self.paths[text] = QPainterPath() if found is None else _path(found)
+    def _take(self, text: str, outline: Outline | None) -> None:
+        self.paths[text] = QPainterPath() if outline is None else _path(outline)
         self.made.emit(text)
 
 
@@ -65,12 +65,12 @@ def _outline(text: str, _: Task) -> Outline | None:
         return None
 
 
-def _path(found: Outline) -> QPainterPath:
+def _path(outline: Outline) -> QPainterPath:
     """Return an outline as a Qt path, with y downwards and its top left corner at 0, 0."""
-    path, rows = QPainterPath(), [(x, -y) for x, y in found.points.tolist()]
+    path, rows = QPainterPath(), [(x, -y) for x, y in outline.points.tolist()]
     place = 0
     while place < len(rows):
-        code, at = int(found.codes[place]), rows[place]
+        code, at = int(outline.codes[place]), rows[place]
         if code == 1:
             path.moveTo(*at)
         elif code == 2:

@@ -48,17 +48,17 @@ class ProvenanceCard(QFrame):
         self._show_chain(False)
         self.hide()
 
-    def show_provenance(self, found: Provenance | None) -> None:
-        if found is self._shown:
+    def show_provenance(self, birth: Provenance | None) -> None:
+        if birth is self._shown:
             return
-        self._shown = found
-        self.setVisible(found is not None)
-        if found is not None:
-            self.title.setText(heading(found))
-            self.text.setText(sentence(found))
-            self.led_up.setText(found.led_up)
-            self.led_up.setVisible(bool(found.led_up))
-            self.setAccessibleName(f"{heading(found)}. {sentence(found)} {found.led_up}")
+        self._shown = birth
+        self.setVisible(birth is not None)
+        if birth is not None:
+            self.title.setText(heading(birth))
+            self.text.setText(sentence(birth))
+            self.led_up.setText(birth.led_up)
+            self.led_up.setVisible(bool(birth.led_up))
+            self.setAccessibleName(f"{heading(birth)}. {sentence(birth)} {birth.led_up}")
             self._show_chain(self.more.isChecked())
             self._write_chain()
 

@@ -115,18 +115,18 @@ class LogAxis(Axis):
         inside = [d for d in decades if minVal <= d <= maxVal]
         while len(inside) < 2 and every > 1:  # a single number does not define a scale
             every = every * 2 // 3
-            found = [float(d) for d in _multiples(every, low, high) if minVal <= d <= maxVal]
-            inside = [found[0], found[-1]] if len(found) > 2 else found
+            ticks = [float(d) for d in _multiples(every, low, high) if minVal <= d <= maxVal]
+            inside = [ticks[0], ticks[-1]] if len(ticks) > 2 else ticks
         if len(inside) >= 3 or maxVal - minVal > 3:
             return [(float(every), inside)]
         if maxVal - minVal > 0.5 or not -FARTHEST < minVal < maxVal < FARTHEST:
             for parts in ((1, 2, 5), (1, 3), (1,)):  # fewer if the plot is low
                 places = [d + math.log10(m) for d in range(low, high + 1) for m in parts]
-                found = [place for place in places if minVal <= place <= maxVal]
-                if len(found) * 12 * theme.zoom <= size or len(found) <= 2:
+                ticks = [place for place in places if minVal <= place <= maxVal]
+                if len(ticks) * 12 * theme.zoom <= size or len(ticks) <= 2:
                     break
-            if len(found) > 1 or not -FARTHEST < minVal < maxVal < FARTHEST:
-                return [(1.0, found)]
+            if len(ticks) > 1 or not -FARTHEST < minVal < maxVal < FARTHEST:
+                return [(1.0, ticks)]
         values = round_numbers(10**minVal, 10**maxVal, max(int(size / (40 * theme.zoom)), 2))
         if len(values) < 2:
             values = round_numbers(10**minVal, 10**maxVal, 5)
@@ -216,12 +216,12 @@ class LayerAxis(Axis):
 
     def _modules(self, room: float) -> list[tuple[float, str]]:
         """Return the positions and names of modules, as many as there is room for, including the first and the last."""
-        found = groups(self.names, int(room)) or [Group(name, row, row + 1) for row, name in enumerate(self.names)]
-        if SPARSE * len(found) <= room:  # for example if 60 layers are all in one module
-            found = finer(self.names, len(found)) or found
+        modules = groups(self.names, int(room)) or [Group(name, row, row + 1) for row, name in enumerate(self.names)]
+        if SPARSE * len(modules) <= room:  # for example if 60 layers are all in one module
+            modules = finer(self.names, len(modules)) or modules
         apart = len(self.names) / room * CLOSEST
         told: list[tuple[float, str]] = []
-        for name, first, stop in found:
+        for name, first, stop in modules:
             middle = (first + stop) / 2
             if stop == len(self.names):
                 while len(told) > 1 and middle - told[-1][0] < apart:

@@ -37,7 +37,7 @@ def _edges(low: float, high: float, linear: bool) -> np.ndarray:
 
 
 @jit("void(float64[::1], float64[::1], uint8[::1])")
-def _search(values: np.ndarray, edges: np.ndarray, found: np.ndarray) -> None:
+def _search(values: np.ndarray, edges: np.ndarray, counts: np.ndarray) -> None:
     """Count the edges that each value has reached. The last two are Inf; a NaN has reached all."""
     for place in range(values.size):
         low, high = 0, edges.size
@@ -47,15 +47,15 @@ def _search(values: np.ndarray, edges: np.ndarray, found: np.ndarray) -> None:
                 high = middle
             else:
                 low = middle + 1
-        found[place] = low
+        counts[place] = low
 
 
 def indices(values: np.ndarray, levels: tuple[float, float], *, linear: bool) -> np.ndarray:
     """Return the indices into the table for non-negative values. `levels` are the two ends of the scale, as log10
     unless `linear`. A value below the scale has its first colour, and one above it the last; 0, which has no log, has
     its own colour."""
-    found = np.empty(values.shape, np.uint8)
-    _search(values.astype(float).ravel(), _edges(*levels, linear), found.ravel())
+    index = np.empty(values.shape, np.uint8)
+    _search(values.astype(float).ravel(), _edges(*levels, linear), index.ravel())
     if not linear:
-        found[values == 0] = ZERO
-    return found
+        index[values == 0] = ZERO
+    return index

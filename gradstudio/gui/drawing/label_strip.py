@@ -130,19 +130,19 @@ def _place(
 
 def _join(tags: list[tuple[Tag, float]]) -> list[tuple[Tag, float]]:
     """Return the tags of changes, one for all that are too close to be told apart."""
-    found: list[tuple[Tag, float]] = []
+    joined: list[tuple[Tag, float]] = []
     group: list[Tag] = []
     for tag, x in tags:
-        if found and x - found[-1][1] < CLOSE * theme.zoom:
+        if joined and x - joined[-1][1] < CLOSE * theme.zoom:
             group.append(tag)
             first, last = group[0].number, group[-1].number
             numbers = f"{first}, {last}" if last == first + 1 else f"{first}–{last}"
             tip = "\n".join(each.tip for each in group)
-            found[-1] = (replace(group[0], texts=(numbers,), tip=tip), found[-1][1])
+            joined[-1] = (replace(group[0], texts=(numbers,), tip=tip), joined[-1][1])
         else:
             group = [tag]
-            found.append((tag, x))
-    return found
+            joined.append((tag, x))
+    return joined
 
 
 def _color(color: str | int) -> QColor:

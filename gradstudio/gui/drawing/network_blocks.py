@@ -45,13 +45,13 @@ def blocks_of(names: tuple[str, ...], most: int) -> list[Group]:
     the module around them would be a single block."""
     stacked = any(re.search(r"_l[1-9]\d*$", name) for name in names)  # an nn.RNN of several layers
     named = tuple(re.sub(r"\.(\w+)_l(\d+)(_reverse)?$", r".l\2.\1", name) for name in names) if stacked else names
-    found = groups(named, most) or [Group(name, row, row + 1) for row, name in enumerate(named)]
-    if 2 * len(found) < most:
-        found = finer(named, most) or found
-    if len(found) <= most:
-        return found
-    ends = [round(each) for each in np.linspace(0, len(found), most + 1)]
-    return [_join(found[first:stop]) for first, stop in pairwise(ends)]
+    blocks = groups(named, most) or [Group(name, row, row + 1) for row, name in enumerate(named)]
+    if 2 * len(blocks) < most:
+        blocks = finer(named, most) or blocks
+    if len(blocks) <= most:
+        return blocks
+    ends = [round(each) for each in np.linspace(0, len(blocks), most + 1)]
+    return [_join(blocks[first:stop]) for first, stop in pairwise(ends)]
 
 
 def _join(parts: list[Group]) -> Group:
@@ -112,11 +112,11 @@ def along_time(
     places = sorted({round(each) for each in np.linspace(0, len(norms) - 1, min(most, len(norms)))})
     if born is not None:
         places[min(range(len(places)), key=lambda at: abs(places[at] - born))] = born
-    found = [_state_flow(norms[place]) for place in places]
-    logs = [math.log10(flow.norm) for flow in found if flow.state == "measured"]
+    state_flows = [_state_flow(norms[place]) for place in places]
+    logs = [math.log10(flow.norm) for flow in state_flows if flow.state == "measured"]
     top = max(math.ceil(max(logs, default=0.0)), LEAST_TOP)
     low = max(math.floor(min(logs, default=-SPAN)), top - LONGEST)
-    return places, found, (min(low, top - SPAN), top)
+    return places, state_flows, (min(low, top - SPAN), top)
 
 
 def _state_flow(norm: float) -> Flow:

@@ -55,8 +55,8 @@ class OverlayLayer:
         if not self._range or self._range[0] != asked:
             shown = self._overlays.by_place.values()
             spans = [span for each in shown if (span := self._span(each, first, last, scale, cut, beside))]
-            found = (min(low for low, _ in spans), max(high for _, high in spans)) if spans else None
-            self._range = (asked, found)
+            visible_span = (min(low for low, _ in spans), max(high for _, high in spans)) if spans else None
+            self._range = (asked, visible_span)
         return self._range[1]
 
     def settle(self, scale: Scale) -> None:

@@ -42,10 +42,10 @@ class Peaks:
             return
         self._found = asked
         width = series.envelope.width
-        found = [peak for peak in peaks_above(series, top) if broke is None or not broke - width <= peak.step <= broke]
-        if len(found) or len(self.marks.steps):
-            self.marks.show_at(np.array([peak.step for peak in found]))
-        told = sorted(sorted(found, key=lambda peak: peak.value)[-TOLD:])
+        peaks = [peak for peak in peaks_above(series, top) if broke is None or not broke - width <= peak.step <= broke]
+        if len(peaks) or len(self.marks.steps):
+            self.marks.show_at(np.array([peak.step for peak in peaks]))
+        told = sorted(sorted(peaks, key=lambda peak: peak.value)[-TOLD:])
         about = "" if width == 1 else "about "
         self.tags = tuple(
             Tag(
@@ -67,8 +67,8 @@ def peaks_above(series: Series, top: float) -> list[Peak]:
     _, highs, start, width = envelope.bins(index)
     above = np.concatenate([[False], series.scale(highs) > top, [False]])
     edges = np.flatnonzero(np.diff(above.astype(np.int8)))
-    found = []
+    peaks = []
     for first, stop in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
         place = first + int(np.argmax(highs[first:stop]))
-        found.append(Peak(start + place * width, float(highs[place])))
-    return found
+        peaks.append(Peak(start + place * width, float(highs[place])))
+    return peaks

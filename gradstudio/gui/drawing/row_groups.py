@@ -17,12 +17,12 @@ class Group(NamedTuple):
 def groups(names: tuple[str, ...], most: int) -> list[Group]:
     """Return the modules of dotted names in their order, at most `most` of them: distinguished by as many parts of the
     name as that allows, at least one. Empty if no name has a module."""
-    found: list[Group] = []
+    result: list[Group] = []
     for depth in range(_deepest(names), 0, -1):
-        found = _at_depth(names, depth)
-        if len(found) <= most:
+        result = _at_depth(names, depth)
+        if len(result) <= most:
             break
-    return found
+    return result
 
 
 def finer(names: tuple[str, ...], than: int) -> list[Group]:

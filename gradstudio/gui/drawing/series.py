@@ -83,10 +83,10 @@ class Series:
     def range(self, first: float, last: float, *, cut: Cut | None = None) -> tuple[float, float] | None:
         """Return the range that the y axis needs, in its own units; None if nothing can be drawn. With a `cut`, spikes
         far above the rest of the curve may leave the plot."""
-        found = self.envelope.range(first, last, positive=self._log, curve=self.index)
-        if found is None:
+        span = self.envelope.range(first, last, positive=self._log, curve=self.index)
+        if span is None:
             return None
-        low, high = self.scale(np.array(found)).tolist()
+        low, high = self.scale(np.array(span)).tolist()
         if cut is None:
             return low, high
         return low, max(low, usual_range.top(self.highs, low, cut))

@@ -116,11 +116,11 @@ class ClipCard(QFrame):
         text = "" if math.isnan(here) else f" In this plane value clipping turns it by {gauge_readings.degrees(here)}."
         self.text.setText(gauge_readings.clipping(clipped_gradient) + text)
 
-    def _offer(self, found: ClippedGradient) -> None:
+    def _offer(self, clipped: ClippedGradient) -> None:
         """List the entries that the user can choose, and keep the choice."""
         names = [
-            f"{_rank(rank, found.size)}: {number(entry)}, {short_name(name, LONGEST_NAME)}"
-            for rank, entry, name in zip(found.ranks, found.entries, found.names, strict=True)
+            f"{_rank(rank, clipped.size)}: {number(entry)}, {short_name(name, LONGEST_NAME)}"
+            for rank, entry, name in zip(clipped.ranks, clipped.entries, clipped.names, strict=True)
         ]
         for box, first in ((self.across, 0), (self.up, min(1, len(names) - 1))):
             chosen = box.currentIndex() if box.count() == len(names) else first

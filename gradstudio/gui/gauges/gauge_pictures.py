@@ -29,9 +29,9 @@ class ExponentBars(Picture):
         self._shown: Exponents | None = None
         super().__init__("Histogram of the gradient's exponents", 128)
 
-    def show_of(self, found: Exponents) -> None:
-        if found is not self._shown:
-            self._shown = found
+    def show_of(self, exponents: Exponents) -> None:
+        if exponents is not self._shown:
+            self._shown = exponents
             self.draw()
 
     def paint(self, painter: QPainter, width: float, height: float) -> None:

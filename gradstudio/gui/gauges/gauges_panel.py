@@ -181,39 +181,39 @@ class GaugesPanel(Page):
     # ---- each gauge
 
     def _show_exponents(self, run: Run, samples: Sequence[Sample]) -> None:
-        step, found = samples[-1]
-        assert isinstance(found, Exponents)
-        self._bars.show_of(found)
-        self.exponents.say("", _at(step), gauge_readings.exponents(found, run))
+        step, exponents = samples[-1]
+        assert isinstance(exponents, Exponents)
+        self._bars.show_of(exponents)
+        self.exponents.say("", _at(step), gauge_readings.exponents(exponents, run))
 
     def _show_sharpness(self, run: Run, samples: Sequence[Sample]) -> None:
-        steps, found = zip(*((step, value) for step, value in samples if isinstance(value, Sharpness)), strict=True)
+        steps, values = zip(*((step, value) for step, value in samples if isinstance(value, Sharpness)), strict=True)
         self._steepness.show_of(
-            steps, [each.value for each in found], [each.limit for each in found], gauge_readings.rule(found[-1])
+            steps, [each.value for each in values], [each.limit for each in values], gauge_readings.rule(values[-1])
         )
-        self.sharpness.say(number(found[-1].value), _at(steps[-1]), gauge_readings.sharpness(found[-1], run))
+        self.sharpness.say(number(values[-1].value), _at(steps[-1]), gauge_readings.sharpness(values[-1], run))
 
     def _show_noise_scale(self, run: Run, samples: Sequence[Sample]) -> None:
-        steps, found = zip(*((step, value) for step, value in samples if isinstance(value, NoiseScale)), strict=True)
-        self._noise.show_of(steps, [each.value for each in found], [each.batch for each in found], "batch")
-        self.noise_scale.say(number(found[-1].value, 2), _at(steps[-1]), gauge_readings.noise_scale(found[-1]))
+        steps, values = zip(*((step, value) for step, value in samples if isinstance(value, NoiseScale)), strict=True)
+        self._noise.show_of(steps, [each.value for each in values], [each.batch for each in values], "batch")
+        self.noise_scale.say(number(values[-1].value, 2), _at(steps[-1]), gauge_readings.noise_scale(values[-1]))
 
     def _show_overshoot(self, run: Run, samples: Sequence[Sample]) -> None:
-        steps, found = zip(*((step, value) for step, value in samples if isinstance(value, Overshoot)), strict=True)
-        self._past.show_of(steps, [each.ratio for each in found], [1.0] * len(found), "minimum")
-        ratio = found[-1].ratio
+        steps, values = zip(*((step, value) for step, value in samples if isinstance(value, Overshoot)), strict=True)
+        self._past.show_of(steps, [each.ratio for each in values], [1.0] * len(values), "minimum")
+        ratio = values[-1].ratio
         self.overshoot.say(
-            "uphill" if ratio == math.inf else number(ratio, 2), _at(steps[-1]), gauge_readings.overshoot(found[-1])
+            "uphill" if ratio == math.inf else number(ratio, 2), _at(steps[-1]), gauge_readings.overshoot(values[-1])
         )
 
     def _show_logits(self, run: Run, samples: Sequence[Sample]) -> None:
-        steps, found = zip(*((step, value) for step, value in samples if isinstance(value, Logits)), strict=True)
-        values = [max(each.largest, default=each.log_z or 0.0) for each in found]
-        self._drift.show_of(steps, values, [math.inf] * len(found), "")
-        self.logits.say(number(values[-1]), _at(steps[-1]), gauge_readings.logits(found[-1]))
+        steps, latest = zip(*((step, value) for step, value in samples if isinstance(value, Logits)), strict=True)
+        values = [max(each.largest, default=each.log_z or 0.0) for each in latest]
+        self._drift.show_of(steps, values, [math.inf] * len(latest), "")
+        self.logits.say(number(values[-1]), _at(steps[-1]), gauge_readings.logits(latest[-1]))
 
-    def _show_activations(self, found: Activations | None) -> None:
-        if found is None:
+    def _show_activations(self, activations: Activations | None) -> None:
+        if activations is None:
             self.activations.say("", "", WAITING)
             return
         dim = theme.colors.dim
@@ -221,14 +221,14 @@ class GaugesPanel(Page):
         rows = "".join(
             f"<tr><td>{escape(short_name(each.layer.removesuffix('.weight'), LONGEST_NAME))}</td>"
             f"{_share(each.saturated)}{_share(each.dead)}</tr>"
-            for each in found.layers
+            for each in activations.layers
         )
         self.activations.say(
-            "", _at(found.step), f"<table width='100%' cellspacing='0' cellpadding='1'>{head}{rows}</table>"
+            "", _at(activations.step), f"<table width='100%' cellspacing='0' cellpadding='1'>{head}{rows}</table>"
         )
         texts = [
             f"{each.layer}: {number(100 * each.saturated, 2)} % saturated, {number(100 * each.dead, 2)} % dead"
-            for each in found.layers
+            for each in activations.layers
         ]
         self.activations.setAccessibleName(f"Activations. {'; '.join(texts)}")
 

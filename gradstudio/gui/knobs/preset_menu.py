@@ -18,15 +18,15 @@ def fill(menu: QMenu, context: Context) -> None:
     for old in menu.findChildren(QMenu, GROUP, Qt.FindChildOption.FindDirectChildrenOnly):
         old.setObjectName("")
         old.deleteLater()  # QMenu.clear leaves sub-menus
-    found: list[tuple[Path, presets.Preset]] = []
+    listed: list[tuple[Path, presets.Preset]] = []
     unreadable: list[tuple[Path, str]] = []
     for path in presets.available():
         try:
-            found.append((path, presets.read(path)))
+            listed.append((path, presets.read(path)))
         except presets.PresetError as fault:
             unreadable.append((path, str(fault)))
     for group in presets.GROUPS:
-        members = [(path, preset) for path, preset in found if preset.group == group]
+        members = [(path, preset) for path, preset in listed if preset.group == group]
         if members:
             _add(_submenu(menu, group) if group else menu, members, context)
     for path, fault in unreadable:

@@ -86,16 +86,16 @@ class CliffController(QObject):
 
     def _show_latest(self) -> None:
         key = self._shown[1] if self._shown is not None else None
-        found = self._found.get(key) if key is not None else None
-        if isinstance(found, str):
-            self._show(None, f"Step {key[1] if key else 0:,}: {found}")
-        elif found is not None:
-            self._show(found, "")
+        sample = self._found.get(key) if key is not None else None
+        if isinstance(sample, str):
+            self._show(None, f"Step {key[1] if key else 0:,}: {sample}")
+        elif sample is not None:
+            self._show(sample, "")
         elif (sampler := self._sampler.latest) is not None:
             at = sampler.at
             making = f"making step {at:,} again …" if at is not None and at < sampler.step else "measuring …"
             self._show(sampler.cliff, making)
 
-    def _show(self, found: Cliff | None, note: str) -> None:
+    def _show(self, cliff: Cliff | None, note: str) -> None:
         clipping = self._simulator.requested.clipping
-        self._page.show_cliff(found, note, clipping.max_norm, clips=clipping.kind == "norm")
+        self._page.show_cliff(cliff, note, clipping.max_norm, clips=clipping.kind == "norm")

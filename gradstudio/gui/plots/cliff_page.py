@@ -59,17 +59,17 @@ class CliffPage(QFrame):
         self.picture.preview_changed.connect(self._say)
         self.show_cliff(None, "", 1.0, clips=False)
 
-    def show_cliff(self, found: Cliff | None, note: str, max_norm: float, *, clips: bool) -> None:
+    def show_cliff(self, cliff: Cliff | None, note: str, max_norm: float, *, clips: bool) -> None:
         """Show a slice, or a note in its place; with a slice the note is in the head."""
         self._measuring = bool(note)
-        self.picture.show_cliff(found, max_norm, clips=clips)
+        self.picture.show_cliff(cliff, max_norm, clips=clips)
         for widget, shown in ((self.picture, True), (self.bar, True), (self.words, True), (self.note, False)):
-            widget.setVisible((found is not None) == shown)
-        if found is not None:
+            widget.setVisible((cliff is not None) == shown)
+        if cliff is not None:
             levels, logs = self.picture.levels
             self.bar.show_levels(levels, "loss", "loss", linear=not logs)
-        step = f"step {found.step:,}" if found is not None else ""
-        told = " · ".join(filter(None, (step, note))) if found is not None else ""
+        step = f"step {cliff.step:,}" if cliff is not None else ""
+        told = " · ".join(filter(None, (step, note))) if cliff is not None else ""
         for label, text in ((self.note, note), (self.legend, told)):
             if text != label.text():
                 label.setText(text)
@@ -99,31 +99,31 @@ class CliffPage(QFrame):
             self.words.setText(text)
             self.picture.setAccessibleDescription(text)
 
-    def _in_words(self, found: Cliff) -> str:
-        parts = [f"The update of step {found.step:,} takes the loss of its batch from {number(found.loss)} to "
-                 f"{number(found.end)}."]  # fmt: skip
-        if beyond := _beyond(found):
+    def _in_words(self, cliff: Cliff) -> str:
+        parts = [f"The update of step {cliff.step:,} takes the loss of its batch from {number(cliff.loss)} to "
+                 f"{number(cliff.end)}."]  # fmt: skip
+        if beyond := _beyond(cliff):
             parts[0] += f" It ends outside, {number(beyond)} times as far as the picture shows."
         picture = self.picture
         chosen = picture.preview if picture.preview is not None else picture.max_norm
-        if found.landings and not shortens(found):
+        if cliff.landings and not shortens(cliff):
             parts.append(HARDLY)
-        elif (landing := landing_at(found, chosen)) is not None:
+        elif (landing := landing_at(cliff, chosen)) is not None:
             if picture.preview is None and not picture.clips:
                 parts.append(f"Dashed: max_norm {number(chosen)}, not in use. Drag the circle to clip.")
-            elif chosen >= found.grad_norm:
-                parts.append(f"max_norm {number(chosen)} is above the gradient norm {number(found.grad_norm)}.")
+            elif chosen >= cliff.grad_norm:
+                parts.append(f"max_norm {number(chosen)} is above the gradient norm {number(cliff.grad_norm)}.")
             else:
                 parts.append(f"With max_norm {number(chosen)} it ends at a loss of {number(landing.loss)}.")
-        if picture.pointer is not None and (cell := cell_at(found, *picture.pointer)) is not None:
+        if picture.pointer is not None and (cell := cell_at(cliff, *picture.pointer)) is not None:
             missing = "not measured yet" if self._measuring else "not measured"
-            value = number(float(found.losses[cell])) if found.known[cell] else missing
+            value = number(float(cliff.losses[cell])) if cliff.known[cell] else missing
             parts.append(f"Under the pointer: loss {value}.")
-        if not found.whole and not self._measuring:
-            parts.append(COARSE.format(len(found.columns), len(found.rows)))
+        if not cliff.whole and not self._measuring:
+            parts.append(COARSE.format(len(cliff.columns), len(cliff.rows)))
         parts.append(
-            f"To the right: minus the gradient. Upwards: {SECOND[found.second]}. Numbers are lengths of the update, "
-            f"which is {number(found.unit)} long."
+            f"To the right: minus the gradient. Upwards: {SECOND[cliff.second]}. Numbers are lengths of the update, "
+            f"which is {number(cliff.unit)} long."
         )
         return "\n".join(parts)
 

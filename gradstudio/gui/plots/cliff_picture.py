@@ -55,13 +55,13 @@ class CliffPicture(QWidget):
         line = self.fontMetrics().height()
         return round((height - line - 6) * ACROSS / UP) + line + 12
 
-    def show_cliff(self, found: Cliff | None, max_norm: float, *, clips: bool) -> None:
-        if (found, max_norm, clips) != (self._cliff, self.max_norm, self.clips):
-            if found is not self._cliff:
+    def show_cliff(self, cliff: Cliff | None, max_norm: float, *, clips: bool) -> None:
+        if (cliff, max_norm, clips) != (self._cliff, self.max_norm, self.clips):
+            if cliff is not self._cliff:
                 self._image = None
-                if found is None or self._cliff is None or found.step != self._cliff.step:
+                if cliff is None or self._cliff is None or cliff.step != self._cliff.step:
                     self.preview = None
-            self._cliff, self.max_norm, self.clips = found, max_norm, clips
+            self._cliff, self.max_norm, self.clips = cliff, max_norm, clips
             self.update()
 
     def redraw(self) -> None:
@@ -114,18 +114,18 @@ class CliffPicture(QWidget):
         shrunk = far / away if away > far else 1.0
         return dot + QPointF(x * self._scale * shrunk, -y * self._scale * shrunk)
 
-    def _hatch(self, painter: QPainter, found: Cliff, plane: QRectF) -> None:
+    def _hatch(self, painter: QPainter, cliff: Cliff, plane: QRectF) -> None:
         """Hatch the cells whose loss is NaN or Inf."""
         cell = plane.width() / ACROSS
         painter.setPen(Qt.PenStyle.NoPen)
-        for row, column in zip(*np.nonzero(found.known & ~np.isfinite(found.losses)), strict=True):
+        for row, column in zip(*np.nonzero(cliff.known & ~np.isfinite(cliff.losses)), strict=True):
             box = QRectF(plane.left() + column * cell, plane.bottom() - (row + 1) * cell, cell, cell)
             painter.fillRect(box, theme.color("bad"))
             painter.fillRect(box, QBrush(theme.color("plot", 150), Qt.BrushStyle.BDiagPattern))
 
-    def _draw_circle(self, painter: QPainter, found: Cliff) -> None:
+    def _draw_circle(self, painter: QPainter, cliff: Cliff) -> None:
         shown = self.max_norm if self.preview is None else self.preview
-        length = length_of(found, shown)
+        length = length_of(cliff, shown)
         if length is None:
             return
         radius = min(length * self._scale, 2e4)
@@ -135,17 +135,17 @@ class CliffPicture(QWidget):
             painter.setPen(QPen(color, width, style))
             painter.drawEllipse(self._at(0, 0), radius, radius)
 
-    def _draw_landing(self, painter: QPainter, found: Cliff) -> None:
+    def _draw_landing(self, painter: QPainter, cliff: Cliff) -> None:
         """Draw where the step ends under max_norm."""
-        landing = landing_at(found, self.max_norm if self.preview is None else self.preview)
+        landing = landing_at(cliff, self.max_norm if self.preview is None else self.preview)
         if landing is not None and (self.clips or self.preview is not None):
             painter.setPen(QPen(theme.color("text"), 1.5))
             painter.setBrush(theme.color("plot"))
             painter.drawEllipse(self._at(landing.x, landing.y), 5.5, 5.5)
 
-    def _draw_update(self, painter: QPainter, found: Cliff, plane: QRectF) -> None:
+    def _draw_update(self, painter: QPainter, cliff: Cliff, plane: QRectF) -> None:
         """Draw the weights as a dot, and the update as an arrow: without its tip if it leaves the plane."""
-        dot, tip = self._at(0, 0), self._at(*found.update)
+        dot, tip = self._at(0, 0), self._at(*cliff.update)
         way = tip - dot
         long = math.hypot(way.x(), way.y())
         for color, width in ((theme.color("plot", 200), 5.0), (theme.color("text"), 2.2)):
@@ -158,10 +158,10 @@ class CliffPicture(QWidget):
             painter.drawPolygon(QPolygonF([tip, tip - ahead + aside, tip - ahead - aside]))
         painter.drawEllipse(dot, 4.5, 4.5)
 
-    def _write_axes(self, painter: QPainter, found: Cliff, plane: QRectF) -> None:
+    def _write_axes(self, painter: QPainter, cliff: Cliff, plane: QRectF) -> None:
         line = painter.fontMetrics().height()
         painter.setPen(theme.color("dim"))
-        tick = _tick(found.cell * 5)
+        tick = _tick(cliff.cell * 5)
         below = plane.bottom() + 1
         right = plane.left()
         for place in range(-2, 60):
@@ -258,19 +258,19 @@ def _levels(cliff: Cliff) -> tuple[tuple[float, float], bool]:
     return (low, max(min(float(finite.max()), cliff.loss + HIGHEST * max(abs(cliff.loss), 1.0)), low + 1e-6)), False
 
 
-def _draw(found: Cliff) -> QImage:
+def _draw(cliff: Cliff) -> QImage:
     """Return the colours of the plane with lines of equal loss. Between the cells of the measured grid they are
     interpolated; beyond it a cell equals the nearest one."""
-    (low, high), logs = _levels(found)
-    values = found.losses[np.ix_(found.rows, found.columns)]
+    (low, high), logs = _levels(cliff)
+    values = cliff.losses[np.ix_(cliff.rows, cliff.columns)]
     finite = np.isfinite(values)
     with np.errstate(all="ignore"):
         places = np.where(finite, ((np.log10(values) if logs else values) - low) / (high - low), 1.0)
     places = np.clip(places, 0, 1)
     columns = (np.arange(ACROSS * FINE) + 0.5) / FINE - 0.5
     rows = (np.arange(UP * FINE) + 0.5) / FINE - 0.5
-    across = np.stack([np.interp(columns, found.columns, row) for row in places])
-    fine = np.stack([np.interp(rows, found.rows, column) for column in across.T], 1)[::-1]
+    across = np.stack([np.interp(columns, cliff.columns, row) for row in places])
+    fine = np.stack([np.interp(rows, cliff.rows, column) for column in across.T], 1)[::-1]
     colors = lookup_table()[(fine * TOP).astype(int)]
     bands = (fine * CONTOURS).astype(int)
     lines = np.zeros(fine.shape, bool)

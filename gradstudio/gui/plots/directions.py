@@ -104,8 +104,8 @@ class DirectionsPlot(StepPlot):
     def fit_y(self, run: Run) -> None:
         first, last = self.steps.first, self.steps.last
         curves = (*self.series, self.alike)
-        if found := union(*(each.range(first, last) for each in curves), self.accuracy.range(first, last, _end(run))):
-            self.widget.set_y(found[0] - EDGE, found[1] + EDGE, least=0.1)
+        if span := union(*(each.range(first, last) for each in curves), self.accuracy.range(first, last, _end(run))):
+            self.widget.set_y(span[0] - EDGE, span[1] + EDGE, least=0.1)
 
     def draw(self, run: Run) -> None:
         for series in self.series:

@@ -156,8 +156,8 @@ class GradientNormPlot(StepPlot):
         limit = (self.limit.level, self.limit.level) if self.limit.isVisible() else None
         spans = [series.range(first, last, cut=cut) for series in self._visible_series()]
         overlaid = self._overlaid.range(first, last, self.y_scale, cut=cut, beside=self.before.highs)
-        found = union(*spans, limit, overlaid) or (0.0, 1.0)  # unlike the previous run, if all norms are 0
-        self.widget.set_y(*found, least=max(0.05 * abs(found[1]), 1e-9) if self._axis.linear else LEAST_DECADES)
+        span = union(*spans, limit, overlaid) or (0.0, 1.0)  # unlike the previous run, if all norms are 0
+        self.widget.set_y(*span, least=max(0.05 * abs(span[1]), 1e-9) if self._axis.linear else LEAST_DECADES)
 
     def draw(self, run: Run) -> None:
         first, last = self.steps.first, self.steps.last

@@ -36,10 +36,10 @@ class HistogramPicture(Picture):
         super().__init__(name, HEIGHT)
         self.setToolTip(f"{about} The heights of the bars are on a log scale.")
 
-    def show_of(self, found: Histogram | None) -> None:
-        if found is not self._shown:
-            self._shown = found
-            self.setAccessibleDescription(describe(found) if found is not None else "not measured")
+    def show_of(self, histogram: Histogram | None) -> None:
+        if histogram is not self._shown:
+            self._shown = histogram
+            self.setAccessibleDescription(describe(histogram) if histogram is not None else "not measured")
             self.draw()
 
     def paint(self, painter: QPainter, width: float, height: float) -> None:
@@ -119,9 +119,9 @@ class LayerHistograms(QFrame):
 
     def show_of(self, sample: LayerSample | None, layer: str) -> None:
         """Show the histograms of a layer; nothing if there is no sample."""
-        found = sample.layers.get(layer) if sample is not None else None
+        histograms = sample.layers.get(layer) if sample is not None else None
         for part in PARTS:
-            each = found[part] if found is not None else None
+            each = histograms[part] if histograms is not None else None
             self.pictures[part].show_of(each)
             self.texts[part].say((TITLES[part], *(_short(each) if each is not None else ())))
             self.texts[part].setToolTip(f"{ABOUT[part]}{f' {describe(each)}' if each is not None else ''}")
@@ -144,13 +144,13 @@ def _short(histogram: Histogram) -> tuple[str, ...]:
     return f"norm {number(histogram.norm)}", beside
 
 
-def describe(found: Histogram) -> str:
+def describe(histogram: Histogram) -> str:
     """Return everything that a histogram shows, in words."""
-    parts = [f"norm {number(found.norm)}"]
-    if math.isfinite(found.std):
-        parts.append(f"mean {number(found.mean)} · std {number(found.std)}")
-    if found.zeros:
-        parts.append(f"{found.zeros:,} of {found.size:,} are 0")
-    if found.nonfinite:
-        parts.append(f"{found.nonfinite:,} of {found.size:,} are NaN or Inf")
+    parts = [f"norm {number(histogram.norm)}"]
+    if math.isfinite(histogram.std):
+        parts.append(f"mean {number(histogram.mean)} · std {number(histogram.std)}")
+    if histogram.zeros:
+        parts.append(f"{histogram.zeros:,} of {histogram.size:,} are 0")
+    if histogram.nonfinite:
+        parts.append(f"{histogram.nonfinite:,} of {histogram.size:,} are NaN or Inf")
     return " · ".join(parts)

@@ -114,9 +114,9 @@ class LayerPlot(StepPlot):
         if self.steps.following and not self.shares:
             cut = Cut(0.0 if self.straight else self.least, REACH)
         spans = [series.range(first, last, cut=cut) for series in self.series]
-        if found := union(*spans, self.always()):
-            least = self.least if self.shares or not self.straight else max(0.05 * abs(found[1]), 1e-12)
-            self.widget.set_y(*found, least=least)
+        if span := union(*spans, self.always()):
+            least = self.least if self.shares or not self.straight else max(0.05 * abs(span[1]), 1e-12)
+            self.widget.set_y(*span, least=least)
 
     def always(self) -> tuple[float, float] | None:
         """Return the range that the y axis shows in any case."""

@@ -104,8 +104,8 @@ class LossPlot(StepPlot):
         cut = Cut(0.0 if straight else LEAST, REACH) if self.steps.following else None
         own = self.raw.range(first, last, cut=cut)
         over = self._overlaid.range(first, last, self.y_scale, cut=cut, beside=self.raw.highs)
-        found = union(own, over) or (0.0, 1.0)  # unlike the previous run, if nothing can be drawn
-        self.widget.set_y(*found, least=max(0.05 * abs(found[0]), 1e-6) if straight else LEAST)
+        span = union(own, over) or (0.0, 1.0)  # unlike the previous run, if nothing can be drawn
+        self.widget.set_y(*span, least=max(0.05 * abs(span[0]), 1e-6) if straight else LEAST)
 
     def draw(self, run: Run) -> None:
         first, last = self.steps.first, self.steps.last

@@ -99,9 +99,9 @@ class NetworkPage(QFrame):
         asked, last = self._looked.at(run), len(run.history) - 1
         return last if asked is None else min(max(asked, 0), last)
 
-    def show_time_steps(self, found: TimeSteps | None, *, possible: bool) -> None:
+    def show_time_steps(self, time_steps: TimeSteps | None, *, possible: bool) -> None:
         """Show the time steps of the visible step, once they are measured; None if the run continues."""
-        self._unrolled = found
+        self._unrolled = time_steps
         if self.unroll.isHidden() == possible:
             self.unroll.setVisible(possible)
 
@@ -139,11 +139,11 @@ class NetworkPage(QFrame):
         )  # fmt: skip
         self._say()
 
-    def _show_unrolled(self, run: Run, found: TimeSteps, most: int) -> None:
+    def _show_unrolled(self, run: Run, time_steps: TimeSteps, most: int) -> None:
         born = run.provenance
         at = born.time_step if born is not None and born.step == self._step else None
-        at = at if at is not None and at < len(found.norms) else None
-        self._places, made, levels = along_time(found.norms, most, at)
+        at = at if at is not None and at < len(time_steps.norms) else None
+        self._places, made, levels = along_time(time_steps.norms, most, at)
         names = tuple(f"t {place + 1}" for place in self._places)
         backward = born is not None and born.phase == "backward"
         birth = Birth(self._places.index(at), backward) if at is not None else None
@@ -222,7 +222,7 @@ def _when(birth: Provenance, step: int) -> str:
     return f" at step {birth.step:,}" if birth.step != step else ""
 
 
-def _kind(found: Provenance | None) -> str:
+def _kind(birth: Provenance | None) -> str:
     """Return what was born: NaN or Inf."""
-    first = found.chain[0] if found is not None and found.chain else None
+    first = birth.chain[0] if birth is not None and birth.chain else None
     return "Inf" if first is not None and first.given_inf and not first.given_nan else "NaN"

@@ -249,9 +249,9 @@ class NetworkPicture(QWidget):
         self._read(self._block_at(event.position()))
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
-        found = self._block_at(event.position())
-        if event.button() == Qt.MouseButton.LeftButton and found is not None:
-            self.block_chosen.emit(found)
+        block = self._block_at(event.position())
+        if event.button() == Qt.MouseButton.LeftButton and block is not None:
+            self.block_chosen.emit(block)
 
     def leaveEvent(self, event: QEvent) -> None:
         self._read(None)

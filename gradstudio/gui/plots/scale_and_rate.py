@@ -134,13 +134,13 @@ class ScaleAndRatePlot(StepPlot):
 
     def fit_y(self, run: Run) -> None:
         first, last = self.steps.first, self.steps.last
-        if self._has_scale() and (found := self.scale.range(first, last)):
-            self.widget.set_y(*found, least=2.0)
+        if self._has_scale() and (span := self.scale.range(first, last)):
+            self.widget.set_y(*span, least=2.0)
         if self._rates.viewRange()[0] != self.box.viewRange()[0]:
             self._rates.setXRange(*self.box.viewRange()[0], padding=0)
             self._has_moved()
-        if self.with_rate and (found := self.rate.range(first, last)):
-            self._set_rate_range(*found)
+        if self.with_rate and (span := self.rate.range(first, last)):
+            self._set_rate_range(*span)
 
     def draw(self, run: Run) -> None:
         first, last = self.steps.first, self.steps.last

@@ -61,8 +61,8 @@ class DifferencePlot(StepPlot):
     def fit_y(self, run: Run) -> None:
         cut = Cut(LEAST, REACH) if self.steps.following else None
         first, last = self.steps.first, self.steps.last
-        if found := union(*(series.range(first, last, cut=cut) for series in self.series)):
-            self.widget.set_y(*found, least=LEAST)
+        if span := union(*(series.range(first, last, cut=cut) for series in self.series)):
+            self.widget.set_y(*span, least=LEAST)
 
     def draw(self, run: Run) -> None:
         first, last = self.steps.first, self.steps.last

@@ -47,22 +47,24 @@ class ComparisonTable(QAbstractTableModel):
     determines its colour and dash."""
 
     def __init__(
-        self, found: Comparison, places: Sequence[int | None], drawn: Sequence[int | None] | None = None
+        self, comparison: Comparison, places: Sequence[int | None], drawn: Sequence[int | None] | None = None
     ) -> None:
         super().__init__()
-        self.found = found
+        self.found = comparison
         self._places = places if drawn is None else drawn
         self._names = [
             member.title if place is None else f"{LETTERS[place]}  {member.title}"
-            for member, place in zip(found.members, places, strict=True)
+            for member, place in zip(comparison.members, places, strict=True)
         ]
-        knobs = [(setting.knob, setting.texts()) for setting in found.settings] or [(_SAME, [])]
+        knobs = [(setting.knob, setting.texts()) for setting in comparison.settings] or [(_SAME, [])]
         figures = [
-            ("began", [run_texts.when(member.started, time.time()) for member in found.members]),
-            *found.figure_texts(),
+            ("began", [run_texts.when(member.started, time.time()) for member in comparison.members]),
+            *comparison.figure_texts(),
         ]
-        figures.append(("loss as the first run's", [_alike(found, place) for place in range(len(found.members))]))
-        around = [(name, list(values)) for name, values in found.surroundings.items()]
+        figures.append(
+            ("loss as the first run's", [_alike(comparison, place) for place in range(len(comparison.members))])
+        )
+        around = [(name, list(values)) for name, values in comparison.surroundings.items()]
         self.rows: list[tuple[str, list[str], bool]] = []  # label, cells, whether it is a heading
         for title, rows in zip(_SECTIONS, (knobs, figures, around), strict=True):
             if rows:
@@ -98,8 +100,8 @@ class ComparisonTable(QAbstractTableModel):
         if role == Role.ForegroundRole and (heading or index.column() == 0):
             return theme.color("dim")
         if role == Role.ForegroundRole and label == "outcome":
-            found = (tone for key, (word, tone) in OUTCOMES.items() if text in (key, word))
-            return theme.color(next(found, "text"))
+            tones = (tone for key, (word, tone) in OUTCOMES.items() if text in (key, word))
+            return theme.color(next(tones, "text"))
         if (
             role == Role.ForegroundRole
             and index.row() <= len(self.found.settings)
@@ -136,11 +138,11 @@ class ComparisonTable(QAbstractTableModel):
 class ComparisonPage(QWidget):
     """`places`: slot of each run over the plots, or None. Each run has a slot in the picture all the same."""
 
-    def __init__(self, found: Comparison, runs: Sequence[Run], places: Sequence[int | None]) -> None:
+    def __init__(self, comparison: Comparison, runs: Sequence[Run], places: Sequence[int | None]) -> None:
         super().__init__()
         free = iter([place for place in range(len(LETTERS)) if place not in places])
         self.drawn = [next(free) if place is None else place for place in places]
-        self.model, self.table = ComparisonTable(found, places, self.drawn), QTableView()
+        self.model, self.table = ComparisonTable(comparison, places, self.drawn), QTableView()
         self.curves = ComparisonCurves(runs, self.drawn)
         self._prepare(self.table)
         self.copy = QPushButton("Copy as text")

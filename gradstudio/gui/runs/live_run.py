@@ -78,9 +78,9 @@ class LiveRun(QObject):
 
         self._context.library.ask(read, self._take, self._fail)
 
-    def _take(self, found: tuple[int, Run | None, float]) -> None:
+    def _take(self, reading: tuple[int, Run | None, float]) -> None:
         """Show the news, and read again after a while."""
-        self._version, later, taken = found
+        self._version, later, taken = reading
         self._idle = self._idle + 1 if later is None else 0
         if self._run is None:
             return

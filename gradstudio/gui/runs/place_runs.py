@@ -162,8 +162,8 @@ class PlaceRunsDialog(TemporaryDialog):
         self._allow()
         self.told.setText(f"Asking {library.place.name} …")
 
-        found, failed = partial(self._take, library), partial(self._on_failed, library)
-        self._context.jobs.start("", job(library.entries), found, failed)
+        done, failed = partial(self._take, library), partial(self._on_failed, library)
+        self._context.jobs.start("", job(library.entries), done, failed)
 
     def _take(self, library: LibraryThere, entries: list[Entry]) -> None:
         if not self._open or library is not self._library:

@@ -30,14 +30,14 @@ class RunSearch:
     def matches(self, entries: Sequence[Entry], texts: Sequence[str]) -> list[Entry]:
         """Return the runs that match, in order; `texts` has the searchable text of each run."""
         words = self.words.casefold().split()
-        found = [
+        matching = [
             entry
             for entry, text in zip(entries, texts, strict=True)
             if (not self.preset or entry.preset == self.preset)
             and (not self.outcome or run_texts.outcome(entry)[0] == self.outcome)
             and all(word in text for word in words)
         ]
-        return sorted(found, key=SORTS[self.sort][1])
+        return sorted(matching, key=SORTS[self.sort][1])
 
 
 def _loss(entry: Entry) -> float:

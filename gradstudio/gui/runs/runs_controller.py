@@ -120,8 +120,8 @@ class RunsController(QObject):
             opened = library.load(run)
             return opened, relatives(library, opened) if opened.over else []
 
-        def on_loaded(found: tuple[Run, list[Run]]) -> None:
-            opened, family = found
+        def on_loaded(loaded: tuple[Run, list[Run]]) -> None:
+            opened, family = loaded
             if self._context.simulator.leaves(run) or (leaving and not opened.over):
                 later("it was told to stop, and is still in a step.")
                 return
@@ -253,11 +253,11 @@ class RunsController(QObject):
         entry = self._panel.model.entry(run)
         return f"“{entry.title}”" if entry is not None else run
 
-    def _on_found(self, found: FoundEntries | None) -> None:
+    def _on_found(self, reading: FoundEntries | None) -> None:
         self._looking = False
-        if found is not None:
-            self._version = None if self._look_again else found[0]
-            self._panel.take(found[1])
+        if reading is not None:
+            self._version = None if self._look_again else reading[0]
+            self._panel.take(reading[1])
         self.mark()
         if self._look_again and self._version is None:
             self.look()
@@ -311,8 +311,8 @@ def relatives(library: Library, run: Run) -> list[Run]:
             break
         stem = entries[member].parent if member in entries else run.parent
         near += [id for id, entry in entries.items() if id not in near and (entry.parent == member or id == stem)]
-    found = []
+    nearest = []
     for member in sorted(near[1:FAMILY], key=lambda id: entries[id].started):
         with contextlib.suppress(LibraryError):  # a damaged run does not hide the others
-            found.append(library.load(member))
-    return found
+            nearest.append(library.load(member))
+    return nearest

@@ -253,8 +253,8 @@ def _ends(details: str) -> str:
 
 
 def _versions() -> str:
-    found = [f"GradStudio {__version__}", f"Python {platform.python_version()}"]
+    versions = [f"GradStudio {__version__}", f"Python {platform.python_version()}"]
     for package in ("PySide6-Essentials", "pyqtgraph", "torch", "numpy"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found.append(f"{package} {importlib.metadata.version(package)}")
-    return f"{', '.join(found)}, {platform.platform()}"
+            versions.append(f"{package} {importlib.metadata.version(package)}")
+    return f"{', '.join(versions)}, {platform.platform()}"

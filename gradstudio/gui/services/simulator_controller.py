@@ -107,21 +107,21 @@ class SimulatorController(QObject):
 
     def _tell_changes(self, step: int) -> None:
         """Report which knobs were changed at the step that the run was set to, and offer to continue without."""
-        if not (found := changed_at(self._simulator.run, step)):
+        if not (changes := changed_at(self._simulator.run, step)):
             return
-        text = " and ".join(f"{name} = {value_text(after)}" for name, (_, after) in found.items())
-        before = {name: value for name, (value, _) in found.items()}
+        text = " and ".join(f"{name} = {value_text(after)}" for name, (_, after) in changes.items())
+        before = {name: value for name, (value, _) in changes.items()}
         self._message.show_news(
-            f"{text} {'was' if len(found) == 1 else 'were'} set at this step.",
-            action=(f"Go on without {'it' if len(found) == 1 else 'them'}", partial(self.set_together, before)),
+            f"{text} {'was' if len(changes) == 1 else 'were'} set at this step.",
+            action=(f"Go on without {'it' if len(changes) == 1 else 'them'}", partial(self.set_together, before)),
             stay=LEFT_STAYS,
         )
 
     def rewind_without(self) -> None:
         """Rewind a run that diverged to its last manual change, and revert that change."""
-        step, found = self.possible.last_changes
+        step, changes = self.possible.last_changes
         if not self._refuses_change():
-            self._if_agreed(partial(self._rewind_without, step, {name: value for name, (value, _) in found.items()}))
+            self._if_agreed(partial(self._rewind_without, step, {name: value for name, (value, _) in changes.items()}))
 
     def _rewind_without(self, step: int, values: Mapping[str, Value]) -> None:
         if self._is_done(lambda: self._simulator.rewind(step)):

@@ -91,17 +91,17 @@ class StudioFileWatch(QObject):
             self._tell(GONE, f"{path.name} is not on disk any more. {KEPT}")
             return
         try:
-            found = presets.read(path).experiment.studio_file
+            studio_file = presets.read(path).experiment.studio_file
         except presets.PresetError as fault:
             self._tell(str(fault), str(fault), wrong=True)
             return
-        assert found is not None
-        if found.sha256 == running.sha256:
+        assert studio_file is not None
+        if studio_file.sha256 == running.sha256:
             self._take_back()
         else:
             again = partial(self.restart, path)
             text = f"{path.name} was changed on disk. {KEPT}"
-            self._tell(found.sha256, text, action=("Restart with the new text", again))
+            self._tell(studio_file.sha256, text, action=("Restart with the new text", again))
 
     def _tell(self, what: str, text: str, *, action: Action | None = None, wrong: bool = False) -> None:
         """Show a message, once for each state of the file."""

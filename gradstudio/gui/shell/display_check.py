@@ -17,8 +17,12 @@ class NoWindow(Exception):
 
 def missing_library(fault: BaseException) -> str | None:
     """Return the sentence for a system library that Qt could not load, or None if the fault is another."""
-    found = system_libraries.missing(str(fault))
-    return f"the system library {found[0]} is missing, without which Qt opens no window; {found[1]}" if found else None
+    library = system_libraries.missing(str(fault))
+    return (
+        f"the system library {library[0]} is missing, without which Qt opens no window; {library[1]}"
+        if library
+        else None
+    )
 
 
 def check() -> None:

@@ -90,8 +90,8 @@ class KeysDialog(popups.TemporaryDialog):
         self.resize(wanted.boundedTo(room))
 
     def _find(self, text: str) -> None:
-        found = [topic.show_found(text.casefold().split()) for topic in self.topics]
-        self.nothing.setVisible(not any(found))
+        matches = [topic.show_found(text.casefold().split()) for topic in self.topics]
+        self.nothing.setVisible(not any(matches))
 
 
 def _dealt(topics: Sequence[_Topic], count: int) -> list[list[_Topic]]:

@@ -83,12 +83,12 @@ def evidence(run: Run, name: str, knobs: Mapping[str, Value], made: Sequence[Cha
 def digest(run: Run) -> str:
     """Return the SHA-256 of the results of the steps: the columns DIGESTED, one after the other, with all NaNs
     normalized."""
-    found = hashlib.sha256()
+    sha256 = hashlib.sha256()
     for name in DIGESTED:
         values = np.array(run.history.column(name), "<f8")
         values[np.isnan(values)] = np.nan
-        found.update(values.tobytes())
-    return found.hexdigest()
+        sha256.update(values.tobytes())
+    return sha256.hexdigest()
 
 
 def number(value: float) -> Number:

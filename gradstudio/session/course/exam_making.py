@@ -229,8 +229,8 @@ def _exam(
 def _without(fix: Mapping[str, Value], names: Sequence[str]) -> list[str]:
     """Return these knobs and sections without the knobs of the fix: a section that contains one is replaced by its
     other knobs."""
-    found: list[str] = []
+    remaining: list[str] = []
     for name in names:
         within = [knob for knob in KNOBS if knob.partition(".")[0] == name]
-        found += [knob for knob in within if knob not in fix] if set(within) & set(fix) else [name]
-    return [name for name in dict.fromkeys(found) if name not in fix]
+        remaining += [knob for knob in within if knob not in fix] if set(within) & set(fix) else [name]
+    return [name for name in dict.fromkeys(remaining) if name not in fix]

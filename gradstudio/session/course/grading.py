@@ -100,11 +100,12 @@ class Grader:
             raise AssignmentError("not handed in")
         if sheet.digest() != sheet.handed_in.seal:
             raise AssignmentError("changed after it was handed in")
-        found = {each.name: each for each in sheet.handed_in.run}
-        if missing := [run.name for run in exercise.run if run.name not in found]:
+        by_name = {each.name: each for each in sheet.handed_in.run}
+        if missing := [run.name for run in exercise.run if run.name not in by_name]:
             raise AssignmentError(f"the run {missing[0]} is missing")
         verdicts = [
-            self._verdict(exercise_run, found[exercise_run.name], exercise, sheet.seed) for exercise_run in exercise.run
+            self._verdict(exercise_run, by_name[exercise_run.name], exercise, sheet.seed)
+            for exercise_run in exercise.run
         ]
         runs = {each.name: each.run for each in verdicts}
         return verdicts, [

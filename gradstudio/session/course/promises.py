@@ -202,8 +202,8 @@ class Runs:
 
 def _check_in_time(kind: Kind, knobs: list[str], fault: Callable[[], str]) -> Check:
     began = time.process_time()
-    found = fault()
-    return Check(kind, " ".join(knobs) or kind, found, time.process_time() - began)
+    problem = fault()
+    return Check(kind, " ".join(knobs) or kind, problem, time.process_time() - began)
 
 
 def _accuracy(run: Run) -> str:
@@ -216,5 +216,5 @@ def _end_in_words(run: Run) -> str:
 
 
 def _findings(run: Run) -> str:
-    found = [finding.rule for finding in warnings(run)]
-    return f"the findings are {', '.join(found)}" if found else "no rule warns"
+    rules = [finding.rule for finding in warnings(run)]
+    return f"the findings are {', '.join(rules)}" if rules else "no rule warns"

@@ -68,19 +68,19 @@ def as_number(text: str) -> float | None:
     text = text.removesuffix("%").strip()
     if not _NUMBER.fullmatch(text):
         return None
-    found = float(text) / (100 if share else 1)
-    return found if math.isfinite(found) else None
+    number = float(text) / (100 if share else 1)
+    return number if math.isfinite(number) else None
 
 
 def value(asked: Measure, run: Run) -> float | None:
     """Return the value of a measure for a run; None if a part of it is unknown, or it is non-finite."""
-    found = 1.0
+    result = 1.0
     for part, divides in zip(asked.parts, asked.divides, strict=True):
         factor = _part(part, run)
         if factor is None or (divides and factor == 0):
             return None
-        found = found / factor if divides else found * factor
-    return found if math.isfinite(found) else None
+        result = result / factor if divides else result * factor
+    return result if math.isfinite(result) else None
 
 
 def _compares(comparison: Comparison, run: Run) -> bool:
@@ -104,8 +104,8 @@ def _part(part: Part, run: Run) -> float | None:
 
 def _reduce(part: Part, values: np.ndarray, rows: int) -> float | None:
     if part.reduction == "at":
-        found = float(values[part.step]) if part.step < rows else math.nan
-        return found if math.isfinite(found) and is_known(found) else None
+        result = float(values[part.step]) if part.step < rows else math.nan
+        return result if math.isfinite(result) and is_known(result) else None
     finite = values[known_mask(values) & np.isfinite(values)].astype(float)
     if not len(finite):
         return None

@@ -51,8 +51,8 @@ class Worksheet(Sheet):
 
     def with_seal(self, runs: Sequence[Evidence]) -> Worksheet:
         """Return the worksheet with the records of its runs."""
-        found = self.model_copy(update={"handed_in": HandedIn(seal="0" * 64, run=list(runs))})
-        return found.model_copy(update={"handed_in": HandedIn(seal=found.digest(), run=list(runs))})
+        sealed = self.model_copy(update={"handed_in": HandedIn(seal="0" * 64, run=list(runs))})
+        return sealed.model_copy(update={"handed_in": HandedIn(seal=sealed.digest(), run=list(runs))})
 
 
 def seed_of(name: str) -> int:
@@ -171,7 +171,7 @@ def peaks(exercise: Exercise, seed: int) -> dict[str, str]:
     from gradstudio.session.footprint import texts
     from gradstudio.session.footprint.process import FootprintProcess, FootprintUnknown
 
-    found: dict[str, str] = {}
+    peak_texts: dict[str, str] = {}
     process = FootprintProcess()
     try:
         for asked_run in exercise.run if exercise.memory else ():
@@ -179,7 +179,7 @@ def peaks(exercise: Exercise, seed: int) -> dict[str, str]:
                 answers = list(process.ask(asked_run.starts_with(seed)))
             except FootprintUnknown:
                 continue
-            found[asked_run.name] = texts.size(next(each for each in answers if isinstance(each, Footprint)).peak)
+            peak_texts[asked_run.name] = texts.size(next(each for each in answers if isinstance(each, Footprint)).peak)
     finally:
         process.close()
-    return found
+    return peak_texts

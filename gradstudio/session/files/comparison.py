@@ -168,14 +168,14 @@ def curves_csv(runs: Sequence[Run], file: BinaryIO) -> None:
 
 
 def _settings(runs: Sequence[Run]) -> list[Setting]:
-    found = []
+    settings = []
     files = tuple(_file(run) for run in runs)
     if len(set(files)) > 1:
-        found.append(Setting("studio_file", files, ((),) * len(runs), (True,) * len(runs)))
+        settings.append(Setting("studio_file", files, ((),) * len(runs), (True,) * len(runs)))
     scripts = [dict(run.watched.all_facts) if run.watched else {} for run in runs]
     for name in dict.fromkeys(name for told in scripts for name in told):
         if len(set(values := tuple(told.get(name, "–") for told in scripts))) > 1:
-            found.append(Setting(name, values, ((),) * len(runs), (True,) * len(runs)))
+            settings.append(Setting(name, values, ((),) * len(runs), (True,) * len(runs)))
     courses = [run.course for run in runs]
     values_of = [
         {} if run.watched else {knob.name: value for knob, value in run.experiment.items()} for run in runs
@@ -194,8 +194,8 @@ def _settings(runs: Sequence[Run]) -> list[Setting]:
                 name not in known or (run.experiment.applies(name) or run.in_force.applies(name))
                 for run, known in zip(runs, values_of, strict=True)
             )
-            found.append(Setting(name, values, changes, applies))
-    return found
+            settings.append(Setting(name, values, changes, applies))
+    return settings
 
 
 def _file(run: Run) -> str:

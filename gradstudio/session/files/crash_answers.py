@@ -52,11 +52,11 @@ class Entries(StrictPart):
     @property
     def words(self) -> str:
         """How many entries are non-finite, and where the first is; "" if all are finite."""
-        found = [f"{count:,} {name}" for count, name in ((self.nan, "NaN"), (self.inf, "Inf")) if count]
-        if not found:
+        counts = [f"{count:,} {name}" for count, name in ((self.nan, "NaN"), (self.inf, "Inf")) if count]
+        if not counts:
             return ""
         where = f"; the first is at {self.bad}" if self.bad else ""
-        return f"{' and '.join(found)} of {plural(self.size, 'entry', 'entries')}{where}"
+        return f"{' and '.join(counts)} of {plural(self.size, 'entry', 'entries')}{where}"
 
 
 class StepOperation(StrictPart):
@@ -108,10 +108,10 @@ def ask(
         python_process.command(_MAIN, "crash", *command, "--json", "--", str(path)), stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
-    found = python_process.output(child, stopped)
-    if found is None:
+    streams = python_process.output(child, stopped)
+    if streams is None:
         return None
-    said, errors = found
+    said, errors = streams
     try:
         return kind.validate_json(said, strict=True)
     except ValidationError as fault:
@@ -123,29 +123,34 @@ def ask(
 
 def contents(crash: CrashFile) -> list[tuple[str, str]]:
     """Return the contents of a crash file, as names and texts."""
-    found = crash.structure
-    weights = [crash.tensors[name] for name in found.weights.values()]
-    batch = {name for step in found.steps for each in step.passes for name in each.tensors.values()}
+    structure = crash.structure
+    weights = [crash.tensors[name] for name in structure.weights.values()]
+    batch = {name for step in structure.steps for each in step.passes for name in each.tensors.values()}
+
+    programs = structure.programs
 
     def size(tensors: Iterable[StoredTensor]) -> str:
         return f"{sum(each.size for each in tensors):,} bytes"
 
     return [
-        ("reason", found.reason.replace("\n", " ")),
-        ("step", f"{found.step:,} of {found.run or 'a run'}"),
-        ("script", f"{found.script}, SHA-256 {found.script_sha256[:16]}" if found.script else "not known"),
-        ("code", ", ".join(f"{name} ({digest[:8]})" for name, digest in found.code.items()) or "torch's own modules"),
-        ("made with", ", ".join(f"{name} {version}" for name, version in found.versions.items())),
-        ("device", found.device),
+        ("reason", structure.reason.replace("\n", " ")),
+        ("step", f"{structure.step:,} of {structure.run or 'a run'}"),
+        ("script", f"{structure.script}, SHA-256 {structure.script_sha256[:16]}" if structure.script else "not known"),
+        (
+            "code",
+            ", ".join(f"{name} ({digest[:8]})" for name, digest in structure.code.items()) or "torch's own modules",
+        ),
+        ("made with", ", ".join(f"{name} {version}" for name, version in structure.versions.items())),
+        ("device", structure.device),
         ("weights", f"{plural(len(weights), 'tensor', 'tensors')}, {size(weights)}"),
-        ("optimizer", ", ".join(f"{each.kind}, {len(each.state)} weights" for each in found.optimizers)),
-        ("steps", ", ".join(f"{step.number:,}" for step in found.steps) or "none can be made again"),
+        ("optimizer", ", ".join(f"{each.kind}, {len(each.state)} weights" for each in structure.optimizers)),
+        ("steps", ", ".join(f"{step.number:,}" for step in structure.steps) or "none can be made again"),
         ("batches", f"{plural(len(batch), 'tensor', 'tensors')}, {size([crash.tensors[name] for name in batch])}"),
         (
             "calls",
-            f"{sum(map(len, found.programs)):,} in {plural(len(found.programs), 'pass', 'passes')}, all of torch",
+            f"{sum(map(len, programs)):,} in {plural(len(programs), 'pass', 'passes')}, all of torch",
         ),
-        ("born", found.born.words if found.born else f"not made again: {found.unknown}"),
+        ("born", structure.born.words if structure.born else f"not made again: {structure.unknown}"),
     ]
 
 
@@ -164,8 +169,8 @@ def cells(row: StepOperation) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _not_finite(found: Entries) -> str:
-    return f"{percent(found.share)} {'NaN' if found.nan else 'Inf'}" if found.share else ""
+def _not_finite(entries: Entries) -> str:
+    return f"{percent(entries.share)} {'NaN' if entries.nan else 'Inf'}" if entries.share else ""
 
 
 def _largest(gradient: Entries) -> str:

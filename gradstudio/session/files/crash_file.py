@@ -175,11 +175,11 @@ class CrashFile(NamedTuple):
 
     def read(self, name: str) -> bytearray:
         """Return the bytes of a tensor."""
-        found = self.tensors[name]
+        stored = self.tensors[name]
         with self.path.open("rb") as file:
-            file.seek(found.begin)
-            data = bytearray(file.read(found.size))
-        if len(data) != found.size:
+            file.seek(stored.begin)
+            data = bytearray(file.read(stored.size))
+        if len(data) != stored.size:
             raise CrashFileError(f"{self.path.name}: cut short while it was read")
         return data
 
@@ -192,8 +192,8 @@ def path_of(library: Path, run: str, step: int) -> Path:
 def latest_of(library: Path, run: str) -> Path | None:
     """Return the latest crash file of a watched run."""
     pattern = path_of(library, glob.escape(run), 0).name.replace("-0.", "-[0-9]*.")
-    found = (library.parent / "crashes").glob(pattern)
-    return max(found, key=lambda path: path.stat().st_mtime, default=None)
+    candidates = (library.parent / "crashes").glob(pattern)
+    return max(candidates, key=lambda path: path.stat().st_mtime, default=None)
 
 
 def write(path: Path, structure: Structure, tensors: Iterable[TensorToWrite]) -> None:
@@ -252,10 +252,10 @@ def _checked(path: Path, header: Any, begin: int, size: int) -> CrashFile:
     tensors: dict[str, StoredTensor] = {}
     at = 0
     for name, entry in header.items():
-        found = _stored(entry, begin)
-        if found is None or found.begin - begin != at:
+        stored = _stored(entry, begin)
+        if stored is None or stored.begin - begin != at:
             raise CrashFileError(f"{path.name} is damaged: the tensor {_brief(name)} is not where it should be")
-        tensors[name], at = found, at + found.size
+        tensors[name], at = stored, at + stored.size
     if begin + at != size:
         raise CrashFileError(f"{path.name} is cut short or damaged: {size:,} bytes, {begin + at:,} expected")
     if missing := next((name for name in _tensor_names(structure) if name not in tensors), None):

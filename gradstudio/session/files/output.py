@@ -91,9 +91,9 @@ def export(
     written."""
     contents: dict[Path, files.Content] = {}
     for name in (name for chosen in formats for name in EXPORTS[chosen]):
-        found = (FILES | ON_REQUEST).get(name)
+        kind = (FILES | ON_REQUEST).get(name)
         contents[folder / name] = (
-            found(run) if found else report.content(run, Path(name).suffix[1:], note, sections, line)
+            kind(run) if kind else report.content(run, Path(name).suffix[1:], note, sections, line)
         )
     if "npz" in formats and has_ranks(run):
         contents[folder / RANKS] = partial(ranks_npz, run)
@@ -138,11 +138,11 @@ def write_together(contents: Mapping[Path, files.Content]) -> list[Path]:
 def _data_beside(folder: Path, program: str) -> dict[Path, bytes]:
     """Return the data sets that a program reads, by the paths that it checks first. OutputError if another file has
     that name, as it may be the user's."""
-    found = {folder / path.name: path.read_bytes() for path in data_files(program)}
-    for path, data in found.items():
+    contents = {folder / path.name: path.read_bytes() for path in data_files(program)}
+    for path, data in contents.items():
         if os.path.lexists(path) and not _holds(path, data):
             raise OutputError(f"{path} cannot be written: another file of that name is there; choose another folder")
-    return found
+    return contents
 
 
 def _holds(path: Path, data: bytes) -> bool:

@@ -31,9 +31,9 @@ def layers(run: Run, file: BinaryIO) -> None:
 
     def part(start: int, stop: int) -> dict[str, Any]:
         steps = history.column("step", start, stop).astype(np.int64)
-        found = {"step": np.repeat(steps, len(names)), "layer": np.tile(names, len(steps))}
+        columns = {"step": np.repeat(steps, len(names)), "layer": np.tile(names, len(steps))}
         metrics = {name: _cells(name, history.layer_metric(name, start, stop).ravel()) for name in LAYER_METRICS}
-        return found | metrics
+        return columns | metrics
 
     _write(file, run, part)
 

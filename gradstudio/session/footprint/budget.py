@@ -50,9 +50,9 @@ class FootprintCache:
         """Return the earlier result; None if there is none."""
         return self._known.get(_key(experiment))
 
-    def learn(self, experiment: Experiment, found: FootprintAndCures) -> None:
+    def learn(self, experiment: Experiment, answer: FootprintAndCures) -> None:
         """Store a result from another process."""
-        self._keep(_key(experiment), found)
+        self._keep(_key(experiment), answer)
 
     def end(self) -> None:
         """End the process, which otherwise waits some minutes for the next request. Answers stay cached."""
@@ -70,8 +70,8 @@ class FootprintCache:
             return
         self._keep(key, (footprint, tuple(cures)))
 
-    def _keep(self, key: str, found: FootprintAndCures) -> None:
-        self._known[key] = found
+    def _keep(self, key: str, answer: FootprintAndCures) -> None:
+        self._known[key] = answer
         if len(self._known) > _MOST:
             self._known.popitem(last=False)
 
@@ -86,20 +86,20 @@ def check(experiment: Experiment, planned: Iterable[Change] = (), stopped: Calla
         return ""
     for each in _stages(experiment, planned):
         try:
-            found = ASKED.of(each, stopped)
+            answer = ASKED.of(each, stopped)
         except FootprintUnknown as why:
             return f"Whether a step fits into run.memory_budget is not known: {why}"
-        if found is not None and found[0].peak > each.run.memory_budget * MB:
-            raise refuse(each, *found)
+        if answer is not None and answer[0].peak > each.run.memory_budget * MB:
+            raise refuse(each, *answer)
     return ""
 
 
 def cures(experiment: Experiment, planned: Iterable[Change] = ()) -> tuple[Cure, ...]:
     """Return the changes with which a rejected experiment would fit, as computed for that error."""
     for each in _stages(experiment, planned):
-        found = ASKED.get(each)
-        if found is not None and found[0].peak > each.run.memory_budget * MB > 0:
-            return tuple(cure for cure in found[1] if cure.fits)
+        answer = ASKED.get(each)
+        if answer is not None and answer[0].peak > each.run.memory_budget * MB > 0:
+            return tuple(cure for cure in answer[1] if cure.fits)
     return ()
 
 
@@ -109,9 +109,11 @@ def known_stages(experiment: Experiment, planned: Iterable[Change] = ()) -> list
     return [ASKED.get(each) for each in _stages(experiment, planned)]
 
 
-def learn_stages(experiment: Experiment, planned: Iterable[Change], found: Iterable[FootprintAndCures | None]) -> None:
+def learn_stages(
+    experiment: Experiment, planned: Iterable[Change], answers: Iterable[FootprintAndCures | None]
+) -> None:
     """Store the results of another process for the same experiments."""
-    for each, answer in zip(_stages(experiment, planned), found, strict=False):
+    for each, answer in zip(_stages(experiment, planned), answers, strict=False):
         if answer is not None:
             ASKED.learn(each, answer)
 

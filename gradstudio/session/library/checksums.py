@@ -62,14 +62,14 @@ def check_run(
     `chunks` are its chunks of rows, `entries` the texts of each kind, `sums` its rows in the table `checksums`,
     `of_ranks` the chunks of rows of its ranks."""
     known = {(part, number): crc for part, number, crc in sums}
-    found = {(part, 0): of_half(line, part) for part in (LIST, RUN)}
-    found |= {(kind, 0): of_values(texts) for kind, texts in entries.items()}
+    computed = {(part, 0): of_half(line, part) for part in (LIST, RUN)}
+    computed |= {(kind, 0): of_values(texts) for kind, texts in entries.items()}
     for part, pieces in ((ROWS, chunks), (RANKS, of_ranks)):
-        found |= {(part, piece[0]): of_values(piece) for piece in pieces}
-    if known and not known.keys() >= found.keys():
+        computed |= {(part, piece[0]): of_values(piece) for piece in pieces}
+    if known and not known.keys() >= computed.keys():
         raise ChecksumError("a part of it has no checksum")
     for (part, number), crc in known.items():
-        if found.get((part, number), 0) != crc:
+        if computed.get((part, number), 0) != crc:
             steps = f"its rows{' of ranks' if part == RANKS else ''} from step {number} on"
             what = {LIST: "its line in the list", RUN: "its line in the list", ROWS: steps, RANKS: steps}
             raise ChecksumError(f"{what.get(part, f'its list of {part}')} is not what was written")

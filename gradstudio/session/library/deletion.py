@@ -46,12 +46,12 @@ def remove(connection: sqlite3.Connection, before: float, runs: Iterable[str] | 
 def _deleted_and_written(connection: sqlite3.Connection) -> list[bytes]:
     """Return the ids of deleted runs that a program is writing. They are read as bytes: a damaged text cannot be
     decoded."""
-    found = connection.execute(
+    rows = connection.execute(
         "SELECT CAST(id AS BLOB), CAST(process AS BLOB) FROM runs WHERE deleted IS NOT NULL "
         f"AND status NOT IN ({_marks(OVER)})",
         tuple(OVER),
     ).fetchall()
-    return [run for run, process in found if _is_written(connection, *(_text(value) for value in (run, process)))]
+    return [run for run, process in rows if _is_written(connection, *(_text(value) for value in (run, process)))]
 
 
 def _text(value: bytes) -> str:
@@ -86,7 +86,7 @@ def _marks(values: Sized) -> str:
 
 def _remove_lost(connection: sqlite3.Connection, run: str) -> bool:
     """Remove the remains of a run whose row is lost, and return whether there were any."""
-    lost = run in [found[0] for found in connection.execute(LOST)]
+    lost = run in [row[0] for row in connection.execute(LOST)]
     if lost:
         for table in ("rows", "rank_rows", "entries", "snapshots", "checksums"):
             connection.execute(f"DELETE FROM {table} WHERE run = ?", (run,))

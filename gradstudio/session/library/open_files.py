@@ -44,10 +44,10 @@ class OpenFile:
         """Remove the log if the file is no longer in its place. A nonempty log gets another name."""
         if identity(self._place) == self.file:
             return
-        for ending, found in self._beside.items():
+        for ending, file_identity in self._beside.items():
             name = self._place + ending
             with suppress(OSError):
-                if found is None or identity(name) != found:
+                if file_identity is None or identity(name) != file_identity:
                     continue
                 if ending == _LOG and os.path.getsize(name):
                     os.replace(name, other_name(Path(self._place), "replaced") + ending)
@@ -65,8 +65,8 @@ class OpenFile:
 def make_way(path: Path) -> None:
     """Remove this process's files beside a path, and those that do not belong to the current file."""
     with _lock:
-        found = [each for each in _all if each.path == path]
-    for each in found:
+        open_files = [each for each in _all if each.path == path]
+    for each in open_files:
         each.clear()
 
 

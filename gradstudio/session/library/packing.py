@@ -68,7 +68,7 @@ def unpack(data: bytes, shape: tuple[int, ...], dtype: type[np.floating]) -> np.
 def _inflate(data: bytes, count: int) -> bytes:
     """Return the decompressed bytes, which must be `count`: a few bytes could otherwise expand to gigabytes."""
     inflater = zlib.decompressobj()
-    found = inflater.decompress(data, count + 1)
+    content = inflater.decompress(data, count + 1)
     if not inflater.eof:
         raise PackingError(f"{len(data):,} bytes do not unpack to {count:,}")
-    return found
+    return content

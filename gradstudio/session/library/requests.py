@@ -35,9 +35,9 @@ class Hearing:
         if version == self._version:
             return []
         self._version = version
-        found = library.requests(self._run, self._last)
-        self._last = max((number for number, *_ in found), default=self._last)
-        return [Request(word, factor) for _, word, factor in found if _is_one(word, factor)]
+        requests = library.requests(self._run, self._last)
+        self._last = max((number for number, *_ in requests), default=self._last)
+        return [Request(word, factor) for _, word, factor in requests if _is_one(word, factor)]
 
 
 def _is_one(word: object, factor: object) -> bool:

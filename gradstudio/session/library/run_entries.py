@@ -72,12 +72,12 @@ def lines(connection: sqlite3.Connection, deleted: bool) -> list[Entry]:
     )
     lines = connection.execute(query, (deleted,))
     told = _findings(connection)
-    found = [
+    entries = [
         _entry(line, sums.get(line["id"]), watched=line["id"] in watched, findings=told.get(line["id"], ()))
         for line in lines
     ]
-    found.sort(key=lambda entry: (entry.started, entry.id), reverse=True)
-    return found + [_damaged(run) for (run,) in (() if deleted else connection.execute(LOST))]
+    entries.sort(key=lambda entry: (entry.started, entry.id), reverse=True)
+    return entries + [_damaged(run) for (run,) in (() if deleted else connection.execute(LOST))]
 
 
 def _watched_runs(connection: sqlite3.Connection) -> set[object]:
@@ -89,12 +89,12 @@ def _watched_runs(connection: sqlite3.Connection) -> set[object]:
 
 def _findings(connection: sqlite3.Connection) -> dict[object, tuple[tuple[str, str], ...]]:
     """Return rule and severity of each finding of the finished runs; unreadable ones are left out."""
-    found: dict[object, tuple[tuple[str, str], ...]] = {}
+    findings: dict[object, tuple[tuple[str, str], ...]] = {}
     with suppress(sqlite3.DatabaseError):
         for run, content in connection.execute(_FOUND):
             if isinstance(content, str) and (told := _RULE_AND_SEVERITY.match(content)):
-                found[run] = (*found.get(run, ()), (told[1], told[2]))
-    return found
+                findings[run] = (*findings.get(run, ()), (told[1], told[2]))
+    return findings
 
 
 def outcome_of(row: sqlite3.Row) -> Any:

@@ -85,7 +85,7 @@ def run_from(
 ) -> Run:
     """Return the stored run. KeyError, ValueError or TypeError if the stored values were altered."""
     _take_notes(history, entries)
-    provenances = [provenance_of(found) for found in entries.get("provenance", [])]
+    provenances = [provenance_of(values) for values in entries.get("provenance", [])]
     experiment = presets.parse(row["experiment"], Path(row["id"])).experiment
     line = conforming(
         _Line(
@@ -218,12 +218,12 @@ def provenance_values(provenance: Provenance) -> dict[str, Any]:
     return vars(provenance) | {"chain": [vars(operation) for operation in provenance.chain]}
 
 
-def provenance_of(found: dict[str, Any]) -> Provenance:
+def provenance_of(values: dict[str, Any]) -> Provenance:
     """Return the provenance from its stored values."""
-    chain = tuple(conforming(Operation(**made)) for made in found["chain"])
-    growth = tuple((str(place), float(value)) for place, value in found["growth"])
-    lists = {"layers": tuple(found["layers"]), "ranks": tuple(found.get("ranks", ()))}
-    return conforming(Provenance(**{**found, **lists, "chain": chain, "growth": growth}))
+    chain = tuple(conforming(Operation(**made)) for made in values["chain"])
+    growth = tuple((str(place), float(value)) for place, value in values["growth"])
+    lists = {"layers": tuple(values["layers"]), "ranks": tuple(values.get("ranks", ()))}
+    return conforming(Provenance(**{**values, **lists, "chain": chain, "growth": growth}))
 
 
 def layers_from(text: str) -> tuple[Layer, ...]:

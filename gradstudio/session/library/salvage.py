@@ -59,15 +59,15 @@ def _locked(place: Path) -> Iterator[None]:
 def _fill(new: Path, damaged: Path) -> str:
     """Create a library with all completely readable runs. Return how many could be saved. sqlite3.Error if it cannot be
     written."""
-    found: set[str] = set()
+    readable: set[str] = set()
     saved: dict[str, bool] = {}  # whether a run has its checksums
     with closing(schema.connect(new)) as connection:
         with closing(sqlite3.connect(f"{damaged.as_uri()}?mode=ro", uri=True)) as old:
             schema.distrust(old)
             with suppress(sqlite3.Error, ValueError):
                 schema.check(old, damaged, old.execute("PRAGMA user_version").fetchone()[0])
-                found = _runs(old)
-            for run in sorted(found):
+                readable = _runs(old)
+            for run in sorted(readable):
                 if found_lines := lines(old, run):
                     connection.execute("BEGIN IMMEDIATE")
                     for table, line in found_lines:
@@ -76,7 +76,7 @@ def _fill(new: Path, damaged: Path) -> str:
                     saved[run] = any(table == "checksums" for table, _ in found_lines)
         # closing would not report that the disk is full
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-    lost, unchecked = len(found - {*saved}), [*saved.values()].count(False)
+    lost, unchecked = len(readable - {*saved}), [*saved.values()].count(False)
     text = f"{plural(len(saved), 'run', 'runs')} could be saved"
     text += f", {unchecked} of them without the checksums that tell damage" if unchecked else ""
     return text + (f", {plural(lost, 'run', 'runs')} could not" if lost else "")
@@ -107,14 +107,14 @@ def _exchange(place: Path, aside: Path, new: Path) -> None:
 def _runs(old: sqlite3.Connection) -> set[str]:
     """Return the readable ids. Each table that names runs is read from either end, up to the damage; a run whose row is
     lost is named by others."""
-    found: set[str] = set()
+    ids: set[str] = set()
     for table, key in (("runs", "id"), ("checksums", "run"), ("entries", "run")):
         for order in ("ASC", "DESC"):
             with suppress(sqlite3.Error):
                 for (run,) in old.execute(f"SELECT DISTINCT {key} FROM {table} ORDER BY {key} {order}"):
                     if isinstance(run, str):
-                        found.add(run)
-    return found
+                        ids.add(run)
+    return ids
 
 
 def lines(old: sqlite3.Connection, run: str) -> list[tuple[str, Sequence[Any]]]:
@@ -126,15 +126,15 @@ def lines(old: sqlite3.Connection, run: str) -> list[tuple[str, Sequence[Any]]]:
     for table in ("runs", "rows", "entries", "rank_rows", "snapshots", "checksums"):
         query = f"SELECT * FROM {table} WHERE {'id' if table == 'runs' else 'run'} = ?"
         try:
-            found = old.execute(query, (run,)).fetchall()
+            rows = old.execute(query, (run,)).fetchall()
         except sqlite3.Error as fault:
             if table not in _DISPENSABLE and "no such table" not in str(fault):
                 return []
             left_out.append(table)
             continue
-        if table == "runs" and not found:
+        if table == "runs" and not rows:
             return []
-        read += [(table, line) for line in found if table != "checksums" or line[1] not in left_out]
+        read += [(table, line) for line in rows if table != "checksums" or line[1] not in left_out]
     return read
 
 

@@ -183,18 +183,18 @@ def distrust(connection: sqlite3.Connection) -> None:
 def check(connection: sqlite3.Connection, path: Path, version: int) -> None:
     """Raise if the tables are not those of a library of this version: sqlite3.DatabaseError if one is missing or
     changed, ValueError if there are others."""
-    found = {
+    tables = {
         name: (kind, text)
         for kind, name, text in connection.execute("SELECT type, name, sql FROM sqlite_master")
         if not str(name).startswith("sqlite_")
     }
-    if found and not found.keys() & {"runs", "rows", "entries"}:
+    if tables and not tables.keys() & {"runs", "rows", "entries"}:
         raise ValueError(f"{path} is no run library: it is the database of another program")
     ours = {statement.split()[2]: statement for statement in statements(version)}
-    for name in found.keys() - ours.keys():
-        raise ValueError(f"{path} is not opened: it has a {found[name][0]} {quote(name)} that GradStudio did not make")
+    for name in tables.keys() - ours.keys():
+        raise ValueError(f"{path} is not opened: it has a {tables[name][0]} {quote(name)} that GradStudio did not make")
     for name, statement in ours.items():
-        if found.get(name, ("", ""))[1] != statement:
+        if tables.get(name, ("", ""))[1] != statement:
             raise sqlite3.DatabaseError(f"the table {name} is not what it was")
 
 

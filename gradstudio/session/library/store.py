@@ -155,13 +155,13 @@ class Library:
             ids += [run for (run,) in self._connection.execute(LOST)]
         if text == "last" and ids:
             return ids[0]
-        found = [text] if text in ids else [known for known in ids if text and known.startswith(text)]
-        if len(found) == 1:
-            return found[0]
-        if found:
+        matches = [text] if text in ids else [known for known in ids if text and known.startswith(text)]
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
             raise LibraryError(
-                f"{quote(text)} could be {plural(len(found), 'run', 'runs')}: "
-                f"{', '.join(found[:3])}{', …' if len(found) > 3 else ''}"
+                f"{quote(text)} could be {plural(len(matches), 'run', 'runs')}: "
+                f"{', '.join(matches[:3])}{', …' if len(matches) > 3 else ''}"
             )
         newest = f"; the newest is {ids[0]}" if ids else ", which is empty"
         raise LibraryError(f"no run {quote(text)} in the library {self.path}{newest}; `gradstudio runs` lists them")
@@ -180,11 +180,11 @@ class Library:
     def snapshots(self, runs: Iterable[str]) -> list[tuple[str, int, bytes]]:
         """Return run, step and bytes of every stored snapshot of these runs."""
         with library_errors(self.path):
-            found = [
+            selected = [
                 self._connection.execute("SELECT run, step, content FROM snapshots WHERE run = ? ORDER BY step", (run,))
                 for run in runs
             ]
-            return [(str(row["run"]), row["step"], row["content"]) for rows in found for row in rows]
+            return [(str(row["run"]), row["step"], row["content"]) for rows in selected for row in rows]
 
     def family(self, run: str) -> list[str]:
         """Return the ids of a run's family: its ancestors and all of their branches, including itself, each after its
@@ -199,18 +199,18 @@ class Library:
         while parents.get(root) in parents and parents[root] not in seen:
             root = parents[root]
             seen.add(root)
-        found = [root]
-        for member in found:
-            found += [other for other, parent in parents.items() if parent == member and other not in found]
-        return found
+        members = [root]
+        for member in members:
+            members += [other for other, parent in parents.items() if parent == member and other not in members]
+        return members
 
     def line(self, run: Run) -> list[Run]:
         """Return the ancestors of a branch, the oldest first, as far as they are available and undamaged."""
-        found = []
+        runs = []
         for id in run.ancestors:
             with suppress(LibraryError):
-                found.append(self.load(id))
-        return found
+                runs.append(self.load(id))
+        return runs
 
     def rename(self, run: str, title: str) -> None:
         """Change the title of a run; LibraryError if it is too long."""

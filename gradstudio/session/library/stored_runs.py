@@ -54,12 +54,12 @@ def load(connection: sqlite3.Connection, path: Path, run: str, known: History | 
                 read = {chunk["start"] for chunk in chunks}
                 sums = [(part, at, crc) for part, at, crc in sums if part != checksums.ROWS or at in read]
             check_run(dict(row), chunks, entries, sums, of_ranks)
-            found = {kind: [loads(content) for content in contents] for kind, contents in entries.items()}
+            lists = {kind: [loads(content) for content in contents] for kind, contents in entries.items()}
             _add_rows(history, chunks)
             _add_ranks(history, of_ranks)
             if row["steps"] and not history:
                 raise PackingError("its rows are missing")
-            read = run_from(row, found, history, outcome_of(row), _ancestors(connection, row))
+            read = run_from(row, lists, history, outcome_of(row), _ancestors(connection, row))
             if history.ranks.ranks not in (0, read.experiment.distributed.ranks):
                 raise PackingError(f"its rows are of {history.ranks.ranks} ranks")
             return read

@@ -66,12 +66,12 @@ def write(connection: sqlite3.Connection, run: str, states: list[tuple[int, byte
 
 def read(path: Path, runs: Iterable[str]) -> list[StoredSnapshot]:
     """Return the undamaged snapshots of these runs in the library of this file; none if the library cannot be read."""
-    found = []
+    snapshots = []
     with suppress(LibraryError):
         if is_there(path):
             with closing(Library(path)) as library:
-                found = library.snapshots(runs)
-    return [stored for run, step, content in found if (stored := _unpack(run, step, content))]
+                snapshots = library.snapshots(runs)
+    return [stored for run, step, content in snapshots if (stored := _unpack(run, step, content))]
 
 
 def _pack(snapshot: KeptSnapshot) -> bytes:

@@ -96,13 +96,13 @@ def _packages() -> list[Check]:
     for name, package in _PACKAGES.items():
         if _headless() and name in _WINDOW:
             continue
-        found = _version(package)
+        version = _version(package)
         checks.append(
             Check(
                 name,
-                bool(found),
-                found or "not installed",
-                "" if found else f"Install it with: pip install {FOR_A_WINDOW if name in _WINDOW else package}",
+                bool(version),
+                version or "not installed",
+                "" if version else f"Install it with: pip install {FOR_A_WINDOW if name in _WINDOW else package}",
             )
         )
     if _headless():
@@ -147,7 +147,7 @@ def _devices() -> list[Check]:
     from gradstudio.core.knobs import KnobError
 
     try:
-        found = devices()
+        trainable = devices()
     except KnobError as fault:
         return [Check("Devices", False, "none", str(fault))]
     except Exception as fault:  # a broken installation of torch can raise anything
@@ -161,8 +161,8 @@ def _devices() -> list[Check]:
         ]
     from gradstudio.engine.memory import free_of
 
-    text = "; ".join(f"{name} ({title})" for name, title in found) + without_accelerator(found)
-    listed = tuple({"id": device, "name": title, "free": free_of(device)} for device, title in found)
+    text = "; ".join(f"{name} ({title})" for name, title in trainable) + without_accelerator(trainable)
+    listed = tuple({"id": device, "name": title, "free": free_of(device)} for device, title in trainable)
     return [Check("Devices", True, text, devices=listed)]
 
 
@@ -196,9 +196,9 @@ def _torch_internals() -> list[Check]:
     return [*checks, *(Check("Parts of torch", part.costs_only_time, problem, advice) for part, problem in missing)]
 
 
-def without_accelerator(found: list[tuple[str, str]]) -> str:
+def without_accelerator(trainable: list[tuple[str, str]]) -> str:
     """Return a message if only the CPU can train; "" otherwise."""
-    return "" if len(found) > 1 else "; no accelerator was found, so training runs on the CPU"
+    return "" if len(trainable) > 1 else "; no accelerator was found, so training runs on the CPU"
 
 
 def _display() -> list[Check]:
@@ -287,9 +287,9 @@ def _library() -> list[Check]:
     runs = 0
     try:
         runs = len(library.entries())  # first, as it replaces a damaged file
-        found = library.check()
+        result = library.check()
     except LibraryError as fault:
-        found = str(fault).removeprefix(f"the run library {path}: ")
+        result = str(fault).removeprefix(f"the run library {path}: ")
     finally:
         notice = library.notice
         library.close()
@@ -302,8 +302,8 @@ def _library() -> list[Check]:
                 "Nothing has to be done, as the new library is in use. Keep the damaged file, or delete it.",
             )
         ]
-    if found != "ok":
-        return [Check("Run library", False, f"{path} is damaged: {found}"[:400], "Save the runs that can still be "
+    if result != "ok":
+        return [Check("Run library", False, f"{path} is damaged: {result}"[:400], "Save the runs that can still be "
             "read (`gradstudio report RUN "
                       "--format csv,toml`), then move the file away: a new one is begun.")]  # fmt: skip
     checks = [Check("Run library", True, f"{path}: {plural(runs, 'run', 'runs')}, {_size(path) / 1e6:.3g} MB")]
@@ -349,8 +349,8 @@ def _presets() -> list[Check]:
 def _plugins() -> list[Check]:
     for group in plugins.GROUPS:
         plugins.names(group)  # loads them
-    found = plugins.in_words()
-    return [Check("Plug-ins", True, found)] * bool(found) + [
+    words = plugins.in_words()
+    return [Check("Plug-ins", True, words)] * bool(words) + [
         Check("Plug-in", False, problem, "Update it, or uninstall its package.") for problem in plugins.problems()
     ]
 

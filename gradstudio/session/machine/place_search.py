@@ -50,10 +50,10 @@ def ask(place: Place, stopped: Callable[[], bool] = lambda: False) -> PlaceAnswe
         )
     except OSError as fault:
         return PlaceAnswer(problem=f"its command cannot be started: {fault.strerror or fault}")
-    found = python_process.output(child, stopped, LIMIT)
-    if found is None:
+    streams = python_process.output(child, stopped, LIMIT)
+    if streams is None:
         return PlaceAnswer(problem=f"no answer within {LIMIT:g} s")
-    told, errors = (each.decode(errors="replace") for each in found)
+    told, errors = (each.decode(errors="replace") for each in streams)
     checks = _checks(told)
     if checks is None:
         lines = errors.splitlines()
@@ -66,8 +66,8 @@ def _checks(told: str) -> dict[str, dict[str, Any]] | None:
     """Return the checks of the doctor by name. A login may have printed something before them."""
     for start in (at for at in range(len(told)) if told.startswith("[\n", at) and (at == 0 or told[at - 1] == "\n")):
         with suppress(ValueError, TypeError, KeyError, RecursionError):
-            found = json.JSONDecoder().raw_decode(told, start)[0]
-            return {str(check["name"]): check for check in found}
+            checks = json.JSONDecoder().raw_decode(told, start)[0]
+            return {str(check["name"]): check for check in checks}
     return None
 
 

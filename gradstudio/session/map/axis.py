@@ -96,7 +96,7 @@ def between(option: str, knob: Knob, ends: tuple[str, str], cells: int, *, log: 
         inner = [round(value) for value in exact]
     else:
         rounded = ([float(f"{value:.{digits}g}") for value in exact] for digits in (DIGITS, *MORE_DIGITS))
-        inner = next((found for found in rounded if _rise([start, *found, stop])), exact)
+        inner = next((candidate for candidate in rounded if _rise([start, *candidate, stop])), exact)
     return Axis(knob.name, tuple(sorted({start, stop, *(value for value in inner if start < value < stop)})), log)
 
 

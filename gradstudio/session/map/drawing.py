@@ -79,17 +79,17 @@ def name_with_unit(axis: Axis, experiment: Experiment) -> str:
 def _round_values(low: float, high: float, *, log: bool) -> np.ndarray:
     """Return at most TICKS round values in a range: powers of ten, or those and 2 and 5 times them, on a logarithmic
     axis that has two of these."""
-    found: list[list[float]] = []
+    candidates: list[list[float]] = []
     if log:
         powers = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 1)
-        found = [[part * 10.0**power for power in powers for part in parts] for parts in ((1, 2, 5), (1, 3), (1,))]
-        found += [[10.0**power for power in powers if power % every == 0] for every in (2, 3, 5, 10, 20)]
+        candidates = [[part * 10.0**power for power in powers for part in parts] for parts in ((1, 2, 5), (1, 3), (1,))]
+        candidates += [[10.0**power for power in powers if power % every == 0] for every in (2, 3, 5, 10, 20)]
     unit = 10.0 ** math.floor(math.log10(high - low))
     for step in (part * unit for part in (0.1, 0.2, 0.5, 1, 2, 5)):
         if (high - low) / step <= 2 * TICKS:
-            found.append([step * index for index in range(math.ceil(low / step), int(high / step) + 1)])
+            candidates.append([step * index for index in range(math.ceil(low / step), int(high / step) + 1)])
     inside = [
-        [value for value in values if low <= value * (1 + 1e-9) and value <= high * (1 + 1e-9)] for values in found
+        [value for value in values if low <= value * (1 + 1e-9) and value <= high * (1 + 1e-9)] for values in candidates
     ]
     return np.array(next((values for values in inside if 2 <= len(values) <= TICKS), [low, high]))
 
@@ -139,5 +139,5 @@ def _key(grid: Grid, lowest: float, highest: float) -> list[tuple[str, str]]:
         "failed": [(FAILED, "failed")],
     }
     there = set(grid.outcomes.ravel().tolist())
-    found = [entry for index, name in enumerate(OUTCOMES) if index in there for entry in entries[name]]
-    return [*found, *([(UNKNOWN, "not known yet")] if UNTRAINED in there else [])]
+    listed = [entry for index, name in enumerate(OUTCOMES) if index in there for entry in entries[name]]
+    return [*listed, *([(UNKNOWN, "not known yet")] if UNTRAINED in there else [])]

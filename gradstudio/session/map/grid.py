@@ -42,9 +42,9 @@ def measured_cells(plan: Plan, results: Mapping[Job, CellResult]) -> Grid:
     grid = Grid(outcomes, losses, levels, steps, held, trained)
     for spot in {job.spot for job in results}:
         seeds = [results.get(Job(spot, seed)) for seed in range(plan.seeds)]
-        found = [trained for trained in seeds if trained is not None]
-        if len(found) == plan.seeds:
-            _set_cell(grid, (spot.panel, spot.row, spot.column), found)
+        of_cell = [trained for trained in seeds if trained is not None]
+        if len(of_cell) == plan.seeds:
+            _set_cell(grid, (spot.panel, spot.row, spot.column), of_cell)
     return grid
 
 
@@ -83,13 +83,13 @@ def jobs_left(plan: Plan, results: Mapping[Job, CellResult]) -> list[Job]:
     return [job for job in jobs if job not in results]
 
 
-def _set_cell(grid: Grid, place: tuple[int, int, int], found: list[CellResult]) -> None:
-    counts = [sum(trained.outcome == outcome for trained in found) for outcome in OUTCOMES]
+def _set_cell(grid: Grid, place: tuple[int, int, int], results: list[CellResult]) -> None:
+    counts = [sum(trained.outcome == outcome for trained in results) for outcome in OUTCOMES]
     outcome = max(range(len(OUTCOMES)), key=lambda index: (counts[index], index))
-    of_it = [trained for trained in found if trained.outcome == OUTCOMES[outcome]]
+    of_it = [trained for trained in results if trained.outcome == OUTCOMES[outcome]]
     grid.outcomes[place] = outcome
     grid.losses[place] = np.median([trained.loss for trained in of_it])
     grid.levels[place] = np.median([trained.reached for trained in of_it])
     grid.steps[place] = np.median([trained.step for trained in of_it])
-    grid.held[place] = (counts[0] + counts[1]) / len(found)
+    grid.held[place] = (counts[0] + counts[1]) / len(results)
     grid.trained[place] = True

@@ -181,11 +181,11 @@ def _rename(written: Path, path: Path) -> None:
 def _check(database: sqlite3.Connection, path: Path) -> None:
     """Raise JournalError for a file that is not ours, or of another format."""
     kind = database.execute("PRAGMA application_id").fetchone()[0]
-    found = database.execute("PRAGMA user_version").fetchone()[0]
+    version = database.execute("PRAGMA user_version").fetchone()[0]
     if kind != APPLICATION:
         raise JournalError(f"{path} is no map of GradStudio")
-    if found != FORMAT:
-        raise JournalError(f"{path} has format {found}, and this GradStudio knows {FORMAT}")
+    if version != FORMAT:
+        raise JournalError(f"{path} has format {version}, and this GradStudio knows {FORMAT}")
     statements = database.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
     if sorted(sql for (sql,) in statements) != sorted(_TABLES):
         raise JournalError(f"{path} is no map of GradStudio, or it is damaged (it has other tables)")
@@ -222,8 +222,8 @@ def _cells(
         yield Job(Spot(panel, x, y), seed), trained
 
 
-def _texts(found: Any) -> dict[str, str]:
-    return {str(name): str(value) for name, value in found.items()}
+def _texts(content: Any) -> dict[str, str]:
+    return {str(name): str(value) for name, value in content.items()}
 
 
 def spent(results: dict[Job, CellResult]) -> float:

@@ -147,13 +147,13 @@ def read_plan(
     return plan
 
 
-def from_json(found: Any, path: Path) -> Plan:
+def from_json(content: Any, path: Path) -> Plan:
     """Return the plan that `as_json` wrote; PlanError for anything else."""
     try:
-        preset = presets.parse(found["preset"], path)
-        axes = [_axis(found[name], preset.experiment) for name in ("x", "y")]
-        panels = tuple(_value(value) for value in found["panels"])
-        by, seeds, full = found["by"], found["seeds"], found["full"]
+        preset = presets.parse(content["preset"], path)
+        axes = [_axis(content[name], preset.experiment) for name in ("x", "y")]
+        panels = tuple(_value(value) for value in content["panels"])
+        by, seeds, full = content["by"], content["seeds"], content["full"]
         if type(seeds) is not int or type(full) is not bool or bool(by) != bool(panels):
             raise PlanError("its seeds, its panels or its kind of grid")
         plan = Plan(preset, axes[0], axes[1], by, panels, seeds, full)
@@ -212,19 +212,19 @@ def _needs(name: str, experiment: Experiment) -> str:
     return ""
 
 
-def _axis(found: Any, experiment: Experiment) -> Axis:
-    values = tuple(_value(value) for value in found["values"])
+def _axis(content: Any, experiment: Experiment) -> Axis:
+    values = tuple(_value(value) for value in content["values"])
     numbers = all(type(value) in (int, float) and math.isfinite(value) for value in values)
-    if not numbers or len(values) < 2 or list(values) != sorted(set(values)) or type(found["log"]) is not bool:
+    if not numbers or len(values) < 2 or list(values) != sorted(set(values)) or type(content["log"]) is not bool:
         raise PlanError("an axis has no rising values")
-    if found["log"] and values[0] <= 0:
+    if content["log"] and values[0] <= 0:
         raise PlanError("a logarithmic axis begins at 0 or below")
     for value in (values[0], values[-1]):
-        experiment.with_value(found["knob"], value)
-    return Axis(found["knob"], values, found["log"])
+        experiment.with_value(content["knob"], value)
+    return Axis(content["knob"], values, content["log"])
 
 
-def _value(found: Any) -> Any:
-    if not isinstance(found, bool | int | float | str):
+def _value(content: Any) -> Any:
+    if not isinstance(content, bool | int | float | str):
         raise PlanError("a value is no value of a knob")
-    return found
+    return content

@@ -52,12 +52,12 @@ def standing_for(outcomes: np.ndarray, levels: np.ndarray, *, full: bool) -> tup
 def stages(shape: tuple[int, ...]) -> np.ndarray:
     """Return for each cell, (rows, columns), how early it is trained among the others of its level: 0 for the
     representatives of the largest blocks, 1 for those of blocks half that size, and so on."""
-    found, size = np.full(shape, -1), _first(shape)
+    order, size = np.full(shape, -1), _first(shape)
     for stage in range(size.bit_length()):
         blocks = _at(shape, np.full(shape, size >> stage))
         places = blocks.rows, blocks.columns
-        found[places] = np.where(found[places] < 0, stage, found[places])
-    return found
+        order[places] = np.where(order[places] < 0, stage, order[places])
+    return order
 
 
 def _blocks(outcomes: np.ndarray, levels: np.ndarray, *, full: bool) -> Blocks:
@@ -80,11 +80,11 @@ def _blocks(outcomes: np.ndarray, levels: np.ndarray, *, full: bool) -> Blocks:
 
 def _beside(outcomes: np.ndarray, decades: np.ndarray) -> np.ndarray:
     """Return which cells differ from one of the four that they share an edge with."""
-    found = np.zeros(outcomes.shape, bool)
+    differs = np.zeros(outcomes.shape, bool)
     for axis in (0, 1):
         apart = (np.diff(outcomes, axis=axis) != 0) | (abs(np.diff(decades, axis=axis)) > DECADES)
-        found |= np.insert(apart, 0, False, axis) | np.insert(apart, apart.shape[axis], False, axis)
-    return found
+        differs |= np.insert(apart, 0, False, axis) | np.insert(apart, apart.shape[axis], False, axis)
+    return differs
 
 
 def _at(shape: tuple[int, ...], sizes: np.ndarray) -> Blocks:

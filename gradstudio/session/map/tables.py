@@ -74,9 +74,9 @@ def write_npz(stored: JournalContent, file: BinaryIO) -> None:
 
 def _values(values: np.ndarray, grid: Grid) -> list[Any]:
     """Return the values of all cells, None for an unknown one."""
-    found = values.astype(object)
-    found[grid.outcomes == UNTRAINED] = None
-    return found.tolist()
+    values_or_none = values.astype(object)
+    values_or_none[grid.outcomes == UNTRAINED] = None
+    return values_or_none.tolist()
 
 
 def _axis(axis: Axis) -> dict[str, Any]:

@@ -77,12 +77,12 @@ def fit_size(asked: Size, panels: int, cost: Cost, processes: int) -> Size:
 def measure_cost(experiment: Experiment, stopped: Callable[[], bool]) -> Cost | None:
     """Time runs of an experiment in a worker process; None if they fail or it was stopped."""
     with contextlib.closing(Pool(1, yielding=True)) as pool:
-        found = [
+        costs = [
             _time_run(pool, experiment, steps, stopped) for steps in (SHORT, SHORT, LONG)
         ]  # the first loads the data
-    if any(each is None for each in found):
+    if any(each is None for each in costs):
         return None
-    (_, _), (short, few), (long, many) = (each for each in found if each is not None)
+    (_, _), (short, few), (long, many) = (each for each in costs if each is not None)
     if many <= few:  # it diverged immediately
         return Cost(0.0, long / many)
     step = max((long - short) / (many - few), 0.0)

@@ -70,8 +70,8 @@ class Bench:
             diverged = judge.has_diverged(row.loss) or row.went_nonfinite
         accuracy = math.nan
         if not diverged:
-            if judge.by_accuracy and (found := trainer.evaluate()) is not None:
-                accuracy = found
+            if judge.by_accuracy and (test_accuracy := trainer.evaluate()) is not None:
+                accuracy = test_accuracy
             diverged = not trainer.weights_are_finite()
         level = math.nan if diverged else final_loss(losses)
         outcome = "diverged" if diverged else judge.at_the_end(level, accuracy)

@@ -10,10 +10,10 @@ from gradstudio.core.history import Logged, Row
 
 def with_columns(row: Row, place: int, gauges: tuple[tuple[str, float], ...] = ()) -> Row:
     """Return the run's row at this position with the columns of plug-ins and these gauges."""
-    found = list(gauges)
+    columns = list(gauges)
     for name in plugins.names("columns"):
         value = plugins.attempt("columns", name, lambda name=name: float(plugins.get("columns", name)(row)))
         if value is not None:
-            found.append((name, value))
-    logged = tuple(Logged(place, name, value) for name, value in found)
+            columns.append((name, value))
+    logged = tuple(Logged(place, name, value) for name, value in columns)
     return replace(row, logged=(*row.logged, *logged)) if logged else row

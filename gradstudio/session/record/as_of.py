@@ -68,8 +68,8 @@ class KnownFindings:
         """Return the findings known after a step that the rules have reached, by rule. Findings that the run's own
         rules did not make are left out: a stored run lacks some of their inputs."""
         place = bisect_right(self._kept, step, key=itemgetter(0))
-        found = self._kept[place - 1][1] if place else {}
-        return {rule: finding for rule, finding in found.items() if rule in self._run.findings}
+        findings = self._kept[place - 1][1] if place else {}
+        return {rule: finding for rule, finding in findings.items() if rule in self._run.findings}
 
     def _show(self, history: History, step: int) -> None:
         self._seen.grow(history, history.went_nonfinite_at(step))

@@ -102,14 +102,14 @@ def changed_at(run: Run, first: int, last: int | None = None) -> dict[str, tuple
     """Return the knobs that the user changed at these steps, each with its values before and after: planned changes are
     repeated automatically."""
     last, planned = first if last is None else last, {*run.planned, *run.asked}
-    found: dict[str, tuple[Value, Value]] = {}
+    changed: dict[str, tuple[Value, Value]] = {}
     for event in run.changes:
         value, before = event.value, event.before
         if first <= event.step <= last and value is not None and before is not None:
-            if event.knob not in found and Change(event.step, event.knob, value) in planned:
+            if event.knob not in changed and Change(event.step, event.knob, value) in planned:
                 continue
-            found[event.knob] = (found.get(event.knob, (before,))[0], value)
-    return {knob: (before, after) for knob, (before, after) in found.items() if before != after}
+            changed[event.knob] = (changed.get(event.knob, (before,))[0], value)
+    return {knob: (before, after) for knob, (before, after) in changed.items() if before != after}
 
 
 def last_changes(run: Run, healthy: int | None) -> tuple[int, dict[str, tuple[Value, Value]]]:
@@ -117,8 +117,8 @@ def last_changes(run: Run, healthy: int | None) -> tuple[int, dict[str, tuple[Va
     was well until then would not have diverged without it."""
     if healthy is not None:
         for step in sorted({change.step for change in list(run.timeline)}, reverse=True):
-            if healthy - SHORTLY <= step <= healthy and (found := changed_at(run, step)):
-                return step, found
+            if healthy - SHORTLY <= step <= healthy and (changes := changed_at(run, step)):
+                return step, changes
     return 0, {}
 
 

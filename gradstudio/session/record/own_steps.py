@@ -39,14 +39,14 @@ def in_own_steps(run: Run, text: str) -> str:
         return text
     history, apart = run.history, not _is_dense(run.history)
 
-    def own(found: re.Match[str]) -> str:
-        if found["count"]:
-            rows = "row" if found["count"].lower() in ("1", "one") else "rows"
-            return f"{found['count']} {found['kind']}{rows}" if apart else found[0]
-        if found["word"]:
-            return f"{found['word']} {_number(history, found['first'])}"
-        ends = (_number(history, found[each]) for each in ("from", "last"))
-        return f"{found['words']} {found['to'].join(ends)}"
+    def own(match: re.Match[str]) -> str:
+        if match["count"]:
+            rows = "row" if match["count"].lower() in ("1", "one") else "rows"
+            return f"{match['count']} {match['kind']}{rows}" if apart else match[0]
+        if match["word"]:
+            return f"{match['word']} {_number(history, match['first'])}"
+        ends = (_number(history, match[each]) for each in ("from", "last"))
+        return f"{match['words']} {match['to'].join(ends)}"
 
     return _STEP.sub(own, text)
 

@@ -43,9 +43,9 @@ def _fitting(finding: Finding, run: Run) -> Finding:
     """Return the finding with the matching remedies: knobs to set, or code to change in a watched script."""
     of_plugin = added_rules.lines_of(finding) if added_rules.is_added(finding.rule) else ()
     finding = added_rules.knobs_of(finding) if of_plugin else finding
-    found = _with_birth(fitting(finding, run.in_force, run.provenance), run)
+    fitted = _with_birth(fitting(finding, run.in_force, run.provenance), run)
     if run.watched is None:
-        return found
+        return fitted
     optimizer = run.history.settings[-1][1].optimizer if run.history.settings else ""
     # the knobs of mistakes do not apply to a script, so their remedies do not count as set already
     loop = tuple(remedy for remedy in finding.remedies if remedy.startswith("mistakes."))
@@ -55,7 +55,7 @@ def _fitting(finding: Finding, run: Run) -> Finding:
     facts = dict(run.watched.facts)
     variables = {name: facts[f"{name} variable"] for name in ("model", "optimizer") if f"{name} variable" in facts}
     called = variables.get("optimizer", "optimizer") if optimizer else ""
-    lines = as_code((*loop, *_usable(found, run)), optimizer, scaled=scaled, variables=variables)
+    lines = as_code((*loop, *_usable(fitted, run)), optimizer, scaled=scaled, variables=variables)
     if finding.rule.startswith(("nonfinite", "nan_on")) and run.provenance is not None:
         before = run.provenance.step - (0 if run.provenance.is_of_update else 1)
         gradient = run.history.value("clipped_norm", before) if 0 <= before < len(run.history) else UNKNOWN
@@ -68,7 +68,7 @@ def _fitting(finding: Finding, run: Run) -> Finding:
         lines = OF_GRADIENTS.get(finding.title, OF_GRADIENTS.get(finding.rule, lines))
     if run.watched.log:  # it is unknown what the script does already
         lines = tuple(line if line.startswith("`lr=") else f"{line}, unless it is there" for line in lines)
-    return replace(found, remedies=(*lines, *of_plugin))
+    return replace(fitted, remedies=(*lines, *of_plugin))
 
 
 def _with_birth(finding: Finding, run: Run) -> Finding:

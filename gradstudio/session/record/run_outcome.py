@@ -80,10 +80,10 @@ def scores(run: Run, start: int, stop: int) -> np.ndarray:
     """Return the scores of the steps start to stop, lower is better, without non-finite ones: the loss, or the accuracy
     if the loss is not informative."""
     if why_it_need_not_fall(run.experiment):
-        found = -run.history.column("accuracy", start, stop)
+        result = -run.history.column("accuracy", start, stop)
     else:
-        found = run.history.column("loss", start, stop) / (run.in_force.loss.weight or 1.0)
-    return found[np.isfinite(found)]
+        result = run.history.column("loss", start, stop) / (run.in_force.loss.weight or 1.0)
+    return result[np.isfinite(result)]
 
 
 def rises(first: np.ndarray, last: np.ndarray, least: int = LATEST) -> bool:

@@ -35,8 +35,8 @@ class WatchedScript:
         digest = " ".join(re.findall(".{1,16}", self.sha256)) or "not known"  # in parts, so that a line can break
         if self.log:
             return [("log", self.script), *self.facts]
-        found = [("script", command), ("SHA-256", digest), *self.facts]
-        return [*found, ("recorded", self.rows_in_words)] if self.every > 1 else found
+        facts = [("script", command), ("SHA-256", digest), *self.facts]
+        return [*facts, ("recorded", self.rows_in_words)] if self.every > 1 else facts
 
     @property
     def rows_in_words(self) -> str:

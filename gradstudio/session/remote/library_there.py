@@ -52,12 +52,12 @@ class LibraryThere:
     def _ask(self, question: dict[str, Any]) -> tuple[dict[str, Any], memoryview]:
         asked = OneAnswer(self._pool.warm(), {"m": "library", **question})
         try:
-            found = asked.wait(PATIENCE)
+            answer = asked.wait(PATIENCE)
         except RuntimeError as fault:
             raise LibraryError(f"{self.place.name}: {fault}") from None
-        if found is None:
+        if answer is None:
             raise LibraryError(f"The worker {asked.why}." if asked.why else f"{self.place.name} does not answer")
-        return found
+        return answer
 
 
 def take_in(into: Library, content: memoryview) -> str:

@@ -184,8 +184,8 @@ class RemoteWorker:
                 RunWriter(self.record).at_line(typed(str, frame.head["at"]))
             case "end":
                 run = self.record
-                found = typed(list[budget.FootprintAndCures | None], frame.head["footprints"])
-                budget.learn_stages(run.in_force, run.to_come, found)
+                footprints = typed(list[budget.FootprintAndCures | None], frame.head["footprints"])
+                budget.learn_stages(run.in_force, run.to_come, footprints)
                 self._finish(typed(str, frame.head["failure"]))
 
     def _finish(self, failure: str) -> None:

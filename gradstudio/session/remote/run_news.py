@@ -101,7 +101,7 @@ class RunTold:
     def _grown(self) -> dict[str, Any]:
         """Return the new entries of each list, and the number of the first. A list that was replaced is sent from where
         it differs."""
-        found = {}
+        grown = {}
         for kind in LISTS:
             now = list_of(self.run, kind)
             before, count = self._lists[kind]
@@ -112,12 +112,12 @@ class RunTold:
                              min(len(old), len(now)))  # fmt: skip
                 entries = now[start:]
             if entries or start < count:
-                found[kind] = [start, plain(entries)]
+                grown[kind] = [start, plain(entries)]
             self._lists[kind] = (now, start + len(entries))
-        return found
+        return grown
 
     def _gauges(self, raw: list[np.ndarray]) -> list[Any]:
-        found: list[Any] = []
+        messages: list[Any] = []
         for name, samples in list(self.run.gauge_samples.items()):
             known = self._samples.get(name, [])
             if not known or samples[-1] is not known[-1]:
@@ -127,12 +127,12 @@ class RunTold:
                     arrays: list[np.ndarray] = []
                     given = plain(value, arrays)
                     raw += arrays
-                    found.append([name, step, type(value).__name__, given, sum(each.nbytes for each in arrays)])
+                    messages.append([name, step, type(value).__name__, given, sum(each.nbytes for each in arrays)])
                 self._samples[name] = samples
         problems = dict(self.run.gauge_problems)
-        found += [[name, why] for name, why in problems.items() if self._problems.get(name) != why]
+        messages += [[name, why] for name, why in problems.items() if self._problems.get(name) != why]
         self._problems = problems
-        return found
+        return messages
 
     def _new_rows(self, to: int) -> Iterator[Said]:
         """Yield frames with the new rows."""

@@ -75,8 +75,8 @@ class WorkerServed(Served):
         if over:
             self.over = True
             run = self.worker.record
-            found = budget.known_stages(run.in_force, run.to_come) if run.refused else []
-            end = {"m": "end", "to": self.to, "failure": self.worker.failure, "footprints": plain(found)}
+            footprints = budget.known_stages(run.in_force, run.to_come) if run.refused else []
+            end = {"m": "end", "to": self.to, "failure": self.worker.failure, "footprints": plain(footprints)}
             return [*said, (end, ())]
         return said
 
@@ -278,8 +278,8 @@ class Server:
 
         def work() -> None:
             try:
-                found, raw = find()
-                self._say({"m": "answer", "to": to, "problem": "", **found}, raw)
+                answer, raw = find()
+                self._say({"m": "answer", "to": to, "problem": "", **answer}, raw)
             except Exception as fault:
                 self._say({"m": "answer", "to": to, "problem": str(fault) or type(fault).__name__})
 

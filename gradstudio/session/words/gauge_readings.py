@@ -32,16 +32,16 @@ def factor(scale: float) -> str:
     return power(2, exponent - 1) if mantissa == 0.5 else number(scale)
 
 
-def exponents(found: Exponents, run: Run) -> str:
+def exponents(measured: Exponents, run: Run) -> str:
     """Return how many entries of the gradient fp16 loses, and what a loss scale changes."""
     dtype, told = run.in_force.precision.dtype, []
-    scale, scaled = (found.scale, found.scaled) if found.scale != 1 else (found.best_scale, found.best)
-    lost = _describe_loss(found.plain)
+    scale, scaled = (measured.scale, measured.scaled) if measured.scale != 1 else (measured.best_scale, measured.best)
+    lost = _describe_loss(measured.plain)
     lost = lost[0].upper() + lost[1:]
-    if found.entries == 0:
+    if measured.entries == 0:
         told.append("No entry is finite and not 0.")
-    elif dtype == "fp16" and found.scale != 1:
-        if found.plain.lost or scaled.lost:
+    elif dtype == "fp16" and measured.scale != 1:
+        if measured.plain.lost or scaled.lost:
             told.append(
                 f"{lost} of the entries underflow in fp16 without a loss scale; with a scale of {factor(scale)}, "
                 f"{_describe_loss(scaled)}."
@@ -50,29 +50,26 @@ def exponents(found: Exponents, run: Run) -> str:
             told.append("No entry underflows in fp16, with or without the loss scale.")
         if scaled.over:
             told.append(f"But {share(scaled.over)} are then above 65504, the largest number of fp16: an overflow.")
-        if scaled.lost > found.best.lost + 0.01:
-            told.append(f"A scale of {factor(found.best_scale)} would lose {_describe_loss(found.best)}.")
-    elif dtype == "fp16" and found.plain.lost:
+        if scaled.lost > measured.best.lost + 0.01:
+            told.append(f"A scale of {factor(measured.best_scale)} would lose {_describe_loss(measured.best)}.")
+    elif dtype == "fp16" and measured.plain.lost:
         told.append(f"{lost} of the entries underflow in fp16, and there is no loss scale.")
         if scale != 1:
             told.append(f"With a scale of {factor(scale)}: {_describe_loss(scaled)}.")
-    elif found.plain.lost:
+    elif measured.plain.lost:
         told.append(
             f"{lost} of the entries would underflow in fp16; with a scale of {factor(scale)}: {_describe_loss(scaled)}."
         )
         told.append(f"{dtype} holds them as they are.")
-    elif not found.plain.over:
+    elif not measured.plain.over:
         told.append("Every entry is within what fp16 can hold, without a loss scale.")
-    if found.plain.over and found.scale == 1:
-        told.append(f"{share(found.plain.over)} are above 65504, the largest number of fp16.")
-    if found.nonfinite:
-        told.append(f"{plural(found.nonfinite, 'entry is', 'entries are')} NaN or Inf.")
-    if found.zeros:
-        told.append(
-            f"{share(found.zeros / (found.zeros + found.entries + found.nonfinite))} of all entries are exactly 0 "
-            f"and are "
-            "not counted."
-        )
+    if measured.plain.over and measured.scale == 1:
+        told.append(f"{share(measured.plain.over)} are above 65504, the largest number of fp16.")
+    if measured.nonfinite:
+        told.append(f"{plural(measured.nonfinite, 'entry is', 'entries are')} NaN or Inf.")
+    if measured.zeros:
+        all_entries = measured.zeros + measured.entries + measured.nonfinite
+        told.append(f"{share(measured.zeros / all_entries)} of all entries are exactly 0 and are not counted.")
     return " ".join(told)
 
 
@@ -85,53 +82,53 @@ def rule(sharpness: Sharpness) -> str:
     return f"{number(sharpness.rule)}/lr" if sharpness.lr > 0 else "2/lr"
 
 
-def sharpness(found: Sharpness, run: Run) -> str:
+def sharpness(measured: Sharpness, run: Run) -> str:
     """Return whether the step is short enough for the direction of largest curvature."""
-    seen = f", as {OPTIMIZERS[run.in_force.optimizer.kind]} sees it," if found.preconditioned else ""
-    value = f"Sharpness {'' if found.converged else 'at least '}{number(found.value)}{seen}"
+    seen = f", as {OPTIMIZERS[run.in_force.optimizer.kind]} sees it," if measured.preconditioned else ""
+    value = f"Sharpness {'' if measured.converged else 'at least '}{number(measured.value)}{seen}"
     alone = value.removesuffix(",")  # before another punctuation mark
-    if not math.isfinite(found.limit):
-        if found.lr > 0:
+    if not math.isfinite(measured.limit):
+        if measured.lr > 0:
             return f"{alone}. For {OPTIMIZERS[run.in_force.optimizer.kind]} no largest one is known."
         return f"{alone}; the learning rate is 0, so nothing moves."
-    limit = f"{rule(found)} = {number(found.limit)}"
-    if found.value > (1 + NEAR) * found.limit:
+    limit = f"{rule(measured)} = {number(measured.limit)}"
+    if measured.value > (1 + NEAR) * measured.limit:
         clipped = len(run.history) and run.history.value("clip_coef", len(run.history) - 1) < 1
         held = " Clipping makes the step shorter, which keeps the run stable." if clipped else ""
         return f"{value} is over {limit}: the step is too long for the direction of largest curvature.{held}"
-    if found.value >= (1 - NEAR) * found.limit:
+    if measured.value >= (1 - NEAR) * measured.limit:
         return (
             f"{value} is at {limit}, the edge of stability: along the direction of largest curvature the weights "
             "oscillate, by the same distance each time."
         )
-    if found.value <= 0:
+    if measured.value <= 0:
         return f"{alone}: no direction curves upward, so no step is too long here."
-    if not found.converged:
+    if not measured.converged:
         return f"{alone}, against {limit}: more samples are needed to tell."
     return f"{value} is under {limit}: the step is short enough for the direction of largest curvature."
 
 
-def noise_scale(found: NoiseScale) -> str:
+def noise_scale(noise: NoiseScale) -> str:
     """Return the effect of another batch size."""
-    batch = f"the batch has {found.batch:,}"
-    if math.isinf(found.value):
+    batch = f"the batch has {noise.batch:,}"
+    if math.isinf(noise.value):
         text = (
             f"The gradient is too small against its noise to be measured; {batch}. Each step is almost random, and a "
             "larger batch would help."
         )
-    elif found.value > FAR * found.batch:
+    elif noise.value > FAR * noise.batch:
         text = (
-            f"{_examples(found)}; {batch}. Each step is mostly noise: a larger batch, or more micro-batches, "
+            f"{_examples(noise)}; {batch}. Each step is mostly noise: a larger batch, or more micro-batches, "
             "would give a better direction."
         )
-    elif found.value * FAR < found.batch:
-        text = f"{_examples(found)}; {batch}, more than needed: a smaller one would learn almost as well, in less time."
+    elif noise.value * FAR < noise.batch:
+        text = f"{_examples(noise)}; {batch}, more than needed: a smaller one would learn almost as well, in less time."
     else:
-        text = f"{_examples(found)}; {batch}, which is about right."
+        text = f"{_examples(noise)}; {batch}, which is about right."
     return (
         text
-        if found.samples >= SETTLED
-        else f"{text} So far this is from {plural(found.samples, 'sample', 'samples')}, so it may still change much."
+        if noise.samples >= SETTLED
+        else f"{text} So far this is from {plural(noise.samples, 'sample', 'samples')}, so it may still change much."
     )
 
 
@@ -144,47 +141,47 @@ def _examples(noise_scale: NoiseScale) -> str:
     return f"Above about {count} examples, a larger batch helps little"
 
 
-def overshoot(found: Overshoot) -> str:
+def overshoot(measured: Overshoot) -> str:
     """Return whether the last update overshot the minimum along its direction."""
-    before, after = found.losses[0], found.losses[2]
+    before, after = measured.losses[0], measured.losses[2]
     digits = next((digits for digits in range(3, 9) if number(before, digits) != number(after, digits)), 9)
     moved = f"The loss of the gauge's batch went from {number(before, digits)} to {number(after, digits)}."
     if not math.isfinite(after):
         return f"The last update left a loss that is {number(after)}."
-    if math.isinf(found.ratio):
+    if math.isinf(measured.ratio):
         return (
             "Along the last update the loss of this batch rises from the start: the update came from other "
             f"examples, or from momentum. {moved}"
         )
-    if found.ratio == 0:
+    if measured.ratio == 0:
         return f"The last update has no minimum ahead: the loss keeps falling along it. {moved}"
-    best = f"it was {number(found.ratio, 2)} times as long as the step to the minimum"
-    if found.ratio > 2:
+    best = f"it was {number(measured.ratio, 2)} times as long as the step to the minimum"
+    if measured.ratio > 2:
         return f"The last update overshot the minimum so far that the loss rose: {best}. {moved}"
-    if found.ratio > 1.2:
+    if measured.ratio > 1.2:
         return f"The last update overshot the minimum: {best}. {moved}"
-    if found.ratio >= 0.5:
+    if measured.ratio >= 0.5:
         return f"The last update came close to the minimum: {best}. {moved}"
     return f"The last update stopped well before the minimum: {best}. {moved}"
 
 
-def logits(found: Logits) -> str:
+def logits(sample: Logits) -> str:
     """Return how sharply the attentions choose, and the mean log Z of the outputs."""
     told = []
-    if found.names:
-        most = max(range(len(found.names)), key=lambda at: (math.isnan(found.largest[at]), found.largest[at]))
-        told.append(f"The largest attention logit is {number(found.largest[most])}, in {found.names[most]}.")
-        measured = [at for at, entropy in enumerate(found.entropy) if not math.isnan(entropy)]
+    if sample.names:
+        most = max(range(len(sample.names)), key=lambda at: (math.isnan(sample.largest[at]), sample.largest[at]))
+        told.append(f"The largest attention logit is {number(sample.largest[most])}, in {sample.names[most]}.")
+        measured = [at for at, entropy in enumerate(sample.entropy) if not math.isnan(entropy)]
         if measured:
-            least = min(measured, key=lambda at: found.entropy[at])
+            least = min(measured, key=lambda at: sample.entropy[at])
             told.append(
-                f"The least entropy is {number(found.entropy[least])} of the possible, in {found.names[least]} (1: it "
-                "looks at all time steps alike, 0: at one alone)."
+                f"The least entropy is {number(sample.entropy[least])} of the possible, in {sample.names[least]} "
+                "(1: it looks at all time steps alike, 0: at one alone)."
             )
-            if found.entropy[least] < PEAKED:
+            if sample.entropy[least] < PEAKED:
                 told.append("Its softmax is saturated, so hardly any gradient passes: qk_norm bounds the logits.")
-    if found.log_z is not None:
-        told.append(f"log Z of the outputs is {number(found.log_z)} on average; z_loss draws it to 0.")
+    if sample.log_z is not None:
+        told.append(f"log Z of the outputs is {number(sample.log_z)} on average; z_loss draws it to 0.")
     return " ".join(told)
 
 

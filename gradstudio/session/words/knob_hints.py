@@ -79,8 +79,8 @@ def _accumulation(requested: Experiment, run: Run) -> Hint:
         return Hint(f"{text}\n{run.not_compared}", grave=True)
     if not run.compared:
         return Hint(text)
-    found = run.compared[-1]
-    return Hint(f"{text}\nstep {found.step:,}: {comparison(found, run.experiment)}", grave=not found.alike)
+    latest = run.compared[-1]
+    return Hint(f"{text}\nstep {latest.step:,}: {comparison(latest, run.experiment)}", grave=not latest.alike)
 
 
 def _share_clipped(requested: Experiment, run: Run) -> Hint:

@@ -167,7 +167,7 @@ def _describe_skips(run: Run) -> str:
 
 
 def _describe_comparison(run: Run) -> str:
-    told = [f"{names.comparison(found, run.experiment)} at step {found.step:,}" for found in run.compared[:3]]
+    told = [f"{names.comparison(compared, run.experiment)} at step {compared.step:,}" for compared in run.compared[:3]]
     more = f", and {len(run.compared) - 3} more were measured" if len(run.compared) > 3 else ""
     return (
         f"The accumulated gradient was compared with that of one large batch: {'; '.join(told)}{more}." if told else ""
@@ -194,16 +194,16 @@ def loss_scale(scale: float | None) -> str:
     return f"{scale:,.0f}" if scale is not None and scale == round(scale, 3) and 1 <= scale < 1e7 else number(scale)
 
 
-def _gradient(run: Run, found: Figures) -> str:
-    if found.peak_grad_norm is None and run.watched is not None and run.watched.log:
+def _gradient(run: Run, summary: Figures) -> str:
+    if summary.peak_grad_norm is None and run.watched is not None and run.watched.log:
         return "norm not in the log"
-    return f"norm up to {number(found.peak_grad_norm)}, {_describe_clipping(run, found)}"
+    return f"norm up to {number(summary.peak_grad_norm)}, {_describe_clipping(run, summary)}"
 
 
-def _describe_clipping(run: Run, found: Figures) -> str:
+def _describe_clipping(run: Run, summary: Figures) -> str:
     """Return how many of the steps were clipped; if none was, whether clipping was on at all."""
-    if found.clipped_share or any(settings.clipping != "none" for _, settings in run.history.settings):
-        return f"clipped in {percent(found.clipped_share)} of the steps"
+    if summary.clipped_share or any(settings.clipping != "none" for _, settings in run.history.settings):
+        return f"clipped in {percent(summary.clipped_share)} of the steps"
     if run.watched is not None and run.watched.log:
         return "clipping not known"
     return "clipping off" if run.history.settings else "not clipped"
@@ -219,19 +219,19 @@ def _accuracy_line(run: Run, accuracy: float | None) -> list[str]:
 
 def in_words(run: Run) -> str:
     """Return the outcome as a few lines of text for a terminal."""
-    found = figures(run)
+    values = figures(run)
     lines = [
         f"{one_line(run.title)}: {headline(run)}",
-        f"  loss       {number(found.initial_loss)} -> {number(found.final_loss)} (best {number(found.best_loss)})",
-        *_accuracy_line(run, found.accuracy),
-        f"  gradient   {_gradient(run, found)}",
+        f"  loss       {number(values.initial_loss)} -> {number(values.final_loss)} (best {number(values.best_loss)})",
+        *_accuracy_line(run, values.accuracy),
+        f"  gradient   {_gradient(run, values)}",
     ]
     if run.parent:
         lines.insert(1, f"  branch     of {run.parent} from step {run.parent_step:,}: {run.what_changed}")
-    if run.in_force.precision.dtype == "fp16" or found.skipped_steps:
-        skipped = found.skipped_steps
+    if run.in_force.precision.dtype == "fp16" or values.skipped_steps:
+        skipped = values.skipped_steps
         told = "updates skipped: not known" if skipped is None else f"{plural(skipped, 'update', 'updates')} skipped"
-        lines.append(f"  scale      {loss_scale(found.final_scale)} at the end, {told}")
+        lines.append(f"  scale      {loss_scale(values.final_scale)} at the end, {told}")
     if batches := skipped_batches(run):
         more = " or more" * (len(batches) == MOST_ALIKE)
         count = plural(count_of(batches), "batch", "batches") + more
@@ -244,7 +244,7 @@ def in_words(run: Run) -> str:
         lines.append(f"  mistake    {name}{f': {note}' if note else ''}")
     if run.watched is None or not run.watched.log:
         device = run.environment.get("device", "no device")
-        lines.append(f"  time       {number(found.seconds)} s in {plural(found.steps, 'step', 'steps')} on {device}")
+        lines.append(f"  time       {number(values.seconds)} s in {plural(values.steps, 'step', 'steps')} on {device}")
     if run.provenance is not None:
         lines += ["", f"{heading(run.provenance)}: {sentence(run.provenance)}"]
     for finding in ranked_findings(run):  # whose steps already have the script's numbers

@@ -109,11 +109,11 @@ class _CompiledCall:
 
 def _chain(call: Any) -> list[_CompiledCall]:
     """Return the wrappers around a compiled call, one for each optimizer of the model, the outermost first."""
-    found: list[_CompiledCall] = []
+    wrappers: list[_CompiledCall] = []
     while isinstance(call, _CompiledCall):
-        found.append(call)
+        wrappers.append(call)
         call = call.call
-    return found
+    return wrappers
 
 
 class _Hook:

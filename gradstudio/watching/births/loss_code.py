@@ -59,8 +59,8 @@ def born_in(roots: Sequence[Tensor], mark: str, model: ModelLike) -> Provenance 
     """Return the operation of the loss code with the first non-finite result. The outputs of the model are finite."""
     known = {(root.grad_fn, root.output_nr): root.detach() for root in roots if root.grad_fn is not None}
     search = _Search(LossCode([root.grad_fn for root in roots], mark, model, known), mark, model)
-    if found := search.first_in(search.code.nodes):
-        return found
+    if first_birth := search.first_in(search.code.nodes):
+        return first_birth
     if not search.code.nodes:
         return None
     broken = next((root.grad_fn for root in roots if not values_of(root).finite), search.code.nodes[-1])
@@ -196,20 +196,20 @@ class _Search:
 
     # ---- the gradient is non-finite
 
-    def of_derivative(self, found: Derivative) -> Provenance:
+    def of_derivative(self, derivative: Derivative) -> Provenance:
         """Return the birth of a non-finite result of a derivative whose incoming gradient was finite: in it, or in a
         non-finite value of the loss code although the loss is finite."""
-        inputs, result = self.code.inputs(found.node), self.code.result_of(found.node)
+        inputs, result = self.code.inputs(derivative.node), self.code.result_of(derivative.node)
         if not _all_finite([*(each.tensor for each in inputs), result]):
-            before = {id(node) for node in nodes_behind([found.node], self._mark)}
+            before = {id(node) for node in nodes_behind([derivative.node], self._mark)}
             if birth_before := self.first_in([node for node in self.code.nodes if id(node) in before]):
                 return birth_before
         known = [each for each in inputs if each.tensor is not None]
         known += [Input("result", result, None)] * (result is not None)
-        came = [Input("gradient", tensor, None) for tensor in found.came if tensor is not None]
-        gave = together([values_of(tensor) for tensor in found.gave if tensor is not None])
-        source = self.source_of([found.node])
-        told = _provenance("backward", [found.node], [*came, *known], result, source, gave=gave)
+        came = [Input("gradient", tensor, None) for tensor in derivative.came if tensor is not None]
+        gave = together([values_of(tensor) for tensor in derivative.gave if tensor is not None])
+        source = self.source_of([derivative.node])
+        told = _provenance("backward", [derivative.node], [*came, *known], result, source, gave=gave)
         return replace(
             told, taken=birth.taken_by([values_of(each.tensor) for each in known if each.tensor is not None])
         )

@@ -47,7 +47,7 @@ class LossFault(NamedTuple):
 
 def faults_of(roots: Sequence[Tensor]) -> list[LossFault]:
     """Return what is wrong with these losses, each rule once."""
-    found: dict[str, LossFault] = {}
+    faults: dict[str, LossFault] = {}
     is_below_0 = len(roots) == 1 and roots[0].numel() == 1 and roots[0].item() < 0
     for node in _nearest(roots):
         for fault in (
@@ -59,8 +59,8 @@ def faults_of(roots: Sequence[Tensor]) -> list[LossFault]:
             _divergence(node) if is_below_0 else None,
         ):
             if fault is not None:
-                found.setdefault(fault.rule, fault)
-    return list(found.values())
+                faults.setdefault(fault.rule, fault)
+    return list(faults.values())
 
 
 def is_undivided_mean(root: Tensor) -> bool:

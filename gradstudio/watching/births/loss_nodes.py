@@ -43,7 +43,7 @@ def passes_before(roots: Sequence[Tensor], mark: str) -> list[KeptPass]:
 
 def broken_losses(kept_pass: KeptPass, mark: str) -> list[Tensor]:
     """Return the non-finite numbers that still exist and were computed from a pass of the model, in order."""
-    found: list[tuple[int, Tensor]] = []
+    losses: list[tuple[int, Tensor]] = []
     for tensor in gc.get_objects():
         if (
             issubclass(type(tensor), Tensor)
@@ -51,8 +51,8 @@ def broken_losses(kept_pass: KeptPass, mark: str) -> list[Tensor]:
             and _is_broken(tensor)
             and comes_from(tensor, kept_pass, mark)
         ):
-            found.append((len(nodes_behind([tensor.grad_fn], mark)), tensor))
-    return [tensor for _, tensor in sorted(found, key=lambda each: each[0])]
+            losses.append((len(nodes_behind([tensor.grad_fn], mark)), tensor))
+    return [tensor for _, tensor in sorted(losses, key=lambda each: each[0])]
 
 
 def _is_computed_number(tensor: Tensor) -> bool:
@@ -78,10 +78,10 @@ def held_nodes(roots: Sequence[Tensor], mark: str) -> list[Any] | None:
     """Keep what autograd has saved for the loss code beyond the backward pass, until `let_go`. Return its nodes; None
     if it is long."""
     try:
-        found = nodes_behind([root.grad_fn for root in roots], mark, MOST_HELD)
+        nodes = nodes_behind([root.grad_fn for root in roots], mark, MOST_HELD)
     except ProvenanceUnknown:
         return None
-    return hold(node for node in found if mark not in node.metadata and not is_leaf(node))
+    return hold(node for node in nodes if mark not in node.metadata and not is_leaf(node))
 
 
 def steep_nodes(roots: Sequence[Any], mark: str) -> list[Any]:

@@ -103,16 +103,16 @@ class LossCode:
         """Return the inputs of an operation: those that take a gradient and their operands, then other saved
         tensors."""
         numbers = [number for _, number in node.next_functions]
-        found = self._read_inputs(node)
-        for place, (each, number) in enumerate(zip(found, numbers, strict=True)):
+        inputs = self._read_inputs(node)
+        for place, (each, number) in enumerate(zip(inputs, numbers, strict=True)):
             if each.tensor is None:
                 tensor = self._script_operand(node, place) if each.maker is None else self._result(each.maker, number)
-                found[place] = each._replace(tensor=tensor)
+                inputs[place] = each._replace(tensor=tensor)
         beside = {
             name: tensor for name, tensor in saved_of(node).items()
             if name not in (*_RESULTS, _EXPONENT) and _place(name, len(numbers)) not in range(len(numbers))
         }  # fmt: skip
-        return found + [Input(ROLES.get(name, name), tensor, None) for name, tensor in beside.items()]
+        return inputs + [Input(ROLES.get(name, name), tensor, None) for name, tensor in beside.items()]
 
     def _read_inputs(self, node: Any) -> list[Input]:
         makers = [maker for maker, _ in node.next_functions]
@@ -168,35 +168,35 @@ class LossCode:
             return None
         try:
             with torch.no_grad():
-                found = _AGAIN[operation](node, number, *inputs)
+                result = _AGAIN[operation](node, number, *inputs)
         except (RuntimeError, TypeError, AttributeError, IndexError):
             return None
         if not results_told(node):
-            return found
+            return result
         shape = shape_of(node, number)
-        return found.reshape(shape) if found.numel() == shape.numel() else None
+        return result.reshape(shape) if result.numel() == shape.numel() else None
 
     def _script_operand(self, node: Any, place: int) -> Tensor | None:
         """Return an operand that takes no gradient, from the script's own variables."""
         if operation_of(node.name()) not in ("add", "sub", "rsub"):
             return None
         site = self.lines.site_of(node)
-        found = None if site is None else operand(site, place)
-        fits = found is not None and (found.dim() == 0 or _fits(found.shape, shape_of(node, 0)))
-        return found if fits else None
+        value = None if site is None else operand(site, place)
+        fits = value is not None and (value.dim() == 0 or _fits(value.shape, shape_of(node, 0)))
+        return value if fits else None
 
 
 def _still_there(nodes: Sequence[Any]) -> dict[tuple[Any, int], Tensor]:
     """Return the results of these nodes that still exist in the script, for example in a variable, and were never
     changed in place."""
     wanted = set(nodes)
-    found: dict[tuple[Any, int], Tensor] = {}
+    results: dict[tuple[Any, int], Tensor] = {}
     for each in gc.get_objects():
         if issubclass(type(each), Tensor):
             with suppress(RuntimeError):  # it is being released, or has no values
                 if each.grad_fn in wanted and not each._version:
-                    found[each.grad_fn, each.output_nr] = each.detach()
-    return found
+                    results[each.grad_fn, each.output_nr] = each.detach()
+    return results
 
 
 def _fits(shape: torch.Size, whole: torch.Size) -> bool:
@@ -224,13 +224,13 @@ def is_leaf(node: Any) -> bool:
 def nodes_behind(roots: Sequence[Any], mark: str, most: int = MOST_NODES, *, past_mended: bool = True) -> list[Any]:
     """Return the graph behind the roots, inputs first, as far as the outputs of the model, which are included.
     `past_mended`: also what precedes a `nan_to_num`."""
-    found: dict[Any, None] = {}
+    nodes: dict[Any, None] = {}
     waiting = [(node, False) for node in roots if node is not None]
     seen: set[Any] = set()
     while waiting:
         node, done = waiting.pop()
         if done:
-            found[node] = None
+            nodes[node] = None
         elif node not in seen:
             seen.add(node)
             waiting.append((node, True))
@@ -238,13 +238,13 @@ def nodes_behind(roots: Sequence[Any], mark: str, most: int = MOST_NODES, *, pas
                 waiting += [(following, False) for following, _ in node.next_functions if following is not None]
         if len(seen) > most:
             raise ProvenanceUnknown(f"the loss code has more than {most:,} operations")
-    return list(found)
+    return list(nodes)
 
 
 def passes_of(roots: Sequence[Any], mark: str) -> list[KeptPass]:
     """Return the passes of the model from which the loss behind some nodes was computed, in order."""
-    found = in_order(node for node in nodes_behind(roots, mark) if mark in node.metadata)
-    return list(dict.fromkeys(node.metadata[mark] for node in found))
+    outputs = in_order(node for node in nodes_behind(roots, mark) if mark in node.metadata)
+    return list(dict.fromkeys(node.metadata[mark] for node in outputs))
 
 
 # ---- saved by autograd
@@ -260,12 +260,12 @@ class _SavedInputs:
 
 def hold(nodes: Iterable[Any]) -> list[Any]:
     """Keep what autograd has saved for nodes beyond the backward pass, until `let_go`. Return them."""
-    found = list(nodes)
-    for node in found:
+    kept_nodes = list(nodes)
+    for node in kept_nodes:
         if (held := node.metadata.get(_SAVED)) is None:
             held = node.metadata[_SAVED] = _SavedInputs(saved_of(node))
         held.holders += 1
-    return found
+    return kept_nodes
 
 
 def let_go(nodes: Iterable[Any]) -> None:
@@ -286,7 +286,7 @@ def saved_of(node: Any) -> dict[str, Tensor]:
     kind = node.name()
     if kind not in _saved_names:
         _saved_names[kind] = tuple(name for name in dir(node) if name.startswith("_saved_"))
-    found: dict[str, Tensor] = {}
+    saved: dict[str, Tensor] = {}
     for name in _saved_names[kind]:
         try:
             value = getattr(node, name)
@@ -297,8 +297,8 @@ def saved_of(node: Any) -> dict[str, Tensor]:
         if isinstance(value, Tensor) and name == "_saved_other" and value.dtype in _COUNTS:
             value = value.to(torch.get_default_dtype())  # such as the number of those that remain in a mean
         if isinstance(value, Tensor) and value.is_floating_point():
-            found[name.removeprefix("_saved_")] = value.detach()
-    return found
+            saved[name.removeprefix("_saved_")] = value.detach()
+    return saved
 
 
 def target_of_divergence(node: Any) -> Tensor | None:
@@ -335,5 +335,5 @@ def weight_behind(node: Any) -> nn.Parameter | None:
     """Return the weight that a node produces, directly or as a view; None if it produces none."""
     while node is not None and operation_of(node.name()) in VIEWS and len(node.next_functions) == 1:
         node = node.next_functions[0][0]
-    found = getattr(node, "variable", None) if node is not None and is_leaf(node) else None
-    return found if isinstance(found, nn.Parameter) else None
+    weight = getattr(node, "variable", None) if node is not None and is_leaf(node) else None
+    return weight if isinstance(weight, nn.Parameter) else None

@@ -57,19 +57,19 @@ def provenance(
     )
 
 
-def within(found: Provenance, name: str) -> Provenance:
+def within(own_birth: Provenance, name: str) -> Provenance:
     """Return the result for one model of several, which has this name among them."""
 
     def full_name(inner: str) -> str:
         return f"{name}.{inner}" if inner else name
 
     return replace(
-        found,
-        cause=found.cause.replace(_OF_THE_MODEL, f" of {name} "),
-        module=full_name(found.module),
-        layers=tuple(map(full_name, found.layers)),
-        chain=tuple(replace(operation, module=full_name(operation.module)) for operation in found.chain),
-        growth=tuple((full_name(module), largest) for module, largest in found.growth),
+        own_birth,
+        cause=own_birth.cause.replace(_OF_THE_MODEL, f" of {name} "),
+        module=full_name(own_birth.module),
+        layers=tuple(map(full_name, own_birth.layers)),
+        chain=tuple(replace(operation, module=full_name(operation.module)) for operation in own_birth.chain),
+        growth=tuple((full_name(module), largest) for module, largest in own_birth.growth),
     )
 
 

@@ -103,12 +103,12 @@ def operand(site: Site, place: int) -> Tensor | None:
         case _:
             return None
     frame = source_lines.frame_at(site.place)
-    found = (
+    constant = (
         _read(written[place], {**frame.f_globals, **frame.f_locals} if frame else {}) if place < len(written) else None
     )
-    if isinstance(found, (int, float)):
-        return torch.tensor(float(found))
-    return found.detach() if isinstance(found, Tensor) else None
+    if isinstance(constant, (int, float)):
+        return torch.tensor(float(constant))
+    return constant.detach() if isinstance(constant, Tensor) else None
 
 
 def _read(written: ast.expr, names: dict[str, Any]) -> Any:
@@ -130,18 +130,18 @@ def line_of_variable(name: str) -> str:
     if frame is None or not name:
         return ""
     own = {line for *_, line in frame.f_code.co_lines()}
-    found = [line for line in source_lines.assignments_of(name, frame.f_code.co_filename) if line in own]
-    line = max((line for line in found if line <= frame.f_lineno), default=0)
+    lines = [line for line in source_lines.assignments_of(name, frame.f_code.co_filename) if line in own]
+    line = max((line for line in lines if line <= frame.f_lineno), default=0)
     return source_lines.Place(frame.f_code.co_filename, line).text if line else ""
 
 
 def name_of_broken(tensor: Tensor | None) -> str:
     """Return the script's name for a non-finite tensor without a gradient or, if that is unknown, for the only such
     tensor among the accessible variables; "" if there is not exactly one."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for name, value in variables():
         if type(value) is Tensor and value.grad_fn is None and value.is_floating_point() and not name.startswith("_"):
             same = tensor is None or (value.data_ptr() == tensor.data_ptr() and value.shape == tensor.shape)
             if same and not values_of(value).finite:
-                found[name] = None
-    return next(iter(found)) if len(found) == 1 or (found and tensor is not None) else ""
+                names[name] = None
+    return next(iter(names)) if len(names) == 1 or (names and tensor is not None) else ""

@@ -25,16 +25,16 @@ Variable = tuple[weakref.ref[nn.Module], str]  # an attribute of a module
 def variables_of(model: nn.Module) -> dict[Variable, Any]:
     """Return the attributes of modules in which a pass may count: numbers, texts, and buffers of one entry. A pass does
     not change any such state of torch's own modules."""
-    found: dict[Variable, Any] = {}
+    variables: dict[Variable, Any] = {}
     for module in model.modules():
         if not type(module).__module__.startswith("torch."):
             reference = weakref.ref(module)
             for name, value in (*vars(module).items(), *module.named_buffers(recurse=False)):
                 if type(value) in _PLAIN:
-                    found[reference, name] = value
+                    variables[reference, name] = value
                 elif type(value) is Tensor and value.numel() == 1:
-                    found[reference, name] = value.detach().clone()
-    return found
+                    variables[reference, name] = value.detach().clone()
+    return variables
 
 
 class Randomness(NamedTuple):
@@ -121,10 +121,10 @@ class PassStates:
     def _before(self, model: nn.Module) -> PassState:
         is_other_mode, self._training = model.training is not self._training, model.training
         if self._looks:
-            found = variables_of(model)
-            self._note_changes(self._began, found)  # for example by a hook of the backward pass
-            self._began = found
-            return PassState(found, Randomness.now(), random.getstate(), np.random.get_state())
+            variables = variables_of(model)
+            self._note_changes(self._began, variables)  # for example by a hook of the backward pass
+            self._began = variables
+            return PassState(variables, Randomness.now(), random.getstate(), np.random.get_state())
         torch_draws = self._torch or is_other_mode or self.passes % LOOK_AGAIN == 0
         now = variables_of(model) if self._changed else {}
         return PassState(

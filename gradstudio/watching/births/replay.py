@@ -55,8 +55,8 @@ def replay(model: nn.Module, kept_pass: KeptPass) -> Replay:
         roots = _roots(kept_pass, tensors)
         if not broken and all(values_of(gradient).finite for _, gradient in roots):
             parameters = [tensor for tensor in model.parameters() if tensor.requires_grad]
-            found = _gradients(roots, [*parameters, *leaves])
-            broken = [watcher.maker(gradient) for gradient in found if not values_of(gradient).finite]
+            gradients = _gradients(roots, [*parameters, *leaves])
+            broken = [watcher.maker(gradient) for gradient in gradients if not values_of(gradient).finite]
     return Replay(watcher, min((sink for sink in broken if sink >= 0), default=None))
 
 
@@ -73,8 +73,8 @@ def needs_other_ranks(model: nn.Module) -> bool:
 
 
 def _place(node: Any) -> source_lines.Place | None:
-    found = source_lines.at_work(__file__)
-    return source_lines.of_node(node, __file__) if found is None and node is not None else found
+    place = source_lines.at_work(__file__)
+    return source_lines.of_node(node, __file__) if place is None and node is not None else place
 
 
 def _names(model: nn.Module, kept_pass: KeptPass) -> dict[int, str]:
@@ -137,8 +137,8 @@ def _gradients(roots: list[tuple[Tensor, Tensor]], towards: list[Tensor]) -> lis
         if any(_REENTRANT in node.name() for node in nodes_before(end.grad_fn for end in ends)):
             torch.autograd.backward(ends, gradients)
             return [tensor.grad for tensor in tensors if tensor.grad is not None]
-        found = torch.autograd.grad(ends, tensors, gradients, allow_unused=True)
-        return [gradient for gradient in found if gradient is not None]
+        results = torch.autograd.grad(ends, tensors, gradients, allow_unused=True)
+        return [gradient for gradient in results if gradient is not None]
 
 
 # The node of a part that is recomputed by a backward pass within the backward pass, which writes only to `grad`.

@@ -172,14 +172,14 @@ class Births:
 
     def look_at_losses(self, number: float) -> Provenance | None:
         """Complete `before_backward` for passes that were observed with `later`. `number` is their loss."""
-        found: Provenance | None = None
+        birth: Provenance | None = None
         for pending in self._pending:
             if not math.isfinite(number):
-                found = found or self._birth_of_pending(pending)
-                if found is not None and found.source.startswith(operation_lines.BEGAN):
-                    found = replace(found, source=pending.began)
+                birth = birth or self._birth_of_pending(pending)
+                if birth is not None and birth.source.startswith(operation_lines.BEGAN):
+                    birth = replace(birth, source=pending.began)
         self._let_go_of_pending(0)
-        return found
+        return birth
 
     def _let_go_of_pending(self, first: int) -> None:
         for pending in self._pending[first:]:
@@ -267,18 +267,18 @@ class Births:
         made. If that step is not `finite` itself, a pass with an unknown loss may belong to it."""
         if self._heard:
             self._look_at_gradients()
-        skipped = [found for kept_pass, found in self.suspects.items() if kept_pass not in self._back]
+        skipped = [suspect for kept_pass, suspect in self.suspects.items() if kept_pass not in self._back]
         self.suspects.clear()
-        return [found for found in skipped if finite or is_known(found.loss)]
+        return [suspect for suspect in skipped if finite or is_known(suspect.loss)]
 
     def thrown_away(self) -> Birth:
         """Return where the first non-finite value was born in gradients that the script discarded, and why that is
         unknown; forget the passes."""
         if self._heard:
             self._look_at_gradients()
-        found = self._aside(self._of_the_gradients)
+        birth = self._aside(self._of_the_gradients)
         self.begin_anew()
-        return found
+        return birth
 
     def begin_anew(self) -> None:
         """Forget the passes whose gradients the script discarded. The next pass may have been made already."""
@@ -577,8 +577,8 @@ def _has_gradient(kept_pass: KeptPass) -> bool:
 def _broken_inputs(kept_pass: KeptPass) -> list[Tensor]:
     """Return the non-finite inputs of a pass that were computed from something that takes a gradient. -Inf alone may be
     a mask."""
-    found = [(tensor, values_of(tensor)) for tensor, _ in kept_pass.taken if tensor.grad_fn is not None]
-    return [tensor for tensor, values in found if values.nan or (values.inf and bool((tensor == math.inf).any()))]
+    inputs = [(tensor, values_of(tensor)) for tensor, _ in kept_pass.taken if tensor.grad_fn is not None]
+    return [tensor for tensor, values in inputs if values.nan or (values.inf and bool((tensor == math.inf).any()))]
 
 
 def _without_line_at_work(birth: Provenance | None) -> Provenance | None:

@@ -26,12 +26,12 @@ def nodes_before(ends: Iterable[Any], *, nearest_first: bool = False) -> Iterato
 
 def leaves_before(roots: Iterable[Tensor]) -> list[Tensor]:
     """Return the tensors that receive the gradients of a backward pass from these roots."""
-    found = [getattr(node, "variable", None) for node in nodes_before(root.grad_fn for root in roots)]
-    return [leaf for leaf in found if leaf is not None]
+    variables = [getattr(node, "variable", None) for node in nodes_before(root.grad_fn for root in roots)]
+    return [leaf for leaf in variables if leaf is not None]
 
 
 def reached_weights(roots: Sequence[Tensor]) -> list[Tensor]:
     """Return the weights that gradients of these tensors reach, in the order of the forward pass: the parameters among
     the leaves, or else every leaf."""
-    found = [leaf for leaf in reversed(leaves_before(roots)) if leaf.is_floating_point()]
-    return [leaf for leaf in found if isinstance(leaf, nn.Parameter)] or found
+    leaves = [leaf for leaf in reversed(leaves_before(roots)) if leaf.is_floating_point()]
+    return [leaf for leaf in leaves if isinstance(leaf, nn.Parameter)] or leaves

@@ -112,22 +112,22 @@ class LoopLog:
 
     def _wrong(self, micro_batches: int, *, around: bool, lost: int, cleared: bool) -> frozenset[str]:
         """Return the faults of the current step."""
-        found: list[str] = []
+        faults: list[str] = []
         if self._kept:
-            found.append("zero_grad")
+            faults.append("zero_grad")
         if not self._clipped:
-            found += ["late clip"] * self._clipped_late + ["early clip"] * self._clipped_early
+            faults += ["late clip"] * self._clipped_late + ["early clip"] * self._clipped_early
         if around:
-            found.append("around")
+            faults.append("around")
         if lost:
-            found.append("zero inside")
+            faults.append("zero inside")
         if cleared:
-            found.append("zero late")
+            faults.append("zero late")
         if micro_batches > 1 and self._scheduled >= set(range(1, micro_batches)):
-            found.append("schedule")
+            faults.append("schedule")
         if micro_batches > 1 and self._clips >= set(range(1, micro_batches + 1)):
-            found.append("clip inside")
-        return frozenset(found) if found else _NOTHING
+            faults.append("clip inside")
+        return frozenset(faults) if faults else _NOTHING
 
 
 def _calls(loop: Loop, wrong: frozenset[str], after_forward: bool | None) -> tuple[Call, ...]:

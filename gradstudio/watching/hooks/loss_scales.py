@@ -73,7 +73,7 @@ def _scales_before(end: Any) -> Iterator[float]:
         if node in seen:
             continue
         seen.add(node)
-        if (found := node.metadata.get(_MARK)) is not None:
-            yield found.scale
+        if (scale := node.metadata.get(_MARK)) is not None:
+            yield scale.scale
         else:
             waiting.extend(following for following, _ in node.next_functions if following is not None)

@@ -33,11 +33,11 @@ class AutocastFormat:
         """A backward pass begins from these tensors, the first one of a step or a further one. Its graph is inspected
         if the format seems to have changed."""
         may_be_on = device not in ("cpu", "cuda") or self._may_be_on()
-        found, self._entered = self._entered or (_autocast_now(device) if may_be_on else None), None
-        if found is self.dtype:
+        dtype, self._entered = self._entered or (_autocast_now(device) if may_be_on else None), None
+        if dtype is self.dtype:
             return
         if may_be_cast(roots):
-            self.dtype = found or self.dtype
+            self.dtype = dtype or self.dtype
         elif first:
             self.dtype = None
 

@@ -25,8 +25,8 @@ class Place:
     def facts(self) -> list[tuple[str, str]]:
         """Its facts, as name and value."""
         local = f", local rank {self.local_rank}" if self.local_rank else ""
-        found = [("rank", f"{self.rank} of {self.ranks}, on {self.host}{local}")]
-        return [*found, ("Slurm job", self.job)] if self.job else found
+        facts = [("rank", f"{self.rank} of {self.ranks}, on {self.host}{local}")]
+        return [*facts, ("Slurm job", self.job)] if self.job else facts
 
 
 def here() -> Place | None:

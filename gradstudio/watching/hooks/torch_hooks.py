@@ -147,9 +147,9 @@ class Hooks:
         gradients = without if given is None else _several(given) or without
         roots = Roots(tensors, gradients, 1.0, without)
         if self._scales.any:
-            found = [self._scales.of_root(root) for root in _several(begins)]
-            roots.scale = together({scale for scale, _ in found})
-            roots.unscaled = tuple([loss for _, loss in found]) if tensors else ()
+            scales = [self._scales.of_root(root) for root in _several(begins)]
+            roots.scale = together({scale for scale, _ in scales})
+            roots.unscaled = tuple([loss for _, loss in scales]) if tensors else ()
         self._listener.before_backward(roots)
         return roots
 
@@ -291,8 +291,8 @@ def _with_tuples(arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[tup
 def _roots(tensors: Any) -> tuple[Tensor, ...]:
     """Return the tensors from which a backward pass begins; () if one is an edge of autograd's graph, whose value is
     unknown."""
-    found = _several(tensors)
-    return found if all([isinstance(each, Tensor) for each in found]) else ()
+    several = _several(tensors)
+    return several if all([isinstance(each, Tensor) for each in several]) else ()
 
 
 def _several(tensors: Any) -> tuple[Any, ...]:

@@ -185,8 +185,8 @@ class PendingFigures:
         """Wait for the figures and return them."""
         if self._event is not None:
             self._event.synchronize()
-        found = self._figures
-        return (found if found.dtype in (torch.float32, torch.float64) else found.float()).numpy()
+        figures = self._figures
+        return (figures if figures.dtype in (torch.float32, torch.float64) else figures.float()).numpy()
 
 
 def _dense(tensor: Tensor) -> Tensor:

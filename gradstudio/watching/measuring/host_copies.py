@@ -44,7 +44,7 @@ class HostCopies:
     def _copied_together(self, tensors: Sequence[Tensor | None]) -> dict[int, int]:
         """Copy those that are on a GPU, many at a time: the script waits for each copy. Return the addresses of the
         copies."""
-        found: dict[int, int] = {}
+        addresses: dict[int, int] = {}
         for group in _groups(tensors):
             if self._of_gpu is None:
                 self._of_gpu = torch.empty(self._bounds[-1], dtype=torch.float32, device="cpu")
@@ -54,8 +54,8 @@ class HostCopies:
                 together = flat[0] if len(flat) == 1 else torch.cat(flat)
                 self._of_gpu[self._bounds[first] : self._bounds[last + 1]].copy_(together)
             begin, width = self._of_gpu.data_ptr(), self._of_gpu.element_size()
-            found |= {place: begin + width * self._bounds[place] for place, _ in group}
-        return found
+            addresses |= {place: begin + width * self._bounds[place] for place, _ in group}
+        return addresses
 
 
 def _groups(tensors: Sequence[Tensor | None]) -> Iterator[list[tuple[int, Tensor]]]:

@@ -189,23 +189,23 @@ class Parameters:
             return NOT_MEASURED
         there = self.gradients_are_there
         along = gradients if there else self._nowhere
-        found = Change(*self._loops.now.change(self._before, weights, along, self._starts, self.sizes, layers))
-        if there and (found.along_gradient or not found.norm or not self._loops.now.all_zero(gradients, self.sizes)):
-            return found  # otherwise the script has set the gradients to 0 within the update
-        return found._replace(along_gradient=UNKNOWN)
+        change = Change(*self._loops.now.change(self._before, weights, along, self._starts, self.sizes, layers))
+        if there and (change.along_gradient or not change.norm or not self._loops.now.all_zero(gradients, self.sizes)):
+            return change  # otherwise the script has set the gradients to 0 within the update
+        return change._replace(along_gradient=UNKNOWN)
 
     def _weights(self) -> np.ndarray | None:
         """Return the addresses of the weights; None if one has no memory, or memory of another size."""
-        self._at["weight"] = found = self._addresses(self.tensors, self._at["weight"], "weight")
-        return found[1] if np.all((found[1] != 0) | (self.sizes == 0)) else None
+        self._at["weight"] = addresses = self._addresses(self.tensors, self._at["weight"], "weight")
+        return addresses[1] if np.all((addresses[1] != 0) | (self.sizes == 0)) else None
 
     def _gradients(self) -> np.ndarray:
         """Return the addresses of the gradients. They are kept alive, so that the addresses stay valid until the next
         call."""
         self._held = now = [tensor.grad for tensor in self.tensors]
-        self._at["gradient"] = found = self._addresses(now, self._at["gradient"], "gradient")
-        self._held_at = found[0] or pointers(now)
-        return found[1]
+        self._at["gradient"] = addresses = self._addresses(now, self._at["gradient"], "gradient")
+        self._held_at = addresses[0] or pointers(now)
+        return addresses[1]
 
     @property
     def gradients_are_there(self) -> bool:

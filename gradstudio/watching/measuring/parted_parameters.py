@@ -30,20 +30,20 @@ def share_of(
     """Return for each layer how many entries this rank has, whether it is sharded, and whether this rank's shard
     counts: of several ranks with the same shard, one does. If unknown, as for a shard that belongs to only some ranks,
     the number is -1. `grouped` makes layers of the parameters; without it, each is one."""
-    found: dict[str, list[int]] = {"sizes": parameters.sizes.tolist(), "parted": [], "counted": []}
+    share: dict[str, list[int]] = {"sizes": parameters.sizes.tolist(), "parted": [], "counted": []}
     for place, tensor in enumerate(parameters.as_given):
         placements: Any = getattr(tensor, "placements", ())
         is_parted = any(each.is_shard() for each in placements)
         mesh: Any = getattr(tensor, "device_mesh", None)
         at = mesh.get_coordinate() if mesh is not None else None
         if is_parted and (mesh is None or at is None or mesh.mesh.numel() != ranks):
-            found["sizes"][place] = -1
+            share["sizes"][place] = -1
         copies = [each.is_replicate() and where > 0 for each, where in zip(placements, at or (), strict=False)]
-        found["parted"].append(int(is_parted))
-        found["counted"].append(int(not any(copies)))
+        share["parted"].append(int(is_parted))
+        share["counted"].append(int(not any(copies)))
     if grouped is None:
-        return found
-    sizes, parted, counted = (grouped(values) for values in found.values())
+        return share
+    sizes, parted, counted = (grouped(values) for values in share.values())
     alike = [len({*zip(one, other, strict=True)}) == 1 for one, other in zip(parted, counted, strict=True)]
     whole = [sum(each) if same and min(each) >= 0 else -1 for each, same in zip(sizes, alike, strict=True)]
     return {"sizes": whole, "parted": [max(each) for each in parted], "counted": [max(each) for each in counted]}
@@ -119,8 +119,8 @@ def _is_parted(tensor: Tensor) -> bool:
 
 def _local(tensor: Any) -> Tensor:
     """Return the shard of a tensor that is in this process, without communication. Only outside of autograd."""
-    found = tensor.to_local() if _is_parted(tensor) else tensor
-    return found.wait() if hasattr(found, "wait") else found  # it may be in flight
+    local = tensor.to_local() if _is_parted(tensor) else tensor
+    return local.wait() if hasattr(local, "wait") else local  # it may be in flight
 
 
 def _stand_in(tensor: Tensor) -> Tensor:

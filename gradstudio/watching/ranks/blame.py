@@ -18,11 +18,11 @@ def blame_ranks(step: int, losses: Mapping[int, float], births: Mapping[int, Bir
     it is all of them, or none."""
     broken = [rank for rank, loss in losses.items() if is_known(loss) and not math.isfinite(loss)]
     of_loss = bool(broken)
-    broken = broken or [rank for rank, (found, _) in births.items() if found is not None]
+    broken = broken or [rank for rank, (own_birth, _) in births.items() if own_birth is not None]
     for rank in broken:
-        found, _ = births.get(rank, (None, ""))
-        if found is not None:
-            birth: Birth = replace(found, rank=rank, ranks=tuple(broken)), ""
+        own_birth, _ = births.get(rank, (None, ""))
+        if own_birth is not None:
+            birth: Birth = replace(own_birth, rank=rank, ranks=tuple(broken)), ""
             break
     else:
         rank = broken[0] if broken else 0

@@ -51,10 +51,10 @@ class Mail:
     def _take(self, key: str, *, keep: bool) -> bytes | None:
         if not self._store.check([key]):  # getting a missing key would wait for it
             return None
-        found = bytes(self._store.get(key))
+        content = bytes(self._store.get(key))
         if not keep:
             self._store.delete_key(key)
-        return found
+        return content
 
 
 class Postman:

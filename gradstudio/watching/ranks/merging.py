@@ -121,9 +121,9 @@ def _of_parts(
     return _local(measured_step, int(broken))  # what is not sharded was not reduced either
 
 
-def _squares(found: Any) -> np.ndarray:
+def _squares(layers: Any) -> np.ndarray:
     """Return the squares of the norms of gradients, weights and their changes: (ranks, 3, layers)."""
-    norms = found[:, :3].copy()
+    norms = layers[:, :3].copy()
     norms[:, 2] = np.where(norms[:, 1] > 0, norms[:, 2] * norms[:, 1], 0)
     return norms**2
 

@@ -116,18 +116,18 @@ class CrashWriter:
     def _weights(self, state: KeptState) -> dict[str, str]:
         """Name every weight and buffer, and return where each is in the file."""
         copies = {id(each): copy for each, copy in zip(state.weights, state.copies_of_weights, strict=True)}
-        found: dict[str, str] = {}
+        names: dict[str, str] = {}
         for model, before in self._models.items():
             for name, tensor in (*model.named_parameters(), *model.named_buffers()):
                 own = ".".join(filter(None, (before, name)))
                 if id(tensor) not in self._names:
                     self._names[id(tensor)] = own
-                    found[own] = self._put(f"weight {own}", copies.get(id(tensor), tensor))
+                    names[own] = self._put(f"weight {own}", copies.get(id(tensor), tensor))
         for place, tensor in enumerate(state.weights):
             if id(tensor) not in self._names:
                 own = self._names[id(tensor)] = f"parameter{place}"
-                found[own] = self._put(f"weight {own}", copies[id(tensor)])
-        return found
+                names[own] = self._put(f"weight {own}", copies[id(tensor)])
+        return names
 
     def _optimizer(self, optimizer: Optimizer, plan: list[tuple[Tensor, str, Any]]) -> RecordedOptimizer:
         state: dict[str, dict[str, Any]] = {}
@@ -205,19 +205,19 @@ def _tensor_to_write(name: str, tensor: Tensor) -> TensorToWrite:
 
 def _values(group: dict[str, Any]) -> dict[str, Any]:
     """Return the plain settings of a parameter group."""
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for name, value in group.items():
         if isinstance(value, _PLAIN) or (
             isinstance(value, Sequence) and all(isinstance(each, _PLAIN) for each in value)
         ):
-            found[name] = to_json(value, str)
-    return found
+            settings[name] = to_json(value, str)
+    return settings
 
 
 def _code(models: dict[nn.Module, str]) -> dict[str, str]:
     """Return the classes of the models that are not torch's, each with the sha256 of its file."""
     kinds = dict.fromkeys(type(module) for model in models for module in model.modules())
-    found: dict[str, str] = {}
+    hashes: dict[str, str] = {}
     for kind in kinds:
         if kind.__module__.startswith("torch."):
             continue
@@ -226,8 +226,8 @@ def _code(models: dict[nn.Module, str]) -> dict[str, str]:
         except (TypeError, OSError):
             path = None
         module = os.path.basename(path) if path and kind.__module__ == "__main__" else kind.__module__
-        found[f"{module}:{kind.__qualname__}"[:300]] = _digest(path)
-    return found
+        hashes[f"{module}:{kind.__qualname__}"[:300]] = _digest(path)
+    return hashes
 
 
 def _digest(path: Path | None) -> str:

@@ -109,10 +109,10 @@ class KeptState:
     @property
     def weights(self) -> list[Tensor]:
         """The weights, which the first copies are of; ValueError if the script has released one."""
-        found = [weight for each in self._weights if (weight := each()) is not None]
-        if len(found) < len(self._weights):
+        weights = [weight for each in self._weights if (weight := each()) is not None]
+        if len(weights) < len(self._weights):
             raise ValueError("the script has let go of the model")
-        return found
+        return weights
 
     @property
     def optimizers(self) -> list[tuple[Optimizer, list[tuple[Tensor, str, Any]]]]:
@@ -150,10 +150,10 @@ _format = attrgetter("shape", "dtype", "device")
 def _marks(tensors: list[Tensor]) -> list[list[int]]:
     """Return the addresses and sizes of tensors; [] if one has no memory of its own."""
     try:
-        found = [list(map(Tensor.data_ptr, tensors)), list(map(Tensor.numel, tensors))]
+        marks = [list(map(Tensor.data_ptr, tensors)), list(map(Tensor.numel, tensors))]
     except RuntimeError:  # it wraps others
         return []
-    return [*found, list(map(Tensor.element_size, tensors))] if all(found[0]) else []
+    return [*marks, list(map(Tensor.element_size, tensors))] if all(marks[0]) else []
 
 
 def has_memory(tensor: Tensor) -> bool:

@@ -113,8 +113,8 @@ class ProgramMaker:
             return -1
         if place not in numbers:
             numbers[place], self._count = self._count, self._count + 1
-        found = numbers[place]
-        return found if isinstance(found, int) else -1
+        number = numbers[place]
+        return number if isinstance(number, int) else -1
 
     def _outside(self, outside: Outside, known: Mapping[int, Key]) -> Key:
         """Return the name of a tensor that no call has produced."""
@@ -150,14 +150,14 @@ class ProgramMaker:
 
         def put_in(tensor: Tensor) -> Tensor:
             key, held = next(waiting)
-            found = tensor if held is None else held
-            if found.grad_fn is not None or id(found) in known:
-                found = found.detach()
+            source = tensor if held is None else held
+            if source.grad_fn is not None or id(source) in known:
+                source = source.detach()
             if tensor.requires_grad:
-                found = found.detach().requires_grad_()
-            holds.append(found)
-            known[id(found)] = key
-            return found
+                source = source.detach().requires_grad_()
+            holds.append(source)
+            known[id(source)] = key
+            return source
 
         holds: list[Tensor] = []  # so that each keeps its id
         try:
@@ -213,10 +213,10 @@ class ProgramMaker:
 
 
 def _key(numbers: Numbers, place: int) -> Key:
-    found = numbers[place]
-    if isinstance(found, CannotTell):
-        raise found
-    return found
+    number = numbers[place]
+    if isinstance(number, CannotTell):
+        raise number
+    return number
 
 
 def _refuse_own_derivative(log: CallLog) -> None:

@@ -100,9 +100,9 @@ class Recorder:
         if len(self._passes) >= MOST_BACKWARD:
             self._passes = []  # of a model that gets gradients, but no step
         if len(roots.tensors) == 1 and roots.gradients[0] is None:
-            found = self._log.place_of(roots.tensors[0])
+            root_number = self._log.place_of(roots.tensors[0])
             self._log.note_derivative(roots.tensors[0])
-            self._passes.append(KeptBackward(self._log, -1 if found is None else found, roots.scale))
+            self._passes.append(KeptBackward(self._log, -1 if root_number is None else root_number, roots.scale))
         else:
             self._passes.append(KeptBackward(self._log, -1, roots.scale))
 

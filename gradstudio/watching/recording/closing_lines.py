@@ -25,8 +25,8 @@ def tell(runs: Sequence[WatchedRun], library: Path, *, written: bool) -> None:
     if not runs:
         return
     trainings = runs if len(runs) <= MOST_TOLD else _worst(runs)
-    for found in trainings:
-        _tell_of(found)
+    for watched in trainings:
+        _tell_of(watched)
     own = library.resolve() == files.user_library().resolve()
     where = "" if own else f" --library {shlex.quote(str(library))}"
     if more := len(runs) - len(trainings):

@@ -54,8 +54,8 @@ class Messenger:
 def tellers_of(on_finding: Any, to: Any) -> list[Teller]:
     """Return the recipients in `on_finding` and `to`, each one or several. Called in the thread that trains, as MLflow
     knows its run only there."""
-    found = [_listener(each) for each in _as_list(on_finding)]
-    return found + [teller for each in _as_list(to) if (teller := _tracker(each)) is not None]
+    tellers = [_listener(each) for each in _as_list(on_finding)]
+    return tellers + [teller for each in _as_list(to) if (teller := _tracker(each)) is not None]
 
 
 def check(on_finding: Any, to: Any) -> None:

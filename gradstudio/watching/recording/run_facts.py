@@ -70,8 +70,8 @@ def title_of(observer: Observer, script: Script, called: tuple[str, str], titles
     given = observer.name or script.name
     parts = [given] if given else [f"{script.path.name if script.path else 'Watched training'}:"]
     variable, optimizer = called
-    if not given and (found := module_called(variable)) is not None:
-        parts.append(f"{type(found).__name__} {variable}")
+    if not given and (module := module_called(variable)) is not None:
+        parts.append(f"{type(module).__name__} {variable}")
     elif not given:
         names = (f"{type(model).__name__} {name_of(model)}".strip() for model in observer.models_in_script)
         parts.append(", ".join(names))
@@ -149,8 +149,8 @@ def _scale_in_words(scale: float) -> str:
 def _platform() -> str:
     """Return the operating system. `platform.platform` starts a program for that, which a script may notice, and makes
     Python forget which warnings it has shown."""
-    found = platform.uname()
-    return f"{found.system}-{found.release}-{found.machine}"
+    system = platform.uname()
+    return f"{system.system}-{system.release}-{system.machine}"
 
 
 def _not_taken(title: str, titles: Counter[str]) -> str:

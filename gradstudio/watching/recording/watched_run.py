@@ -321,8 +321,8 @@ class WatchedRun:
             if first.is_of_loss_alone:
                 self._of_harmless = self._of_harmless if self._of_harmless[0] is not None else first.birth
                 self._first_harmless = step if self._first_harmless is None else self._first_harmless
-                found = harmless_steps.of_the_loss_alone(first, self._of_harmless, self._first_harmless, step)
-                self._writer.find(found)
+                finding = harmless_steps.of_the_loss_alone(first, self._of_harmless, self._first_harmless, step)
+                self._writer.find(finding)
         return said
 
     def own_step(self, step: int) -> int:

@@ -63,8 +63,8 @@ def models_of(tensors: Sequence[Tensor]) -> list[list[nn.Module]]:
     """Return the models that have these parameters: one if a single module has them all, otherwise the largest modules
     with no other trainable parameters; [] if no module has any. Each model comes first, followed by the modules around
     it that have the same parameters: the script may call any of them."""
-    if (found := modules_with(tensors)) or not tensors:
-        return [found] if found else []
+    if (modules := modules_with(tensors)) or not tensors:
+        return [modules] if modules else []
     place = {id(tensor): place for place, tensor in enumerate(tensors)}
     parts: dict[tuple[int, ...], list[nn.Module]] = {}
     for each in gc.get_objects():
@@ -87,8 +87,8 @@ def modules_with(tensors: Sequence[Tensor]) -> list[nn.Module]:
     hooks."""
     wanted = {id(tensor) for tensor in tensors}
     for objects in _youngest_first():
-        found = [each for each in objects if issubclass(type(each), nn.Module) and _has(each, wanted)]
-        parts = {id(part): part for each in found for _, part in nn.Module.named_modules(each) if _has(part, wanted)}
+        modules = [each for each in objects if issubclass(type(each), nn.Module) and _has(each, wanted)]
+        parts = {id(part): part for each in modules for _, part in nn.Module.named_modules(each) if _has(part, wanted)}
         if parts := [part for part in parts.values() if _computes(part)]:
             least = min(len(list(nn.Module.parameters(part))) for part in parts)
             return _without_compiled([part for part in parts if len(list(nn.Module.parameters(part))) == least])
@@ -137,20 +137,20 @@ def schedules_of(optimizer: Optimizer) -> list[LRScheduler]:
     if "step" not in vars(optimizer):
         return []
     return [
-        found
-        for found in gc.get_objects()
-        if issubclass(type(found), LRScheduler) and getattr(found, "optimizer", None) is optimizer
+        each
+        for each in gc.get_objects()
+        if issubclass(type(each), LRScheduler) and getattr(each, "optimizer", None) is optimizer
     ]
 
 
 def names(model: ModelLike, optimizer: Optimizer | None) -> dict[int, str]:
     """Return the name of each parameter by its id, from the model, or else from the optimizer."""
-    found: dict[int, str] = {}
+    by_id: dict[int, str] = {}
     for index, group in enumerate(optimizer.param_groups if optimizer else ()):
         given = group.get("param_names") or [f"group{index}.{place}" for place in range(len(group["params"]))]
-        found |= {id(tensor): str(name) for name, tensor in zip(given, group["params"], strict=False)}
-    found |= {id(tensor): name for name, tensor in model.named_parameters()}
-    return {key: name.replace(_COMPILED, "") for key, name in found.items()}
+        by_id |= {id(tensor): str(name) for name, tensor in zip(given, group["params"], strict=False)}
+    by_id |= {id(tensor): name for name, tensor in model.named_parameters()}
+    return {key: name.replace(_COMPILED, "") for key, name in by_id.items()}
 
 
 def layers_of(model: ModelLike, named: Sequence[tuple[str, Tensor]]) -> tuple[Layer, ...]:

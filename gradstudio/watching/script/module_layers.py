@@ -25,10 +25,10 @@ class ModuleLayers:
 
     def group(self, values: Sequence[int]) -> list[list[int]]:
         """Return the values of the tensors of each layer."""
-        found: list[list[int]] = [[] for _ in self.layers]
+        groups: list[list[int]] = [[] for _ in self.layers]
         for place, value in zip(self._place, values, strict=True):
-            found[place].append(value)
-        return found
+            groups[place].append(value)
+        return groups
 
     def together(self, figures: np.ndarray) -> np.ndarray:
         """Return figures of each tensor, (metrics, tensors) in the order of LAYER_METRICS, combined for each layer."""
@@ -47,16 +47,18 @@ class ModuleLayers:
     def all_of(self, tensors: set[int]) -> tuple[str, ...]:
         """Return the layers whose tensors are all among these indices."""
         of_each = np.bincount(self._place)
-        found = np.bincount(self._place[sorted(tensors)], minlength=len(of_each)) if tensors else np.zeros(len(of_each))
-        return tuple(layer.name for layer, is_whole in zip(self.layers, found == of_each, strict=True) if is_whole)
+        counts = (
+            np.bincount(self._place[sorted(tensors)], minlength=len(of_each)) if tensors else np.zeros(len(of_each))
+        )
+        return tuple(layer.name for layer, is_whole in zip(self.layers, counts == of_each, strict=True) if is_whole)
 
 
 def _shown_as(names: Sequence[str], most: int) -> list[str]:
     """Return the layer of each tensor: its module, or one around that, or else a stretch of consecutive tensors."""
     parts = [name.split(".") for name in names]
     for depth in range(max(map(len, parts)) - 1, 0, -1):
-        found = [".".join(part[: max(1, min(depth, len(part) - 1))]) for part in parts]
-        if len(set(found)) <= most:
-            return found
+        shown = [".".join(part[: max(1, min(depth, len(part) - 1))]) for part in parts]
+        if len(set(shown)) <= most:
+            return shown
     each = -(-len(names) // most)
     return [f"{names[first]} and {each - 1:,} more" for place in range(len(names)) for first in [place // each * each]]

@@ -38,9 +38,9 @@ def module_called(name: str) -> nn.Module | None:
     """Return the script's module with a name that `name_of` returned."""
     first, _, last = name.partition(".")
     for names in _places():
-        found = names.get(first) if not last else getattr(names.get(first), last, None)
-        if isinstance(found, nn.Module):
-            return found
+        value = names.get(first) if not last else getattr(names.get(first), last, None)
+        if isinstance(value, nn.Module):
+            return value
     return None
 
 
@@ -64,12 +64,12 @@ def _places() -> Iterator[Mapping[str, Any]]:
 
 def _variables(frame: FrameType) -> dict[str, Any]:
     code, given = frame.f_code, frame.f_locals
-    found = dict(given)
+    reachable = dict(given)
     if code.co_flags & inspect.CO_OPTIMIZED and sys.version_info < (3, 13):
         # Python keeps the returned dict for as long as the function runs, and with it the tensors of this step
         for name in (*code.co_varnames, *code.co_cellvars, *code.co_freevars):
             given.pop(name, None)
-    return found
+    return reachable
 
 
 def _is_the_same(value: object, wanted: object) -> bool:

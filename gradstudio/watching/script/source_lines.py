@@ -79,10 +79,10 @@ def at_work(above: str) -> Place | None:
 def of_node(node: Any, above: str) -> Place | None:
     """Return the line, called from the file `above`, that created a node of autograd's graph; torch must have recorded
     it."""
-    found: list[Place] = []
+    places: list[Place] = []
     for file, line in _ENTRY.findall("".join(node.metadata.get("traceback_", []))):
-        found = [] if file == above else [*found, Place(file, int(line))]
-    own = [place for place in found if is_own(place.file)]
+        places = [] if file == above else [*places, Place(file, int(line))]
+    own = [place for place in places if is_own(place.file)]
     return own[-1] if own else None
 
 
@@ -140,23 +140,23 @@ def assignments_of(name: str, file: str) -> list[int]:
 
 def files_of_classes(classes: Iterable[type]) -> set[str]:
     """Return the files of the user's own code that define these classes."""
-    found: set[str] = set()
+    files: set[str] = set()
     for each in classes:
         with contextlib.suppress(OSError, TypeError):
             file = inspect.getsourcefile(each)
-            found |= {file} if file and is_own(file) else set()
-    return found
+            files |= {file} if file and is_own(file) else set()
+    return files
 
 
 def lines_of_classes(classes: Iterable[type], file: str) -> list[tuple[int, int]]:
     """Return the first and last line of each class that a file defines."""
-    found = []
+    ranges = []
     for each in classes:
         with contextlib.suppress(OSError, TypeError):  # a class without a file, for example in an interpreter
             if inspect.getsourcefile(each) == file:
                 text, first = inspect.getsourcelines(each)
-                found.append((first, first + len(text) - 1))
-    return found
+                ranges.append((first, first + len(text) - 1))
+    return ranges
 
 
 @lru_cache(32)

@@ -36,7 +36,7 @@ class JoinedOptimizers:
 
     @property
     def members(self) -> list[Optimizer]:
-        return [found for each in self._members if (found := each()) is not None]
+        return [member for each in self._members if (member := each()) is not None]
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
@@ -47,7 +47,7 @@ class JoinedOptimizers:
         return self if self.members else None
 
     def has(self, optimizer: Optimizer) -> bool:
-        return (found := self._ids.get(id(optimizer))) is not None and found() is optimizer
+        return (reference := self._ids.get(id(optimizer))) is not None and reference() is optimizer
 
     def on_step(self, optimizer: Optimizer, *, skipped: bool) -> bool:
         """One of the optimizers has stepped. Return whether all have."""
@@ -110,10 +110,10 @@ class Parts:
         for key in self._changes:
             layers[:, self._of[key][1]] = self._gradients[key][0].layers
         gradients, norms = zip(*(self._gradients[key] for key in self._changes), strict=True)
-        found = _gradient(gradients, layers), _change([*self._changes.values()]), _root(norms)
+        totals = _gradient(gradients, layers), _change([*self._changes.values()]), _root(norms)
         self._gradients.clear()
         self._changes.clear()
-        return found
+        return totals
 
 
 def together(measured_steps: Sequence[MeasuredStep], places: Sequence[Sequence[int]]) -> MeasuredStep:

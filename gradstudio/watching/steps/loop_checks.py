@@ -131,7 +131,7 @@ def _beat(schedule: Any) -> _Beat | None:
     if not whole > 0:
         return None
     length = next(
-        (float(found) for name in ("total_steps", "total_iters") if (found := getattr(schedule, name, None))), math.nan
+        (float(steps) for name in ("total_steps", "total_iters") if (steps := getattr(schedule, name, None))), math.nan
     )
     turn = schedule.T_max if isinstance(schedule, CosineAnnealingLR) else 0
     return _Beat(type(schedule).__name__, schedule.last_epoch, turn, float(length), float(group["lr"]) / whole)

@@ -180,7 +180,7 @@ def _look_at(loss: Tensor, step: int) -> _Batch | None:
 
 def _saved_tensor(node: Any, name: str) -> Tensor | None:
     try:
-        found = getattr(node, f"_saved_{name}", None)
+        saved = getattr(node, f"_saved_{name}", None)
     except RuntimeError:
         return None
-    return found if isinstance(found, Tensor) else None
+    return saved if isinstance(saved, Tensor) else None

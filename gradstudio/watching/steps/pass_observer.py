@@ -350,9 +350,9 @@ class PassObserver(TrainedModels):
             marks = self.parameters.marks(), self.parameters.weight_marks()
 
             def read() -> None:
-                found = loss()
-                step.add_loss(found)
-                birth = self.births.look_at_losses(found)
+                value = loss()
+                step.add_loss(value)
+                birth = self.births.look_at_losses(value)
                 step.birth = step.birth or birth
                 step.take_figures(figures(), self.parameters, self.births, marks, may_pass_by=may_pass_by)
 
@@ -414,7 +414,7 @@ class PassObserver(TrainedModels):
 
     def _look_at_schedules(self) -> None:
         """Check whether a scheduler has moved since the previous backward pass."""
-        now = [getattr(found, "last_epoch", None) for each in self.schedules if (found := each()) is not None]
+        now = [getattr(schedule, "last_epoch", None) for each in self.schedules if (schedule := each()) is not None]
         if self._step.micro_batches and now != self._epochs:
             self._loop.on_schedule(self._step.micro_batches)
         self._epochs = now

@@ -292,10 +292,12 @@ class Observer(PassObserver):
         self._rows += 1
 
         def give() -> MeasuredStep:
-            found = measured()
+            step_measured = measured()
             if is_evaluated_again:
-                found = found._replace(along_gradient=UNKNOWN)  # the gradients are those of the latest pass
-            return measured_step._replace(change=found, clipped_norm=clipped() / factor)
+                step_measured = step_measured._replace(
+                    along_gradient=UNKNOWN
+                )  # the gradients are those of the latest pass
+            return measured_step._replace(change=step_measured, clipped_norm=clipped() / factor)
 
         self.deliver()
         self._undelivered = give

@@ -85,13 +85,13 @@ class TrainedModels:
         }:
             return
         trained = [tensor for tensor in tensors if tensor.requires_grad]
-        found = model_layers.models_of(tensors)
-        if not found and len(trained) < len(tensors):
-            found = model_layers.models_of(trained)
-        if [id(either[0]) for either in found] != list(map(id, models)):
+        own_models = model_layers.models_of(tensors)
+        if not own_models and len(trained) < len(tensors):
+            own_models = model_layers.models_of(trained)
+        if [id(either[0]) for either in own_models] != list(map(id, models)):
             self.births.remove()
-            self._models = [weakref.ref(either[0], self._on_gone) for either in found]
-            self.births = Births(*found, guard=self._guard)
+            self._models = [weakref.ref(either[0], self._on_gone) for either in own_models]
+            self.births = Births(*own_models, guard=self._guard)
             self.births.recorder = self.recorder
 
     def adopt(self, optimizer: Optimizer) -> None:

@@ -157,12 +157,14 @@ class TrainingChecks:
         held = self._observer.held_by_all()
         if held is None:
             return ()
-        found = [leaf for leaf in leaves_before(roots) if isinstance(leaf, nn.Parameter) and id(leaf) not in held]
-        if not found:
+        leaves = [leaf for leaf in leaves_before(roots) if isinstance(leaf, nn.Parameter) and id(leaf) not in held]
+        if not leaves:
             return ()
         beside = [] if self._empty else self._observer.all_parameters()
-        around = model_layers.modules_with([*found, *beside])[:1] or [each[0] for each in model_layers.models_of(found)]
-        ids, names = set(map(id, found)), model_layers.names_of(around)
+        around = model_layers.modules_with([*leaves, *beside])[:1] or [
+            each[0] for each in model_layers.models_of(leaves)
+        ]
+        ids, names = set(map(id, leaves)), model_layers.names_of(around)
         return tuple(
             f"{name_of(module) or name}.{own}".strip(".")
             for module, name in zip(around, names, strict=True)

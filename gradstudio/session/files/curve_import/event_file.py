@@ -29,7 +29,7 @@ MOST_FOLDERS = 10_000  # below it
 def read(path: Path) -> list[Curve]:
     """Return the scalars of an event file, or of all event files in a folder and below it. An incomplete last record is
     ignored, as in TensorBoard; a damaged one is a CurveError that names it."""
-    found: dict[str, tuple[array, array]] = {}
+    points: dict[str, tuple[array, array]] = {}
     owner: dict[str, str] = {}
     files = _files(path)
     for file, run in files:
@@ -40,10 +40,10 @@ def read(path: Path) -> list[Curve]:
             for step, tag, value in _scalars(contents):
                 name = f"{run}/{tag}" if run else tag
                 owner[name] = run
-                steps, values = found.setdefault(name, (array("q"), array("d")))
+                steps, values = points.setdefault(name, (array("q"), array("d")))
                 steps.append(step)
                 values.append(value)
-                if len(found) > MOST_CURVES:
+                if len(points) > MOST_CURVES:
                     raise CurveError(
                         file, f"more than {MOST_CURVES:,} scalars; allowed: a log of fewer, or a folder of one run"
                     )
@@ -51,11 +51,11 @@ def read(path: Path) -> list[Curve]:
             if isinstance(fault, CurveError):
                 raise
             raise CurveError(file, "a record holds no event; allowed: an event file as TensorBoard writes it") from None
-    if not found:
+    if not points:
         raise CurveError(path, "no scalars; allowed: a TensorBoard log with at least one")
     latest = {run: -place for place, (_, run) in enumerate(files)}  # the run that was written to last comes first
-    names = sorted(found, key=lambda name: (latest[owner[name]], name))
-    arrays = ((one_line(name)[:LONGEST_NAME], *found[name]) for name in names)
+    names = sorted(points, key=lambda name: (latest[owner[name]], name))
+    arrays = ((one_line(name)[:LONGEST_NAME], *points[name]) for name in names)
     return [from_steps(name, np.array(steps), np.array(values)) for name, steps, values in arrays]
 
 

@@ -32,15 +32,15 @@ def read(path: Path) -> list[Curve]:
         whole = json.loads(text)
     except (ValueError, RecursionError):
         return of_records(path, _lines(path, text))
-    found = whole.get("log_history", whole) if isinstance(whole, dict) else whole
-    records = found if isinstance(found, list) else [found]
+    log_history = whole.get("log_history", whole) if isinstance(whole, dict) else whole
+    records = log_history if isinstance(log_history, list) else [log_history]
     return of_records(path, (record for record in records if isinstance(record, dict)))
 
 
 def of_records(path: Path, records: Iterable[Mapping[str, Any]]) -> list[Curve]:
     """Return a curve for each name in records of numbers, which may be nested. The step is that of the record; without
     one, records are counted."""
-    found: dict[str, tuple[array, array]] = {}
+    series: dict[str, tuple[array, array]] = {}
     counted = array("d")  # the step of each record
     for number, record in enumerate(records):
         flat = dict(_flat(record))
@@ -48,14 +48,14 @@ def of_records(path: Path, records: Iterable[Mapping[str, Any]]) -> list[Curve]:
         counted.append(next((flat[names[step]] for step in STEPS if step in names), float(number)))
         for name, value in flat.items():
             if math.isfinite(counted[-1]) and plain_name(name) not in (*STEPS, *TIMES):
-                rows, values = found.setdefault(one_line(name)[:LONGEST_NAME], (array("q"), array("d")))
+                rows, values = series.setdefault(one_line(name)[:LONGEST_NAME], (array("q"), array("d")))
                 rows.append(number)
                 values.append(value)
-        if len(found) > MOST_CURVES:
+        if len(series) > MOST_CURVES:
             raise CurveError(path, f"more than {MOST_CURVES:,} names; allowed: a log of fewer")
-    if not found:
+    if not series:
         raise CurveError(path, "no numbers; allowed: records of numbers, such as lines of JSON")
-    return from_rows(((name, *points) for name, points in found.items()), np.array(counted))
+    return from_rows(((name, *points) for name, points in series.items()), np.array(counted))
 
 
 def _lines(path: Path, text: str) -> Iterable[Mapping[str, Any]]:

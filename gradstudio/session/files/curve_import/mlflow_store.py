@@ -19,9 +19,9 @@ def folder_of(path: Path) -> Path | None:
     """Return the metrics folder of a run, or of the latest run below this folder; None if there is none."""
     if path.name == "metrics" or (path / "metrics").is_dir():
         return path if path.name == "metrics" else path / "metrics"
-    runs = [found for found in path.glob("*/*/metrics") if any(found.iterdir())]
-    runs += [found for found in path.glob("*/metrics") if any(found.iterdir())]
-    return max(runs, key=lambda found: found.stat().st_mtime, default=None)
+    runs = [folder for folder in path.glob("*/*/metrics") if any(folder.iterdir())]
+    runs += [folder for folder in path.glob("*/metrics") if any(folder.iterdir())]
+    return max(runs, key=lambda folder: folder.stat().st_mtime, default=None)
 
 
 def read_folder(folder: Path) -> list[Curve]:
@@ -45,14 +45,14 @@ def read_database(path: Path) -> list[Curve]:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as store:
             run = store.execute("SELECT run_uuid FROM metrics ORDER BY timestamp DESC LIMIT 1").fetchone()
             lines = store.execute("SELECT key, step, value, is_nan FROM metrics WHERE run_uuid = ?", run or ("",))
-            found: dict[str, list[tuple[float, float]]] = {}
+            series: dict[str, list[tuple[float, float]]] = {}
             for key, step, value, is_nan in lines:
-                found.setdefault(str(key), []).append((float(step), math.nan if is_nan else _finite(float(value))))
+                series.setdefault(str(key), []).append((float(step), math.nan if is_nan else _finite(float(value))))
     except (sqlite3.Error, TypeError, ValueError) as fault:
         raise CurveError(path, f"no store of MLflow: {fault}") from None
-    if not found:
+    if not series:
         raise CurveError(path, "no metrics in this store")
-    return [_curve(name, points) for name, points in sorted(found.items())]
+    return [_curve(name, points) for name, points in sorted(series.items())]
 
 
 def _finite(value: float) -> float:

@@ -36,14 +36,14 @@ def guessed(there: Iterable[str], said: Mapping[str, str]) -> dict[str, str]:
     for name in known:
         for form in _forms(name):
             by_name.setdefault(form, name)
-    found = dict(said)
+    columns = dict(said)
     for quantity, names in NAMES.items():
         name = next((by_name[name] for name in names if name in by_name), None)
         if quantity == "lr" and name is None:  # 'lr-AdamW/pg1' of Lightning
             name = next((name for name in known if re.match(r"lr[-_]", name)), None)
-        if quantity not in found and name is not None and name not in found.values():
-            found[quantity] = name
-    return found
+        if quantity not in columns and name is not None and name not in columns.values():
+            columns[quantity] = name
+    return columns
 
 
 def _of_one_run(names: Sequence[str], said: Mapping[str, str]) -> list[str]:

@@ -16,10 +16,10 @@ from gradstudio.session.record.run import Run
 
 def memory(run: Run) -> Section | None:
     """Return the section: the memory use of a step of the run with its initial knobs; None if unknown."""
-    found = None if run.watched is not None else budget.cached(run.experiment)
-    if found is None:
+    footprints = None if run.watched is not None else budget.cached(run.experiment)
+    if footprints is None:
         return None
-    footprint, cures = found
+    footprint, cures = footprints
     limit = run.experiment.run.memory_budget
     text = f"{texts.peak_text(footprint)}{f'; {texts.budget_text(footprint, limit)}' if limit else ''}."
     rows = [

@@ -36,8 +36,8 @@ Look = tuple[str, tuple[float, ...]]  # name of a colour, and the dash
 def looks(count: int, *, journey: bool = False) -> list[Look]:
     """Return colour and dash of `count` runs in one figure. In a journey the last run looks like the current run in the
     window, and the one before it like its parent: grey and dashed."""
-    found = [(name, DASHES[index]) for index, name in enumerate(SERIES[:count])]
-    return [*found[1 : count - 1], ("dim", PARENT_DASH), found[0]] if journey and count > 1 else found
+    pairs = [(name, DASHES[index]) for index, name in enumerate(SERIES[:count])]
+    return [*pairs[1 : count - 1], ("dim", PARENT_DASH), pairs[0]] if journey and count > 1 else pairs
 
 
 # matplotlib needs a concrete colour, the page a variable: figures are drawn in these, which are then replaced by the

@@ -45,19 +45,21 @@ _MOST_LISTED = 4  # events of one kind that are listed one by one
 
 def what_happened(run: Run) -> Section:
     """Return the course of the run in words, and its figures."""
-    found = figures(run)
-    lost: Tone = "bad" if found.final_loss is not None and not math.isfinite(found.final_loss) else ""
+    values = figures(run)
+    lost: Tone = "bad" if values.final_loss is not None and not math.isfinite(values.final_loss) else ""
     tiles = [
-        Tile("loss at the start", number(found.initial_loss)),
-        Tile("loss at the end", number(found.final_loss), lost),
-        Tile("best loss", number(found.best_loss)),
-        *([Tile(measure(run.experiment).label, percent(found.accuracy))] if _is_tested(run) else []),
-        Tile("largest gradient norm", number(found.peak_grad_norm)),
-        Tile("steps clipped", percent(found.clipped_share)),
-        Tile("updates skipped", _count(found.skipped_steps), "warning" if found.skipped_steps else ""),
-        Tile("loss scale at the end", loss_scale(found.final_scale) if run.in_force.precision.dtype == "fp16" else "–"),
-        Tile("rows" if run.watched is not None else "steps", f"{found.steps:,}"),
-        Tile("time in steps", "–" if found.seconds is None else f"{number(found.seconds)} s"),
+        Tile("loss at the start", number(values.initial_loss)),
+        Tile("loss at the end", number(values.final_loss), lost),
+        Tile("best loss", number(values.best_loss)),
+        *([Tile(measure(run.experiment).label, percent(values.accuracy))] if _is_tested(run) else []),
+        Tile("largest gradient norm", number(values.peak_grad_norm)),
+        Tile("steps clipped", percent(values.clipped_share)),
+        Tile("updates skipped", _count(values.skipped_steps), "warning" if values.skipped_steps else ""),
+        Tile(
+            "loss scale at the end", loss_scale(values.final_scale) if run.in_force.precision.dtype == "fp16" else "–"
+        ),
+        Tile("rows" if run.watched is not None else "steps", f"{values.steps:,}"),
+        Tile("time in steps", "–" if values.seconds is None else f"{number(values.seconds)} s"),
     ]
     return Section("what-happened", "What happened", (Prose(tell(run)), Tiles(tuple(tiles))))
 

@@ -103,9 +103,9 @@ def _figures(exercise: Exercise, runs: Mapping[str, Run]) -> Iterator[Section]:
         )
         blocks.append(Plot(f"study-{place}", study.title, note, HEIGHT, partial(_draw_study, study), (x, y)))
     for place, curves in enumerate(exercise.curves):
-        found = [(name, runs[name]) for name in curves.runs]
+        named_runs = [(name, runs[name]) for name in curves.runs]
         blocks.append(
-            Plot(f"curves-{place}", curves.title, curves.column, HEIGHT, partial(_draw_curves, curves), found)
+            Plot(f"curves-{place}", curves.title, curves.column, HEIGHT, partial(_draw_curves, curves), named_runs)
         )
     if blocks:
         yield Section("figures", "Figures", tuple(blocks))

@@ -48,17 +48,17 @@ def unpack(data: bytes) -> tuple[list[bytes], str]:
 
 def checksums(contents: Sequence[bytes]) -> list[int]:
     """Return the masked CRC-32C of each; those of one length are computed together."""
-    found = np.zeros(len(contents), np.uint32)
+    crcs = np.zeros(len(contents), np.uint32)
     lengths = np.array([len(content) for content in contents], np.int64)
     for length in np.unique(lengths).tolist():
         alike = np.flatnonzero(lengths == length).tolist()
         if len(alike) < FEW:
-            found[alike] = [_crc32c_of_one(contents[index]) for index in alike]
+            crcs[alike] = [_crc32c_of_one(contents[index]) for index in alike]
         else:
-            found[alike] = _crc32c(
+            crcs[alike] = _crc32c(
                 np.frombuffer(b"".join(contents[index] for index in alike), np.uint8).reshape(len(alike), length)
             )
-    return (((found >> 15) | (found << 17)) + np.uint32(0xA282EAD8)).tolist()
+    return (((crcs >> 15) | (crcs << 17)) + np.uint32(0xA282EAD8)).tolist()
 
 
 def _crc32c(rows: np.ndarray) -> np.ndarray:
