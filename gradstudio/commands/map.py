@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
 
@@ -23,11 +24,13 @@ from gradstudio.commands.options import (
     Steps,
     read_request,
 )
+from gradstudio.commands.places_command import PlaceName, cells_at
 from gradstudio.commands.terminal import WrongRequest, complain, complain_at_length, say, say_json
 from gradstudio.core.text import duration
 
 if TYPE_CHECKING:
     from gradstudio.core.files import Content
+    from gradstudio.session.map.cells_there import CellsThere
     from gradstudio.session.map.journal import JournalContent
     from gradstudio.session.map.map_plan import Plan
     from gradstudio.session.map.mapper import Mapper
@@ -116,6 +119,7 @@ def map_(
     resume: Resume = False,
     workers: Workers = 0,
     on: On = "",
+    place: PlaceName = "",
     picture: Picture = None,
     csv: Csv = None,
     npz: Npz = None,
@@ -132,14 +136,15 @@ def map_(
         raise WrongRequest(f"{file} is one name too many; allowed: gradstudio map SOURCE --out FILE.map, or map show")
     if not out:
         raise WrongRequest("--out is missing: gradstudio map SOURCE --out FILE.map")
-    if workers and on:
-        raise WrongRequest("--workers and --on do not go together: a cluster has its own workers")
+    if (workers > 0) + bool(on) + bool(place) > 1:
+        raise WrongRequest("--workers, --on and --place do not go together: a cluster or a place has its own workers")
     request = read_request(
         source, library, assignments, changes, {"run.steps": steps, "run.seed": seed, "run.device": device},
         beginning=True
     )  # fmt: skip
     plan = _plan(request, x, y, by, cells, seeds, whole=full, shortened=not steps, trusted=trust)
-    make(plan, out, files, resume=resume, workers=workers, on=on, as_json=as_json, quiet=quiet)
+    with cells_at(place) if place else nullcontext() as there:
+        make(plan, out, files, resume=resume, workers=workers, on=on, there=there, as_json=as_json, quiet=quiet)
 
 
 def _plan(
@@ -169,14 +174,15 @@ def _plan(
 
 
 def make(
-    plan: Plan, out: Path, files: Files, *, resume: bool, workers: int, on: str, as_json: bool, quiet: bool
-) -> NoReturn:
+    plan: Plan, out: Path, files: Files, *, resume: bool, workers: int, on: str, there: CellsThere | None,
+    as_json: bool, quiet: bool,
+) -> NoReturn:  # fmt: skip
     """Make a map, write its files, say what came of it, and end with its exit code."""
     from gradstudio.session.map import journal
     from gradstudio.session.map.mapper import Mapper
     from gradstudio.session.running import interrupts
 
-    mapper = Mapper(plan, out, resume=resume, size=workers, cluster=on)
+    mapper = Mapper(plan, out, resume=resume, size=workers, cluster=on, there=there)
     with interrupts.stopping(mapper.stop) as signals:
         mapper.start()
         _watch(mapper, quiet=quiet)

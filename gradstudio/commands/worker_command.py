@@ -10,6 +10,7 @@ import typer
 
 def worker(nonce: Annotated[str, typer.Argument(help="What it greets with.")]) -> None:
     """Serve until the standard input ends."""
+    from gradstudio.session.map.cells_served import CellsServed
     from gradstudio.session.remote.serving import main
 
-    main(nonce)
+    main(nonce, {"cells": CellsServed})

@@ -42,6 +42,11 @@ def agree_here(*hashes: str) -> None:
     _agreed_here.update(hashes)
 
 
+def agreed_here() -> frozenset[str]:
+    """Return what was agreed to until this program ends."""
+    return frozenset(_agreed_here)
+
+
 def _trusted_hashes() -> list[str]:
     with suppress(OSError, UnicodeDecodeError):
         data = files.read_bounded(agreements(), _LARGEST)

@@ -13,6 +13,7 @@ from gradstudio.core.presets import Preset
 from gradstudio.core.worker_places import Place
 from gradstudio.session.library import stored_snapshots
 from gradstudio.session.library.writer import LibraryWriter
+from gradstudio.session.map.cells_there import CellsThere
 from gradstudio.session.record import branches
 from gradstudio.session.record.branches import Family
 from gradstudio.session.record.run import Run
@@ -126,6 +127,10 @@ class SimulatedRuns(RequestedKnobs):
     def library_at(self, place: Place) -> LibraryThere:
         """Return the run library of a place."""
         return LibraryThere(place, self._backend.at(place))
+
+    def cells_at(self, place: Place | None) -> CellsThere | None:
+        """Return what trains the cells of a map at a place; None here."""
+        return CellsThere(place, self._backend.at(place)) if place is not None else None
 
     def leaves(self, run: str) -> bool:
         """Return whether a run with this id was told to stop, and is still in a step or not yet completely written."""

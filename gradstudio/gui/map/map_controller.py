@@ -125,7 +125,10 @@ class MapController(QObject):
         """Report how long a run of a cell takes, or why that is unknown: from the run on view, or from a trial that
         starts now. A studio file is not run for that before the user has agreed to it."""
         run, experiment = self._context.simulator.run, self._context.simulator.requested
-        if len(run.history) >= ENOUGH and run.in_force.model == experiment.model:
+        place = self._context.simulator.next_place
+        if place is not None:
+            tell(f"Its cells train at {place.name}: how long that takes is not known here.")
+        elif len(run.history) >= ENOUGH and run.in_force.model == experiment.model:
             latest = run.history.column("step_seconds")[-LATEST:]
             tell(Cost(0.0, statistics.median(latest.tolist())))
         elif own_model.needs_agreement(experiment):
@@ -203,7 +206,9 @@ class MapController(QObject):
         if not resume:
             self._stored = None
         self._path = path
-        self._mapper = Mapper(plan, path, resume=resume, yielding=True)
+        simulator = self._context.simulator
+        there = simulator.cells_at(simulator.next_place)
+        self._mapper = Mapper(plan, path, resume=resume, there=there, yielding=True)
         self._mapper.start()
         self._told = ""
         self._context.controls.file_opened.emit(str(path))

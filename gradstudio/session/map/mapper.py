@@ -7,11 +7,13 @@ import contextlib
 import threading
 import time
 import traceback
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from gradstudio.session.map import grid as grids
 from gradstudio.session.map import workers
+from gradstudio.session.map.cells_there import CellsThere
 from gradstudio.session.map.cluster import Cluster
 from gradstudio.session.map.job_order import coarse_first
 from gradstudio.session.map.journal import Journal, JournalError
@@ -29,10 +31,12 @@ class Mapper(threading.Thread):
     stop."""
 
     def __init__(
-        self, plan: Plan, path: Path, *, resume: bool = False, size: int = 0, cluster: str = "", yielding: bool = False
-    ) -> None:
-        """`size`: number of worker processes, 0: one per core. `cluster`: the address of a Dask scheduler; "": this
-        machine. `yielding`: the workers leave the cores to whatever else needs them, such as a window."""
+        self, plan: Plan, path: Path, *, resume: bool = False, size: int = 0, cluster: str = "",
+        there: CellsThere | None = None, yielding: bool = False,
+    ) -> None:  # fmt: skip
+        """`size`: number of worker processes, 0: one per core. `cluster`: the address of a Dask scheduler; "": none.
+        `there`: the place that trains; None: this machine. `yielding`: the workers leave the cores to whatever else
+        needs them, such as a window."""
         super().__init__(name="map", daemon=True)
         self.plan, self.path = plan, path
         self.status: Status = "planned"
@@ -43,6 +47,7 @@ class Mapper(threading.Thread):
         # In the order in which the cells were finished, those of an earlier call first. Append-only.
         self.results: list[tuple[Job, CellResult]] = []
         self._resume, self._size, self._cluster, self._yielding = resume, size, cluster, yielding
+        self._there = there
         self._cancelled, self._paused = threading.Event(), threading.Event()
         self._times: list[float] = []
         self._failed = 0
@@ -66,9 +71,7 @@ class Mapper(threading.Thread):
     def run(self) -> None:
         try:
             with (
-                contextlib.closing(
-                    Cluster(self._cluster) if self._cluster else Pool(self._size, yielding=self._yielding)
-                ) as crew,
+                contextlib.closing(self._crew()) as crew,
                 Journal(self.path, self.plan, resume=self._resume) as journal,
             ):
                 self.results += journal.results.items()
@@ -82,10 +85,15 @@ class Mapper(threading.Thread):
             self.failure = traceback.format_exc()
             self._fail(f"{type(fault).__name__}: {fault}")
 
+    def _crew(self) -> CellsThere | Cluster | Pool:
+        if self._there is not None:
+            return self._there
+        return Cluster(self._cluster) if self._cluster else Pool(self._size, yielding=self._yielding)
+
     def _fail(self, message: str) -> None:
         self.message, self.status = message, "failed"
 
-    def _make(self, journal: Journal, crew: workers.Crew) -> bool:
+    def _make(self, journal: Journal, crew: CellsThere | workers.Crew) -> bool:
         """Train level after level. Return whether the map is complete."""
         level = 0
         while not self._cancelled.is_set():
@@ -95,7 +103,8 @@ class Mapper(threading.Thread):
             level += 1
             self._tell(journal, level, 0, len(jobs))
             self._times = [time.monotonic()]
-            finished = workers.results(crew, self.plan, jobs, self._paused.is_set, self._cancelled.is_set)
+            train = crew.results if isinstance(crew, CellsThere) else partial(workers.results, crew)
+            finished = train(self.plan, jobs, self._paused.is_set, self._cancelled.is_set)
             for done, (job, trained) in enumerate(finished, 1):
                 result = journal.add(job, trained)
                 self.results.append((job, result))

@@ -17,7 +17,7 @@ from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future
 from dataclasses import replace
 from typing import Any, Protocol
 
-from gradstudio.core import process_server
+from gradstudio.core import process_server, trust
 from gradstudio.core.knobs import KnobError
 from gradstudio.session.map import train_cell
 from gradstudio.session.map.map_plan import Job, Plan
@@ -77,7 +77,10 @@ class Pool:
         if self._executor is None:
             process_server.start()
             self._executor = ProcessPoolExecutor(
-                self.size, mp_context=self._context, initializer=_begin, initargs=(self._stop, self._yielding)
+                self.size,
+                mp_context=self._context,
+                initializer=_begin,
+                initargs=(self._stop, self._yielding, trust.agreed_here()),
             )
         return self._executor
 
@@ -111,10 +114,11 @@ _bench = train_cell.Bench()
 _stop: Any = None  # in a worker process: its value is 1 once the map is stopped
 
 
-def _begin(stop: Any, yielding: bool) -> None:
+def _begin(stop: Any, yielding: bool, agreed: frozenset[str]) -> None:
     """Set up a worker process: Ctrl+C is left to the parent, and no worker outlives it."""
     global _stop
     _stop = stop
+    trust.agree_here(*agreed)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if yielding and hasattr(os, "nice"):
         os.nice(NICE)

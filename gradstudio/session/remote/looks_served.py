@@ -48,6 +48,9 @@ class Served:
         """Return the new messages; `over` is set once there will be no more."""
         raise NotImplementedError
 
+    def pause(self, paused: bool) -> None:
+        raise NotImplementedError
+
     def stop(self) -> None:
         raise NotImplementedError
 

@@ -38,6 +38,8 @@ WORD = 0.5  # seconds after which a worker at least reports that it is alive
 SWITCH = 0.001  # seconds after which a training thread lets another one read or send
 LINE_AFTER = 1.0  # seconds of a step after which the line of a studio file is reported
 
+Kinds = dict[str, Callable[[dict[str, Any]], Served]]  # what else is served, by the name of the frame that asks for it
+
 
 class Family:
     """Runs that share snapshots."""
@@ -121,11 +123,11 @@ class WholeRun(threading.Thread):
 class Server:
     """Everything that one worker does."""
 
-    def __init__(self, hearing: IO[bytes], telling: int) -> None:
+    def __init__(self, hearing: IO[bytes], telling: int, kinds: Kinds) -> None:
         self._hearing, self._telling = hearing, telling
         self._families: dict[int, Family] = {}
         self._served: dict[int, Served] = {}
-        self._kept = KeptRuns()
+        self._kept, self._kinds = KeptRuns(), kinds
         self._wake, self._asked_at = threading.Event(), 0.0
         self._speaking = threading.Lock()
         self._said_at = 0.0
@@ -155,7 +157,10 @@ class Server:
     # ---- requests
 
     def _answer(self, head: dict[str, Any], raw: memoryview) -> None:
-        getattr(self, f"_on_{head['m']}")(head, raw)
+        if (made := self._kinds.get(head["m"])) is not None:
+            self._serve(made(head))
+        else:
+            getattr(self, f"_on_{head['m']}")(head, raw)
 
     def _on_alive(self, head: dict[str, Any], raw: memoryview) -> None:
         """Do nothing: it was heard."""
@@ -273,6 +278,10 @@ class Server:
     def _on_follow(self, head: dict[str, Any], raw: memoryview) -> None:
         self._serve(library_served.RunFollowed(head["to"], head["run"]))
 
+    def _on_pause_cells(self, head: dict[str, Any], raw: memoryview) -> None:
+        if (served := self._served.get(head["to"])) is not None:
+            served.pause(head["paused"])
+
     def _answer_apart(self, to: int, find: Callable[[], Said]) -> None:
         """Compute an answer in its own thread, and send it, or why there is none."""
 
@@ -364,7 +373,7 @@ def _version() -> str:
     return gradstudio.__version__
 
 
-def main(nonce: str) -> None:
+def main(nonce: str, kinds: Kinds | None = None) -> None:
     """Run as a worker. Output of a studio file goes to stderr, and its input is empty."""
     import faulthandler
 
@@ -375,4 +384,4 @@ def main(nonce: str) -> None:
     faulthandler.enable()
     sys.setswitchinterval(SWITCH)
     frames.write(telling, [frames.greeting(nonce)])
-    Server(os.fdopen(hearing, "rb", buffering=1 << 20), telling).serve()
+    Server(os.fdopen(hearing, "rb", buffering=1 << 20), telling, kinds or {}).serve()

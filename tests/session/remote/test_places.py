@@ -21,6 +21,10 @@ from gradstudio.core.presets import Preset
 from gradstudio.core.worker_places import TO_INSTALL, Place
 from gradstudio.session.library.library_faults import LibraryError
 from gradstudio.session.library.store import Library
+from gradstudio.session.map.cells_there import CellsThere
+from gradstudio.session.map.map_plan import read_plan
+from gradstudio.session.map.mapper import Mapper
+from gradstudio.session.map.train_cell import Bench, Order
 from gradstudio.session.remote import remote_backend
 from gradstudio.session.remote.library_there import LibraryThere, take_in
 from gradstudio.session.remote.remote_backend import RemoteBackend
@@ -201,6 +205,19 @@ def test_the_library_of_a_place(lab: Place, there: RemoteBackend, tmp_path: Path
     with pytest.raises(LibraryError, match=r"^lab: no run nothing in"):
         library.follow("nothing").wait()
     assert trains.close(PATIENCE)
+
+
+def test_cells_of_a_map_train_there(lab: Place, there: RemoteBackend, tmp_path: Path) -> None:
+    preset = small(run__steps=3)
+    plan = read_plan(
+        preset, "optimizer.lr=0.1:10:log", "clipping.max_norm=0.1:1:log", 2, "clipping.kind=norm", 1, full=True
+    )
+    mapper = Mapper(plan, tmp_path / "there.map", there=CellsThere(lab, there))
+    mapper.run()
+    assert (mapper.status, len(mapper.results)) == ("finished", 4), mapper.message
+    job, trained = mapper.results[-1]
+    here = Bench().train(Order(plan.experiment_of(job), plan.timeline), lambda: False)
+    assert here is not None and (here.outcome, here.loss) == (trained.outcome, trained.loss)
 
 
 def test_a_run_is_kept_there_and_picked_up_again(

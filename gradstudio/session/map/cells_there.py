@@ -1,0 +1,72 @@
+"""Cells of a map that a worker at a place trains."""
+
+from __future__ import annotations
+
+import json
+import queue
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+
+from gradstudio.core.typed_json import plain, typed
+from gradstudio.core.worker_places import Place
+from gradstudio.session import own_model
+from gradstudio.session.map.map_plan import Job, Plan
+from gradstudio.session.map.outcome import CellResult
+from gradstudio.session.map.workers import LOOK, CrewError
+from gradstudio.session.remote.worker_pool import WorkerPool
+from gradstudio.worker.frames import Frame
+
+
+class CellsThere:
+    """Has cells trained at one place."""
+
+    def __init__(self, place: Place, pool: WorkerPool) -> None:
+        self.place, self._pool = place, pool
+
+    def results(
+        self, plan: Plan, jobs: Iterable[Job], halted: Callable[[], bool], stopped: Callable[[], bool]
+    ) -> Iterator[tuple[Job, CellResult]]:
+        """Yield the result of each job as it comes. While `halted`, no job is trained; once `stopped`, this ends.
+        CrewError where the place is gone."""
+        process, heard = self._pool.warm(), _Heard()
+        number, paused = process.add(heard), False
+        agreed = () if any(map(own_model.needs_agreement, plan.of_panels)) else own_model.hashes(*plan.of_panels)
+        asked = {"plan": json.dumps(plan.as_json()), "jobs": plain(list(jobs)), "agreed": list(agreed)}
+        process.post({"m": "cells", "to": number, **asked})
+        try:
+            while not stopped():
+                if halted() != paused:
+                    paused = not paused
+                    process.post({"m": "pause_cells", "to": number, "paused": paused})
+                with suppress(queue.Empty):
+                    found = heard.news.get(timeout=LOOK)
+                    if isinstance(found, str):
+                        if found:
+                            raise CrewError(f"{self.place.name}: {found}")
+                        return
+                    yield from found
+        finally:
+            process.drop(number)
+            process.post({"m": "free", "of": number})
+
+    def close(self) -> None:
+        """Do nothing: the place is for others too."""
+
+
+class _Heard:
+    """What the worker says of the cells: results, and at the end why there are no more, "" where all are there."""
+
+    def __init__(self) -> None:
+        self.news = queue.SimpleQueue[list[tuple[Job, CellResult]] | str]()
+
+    def take(self, frame: Frame) -> None:
+        if frame.head["m"] == "cells":
+            self.news.put(typed(list[tuple[Job, CellResult]], frame.head["done"]))
+        else:
+            self.news.put(typed(str, frame.head["problem"]))
+
+    def unheard(self, seconds: float) -> None:
+        pass
+
+    def lose(self, why: str, trace: str) -> None:
+        self.news.put(f"the worker {why}; the map can be continued later")
