@@ -87,7 +87,8 @@ def make_window(
 @pytest.fixture
 def window(request: pytest.FixtureRequest) -> Window:
     """A window of its own, or the one of all tests of the file, where that is marked so."""
-    if request.node.get_closest_marker("shares_window"):
+    mark = request.node.get_closest_marker("shares_window")
+    if mark is not None and mark.args != (False,):
         return request.getfixturevalue("shared_window")
     return request.getfixturevalue("make_window")()
 

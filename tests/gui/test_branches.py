@@ -34,6 +34,8 @@ from gradstudio.session.record.branches import Family, fork
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_writer import RunWriter
 
+pytestmark = pytest.mark.shares_window
+
 LEFT = Qt.MouseButton.LeftButton
 HOSTILE = "<b>bold</b> & <img src=x> %s"
 
@@ -75,6 +77,11 @@ def branch(qtbot: QtBot, window: Window, step: int, name: str, value: object) ->
     stand_at(qtbot, window, step)
     window.controls.set_knob(name, value)
     return to_the_end(qtbot, window)
+
+
+def queues() -> list[threading.Thread]:
+    """The threads that write into libraries."""
+    return [thread for thread in threading.enumerate() if thread.name == QUEUE]
 
 
 @pytest.fixture
@@ -389,6 +396,7 @@ def test_what_is_drawn_over_parts_elsewhere_when_another_is_shown(qtbot: QtBot, 
     assert before == window.plots.overlays.places  # nothing is drawn anew where nothing has changed
 
 
+@pytest.mark.shares_window(False)
 def test_deleted_with_what_came_of_it_and_brought_back(qtbot: QtBot, tree: tuple[Window, list[Run]]) -> None:
     window, (first, lower, under, higher) = tree
     window.branches.tick(under.id, True)
@@ -434,15 +442,18 @@ def test_one_that_still_goes_is_deleted_once_it_is_written(qtbot: QtBot, make_wi
     library.close()
 
 
+@pytest.mark.shares_window(False)
 def test_one_that_made_no_step_is_gone_without_a_trace(qtbot: QtBot, window: Window) -> None:
+    before = queues()
     first = to_the_end(qtbot, window)
     run = stand_at(qtbot, window, 20)
     window.branches.delete(run.id)
     assert window.simulator.run is first and list(window.simulator.family.members) == [first.id]
     assert "no step" in window.message.text.text() and not window.message.action.isVisible()
-    assert QUEUE not in [thread.name for thread in threading.enumerate()]
+    assert queues() == before
 
 
+@pytest.mark.shares_window(False)
 def test_what_was_deleted_last_goes_with_the_window(qtbot: QtBot, tree: tuple[Window, list[Run]]) -> None:
     window, (first, lower, under, higher) = tree
     written(qtbot, first, lower, under, higher)
@@ -453,6 +464,7 @@ def test_what_was_deleted_last_goes_with_the_window(qtbot: QtBot, tree: tuple[Wi
     library.close()
 
 
+@pytest.mark.shares_window(False)
 def test_a_run_of_the_library_opens_with_its_family(qtbot: QtBot, tree: tuple[Window, list[Run]]) -> None:
     window, (first, lower, under, higher) = tree
     written(qtbot, first, lower, under, higher)

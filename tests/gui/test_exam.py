@@ -34,6 +34,8 @@ from gradstudio.gui.window import Window
 from gradstudio.session.course import exam_making, exam_taking
 from gradstudio.session.running.worker import Worker
 
+pytestmark = pytest.mark.shares_window
+
 BROKEN = ["optimizer.lr=47.5", "model.width=24", "run.steps=80", "run.device=cpu", "model.depth=1"]
 
 

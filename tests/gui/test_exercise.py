@@ -23,6 +23,8 @@ from gradstudio.session.course.grading import Grader
 from gradstudio.session.course.worksheet import Worksheet
 from gradstudio.session.running.worker import Worker
 
+pytestmark = pytest.mark.shares_window
+
 TEXT = """
 schema = 1
 title = "One rate"

@@ -29,6 +29,8 @@ from gradstudio.gui.window import Window
 from gradstudio.session.files import curve_import
 from gradstudio.session.files.curve_import import Curve, CurveError
 
+pytestmark = pytest.mark.shares_window
+
 LEFT = Qt.MouseButton.LeftButton
 NO_BUTTON = Qt.MouseButton.NoButton
 FLOATS: tuple[Value, ...] = (1e30, 2.0**31, 2.0**63, 0.0, 1e-45, 5e-324, -1e30, sys.float_info.max)

@@ -22,6 +22,8 @@ from gradstudio.session.running import fix_trials
 from gradstudio.session.running.fix_trials import Trials
 from gradstudio.session.running.worker_commands import UNLIMITED
 
+pytestmark = pytest.mark.shares_window
+
 # As the preset log-of-zero: it breaks within 60 steps, and takes a live fix as well as one that acts on restart.
 LOG_OF_ZERO = {
     "optimizer__kind": "adam", "optimizer__lr": 0.01, "model__width": 64, "model__depth": 2, "problem__batch_size": 64,

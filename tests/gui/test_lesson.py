@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from PySide6.QtCore import QPoint, QSettings, Qt
 from PySide6.QtTest import QTest
 from pytestqt.qtbot import QtBot
@@ -15,6 +16,8 @@ from gradstudio.core import presets
 from gradstudio.gui.window import Window
 from gradstudio.session.course import questions
 from gradstudio.session.course.formula import why_not_drawn
+
+pytestmark = pytest.mark.shares_window
 
 PRESET = """
 [model]

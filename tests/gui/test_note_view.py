@@ -17,6 +17,8 @@ from gradstudio.gui.runs.notes_editor import NotesEditor
 from gradstudio.gui.runs.run_painter import one_line_of
 from gradstudio.gui.window import Window
 
+pytestmark = pytest.mark.shares_window
+
 
 def test_markdown_is_shown_without_what_it_would_load(qtbot: QtBot, tmp_path: Path) -> None:
     picture = QImage(8, 8, QImage.Format.Format_RGB32)

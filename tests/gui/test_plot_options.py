@@ -19,6 +19,8 @@ from gradstudio.gui.plots.step_plot import StepPlot
 from gradstudio.gui.runs.run_overlay import overlaid
 from gradstudio.gui.window import Window
 
+pytestmark = pytest.mark.shares_window
+
 
 def train(qtbot: QtBot, window: Window) -> Window:
     if not window.controls.possible.playing:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from PySide6.QtCore import QSettings, Qt
 from pytestqt.qtbot import QtBot
 from waiting import PATIENCE
@@ -9,6 +10,8 @@ from waiting import PATIENCE
 from gradstudio.core.colors import DARK, DARK_PROJECTED, LIGHT, LIGHT_PROJECTED
 from gradstudio.gui.theme import theme
 from gradstudio.gui.window import Window
+
+pytestmark = pytest.mark.shares_window
 
 WAIT = round(1000 * PATIENCE)
 

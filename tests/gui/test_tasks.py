@@ -22,6 +22,8 @@ from gradstudio.gui.window import Window
 from gradstudio.session.files.tensorboard import export
 from gradstudio.session.record.run import Run
 
+pytestmark = pytest.mark.shares_window
+
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:

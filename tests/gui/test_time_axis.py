@@ -20,6 +20,8 @@ from gradstudio.gui.drawing.time_bins import TimeBins
 from gradstudio.gui.runs.run_overlay import overlaid
 from gradstudio.gui.window import Window
 
+pytestmark = pytest.mark.shares_window
+
 
 class Seconds(History):
     """A history of which only the times are asked."""

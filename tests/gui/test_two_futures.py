@@ -16,6 +16,8 @@ from gradstudio.gui.drawing.overlay import FUTURE
 from gradstudio.gui.window import Window
 from gradstudio.session.course.lesson_progress import Progress
 
+pytestmark = pytest.mark.shares_window
+
 # As the preset log-of-zero: it breaks within 60 steps, and takes a live fix as well as one that acts on restart.
 LOG_OF_ZERO = {
     "optimizer__kind": "adam", "optimizer__lr": 0.01, "model__width": 64, "model__depth": 2, "problem__batch_size": 64,

@@ -44,6 +44,8 @@ from gradstudio.gui.shell.window_columns import LEAST
 from gradstudio.gui.theme import theme
 from gradstudio.gui.window import Window, first_size
 
+pytestmark = pytest.mark.shares_window
+
 LEFT = Qt.MouseButton.LeftButton
 BROKEN = {"optimizer__lr": 1e6, "model__activation": "leaky_relu", "model__depth": 3}
 
