@@ -54,10 +54,10 @@ class SpilledSnapshot:
 
     def _loaded(self) -> Snapshot:
         self._thread.join()
-        return Snapshot(**_mapped(self._content, _TensorOnDisk, self._read))
+        return Snapshot(**_replace_kind(self._content, _TensorOnDisk, self._read))
 
     def _move(self) -> None:
-        moved = _mapped(self._content, Tensor, self._write)
+        moved = _replace_kind(self._content, Tensor, self._write)
         self.on_disk = not self._file.problem
         if self.on_disk:
             self._content = moved
@@ -78,10 +78,10 @@ class SpilledSnapshot:
         return loaded.to(tensor.device)
 
 
-def _mapped(value: Any, kind: type, change: Callable[[Any], Any]) -> Any:
+def _replace_kind(value: Any, kind: type, change: Callable[[Any], Any]) -> Any:
     """Return a value with everything of a kind changed that is in its lists and dicts."""
     if isinstance(value, kind):
         return change(value)
     if isinstance(value, dict):
-        return {name: _mapped(each, kind, change) for name, each in value.items()}
-    return [_mapped(each, kind, change) for each in value] if type(value) is list else value
+        return {name: _replace_kind(each, kind, change) for name, each in value.items()}
+    return [_replace_kind(each, kind, change) for each in value] if type(value) is list else value

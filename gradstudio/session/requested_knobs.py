@@ -13,7 +13,7 @@ from gradstudio.core.worker_places import Place
 from gradstudio.session.record.run import Run
 from gradstudio.session.running.backend import AnyWorker
 from gradstudio.session.running.worker_commands import SetKnob
-from gradstudio.session.undo import DEVICE, Change, Changes, Requested
+from gradstudio.session.undo import DEVICE, Change, Changes, KnobsAndPlace
 
 MOST_TRIED = 200  # number of values that `nearest` tries
 
@@ -61,8 +61,8 @@ class RequestedKnobs:
         return {other: new for other, new in differing(before.knobs, experiment).items() if other != name}
 
     @property
-    def _now(self) -> Requested:
-        return Requested(self.requested, self.next_place)
+    def _now(self) -> KnobsAndPlace:
+        return KnobsAndPlace(self.requested, self.next_place)
 
     def set_together(self, values: Mapping[str, Value]) -> None:
         """Request several values as one change. KnobError if they do not go together."""

@@ -14,8 +14,8 @@ MOST = 1000  # number of requests that can be undone
 DEVICE = "run.device"  # the knob that stands for the place too
 
 
-class Requested(NamedTuple):
-    """What is requested: the knobs, and the place of the next run; None: here."""
+class KnobsAndPlace(NamedTuple):
+    """The knobs that are requested, and the place of the next run; None: here."""
 
     knobs: Experiment
     place: Place | None
@@ -28,7 +28,7 @@ class Replaced(NamedTuple):
     place: Place | None
 
     @classmethod
-    def between(cls, before: Requested, now: Requested) -> Replaced:
+    def between(cls, before: KnobsAndPlace, now: KnobsAndPlace) -> Replaced:
         """Return what `now` replaced of `before`."""
         moved = {DEVICE: before.knobs[DEVICE]} if before.place != now.place else {}
         return cls(moved | differing(now.knobs, before.knobs), before.place)
@@ -52,7 +52,7 @@ class Changes:
         self._undo.clear()
         self._redo.clear()
 
-    def remember(self, before: Requested, now: Requested) -> None:
+    def remember(self, before: KnobsAndPlace, now: KnobsAndPlace) -> None:
         """Make the latest request undoable; what was undone until now can no longer be redone."""
         replaced = Replaced.between(before, now)
         if replaced.values:
@@ -64,7 +64,7 @@ class Changes:
         history = self._redo if redo else self._undo
         return history[-1] if history else None
 
-    def took_back(self, before: Requested, now: Requested, *, redo: bool) -> None:
+    def took_back(self, before: KnobsAndPlace, now: KnobsAndPlace, *, redo: bool) -> None:
         """Record that the latest change was undone or redone."""
         source, other = (self._redo, self._undo) if redo else (self._undo, self._redo)
         source.pop()

@@ -51,7 +51,7 @@ class Receiver(Protocol):
         ...
 
 
-class _Heard(io.FileIO):
+class _TimedOutput(io.FileIO):
     """The output of a worker, with the time of its latest byte: a large frame takes long on a slow connection."""
 
     def __init__(self, file: int) -> None:
@@ -81,7 +81,7 @@ class WorkerProcess:
         self._fault = ""  # why it was ended
         self.bytes = 0  # messages already received
         self.place, self._command = place, command
-        self._heard: _Heard | None = None
+        self._heard: _TimedOutput | None = None
         self._out = queue.SimpleQueue[Saying | None]()
         self._receivers: dict[int, Receiver] = {}
         self._loose: WeakValueDictionary[int, Receiver] = WeakValueDictionary()
@@ -194,7 +194,7 @@ class WorkerProcess:
         """Deliver its messages to their receivers."""
         assert child.stdout is not None
         try:
-            self._heard = _Heard(child.stdout.fileno())
+            self._heard = _TimedOutput(child.stdout.fileno())
             with child.stdout, io.BufferedReader(self._heard) as file:
                 noise = frames.find_greeting(file, nonce)
                 if noise is None:

@@ -28,8 +28,8 @@ class CellsThere:
     ) -> Iterator[tuple[Job, CellResult]]:
         """Yield the result of each job as it comes. While `halted`, no job is trained; once `stopped`, this ends.
         CrewError where the place is gone."""
-        process, heard = self._pool.warm(), _Heard()
-        number, paused = process.add(heard), False
+        process, results = self._pool.warm(), _Results()
+        number, paused = process.add(results), False
         agreed = () if any(map(own_model.needs_agreement, plan.of_panels)) else own_model.hashes(*plan.of_panels)
         asked = {"plan": json.dumps(plan.as_json()), "jobs": plain(list(jobs)), "agreed": list(agreed)}
         process.post({"m": "cells", "to": number, **asked})
@@ -39,7 +39,7 @@ class CellsThere:
                     paused = not paused
                     process.post({"m": "pause_cells", "to": number, "paused": paused})
                 with suppress(queue.Empty):
-                    found = heard.news.get(timeout=LOOK)
+                    found = results.news.get(timeout=LOOK)
                     if isinstance(found, str):
                         if found:
                             raise CrewError(f"{self.place.name}: {found}")
@@ -53,8 +53,8 @@ class CellsThere:
         """Do nothing: the place is for others too."""
 
 
-class _Heard:
-    """What the worker says of the cells: results, and at the end why there are no more, "" where all are there."""
+class _Results:
+    """Results of cells as the worker sends them; at the end why there are no more, or "" if all came."""
 
     def __init__(self) -> None:
         self.news = queue.SimpleQueue[list[tuple[Job, CellResult]] | str]()

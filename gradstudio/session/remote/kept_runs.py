@@ -42,7 +42,7 @@ class KeptRuns:
         self._runs: list[tuple[Run, Worker, Snapshots]] = []
         self._written: list[Run] = []
         self._writer: LibraryWriter | None = None
-        self._heard = time.monotonic()
+        self._last_contact = time.monotonic()
         self._alone = threading.Event()
 
     def prepare(self) -> None:
@@ -62,9 +62,9 @@ class KeptRuns:
         """Keep the runs of a worker."""
         self._runs = [*(each for each in self._runs if each[1].is_alive()), *((run, worker, snapshots) for run in runs)]
 
-    def hear(self) -> None:
-        """Know that the other side has said something."""
-        self._heard = time.monotonic()
+    def note_contact(self) -> None:
+        """Note that the other side has just sent something."""
+        self._last_contact = time.monotonic()
 
     def go_on(self) -> None:
         """Go on alone with what trains, until all of it is over and written."""
@@ -82,7 +82,7 @@ class KeptRuns:
     def _watch(self) -> None:
         """Write the runs where the other side has been silent for long: a connection may break without an end."""
         while not self._alone.wait(1.0):
-            if time.monotonic() - self._heard > SILENT:
+            if time.monotonic() - self._last_contact > SILENT:
                 self._write(everything=False)
 
     def _write(self, *, everything: bool) -> None:

@@ -138,8 +138,8 @@ class Server:
         for target, name in ((self._tell, "telling"), (self._load, "loading torch")):
             threading.Thread(target=target, name=name, daemon=True).start()
         try:
-            while (frame := self._hear()) is not None:
-                self._kept.hear()
+            while (frame := self._read_frame()) is not None:
+                self._kept.note_contact()
                 self._answer(frame.head, frame.raw)
                 self._asked_at = time.monotonic()
                 self._wake.set()
@@ -149,7 +149,7 @@ class Server:
             os._exit(1)
         os._exit(0)  # whatever a thread is doing: there is no one to report it to
 
-    def _hear(self) -> frames.Frame | None:
+    def _read_frame(self) -> frames.Frame | None:
         with suppress(OSError):  # a connection that was reset
             return frames.read(self._hearing)
         return None
