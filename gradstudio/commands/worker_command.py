@@ -7,9 +7,15 @@ from typing import Annotated
 
 import typer
 
+from gradstudio.commands.terminal import WrongRequest
+
 
 def worker(nonce: Annotated[str, typer.Argument(help="What it greets with.")]) -> None:
     """Serve until the standard input ends."""
+    from gradstudio.session.machine import doctor
+
+    if problem := doctor.torch_problem():
+        raise WrongRequest(problem)
     from gradstudio.session.map.cells_served import CellsServed
     from gradstudio.session.remote.serving import main
 

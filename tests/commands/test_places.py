@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -52,8 +53,17 @@ def test_places(gradstudio: Callable) -> None:
     assert gradstudio("run", "rnn-explosion", "--place", "lab").code == 2
 
 
-def test_a_run_at_a_place(gradstudio: Callable, small: Path) -> None:
-    gradstudio("places", "add", "other", OTHER)
+def test_a_run_at_a_place(gradstudio: Callable, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Through commands that begin another: one that speaks of its queue first, and one that takes words as they are."""
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    for name, text in (
+        ("srun", 'echo "srun: job 1 queued" >&2; shift; exec "$@"'),
+        ("docker", '[ "$1 $2 $3 $5" = "exec -i box X=a  b" ] || exit 2; shift 3; exec "$@"'),
+    ):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    inside = OTHER.replace("env", "env 'X=a  b'", 1)
+    gradstudio("places", "add", "other", f"srun --gres=gpu:1 docker exec -i box {inside}")
     here, there = gradstudio("run", small, "--json"), gradstudio("run", small, "--json", "--place", "other")
     differing = ("run", "started", "seconds", "seconds_per_step", "environment")
     one, other = ({**json.loads(each.out), **dict.fromkeys(differing)} for each in (here, there))

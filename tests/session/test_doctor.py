@@ -52,6 +52,14 @@ def test_a_server_without_qt_is_well_and_half_a_window_is_not(monkeypatch: pytes
     assert [check.name for check in doctor._packages() if not check.ok] == ["PySide6"]
 
 
+def test_a_torch_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_version", lambda package: "2.3.1+cpu")
+    (torch,) = (check for check in doctor._packages() if check.name == "torch")
+    assert not torch.ok and torch.advice == "Install torch 2.4 or newer, as 2.3.1+cpu is too old"
+    monkeypatch.setattr(doctor, "_version", lambda package: "2.14.0a0")
+    assert doctor.torch_problem() == ""
+
+
 def test_a_numba_that_does_not_go_with_numpy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     class Refusing:
         def find_spec(self, name: str, *_: object) -> None:

@@ -45,6 +45,7 @@ _DRAWING = (
     "from gradstudio.gui.drawing import pyqtgraph_internals; "
     "print(*([read] if read else []), *pyqtgraph_internals.try_all(), sep='\\n')"
 )
+OLDEST_TORCH = (2, 4)
 TRIED_TORCH = "2.4.1, 2.8.0, 2.13.0 and 2.14.1"
 _SECONDS = 30  # for a process that only opens Qt
 
@@ -97,14 +98,9 @@ def _packages() -> list[Check]:
         if _headless() and name in _WINDOW:
             continue
         version = _version(package)
-        checks.append(
-            Check(
-                name,
-                bool(version),
-                version or "not installed",
-                "" if version else f"Install it with: pip install {FOR_A_WINDOW if name in _WINDOW else package}",
-            )
-        )
+        wanted = "" if version else f"Install it with: pip install {FOR_A_WINDOW if name in _WINDOW else package}"
+        advice = torch_problem() if name == "torch" else wanted
+        checks.append(Check(name, not advice, version or "not installed", advice))
     if _headless():
         text = f"not installed, and only the window needs it; if you want one: pip install {FOR_A_WINDOW}"
         checks.append(Check("Qt", True, text))
@@ -112,6 +108,16 @@ def _packages() -> list[Check]:
         text = _version(name) or f"not installed, and only {use}: {extras.to_install(name)}"
         checks.append(Check(name, True, text))
     return checks
+
+
+def torch_problem() -> str:
+    """Return in one sentence what to install where torch is missing or too old; "" otherwise."""
+    version = _version("torch")
+    if not version:
+        return "Install torch with: pip install torch"
+    parts = tuple(map(int, re.findall(r"\d+", version)[:2]))
+    oldest = ".".join(map(str, OLDEST_TORCH))
+    return f"Install torch {oldest} or newer, as {version} is too old" if parts < OLDEST_TORCH else ""
 
 
 def _headless() -> bool:
