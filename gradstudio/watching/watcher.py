@@ -31,6 +31,7 @@ from gradstudio.watching.births.skipped_batches import SkippedBatch
 from gradstudio.watching.hooks.guard import Stop, guarded, say
 from gradstudio.watching.hooks.rank_place import here
 from gradstudio.watching.hooks.torch_hooks import Hooks
+from gradstudio.watching.measuring.parted_parameters import are_parted
 from gradstudio.watching.observers import Observers
 from gradstudio.watching.ranks.joined_run import Sender
 from gradstudio.watching.ranks.party import Party
@@ -197,13 +198,17 @@ class Watcher:
         observer, recorder = watched_run.observer, watched_run.observer.recorder
         if kind in watched_run.crash_kinds or not recorder.states or observer.options.on_nonfinite == "ignore":
             return False
+        if (place := here()) is not None and place.rank and kind != "not finite":
+            return False  # rank 0 alone knows of it
         if threading.get_ident() != watched_run.thread:  # the script trains meanwhile, and its weights are restored
             watched_run.crash_due = watched_run.crash_due or (reason, kind)
             return False
         models = observer.models_in_script or observer.models
         names = [""] if len(models) == 1 else names_of(models)
         writer = CrashWriter(recorder, dict(zip(models, names, strict=True)))
-        path = crash_file.path_of(self.library, watched_run.id, recorder.states[0].steps[-1].number)
+        path = crash_file.path_of(
+            self.library, watched_run.recorded_id, recorder.states[0].steps[-1].number, place.rank if place else 0
+        )
         try:
             written = writer.write(path, reason, watched_run.recorded_id, self._script.path)
         except Exception as fault:  # from the user's objects, or from the disk
@@ -306,8 +311,8 @@ class Watcher:
                 watched_run.joined = self._party.join(watched_run, place, watched_run.observer.share(place.ranks))
             if watched_run.is_recorded:
                 self._keep(watched_run)
-            else:
-                watched_run.observer.recorder.close()  # a crash file is written by rank 0
+            elif not are_parted(watched_run.observer.parameters.as_given):
+                watched_run.observer.recorder.close()  # rank 0 writes a crash file of the same weights
         if watched_run.joined is None:
             return watched_run.take(measured_step)
         watched_run.joined.take(measured_step)

@@ -19,6 +19,7 @@ from waiting import PATIENCE
 
 from gradstudio.core.unknown import is_known
 from gradstudio.session.files import crash_file
+from gradstudio.session.files.crash_answers import contents
 from gradstudio.session.library.store import Library
 from gradstudio.session.record.ranked_findings import ranked_findings
 from gradstudio.session.record.run import Run
@@ -117,15 +118,28 @@ def test_the_rank_that_brought_a_nan_is_named_with_its_birth(trained: Trained, t
 
 
 def test_rank_0_alone_writes_a_crash_file_and_says_why_no_step_can_be_made_again(trained: Trained) -> None:
-    of_runs = {path.stem.rpartition("-")[0]: path for path in trained.crashes}
+    of_runs = {path.stem.rpartition("-")[0]: path for path in trained.crashes if ".rank" not in path.name}
     assert set(of_runs) <= {run.id for run in trained.runs.values()}
     made = crash_file.read(of_runs[trained.runs["nan"].id]).structure
     assert made.unknown == "the gradient of a step is that of several ranks" and made.weights
 
 
 @of_parts
+def test_each_rank_writes_its_part_of_the_weights_beside_that_of_rank_0(trained: Trained) -> None:
+    run = trained.runs["parted, log"].id
+    files = sorted(path for path in trained.crashes if path.stem.startswith(run))
+    assert [path.stem.removeprefix(run) for path in files] == ["-2", "-2.rank1", "-2.rank2"]
+    of_ranks = [crash_file.read(path) for path in files]
+    stored = [each.tensors["weight first.weight"] for each in of_ranks]
+    assert sum(each.shape[0] for each in stored) == 12 and of_ranks[1].structure.whole["first.weight"] == [12, 6]
+    assert ("rank", "1 of 3, its part of 4 weights; beside it: 0 and 2") in contents(of_ranks[1])
+    assert "several ranks" in of_ranks[1].structure.unknown
+    assert crash_file.latest_of(files[0].parents[1] / "runs.db", run) == files[0]
+    assert "no crash file can be written" not in trained.said
+
+
+@of_parts
 def test_a_pass_that_takes_all_ranks_is_not_made_again_by_one(trained: Trained) -> None:
-    assert trained.said.count("no crash file can be written: this rank has only a part of the weights") == 1
     run = trained.runs["parted, log"]
     assert run.first_nonfinite_step == 2 and len(run.history) == 4
     assert run.provenance is not None and (run.provenance.rank, run.provenance.operation) == (1, "LogBackward0")

@@ -11,7 +11,8 @@ from typing import TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from gradstudio.core import python_process
-from gradstudio.core.text import first_line, number, percent, plural, shorten
+from gradstudio.core.text import first_line, join_with_and, number, percent, plural, shorten
+from gradstudio.session.files import crash_file
 from gradstudio.session.files.crash_file import (
     CrashFile,
     CrashFileError,
@@ -23,6 +24,7 @@ from gradstudio.session.files.crash_file import (
 )
 
 _MAIN = "from gradstudio.cli import main; main()"
+MOST_RANKS = 1024  # whose files are looked for
 LONGEST = 240  # characters of the process's last message
 
 
@@ -142,6 +144,7 @@ def contents(crash: CrashFile) -> list[tuple[str, str]]:
         ),
         ("made with", ", ".join(f"{name} {version}" for name, version in structure.versions.items())),
         ("device", structure.device),
+        *_of_ranks(crash),
         ("weights", f"{plural(len(weights), 'tensor', 'tensors')}, {size(weights)}"),
         ("optimizer", ", ".join(f"{each.kind}, {len(each.state)} weights" for each in structure.optimizers)),
         ("steps", ", ".join(f"{step.number:,}" for step in structure.steps) or "none can be made again"),
@@ -152,6 +155,17 @@ def contents(crash: CrashFile) -> list[tuple[str, str]]:
         ),
         ("born", structure.born.words if structure.born else f"not made again: {structure.unknown}"),
     ]
+
+
+def _of_ranks(crash: CrashFile) -> list[tuple[str, str]]:
+    """Return which part of the weights a file has, if each rank has written its own."""
+    found = crash.structure
+    if not found.whole:
+        return []
+    beside = [str(rank) for rank in crash_file.other_ranks(crash.path, min(found.ranks, MOST_RANKS))]
+    told = f"beside it: {join_with_and(beside)}" if beside else "no other beside it"
+    part = f"its part of {plural(len(found.whole), 'weight', 'weights')}"
+    return [("rank", f"{found.rank:,} of {found.ranks:,}, {part}; {told}")]
 
 
 COLUMNS = ("Operation", "Not finite", "Minimum", "Maximum", "Gradient up to", "Shape", "Line", "Module")

@@ -138,6 +138,9 @@ class Structure(StrictPart):
     steps: list[RecordedStep] = []
     unknown: Text = ""
     born: RecordedBirth | None = None
+    rank: Annotated[int, Field(ge=0)] = 0
+    ranks: Annotated[int, Field(ge=1)] = 1
+    whole: dict[Name, list[int]] = {}  # shapes of the weights of which this rank has a part
 
 
 class StoredTensor(NamedTuple):
@@ -184,15 +187,22 @@ class CrashFile(NamedTuple):
         return data
 
 
-def path_of(library: Path, run: str, step: int) -> Path:
-    """Return the path for the crash file of a step of a watched run: beside the library."""
-    return library.parent / "crashes" / f"{run}-{step}.crash"
+def path_of(library: Path, run: str, step: int, rank: int = 0) -> Path:
+    """Return the path of the crash file for a step of a watched run: beside the library."""
+    return library.parent / "crashes" / f"{run}-{step}{f'.rank{rank}' if rank else ''}.crash"
+
+
+def other_ranks(path: Path, ranks: int) -> list[int]:
+    """Return the ranks whose files of the same step are beside this one."""
+    stem = path.stem.partition(".rank")[0]
+    names = {rank: path.with_name(f"{stem}{f'.rank{rank}' if rank else ''}.crash") for rank in range(ranks)}
+    return [rank for rank, each in names.items() if each != path and each.exists()]
 
 
 def latest_of(library: Path, run: str) -> Path | None:
     """Return the latest crash file of a watched run."""
     pattern = path_of(library, glob.escape(run), 0).name.replace("-0.", "-[0-9]*.")
-    candidates = (library.parent / "crashes").glob(pattern)
+    candidates = [each for each in (library.parent / "crashes").glob(pattern) if ".rank" not in each.name]
     return max(candidates, key=lambda path: path.stat().st_mtime, default=None)
 
 

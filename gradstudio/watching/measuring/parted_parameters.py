@@ -70,12 +70,12 @@ class _LocalParts(Parameters):
         are_alike = True
         with torch.no_grad():
             for tensor, stand_in in zip(self._whole, self.tensors, strict=True):
-                now, gradient = _local(tensor), tensor.grad
+                now, gradient = local_part(tensor), tensor.grad
                 if now.data_ptr() != stand_in.data_ptr() and now.shape == stand_in.shape:
                     stand_in.data = now
                 if gradient is not None:
                     is_alike = getattr(gradient, "placements", ()) == getattr(tensor, "placements", ())
-                    gradient = _local(gradient)
+                    gradient = local_part(gradient)
                     if gradient.shape != stand_in.shape or gradient.dtype != stand_in.dtype:
                         is_alike, gradient = False, None
                     are_alike = are_alike and is_alike
@@ -117,7 +117,7 @@ def _is_parted(tensor: Tensor) -> bool:
     return hasattr(tensor, "to_local") and hasattr(tensor, "placements")
 
 
-def _local(tensor: Any) -> Tensor:
+def local_part(tensor: Any) -> Tensor:
     """Return the shard of a tensor that is in this process, without communication. Only outside of autograd."""
     local = tensor.to_local() if _is_parted(tensor) else tensor
     return local.wait() if hasattr(local, "wait") else local  # it may be in flight
@@ -125,4 +125,4 @@ def _local(tensor: Any) -> Tensor:
 
 def _stand_in(tensor: Tensor) -> Tensor:
     with torch.no_grad():
-        return _local(tensor).detach()
+        return local_part(tensor).detach()

@@ -31,6 +31,7 @@ from gradstudio.session.files.crash_file import (
 )
 from gradstudio.watching.hooks.guard import may_be_compiled, replaying
 from gradstudio.watching.hooks.rank_place import here
+from gradstudio.watching.measuring.parted_parameters import are_parted, local_part
 from gradstudio.watching.recorder.kept_state import KeptState, KeptStep
 from gradstudio.watching.recorder.program_maker import ProgramMaker, unheard, weights_put_back
 from gradstudio.watching.recorder.recorder import Recorder
@@ -55,6 +56,9 @@ class CrashWriter:
         state = self._recorder.states[0]
         structure = self._structure(state, reason, run, script)
         tensors = [_tensor_to_write(name, tensor) for name, tensor in self._tensors.items()]
+        if (place := here()) is not None:
+            structure.rank, structure.ranks = place.rank, place.ranks
+            structure.whole = {self._names[id(each)]: list(each.shape) for each in state.weights if are_parted([each])}
         structure.reason, structure.unknown = (_FOLDERS.sub("", each) for each in (structure.reason, structure.unknown))
         crash_file.write(path, structure, tensors)
         return structure
@@ -175,8 +179,7 @@ class CrashWriter:
         own: Any = id(tensor)
         known = self._of_id.get(own)
         if known is None:
-            part: Any = tensor
-            tensor = part.to_local() if hasattr(part, "to_local") else tensor  # the shard of this rank
+            tensor = local_part(tensor)
             if tensor.layout is not torch.strided or tensor.dtype not in _DTYPES:
                 raise CannotTell(f"{name} is a tensor of a kind that no crash file holds")
             known = self._of_id[own] = name

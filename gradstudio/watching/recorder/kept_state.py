@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 from gradstudio.crash.call_log import CallLog, Ref
 from gradstudio.engine.torch_internals import tensor_lists
 from gradstudio.watching.measuring.parameters import lacks_memory
+from gradstudio.watching.measuring.parted_parameters import local_part
 
 
 class CalledModel(NamedTuple):
@@ -85,8 +86,11 @@ class KeptState:
         self._copies: list[Tensor] = []  # of the weights, and of the tensors that the optimizers keep
         self._marks: list[list[int]] = []  # of the originals
 
-    def take(self, number: int, weights: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> None:
-        """Copy the current state, reusing the memory of the previous copies if it fits."""
+    def take(
+        self, number: int, weights: Sequence[Tensor], optimizers: Sequence[Optimizer], *, parted: bool = False
+    ) -> None:
+        """Copy the current state, reusing the memory of the previous copies if it fits; of `parted` weights the part of
+        this process."""
         self.number, self.steps = number, []
         self._weights, self._optimizers, values = list(map(weakref.ref, weights)), [], []
         for each in optimizers:
@@ -95,10 +99,12 @@ class KeptState:
             self._optimizers.append((weakref.ref(each), names))
             values += [value for kept in kept_of.values() for value in kept.values()]
         tensors = [*weights, *[value for value in values if isinstance(value, Tensor)]]
+        if parted:
+            tensors = list(map(local_part, tensors))
         self._values = [_COPIED if isinstance(value, Tensor) else value for value in values]
         marks = _marks(tensors)
         if not (marks and marks == self._marks):  # seldom
-            if not all(map(has_memory, weights)) or (not marks and any(map(lacks_memory, tensors))):
+            if not all(map(has_memory, tensors[: len(weights)])) or (not marks and any(map(lacks_memory, tensors))):
                 raise ValueError("the script keeps the memory of its weights elsewhere between two steps")
             if list(map(_format, tensors)) != list(map(_format, self._copies)):
                 self._copies = [torch.empty_like(each, requires_grad=False) for each in tensors]
@@ -167,4 +173,4 @@ def has_memory(tensor: Tensor) -> bool:
 def state_bytes(weights: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> int:
     """Return the memory needed for a copy of the state."""
     kept = [value for each in optimizers for state in each.state.values() for value in state.values()]
-    return sum(each.nbytes for each in (*weights, *kept) if isinstance(each, Tensor))
+    return sum(local_part(each).nbytes for each in (*weights, *kept) if isinstance(each, Tensor))

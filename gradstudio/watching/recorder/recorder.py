@@ -64,6 +64,7 @@ class Recorder:
         self._taken: dict[int, tuple[Any, Any]] = {}
         self._ids: tuple[int, ...] = ()  # of the weights
         self._own: frozenset[int] | None = None  # the same
+        self._is_parted = False  # whether this rank has only a part of the weights
         self._copies = False  # whether batches are copied, because the script overwrites them
 
     # ---- passes
@@ -148,10 +149,7 @@ class Recorder:
 
     def _take(self, number: int, weights: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> None:
         if (ids := tuple(map(id, weights))) != self._ids:
-            if are_parted(weights):
-                self.turn_off("this rank has only a part of the weights")
-                return
-            self._ids, self._own = ids, frozenset(ids)
+            self._ids, self._own, self._is_parted = ids, frozenset(ids), are_parted(weights)
         device = weights[0].device
         budget = free_memory(device) if self._budget is None else self._budget
         sized = len(weights), *[len(each.state) for each in optimizers]
@@ -165,7 +163,7 @@ class Recorder:
         while len(self.states) > most:
             self.states.pop(0)
         state = self.states.pop(0) if len(self.states) >= most else KeptState()
-        state.take(number, weights, optimizers)
+        state.take(number, weights, optimizers, parted=self._is_parted)
         self.states.append(state)
 
     def rewind(self) -> int | None:
