@@ -28,7 +28,7 @@ GONE = 60.0  # seconds without a byte after which a remote worker counts as gone
 WORD = 3.0  # seconds between two signs of life to a remote worker
 LOOK = 0.5  # seconds between two checks for silence
 ENDING = 2.0  # seconds in which its last messages are read
-LAST_LINES = 40  # of its stderr, for those who want the details
+LAST_LINES = 200  # of its stderr, for those who want the details
 _numbers = count(1)
 
 Said = tuple[dict[str, Any], Iterable[Any]]  # the head of a frame, and its raw pieces

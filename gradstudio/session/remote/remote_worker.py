@@ -3,6 +3,7 @@ session/running/worker.py, and writes the received news into the run here."""
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -218,6 +219,8 @@ class RemoteWorker:
                 return
             why = "was ended, as a step of another run did not end"
         self.failure = trace
+        if (file := self.record.experiment.studio_file) is not None:
+            why += line_of_crash(file.name, trace)
         for run in self._runs:
             if run.over:
                 continue
@@ -227,6 +230,14 @@ class RemoteWorker:
             status = "stopped" if self._stopping else "failed"
             writer.end(status, f"The worker {why}. {gone}".rstrip() if status == "failed" else "", None)
         self._ended.set()
+
+
+def line_of_crash(file: str, trace: str) -> str:
+    """Return ', at my_model.py, line 12' where a crash came out of a studio file, "" elsewhere. `trace`: the last lines
+    of its process."""
+    crash = trace.find("Fatal Python error")
+    found = re.search(rf'File "{re.escape(file)}", line (\d+)', trace[crash:]) if crash >= 0 else None
+    return f", at {file}, line {found[1]}" if found else ""
 
 
 def snapshots_gone(count: int) -> str:

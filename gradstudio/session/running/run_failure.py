@@ -21,7 +21,7 @@ def describe(fault: BaseException, in_force: Experiment) -> str:
         )
     if "out of memory" in text.lower() or isinstance(fault, MemoryError) or "can't allocate memory" in text.lower():
         lower = "problem.batch_size or model.width" if in_force.studio_file is None else "problem.batch_size"
-        return f"Out of memory{f': {text[:300]}' if text else '.'} Halve {lower} and restart."
+        return f"Out of memory{f': {text[:300]}' if text else ''}. Halve {lower} and restart."
     mistakes = [knob.name for knob, value in in_force.items() if knob.section == "mistakes" and value]
     cause = f" (switched on: {', '.join(mistakes)})" if mistakes else ""
     return f"{kind}{f': {text}' if text else ''}{cause}"

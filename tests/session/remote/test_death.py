@@ -18,6 +18,7 @@ from gradstudio.core.experiment import Experiment
 from gradstudio.core.presets import Preset
 from gradstudio.session.library.store import Library
 from gradstudio.session.remote.remote_backend import RemoteBackend
+from gradstudio.session.remote.remote_worker import line_of_crash
 from gradstudio.session.remote.worker_pool import WorkerPool
 from gradstudio.session.simulator import Simulator
 from gradstudio.session.words.run_state import describe
@@ -89,6 +90,15 @@ def test_a_worker_that_ends(one: Simulator, backend: RemoteBackend, code: str, t
     assert one.run.differs_at is None and len(one.run.history) == 30 and backend.warm() is not process
     one.restart()
     until(lambda: len(one.run.history) > 5)
+
+
+def test_the_line_of_a_studio_file_at_which_it_crashed() -> None:
+    before, dump = (
+        '  File "own.py", line 3, in f\n',
+        'Fatal Python error: Segmentation fault\n  File "own.py", line 12 in g',
+    )
+    assert line_of_crash("own.py", before + dump) == ", at own.py, line 12"
+    assert line_of_crash("own.py", before) == "" == line_of_crash("other.py", dump)
 
 
 def test_a_worker_that_runs_out_of_memory(one: Simulator, backend: RemoteBackend) -> None:
