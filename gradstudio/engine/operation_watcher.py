@@ -247,6 +247,14 @@ def _entries(tensor: Tensor) -> Tensor:
     return tensor.values() if tensor.is_sparse_csr else torch.zeros(1)
 
 
+def has_memory(tensor: Tensor) -> bool:
+    """Return whether there is something to read: FSDP2 takes the memory of a layer's weights away after its pass."""
+    try:
+        return tensor.numel() == 0 or tensor.untyped_storage().nbytes() > 0
+    except (RuntimeError, NotImplementedError):  # it wraps others
+        return True
+
+
 def is_finite(tensor: Tensor) -> bool:
     """Return whether a tensor contains neither NaN nor Inf."""
     return math.isfinite(tensor.item()) if tensor.numel() == 1 else values_of(tensor).finite

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from gradstudio.core.provenance import ProvenanceUnknown, operation_of
-from gradstudio.engine.operation_watcher import values_of
+from gradstudio.engine.operation_watcher import has_memory, values_of
 from gradstudio.engine.torch_internals.autograd_nodes import results_told
 from gradstudio.watching.births.kept_pass import KeptPass
 from gradstudio.watching.births.operation_lines import LossLines, operand
@@ -282,7 +282,7 @@ _saved_names: dict[str, tuple[str, ...]] = {}  # by the name of a node
 def saved_of(node: Any) -> dict[str, Tensor]:
     """Return the tensors that autograd has saved for a node; empty after the backward pass has freed them."""
     if (held := node.metadata.get(_SAVED)) is not None:
-        return held.saved
+        return {name: tensor for name, tensor in held.saved.items() if has_memory(tensor)}
     kind = node.name()
     if kind not in _saved_names:
         _saved_names[kind] = tuple(name for name in dir(node) if name.startswith("_saved_"))
@@ -296,7 +296,7 @@ def saved_of(node: Any) -> dict[str, Tensor]:
             value = torch.tensor(float(value))
         if isinstance(value, Tensor) and name == "_saved_other" and value.dtype in _COUNTS:
             value = value.to(torch.get_default_dtype())  # such as the number of those that remain in a mean
-        if isinstance(value, Tensor) and value.is_floating_point():
+        if isinstance(value, Tensor) and value.is_floating_point() and has_memory(value):
             saved[name.removeprefix("_saved_")] = value.detach()
     return saved
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from gradstudio.crash.call_log import CallLog, Ref
+from gradstudio.engine.operation_watcher import has_memory
 from gradstudio.engine.torch_internals import tensor_lists
 from gradstudio.watching.measuring.parameters import lacks_memory
 from gradstudio.watching.measuring.parted_parameters import local_part
@@ -160,14 +161,6 @@ def _marks(tensors: list[Tensor]) -> list[list[int]]:
     except RuntimeError:  # it wraps others
         return []
     return [*marks, list(map(Tensor.element_size, tensors))] if all(marks[0]) else []
-
-
-def has_memory(tensor: Tensor) -> bool:
-    """Return whether there is something to copy; torch 2.4 would read where nothing is."""
-    try:
-        return tensor.numel() == 0 or tensor.untyped_storage().nbytes() > 0
-    except (RuntimeError, NotImplementedError):  # it wraps others
-        return True
 
 
 def state_bytes(weights: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> int:
