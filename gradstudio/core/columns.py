@@ -27,6 +27,7 @@ COLUMNS: dict[str, str] = {
     "loss_spread": "largest loss of a rank - least one; UNKNOWN but for watched scripts that train on several ranks",
     "attention_logit": "largest absolute logit of an attention, before the update; every 20 steps of a transformer",
     "attention_entropy": "mean entropy of the sharpest attention / the most that it can be; measured with it",
+    "time_gradient": "gradient norm by the first time step's input / by the last's; every 120 steps of a recurrent net",
 }
 
 LAYER_METRICS: dict[str, str] = {

@@ -24,6 +24,8 @@ def before_climb(trainer: TrainerState, batch: Any) -> Checks:
         checks.activations = Activations(trainer.step, sampled)
     if requests.attention:
         checks.attention = trainer.subject.attention(trainer.model, batch, trainer.experiment)
+    if requests.time_gradient:
+        checks.time_gradient = trainer.subject.time_gradient(trainer.model, batch, trainer.experiment)
     if requests.test:
         checks.measure_test_set(trainer.test)
     return checks

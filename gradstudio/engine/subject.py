@@ -15,7 +15,7 @@ from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import Activation, Layer
 from gradstudio.core.unknown import UNKNOWN
 from gradstudio.engine import memory, models
-from gradstudio.engine.gauges import activations, attention, head
+from gradstudio.engine.gauges import activations, attention, head, time_gradient
 from gradstudio.engine.models.initialization import initialize
 from gradstudio.engine.step import class_weights, losses, precision
 from gradstudio.engine.step.accumulation import plain_gradients
@@ -83,6 +83,10 @@ class Subject(Protocol):
 
     def attention(self, model: nn.Module, batch: Any, knobs: Experiment) -> tuple[float, float]:
         """Measure the largest logit of the attentions and their smallest entropy, without a trace in training."""
+        ...
+
+    def time_gradient(self, model: nn.Module, batch: Any, knobs: Experiment) -> float:
+        """Measure how much of the gradient reaches the first time step, without a trace in training."""
         ...
 
     def test(self, model: nn.Module, knobs: Experiment) -> OnTestSet:
@@ -182,6 +186,10 @@ class BuiltIn:
     def attention(self, model: nn.Module, batch: Any, knobs: Experiment) -> tuple[float, float]:
         with precision.autocast(knobs.precision, self.device):
             return attention.look(model, batch.inputs)
+
+    def time_gradient(self, model: nn.Module, batch: Any, knobs: Experiment) -> float:
+        inputs, targets = (part[: time_gradient.EXAMPLES] for part in batch)
+        return time_gradient.look(model, inputs, lambda leaf: self.compute(model, (leaf, targets), knobs)[0])
 
     def test(self, model: nn.Module, knobs: Experiment) -> OnTestSet:
         with precision.autocast(knobs.precision, self.device), head.inputs_seen(model) as tensors:

@@ -24,6 +24,7 @@ from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import (
     LAYER_METRICS,
     LOOK_EVERY,
+    SAMPLE_EVERY,
     AccumulationError,
     Activation,
     Activations,
@@ -541,6 +542,11 @@ def attending(made: list[Row], logit: float, entropy: float) -> list[Row]:
     ]
 
 
+def remembering(made: list[Row], ratio: float) -> list[Row]:
+    """Sequences whose first step gets such a share of the gradient of the last one, at every look."""
+    return [replace(each, time_gradient=ratio) if each.step % SAMPLE_EVERY == 0 else each for each in made]
+
+
 def ranked(
     made: list[Row], norms: tuple[float, ...] = (1.0, 1.2), weights: tuple[float, ...] = (1.0, 1.0),
     batches: tuple[int, ...] = (99, 99), **more: Any
@@ -635,6 +641,7 @@ FIRES: dict[str, tuple[list[Row], str]] = {
     "loss_spike": (rows([*fall(200), *[40.0] * 120]), "warning"),
     "dead_units": (sampled(rows(STANDING), dead=1.0), "critical"),
     "saturated_activation": (sampled(rows(STANDING), saturated=0.8), "critical"),
+    "vanishing_in_time": (remembering(rows(STANDING), 1e-5), "critical"),
     "attention_collapse": (attending(rows(STANDING), 500.0, 0.02), "critical"),
     "poor_initialization": (sampled(rows(STANDING), stds=(1.0, 0.1, 1e-3)), "critical"),
     "clipping_always": (rows(STANDING, settings=CLIPPED, clip_coef=0.01), "warning"),
@@ -780,6 +787,8 @@ SILENT: dict[str, tuple[str, list[Row]]] = {
     "sharp attention in a run that learns": ("attention_collapse", attending(rows(fall(300)), 500.0, 0.02)),
     "sharp attention with small logits": ("attention_collapse", attending(rows(STANDING), 30.0, 0.02)),
     "large logits, and attention to all": ("attention_collapse", attending(rows(STANDING), 500.0, 0.9)),
+    "a memory that is short in a run that learns": ("vanishing_in_time", remembering(rows(fall(300)), 1e-5)),
+    "a gradient that reaches the first time step": ("vanishing_in_time", remembering(rows(STANDING), 0.2)),
     "attention that nobody measured": ("attention_collapse", rows(STANDING)),
     "a net drawn unevenly that learns": ("poor_initialization", sampled(rows(fall(300)), stds=(1.0, 0.1, 1e-3))),
     "every step clipped, and it learns": ("clipping_always", rows(fall(300), settings=CLIPPED, clip_coef=0.01)),

@@ -29,7 +29,7 @@ ORDER = (
     "fp16_overflow", "scale_collapse", "fp16_underflow", "gradient_of_zero",
     "gradient_noise", "poor_initialization", "batch_norm_of_two",
     "weight_decay_high", "momentum_high", "betas_crossed", "perturbation_large", "rate_raised",
-    "saturated_activation", "dead_units", "attention_collapse",
+    "saturated_activation", "dead_units", "attention_collapse", "vanishing_in_time",
     "clipping_always", "vanishing_gradient", "signal_lost",
     "update_ratio_high", "exploding_gradient", "clip_overflow",
     "clipping_never", "nonfinite_weights", "nonfinite_loss", "nonfinite_gradient",
@@ -61,7 +61,8 @@ _OVERFLOWS = 1e15  # values whose powers and quotients may lie beyond 3.4e38, th
 FIRST_UPDATE = "First update larger than the weights"  # title of update_ratio_high in that case
 OF_A_SPIKE = "Updates too large, of gradients that spiked"  # the same if the gradient caused it
 APART = "Right in training, useless on the test set"  # title of nothing_learned in that case
-_UNITS = ("saturated_activation", "dead_units", "attention_collapse")  # effects of large updates and gradients on units
+# Effects of large updates and gradients on units.
+_UNITS = ("saturated_activation", "dead_units", "attention_collapse", "vanishing_in_time")
 _OF_THE_LOOP = ("accumulation_mismatch", "clip_on_scaled_gradients", "clip_without_effect", "loop_order")
 # Ranks do redundant work, have a slightly wrong gradient, or one of them leaves: nothing else causes this, and it
 # causes no other finding.

@@ -63,6 +63,7 @@ def _html(finding: Finding) -> str:
 # not numpy, which core/rules imports.
 NAMES = (
     "nonfinite_loss", "nonfinite_gradient", "nonfinite_weights", "exploding_gradient", "vanishing_gradient",
+    "vanishing_in_time",
     "loss_not_decreasing", "loss_oscillating", "loss_spike",
     "dead_units", "saturated_activation", "attention_collapse", "weight_decay_high", "momentum_high", "betas_crossed",
     "perturbation_large", "rate_raised", "update_ratio_high", "update_ratio_low", "updates_after_spike",
@@ -78,7 +79,8 @@ OF_FIGURES = ("test_loss_rises", "reward_lost")  # rules that read the values th
 # Those that read ranks, samples of activations, gradients of micro-batches or the task, which only runs of the studio
 # have.
 OF_THE_STUDIO = (
-    "saturated_activation", "attention_collapse", "batch_norm_of_two", "accumulation_mismatch", "reduced_too_often",
+    "vanishing_in_time", "saturated_activation", "attention_collapse",
+    "batch_norm_of_two", "accumulation_mismatch", "reduced_too_often",
     "ranks_apart", "nan_on_a_rank", "clip_before_reduction", "ranks_alike", "perturbation_large", "uneven_shares",
     "rank_ran_out",
 )  # fmt: skip

@@ -114,6 +114,8 @@ def _remedies_for(finding: Finding, knobs: Experiment) -> tuple[str, ...]:
         case "vanishing_gradient" | "update_ratio_high" if knobs.model.kind == "transformer" and grave:
             rest = (remedy for remedy in remedies if remedy.startswith(("optimizer.", "clipping.")))
             return "model.norm_position=pre", f"schedule.warmup_steps={max(knobs.run.steps // 2, 1)}", *rest
+        case "vanishing_in_time":
+            return remedies[:1] if knobs.model.kind == "rnn" else remedies[1:]
         case "attention_collapse" if not knobs.schedule.warmup_steps:
             return *remedies[:-1], f"schedule.warmup_steps={max(knobs.run.steps // 2, 1)}", *remedies[-1:]
         case "exploding_gradient" | "update_ratio_high" if knobs.model.kind == "policy" and grave:

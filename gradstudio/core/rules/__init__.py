@@ -52,6 +52,7 @@ from gradstudio.core.rules.update_ratio_high import UpdateRatioHigh
 from gradstudio.core.rules.update_ratio_low import UpdateRatioLow
 from gradstudio.core.rules.updates_after_spike import UpdatesAfterSpike
 from gradstudio.core.rules.vanishing_gradient import VanishingGradient
+from gradstudio.core.rules.vanishing_in_time import VanishingInTime
 from gradstudio.core.rules.weight_decay_high import WeightDecayHigh
 
 
@@ -59,7 +60,7 @@ from gradstudio.core.rules.weight_decay_high import WeightDecayHigh
 def makers() -> dict[str, Callable[..., Rule]]:
     """Return every rule by name, in the order of diagnosis.finding.NAMES."""
     made = (
-        NonfiniteLoss, NonfiniteGradient, NonfiniteWeights, ExplodingGradient, VanishingGradient,
+        NonfiniteLoss, NonfiniteGradient, NonfiniteWeights, ExplodingGradient, VanishingGradient, VanishingInTime,
         LossNotDecreasing, LossOscillating, LossSpike, DeadUnits,
         SaturatedActivation, AttentionCollapse, WeightDecayHigh, MomentumHigh, BetasCrossed, PerturbationLarge,
         RateRaised, UpdateRatioHigh, UpdateRatioLow,

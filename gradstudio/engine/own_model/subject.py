@@ -136,6 +136,9 @@ class OwnModel:
     def attention(self, model: nn.Module, batch: Any, knobs: Experiment) -> tuple[float, float]:
         return UNKNOWN, UNKNOWN
 
+    def time_gradient(self, model: nn.Module, batch: Any, knobs: Experiment) -> float:
+        return UNKNOWN
+
     def test(self, model: nn.Module, knobs: Experiment) -> OnTestSet:
         return NOT_TESTED
 

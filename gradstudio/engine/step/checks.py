@@ -36,6 +36,7 @@ class Checks:
     activations: Activations | None = None
     tested: OnTestSet = NOT_TESTED
     attention: tuple[float, float] = (UNKNOWN, UNKNOWN)  # its largest logit, its least entropy
+    time_gradient: float = UNKNOWN  # by the first time step's input / by the last's
 
     def measure_joined(
         self, model: nn.Module, parameters: Sequence[nn.Parameter], batches: Sequence[Any],
@@ -96,7 +97,8 @@ class Requests:
     activations: bool = False
     test: bool = False
     attention: bool = False
+    time_gradient: bool = False
 
     @property
     def any(self) -> bool:
-        return self.compare or self.accumulation or self.activations or self.test or self.attention
+        return any(vars(self).values())

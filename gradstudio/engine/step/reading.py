@@ -220,6 +220,7 @@ def _row(
         joined_problem=checks.joined_problem, settings=facts.settings, accumulated=checks.accumulated,
         activations=checks.activations, test_accuracy=checks.tested.accuracy, head_cosine=checks.tested.head_cosine,
         clip_cosine=clipped.cosine, update_cosine=cosine(-change.along_gradient, clipped.norm, change.norm),
+        time_gradient=checks.time_gradient,
         unused=facts.unused, attention_logit=checks.attention[0], attention_entropy=checks.attention[1],
     )  # fmt: skip
 

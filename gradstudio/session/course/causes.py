@@ -20,6 +20,7 @@ CAUSES: Mapping[str, str] = {
     "drawn too small": "The first weights are drawn too small for this depth.",
     "drawn as zero": "The first weights are 0, so that the units stay alike.",
     "vanishes": "The activation makes the gradient vanish on its way through the layers.",
+    "forgets": "The gradient vanishes on its way back through the time steps.",
     "explodes": "The gradient explodes, and nothing clips it.",
     "collapsed": "Attention has collapsed: each step looks at one other alone.",
     "dead": "The biases keep the units off from the start.",
@@ -45,6 +46,7 @@ _ALIKE = (
     {"explodes", "drawn too large", "late clip"},
     {"explodes", "outliers", "not cleared"},
     {"rate too high", "collapsed", "no warmup"},
+    {"vanishes", "forgets", "rate too high", "explodes"},
     {"rate too high", "not divided", "not cleared", "late clip"},
     {"vanishes", "drawn too small", "saturated", "drawn as zero", "dead", "no warmup"},
     {"momentum", "not cleared"},  # a sum of all gradients is a momentum of 1
@@ -96,6 +98,7 @@ OF_RULE: Mapping[str, str] = {
     "nonfinite_loss": "loss",
     "exploding_gradient": "explodes",
     "vanishing_gradient": "vanishes",
+    "vanishing_in_time": "forgets",
     "dead_units": "dead",
     "saturated_activation": "saturated",
     "attention_collapse": "collapsed",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import LOOK_EVERY, SAMPLE_EVERY, Row
+from gradstudio.core.ranks_allowed import several
 from gradstudio.session.record.run import Run
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class DueMeasurements:
         requests.compare |= step in self._compare_at
         requests.activations = step % SAMPLE_EVERY == 0
         requests.attention = step % LOOK_EVERY == 0 and knobs.applies("model.qk_norm")
+        requests.time_gradient = step % SAMPLE_EVERY == 0 and _answers_after_last_step(knobs)
         if knobs is not self._knobs:
             self._knobs, self._accumulation = knobs, _way_of_accumulating(knobs)
             self._test_every = trainer.test_interval
@@ -46,6 +48,11 @@ class DueMeasurements:
         """Record that a row contains the accumulation check. An overflow of the loss scale proves nothing about it."""
         if row.accumulated is not None and math.isfinite(row.accumulated.difference):
             self._checked = self._accumulation
+
+
+def _answers_after_last_step(knobs: Experiment) -> bool:
+    recurrent = knobs.studio_file is None and knobs.model.kind in ("rnn", "lstm", "gru") and not several(knobs)
+    return recurrent and knobs.problem.task in ("digits", "sequential_digits", "adding")
 
 
 def _way_of_accumulating(knobs: Experiment) -> tuple[object, ...]:
