@@ -160,6 +160,7 @@ class CrashPage(QWidget):
         facts = QFormLayout()
         facts.setHorizontalSpacing(12)
         facts.setVerticalSpacing(4)
+        facts.setLabelAlignment(Qt.AlignmentFlag.AlignTop)
         for name, told in crash_answers.contents(self._crash):
             label = _text("")
             label.setText(told)

@@ -14,8 +14,8 @@ from gradstudio.session.files.crash_answers import COLUMNS, StepOperation, cells
 Index = QModelIndex | QPersistentModelIndex
 Role = Qt.ItemDataRole
 MARK = "✗"  # of the operation in which the first NaN or Inf was born
-WIDEST = 240  # px of the names at normal text
-NUMBERS = (1, 2, 3, 4)  # right-aligned columns
+WIDEST = 200  # px of the names at normal text
+NUMBERS = (2, 3, 4, 5)  # right-aligned columns
 
 
 class OperationsModel(QAbstractTableModel):

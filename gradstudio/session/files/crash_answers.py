@@ -168,7 +168,7 @@ def _of_ranks(crash: CrashFile) -> list[tuple[str, str]]:
     return [("rank", f"{found.rank:,} of {found.ranks:,}, {part}; {told}")]
 
 
-COLUMNS = ("Operation", "Not finite", "Minimum", "Maximum", "Gradient up to", "Shape", "Line", "Module")
+COLUMNS = ("Operation", "Line", "Not finite", "Minimum", "Maximum", "Gradient up to", "Shape", "Module")
 
 
 def cells(row: StepOperation) -> tuple[str, ...]:
@@ -177,9 +177,8 @@ def cells(row: StepOperation) -> tuple[str, ...]:
     size = " × ".join(map(str, values.shape)) or "one number"
     ends = [number(float(each)) if each != "nan" else "–" for each in (values.least, values.greatest)]
     return (
-        row.do.removeprefix("torch."), _not_finite(values), *ends,
-        (_not_finite(gradient) or _largest(gradient)) if gradient else "", f"{values.dtype} {size}", row.line,
-        row.module,
+        row.do.removeprefix("torch."), row.line, _not_finite(values), *ends,
+        (_not_finite(gradient) or _largest(gradient)) if gradient else "", f"{values.dtype} {size}", row.module,
     )  # fmt: skip
 
 
