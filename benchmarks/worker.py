@@ -23,7 +23,7 @@ from gradstudio.core.presets import Preset
 from gradstudio.session.record.run import Run
 from gradstudio.session.remote.looks_served import Served
 from gradstudio.session.remote.remote_backend import RemoteBackend
-from gradstudio.session.remote.run_news import RunReader, RunTold
+from gradstudio.session.remote.run_news import RunReader, RunSender
 from gradstudio.session.running.backend import LocalBackend
 from gradstudio.session.simulator import Simulator
 from gradstudio.worker.frames import Frame
@@ -144,7 +144,7 @@ class _Filling(Served):
     def __init__(self, to: int, told: bool) -> None:
         super().__init__(to)
         self._run, self._longest, self._made = _run(), 0.0, 0.0
-        self._told = RunTold(self._run) if told else None
+        self._told = RunSender(self._run) if told else None
         self._thread = threading.Thread(target=self._fill, name="filling", daemon=True)
 
     def begin(self) -> None:

@@ -11,10 +11,11 @@ PACKAGE = Path(__file__).parent.parent / "gradstudio"
 
 # A bare participle says neither what a function does nor what it gives.
 BANNED = re.compile(
-    r"arrived|asked|begun|born|called|changed|clipped|computed|counted|drawn|found|given|gone|handed|heard|"
-    r"held|joined|judged|kept|known|laid|learned|left|listed|lost|made|mapped|measured|met|moved|named|"
-    r"passed|produced|promised|quoted|ranked|reached|refused|requested|said|seen|sent|shown|spelled|"
-    r"started|stepped|taken|told|touched|trained|turned|wanted|watched|worn|written|zeroed"
+    r"arrived|asked|begun|born|called|changed|clipped|computed|counted|drawn|elsewhere|found|given|gone|"
+    r"guessed|handed|heard|hearing|held|joined|judged|kept|known|laid|learned|left|lent|listed|looker|lost|"
+    r"made|mapped|measured|met|moved|named|passed|produced|promised|quoted|ranked|reached|refused|requested|"
+    r"said|seen|sent|shown|spelled|started|stepped|taken|this|told|touched|trained|turned|uprights?|wanted|"
+    r"watched|worn|written|zeroed"
 )
 FIRST_WORDS = frozenset({"hear", "heard"})  # a callback is on_x, a hook into torch is hook_x
 

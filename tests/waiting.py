@@ -53,7 +53,7 @@ def settle(theme: Theme) -> None:
 
 
 class HeldStep:
-    """A step that does not end until `let_go`: what a step of minutes is to the rest of the program."""
+    """A step that does not end until `release`: what a step of minutes is to the rest of the program."""
 
     def __init__(self, step: int, then: Callable[[], object] = lambda: None) -> None:
         """Hold the training thread within this step, where `then` is called."""
@@ -61,7 +61,7 @@ class HeldStep:
         self._step, self._then = step, then
         self.thread: threading.Thread | None = None
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Let the step go on, and wait for the end of the thread that makes it."""
         self._end.set()
         if self.thread is not None:
@@ -87,4 +87,4 @@ class HeldStep:
         from gradstudio.engine.trainer import Trainer
 
         Trainer.advance = self._advance
-        self.let_go()
+        self.release()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gradstudio.session.course.drawn_faults.drawing_runs import Random, Texts, between, lr_of, one_of
+from gradstudio.session.course.drawn_faults.drawing_runs import Random, Texts, log_uniform, lr_of, one_of
 from gradstudio.session.course.drawn_faults.kinds import DrawnFault, Kind, Part, since
 
 _RATE = ("rate_raised", "update_ratio_high", "exploding_gradient", "dead_units")
@@ -16,16 +16,16 @@ def _wide(random: Random) -> Texts:
     return [
         "model.width=1024", f"model.depth={random.integers(2, 4)}", "model.init=he",
         f"model.activation={one_of(random, 'relu', 'gelu')}", "problem.batch_size=32", "run.steps=120",
-        f"optimizer.kind={kind}", f"optimizer.lr={between(random, low, high)}",
+        f"optimizer.kind={kind}", f"optimizer.lr={log_uniform(random, low, high)}",
     ]  # fmt: skip
 
 
 def _forty(random: Random) -> Texts:
     """Forty layers with what makes them learn: a residual sum and a norm in each."""
     return [
-        "model.depth=40", f"model.width={int(between(random, 32, 64))}", "model.residual=true", "model.norm=layer",
+        "model.depth=40", f"model.width={int(log_uniform(random, 32, 64))}", "model.residual=true", "model.norm=layer",
         f"model.init={one_of(random, 'default', 'normal')}", f"model.activation={one_of(random, 'relu', 'gelu')}",
-        "problem.batch_size=32", "run.steps=120", "optimizer.kind=adam", f"optimizer.lr={between(random, 5e-4, 2e-3)}",
+        "problem.batch_size=32", "run.steps=120", "optimizer.kind=adam", f"optimizer.lr={log_uniform(random, 5e-4, 2e-3)}",
     ]  # fmt: skip
 
 
@@ -33,7 +33,7 @@ def _reader(random: Random) -> Texts:
     return [
         "problem.task=characters", "model.kind=transformer", f"problem.seq_len={one_of(random, 16, 32)}",
         f"model.depth={random.integers(2, 5)}", f"model.width={one_of(random, 48, 64)}", "problem.batch_size=16",
-        f"optimizer.kind={one_of(random, 'adam', 'adamw')}", f"optimizer.lr={between(random, 0.001, 0.004)}",
+        f"optimizer.kind={one_of(random, 'adam', 'adamw')}", f"optimizer.lr={log_uniform(random, 0.001, 0.004)}",
         "run.steps=150",
     ]  # fmt: skip
 
@@ -52,20 +52,20 @@ def _with(
 
 
 def _high(random: Random, base: Texts) -> tuple[str, ...]:
-    return (f"optimizer.lr={lr_of(base) * between(random, 30, 1000):.3g}",)
+    return (f"optimizer.lr={lr_of(base) * log_uniform(random, 30, 1000):.3g}",)
 
 
 def _sharp(random: Random, base: Texts) -> tuple[str, ...]:
     """Return a rate at which the logits of attention grow and no gradient does."""
-    return (f"optimizer.lr={lr_of(base) * between(random, 8, 15):.3g}",)
+    return (f"optimizer.lr={lr_of(base) * log_uniform(random, 8, 15):.3g}",)
 
 
 def _low(random: Random, base: Texts) -> tuple[str, ...]:
-    return (f"optimizer.lr={lr_of(base) * between(random, 1e-6, 1e-4):.3g}",)
+    return (f"optimizer.lr={lr_of(base) * log_uniform(random, 1e-6, 1e-4):.3g}",)
 
 
 def _large(random: Random, base: Texts) -> tuple[str, ...]:
-    return (f"model.init_gain={between(random, 5, 20)}",)
+    return (f"model.init_gain={log_uniform(random, 5, 20)}",)
 
 
 def _bare(random: Random, base: Texts) -> tuple[str, ...]:
@@ -85,7 +85,11 @@ def _micro(base: Callable[[Random], Texts]) -> Callable[[Random], Texts]:
 
 
 def _static(random: Random, base: Texts) -> tuple[str, ...]:
-    return ("precision.dtype=fp16", "precision.scaling=static", f"precision.init_scale={between(random, 1e8, 1e11)}")
+    return (
+        "precision.dtype=fp16",
+        "precision.scaling=static",
+        f"precision.init_scale={log_uniform(random, 1e8, 1e11)}",
+    )
 
 
 def _never(random: Random, base: Texts) -> tuple[str, ...]:
@@ -93,13 +97,13 @@ def _never(random: Random, base: Texts) -> tuple[str, ...]:
 
 
 def _dead(random: Random, base: Texts) -> tuple[str, ...]:
-    return ("model.activation=relu", f"model.initial_bias={-between(random, 4, 10):.3g}")
+    return ("model.activation=relu", f"model.initial_bias={-log_uniform(random, 4, 10):.3g}")
 
 
 def _raised(base: Callable[[Random], Texts]) -> Callable[[Random], DrawnFault]:
     def draw(random: Random) -> DrawnFault:
         texts = base(random)
-        lr = lr_of(texts) * between(random, 30, 1000)
+        lr = lr_of(texts) * log_uniform(random, 30, 1000)
         return DrawnFault(texts, (since(int(random.integers(40, 80)), f"optimizer.lr={lr:.3g}", named=_RATE),))
 
     return draw

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from gradstudio.session.course.drawn_faults.drawing_runs import (
     Random,
     Texts,
-    between,
     healthy,
+    log_uniform,
     lr_of,
     one_of,
     other_task,
@@ -30,20 +30,29 @@ def _any(random: Random) -> DrawnFault:
 
 def _large_norms(random: Random) -> DrawnFault:
     """A loss with a large weight: every gradient is that much longer, and the updates are as they were."""
-    base, weight = [*stack(random, 3), *trained_by(random)], between(random, 1e2, 1e5)
+    base, weight = [*stack(random, 3), *trained_by(random)], log_uniform(random, 1e2, 1e5)
     if "optimizer.kind=sgd" in base:
         return _as(base, f"loss.weight={weight}", f"optimizer.lr={lr_of(base) / weight:.6g}")
     return _as(base, f"loss.weight={weight}")
 
 
 def _raw_inputs(random: Random) -> DrawnFault:
-    base = [*plain(random, "relu", 1, 3, "he"), "optimizer.kind=adam", f"optimizer.lr={between(random, 5e-4, 2e-3)}"]
-    return _as(base, "problem.scaling=raw", f"problem.input_scale={between(random, 1, 5)}")
+    base = [
+        *plain(random, "relu", 1, 3, "he"),
+        "optimizer.kind=adam",
+        f"optimizer.lr={log_uniform(random, 5e-4, 2e-3)}",
+    ]
+    return _as(base, "problem.scaling=raw", f"problem.input_scale={log_uniform(random, 1, 5)}")
 
 
 def _oscillation(random: Random) -> DrawnFault:
     momentum = one_of(random, 0.95, 0.98, 0.99)
-    base = [*stack(random, 3), "optimizer.kind=sgd", f"optimizer.lr={between(random, 0.003, 0.015)}", "run.steps=300"]
+    base = [
+        *stack(random, 3),
+        "optimizer.kind=sgd",
+        f"optimizer.lr={log_uniform(random, 0.003, 0.015)}",
+        "run.steps=300",
+    ]
     return _as(base, f"optimizer.momentum={momentum}")
 
 
@@ -53,7 +62,7 @@ def _edge(random: Random) -> DrawnFault:
         *(text for text in plain(random, "tanh", 1, 3, "xavier") if not text.startswith("problem.batch_size")),
         "problem.batch_size=1024", "optimizer.lr=0.1", "run.steps=150",
     ]  # fmt: skip
-    return _as(base, f"optimizer.lr={between(random, 0.3, 1.2)}")
+    return _as(base, f"optimizer.lr={log_uniform(random, 0.3, 1.2)}")
 
 
 def _noisy_labels(random: Random) -> DrawnFault:
@@ -63,14 +72,14 @@ def _noisy_labels(random: Random) -> DrawnFault:
 
 
 def _noisy_inputs(random: Random) -> DrawnFault:
-    return _as([*stack(random, 3), *trained_by(random)], f"problem.noise={between(random, 0.5, 2)}")
+    return _as([*stack(random, 3), *trained_by(random)], f"problem.noise={log_uniform(random, 0.5, 2)}")
 
 
 def _rewards(random: Random) -> DrawnFault:
     base = [
         "problem.task=pole", "model.kind=policy", "problem.seq_len=200", f"problem.batch_size={one_of(random, 8, 16)}",
-        "model.depth=1", "model.activation=tanh", f"model.width={int(between(random, 16, 64))}", "run.steps=100",
-        "optimizer.kind=adam", f"optimizer.lr={between(random, 0.005, 0.02)}",
+        "model.depth=1", "model.activation=tanh", f"model.width={int(log_uniform(random, 16, 64))}", "run.steps=100",
+        "optimizer.kind=adam", f"optimizer.lr={log_uniform(random, 0.005, 0.02)}",
     ]  # fmt: skip
     return DrawnFault(base, ())
 
@@ -81,18 +90,22 @@ def _held_spikes(random: Random) -> DrawnFault:
     kind, knob = limit.split()
     low, high = (0.001, 0.01) if "value" in kind else (0.05, 0.3)
     base = [
-        *hidden, *trained_by(random, "sgd"), f"clipping.{kind}", f"clipping.{knob}={between(random, low, high)}",
+        *hidden, *trained_by(random, "sgd"), f"clipping.{kind}", f"clipping.{knob}={log_uniform(random, low, high)}",
         "run.steps=250",
     ]  # fmt: skip
     return _as(
-        base, f"problem.outlier_every={random.integers(40, 100)}", f"problem.outlier_scale={between(random, 1e2, 1e5)}"
+        base,
+        f"problem.outlier_every={random.integers(40, 100)}",
+        f"problem.outlier_scale={log_uniform(random, 1e2, 1e5)}",
     )
 
 
 def _normed_outliers(random: Random) -> DrawnFault:
     base = [*plain(random, "relu", 1, 3, "he"), "model.norm=layer", *trained_by(random, "sgd"), "run.steps=250"]
     return _as(
-        base, f"problem.outlier_every={random.integers(40, 100)}", f"problem.outlier_scale={between(random, 1e2, 1e5)}"
+        base,
+        f"problem.outlier_every={random.integers(40, 100)}",
+        f"problem.outlier_scale={log_uniform(random, 1e2, 1e5)}",
     )
 
 
@@ -105,7 +118,7 @@ def _long_warmup(random: Random) -> DrawnFault:
 def _decay(random: Random) -> DrawnFault:
     base = [*stack(random, 3), *trained_by(random, "sgd", "adamw")]
     low, high = (0.01, 1.0) if "optimizer.kind=adamw" in base else (1e-4, 1e-2)
-    return _as(base, f"optimizer.weight_decay={between(random, low, high)}")
+    return _as(base, f"optimizer.weight_decay={log_uniform(random, low, high)}")
 
 
 def _scale_found(random: Random) -> DrawnFault:
@@ -115,19 +128,19 @@ def _scale_found(random: Random) -> DrawnFault:
 
 def _slow_game(random: Random) -> DrawnFault:
     base = [
-        "problem.task=ring", "model.kind=gan", f"model.width={int(between(random, 48, 96))}", "problem.batch_size=128",
-        f"optimizer.lr={between(random, 0.03, 0.1)}", "run.steps=800",
+        "problem.task=ring", "model.kind=gan", f"model.width={int(log_uniform(random, 48, 96))}", "problem.batch_size=128",
+        f"optimizer.lr={log_uniform(random, 0.03, 0.1)}", "run.steps=800",
     ]  # fmt: skip
     return DrawnFault(base, ())
 
 
 def _gradient_noise(random: Random) -> DrawnFault:
-    return _as([*stack(random, 3), *trained_by(random)], f"gradients.noise_std={between(random, 1e-4, 1e-2)}")
+    return _as([*stack(random, 3), *trained_by(random)], f"gradients.noise_std={log_uniform(random, 1e-4, 1e-2)}")
 
 
 def _always_clipped(random: Random) -> DrawnFault:
     base = [*stack(random, 3), *trained_by(random, "adam", "adamw", "rmsprop")]
-    return _as(base, "clipping.kind=norm", f"clipping.max_norm={between(random, 1e-3, 0.1)}")
+    return _as(base, "clipping.kind=norm", f"clipping.max_norm={log_uniform(random, 1e-3, 0.1)}")
 
 
 def _fully_learned(random: Random) -> DrawnFault:
@@ -144,7 +157,7 @@ def _falls_to_zero(random: Random) -> DrawnFault:
 
 def _half_dead(random: Random) -> DrawnFault:
     base = [*plain(random, "relu", 2, 4, "he"), *trained_by(random)]
-    return _as(base, f"model.initial_bias={-between(random, 0.1, 0.6):.3g}")
+    return _as(base, f"model.initial_bias={-log_uniform(random, 0.1, 0.6):.3g}")
 
 
 def _changed(random: Random) -> DrawnFault:
@@ -154,13 +167,13 @@ def _changed(random: Random) -> DrawnFault:
     turns = (
         (f"optimizer.lr={lr / 10:.3g}",),
         (f"optimizer.lr={lr * 2:.3g}",),
-        ("clipping.kind=norm", f"clipping.max_norm={between(random, 0.1, 1)}"),
+        ("clipping.kind=norm", f"clipping.max_norm={log_uniform(random, 0.1, 1)}"),
         ("accumulation.steps=4",),
         ("precision.dtype=bf16",),
         ("precision.dtype=fp16",),
         ("schedule.kind=cosine", "schedule.total_steps=250"),
         (f"problem.skip_batches={random.integers(1, 20)}",),
-        (f"loss.weight={between(random, 0.3, 3)}",),
+        (f"loss.weight={log_uniform(random, 0.3, 3)}",),
     )
     return DrawnFault(base, (since(step, *turns[int(random.integers(len(turns)))]),))
 
@@ -169,13 +182,13 @@ def _mended(random: Random) -> DrawnFault:
     """A step too high for a while, taken back in time: the run has come back from it."""
     base = [*stack(random, 3), *trained_by(random, "sgd"), "run.steps=300"]
     step, lr = int(random.integers(50, 80)), lr_of(base)
-    up = since(step, f"optimizer.lr={lr * between(random, 5, 30):.3g}")
+    up = since(step, f"optimizer.lr={lr * log_uniform(random, 5, 30):.3g}")
     return DrawnFault(base, (up, since(step + int(random.integers(2, 15)), f"optimizer.lr={lr:.3g}")))
 
 
 def _other(random: Random) -> DrawnFault:
     base = other_task(random)
-    return _as(base, "clipping.kind=norm", f"clipping.max_norm={between(random, 0.1, 1)}")
+    return _as(base, "clipping.kind=norm", f"clipping.max_norm={log_uniform(random, 0.1, 1)}")
 
 
 _DRAWS: dict[str, Callable[[Random], DrawnFault]] = {

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from gradstudio.session.course.drawn_faults.drawing_runs import (
     Random,
     Texts,
-    between,
+    log_uniform,
     lr_of,
     one_of,
     plain,
@@ -32,13 +32,13 @@ def _later(random: Random) -> int:
 
 def _raised(random: Random, base: Texts, step: int = 0) -> Part:
     step = step or _later(random)
-    return since(step, f"optimizer.lr={lr_of(base) * between(random, 30, 1000):.3g}", named=_RATE)
+    return since(step, f"optimizer.lr={lr_of(base) * log_uniform(random, 30, 1000):.3g}", named=_RATE)
 
 
 def _outliers(random: Random, step: int = 0) -> Part:
     step = step or _later(random)
     return since(
-        step, f"problem.outlier_scale={between(random, 1e3, 1e5)}", f"problem.outlier_every={random.integers(15, 40)}",
+        step, f"problem.outlier_scale={log_uniform(random, 1e3, 1e5)}", f"problem.outlier_every={random.integers(15, 40)}",
         named=_JUMP,
     )  # fmt: skip
 
@@ -48,13 +48,13 @@ def _micro(random: Random, *kinds: str) -> Texts:
 
 
 def _limited(random: Random, *kinds: str) -> Texts:
-    limit = between(random, 0.1, 1.0)
+    limit = log_uniform(random, 0.1, 1.0)
     return [*small_batches(random), "clipping.kind=norm", f"clipping.max_norm={limit}", *trained_by(random, *kinds)]
 
 
 def _deep(random: Random, activation: str, init: str) -> Texts:
     deep = plain(random, activation, 8, 14, init)
-    return [*deep, "optimizer.momentum=0.9", f"optimizer.lr={between(random, 0.003, 0.01)}"]
+    return [*deep, "optimizer.momentum=0.9", f"optimizer.lr={log_uniform(random, 0.003, 0.01)}"]
 
 
 def _undivided_then_rate(random: Random) -> DrawnFault:
@@ -88,7 +88,7 @@ def _schedule_then_rate(random: Random) -> DrawnFault:
 
 def _dropped_then_underflow(random: Random) -> DrawnFault:
     base = [
-        *_micro(random, "adam"), "optimizer.eps=1e-16", f"loss.weight={between(random, 1e-8, 1e-6)}",
+        *_micro(random, "adam"), "optimizer.eps=1e-16", f"loss.weight={log_uniform(random, 1e-8, 1e-6)}",
         "precision.scaling=none",
     ]  # fmt: skip
     half = since(int(random.integers(4, 9)), "precision.dtype=fp16", named=("fp16_underflow",))
@@ -97,25 +97,25 @@ def _dropped_then_underflow(random: Random) -> DrawnFault:
 
 def _small_and_low(random: Random) -> DrawnFault:
     base = _deep(random, "relu", "he")
-    small = Part(("poor_initialization",), (f"model.init_gain={between(random, 0.1, 0.5)}",))
-    return DrawnFault(base, (small, Part(("update_ratio_low",), (f"optimizer.lr={between(random, 1e-9, 1e-6)}",))))
+    small = Part(("poor_initialization",), (f"model.init_gain={log_uniform(random, 0.1, 0.5)}",))
+    return DrawnFault(base, (small, Part(("update_ratio_low",), (f"optimizer.lr={log_uniform(random, 1e-9, 1e-6)}",))))
 
 
 def _sigmoid_and_clip(random: Random) -> DrawnFault:
     base = _deep(random, "tanh", "xavier")
-    low = Part(("clipping_always",), ("clipping.kind=norm", f"clipping.max_norm={between(random, 1e-5, 1e-3)}"))
+    low = Part(("clipping_always",), ("clipping.kind=norm", f"clipping.max_norm={log_uniform(random, 1e-5, 1e-3)}"))
     return DrawnFault(base, (Part(("vanishing_gradient",), ("model.activation=sigmoid",)), low))
 
 
 def _dead_and_undivided(random: Random) -> DrawnFault:
     base = [*plain(random, "relu", 2, 4, "he"), "accumulation.steps=4", *trained_by(random, "sgd")]
-    dead = Part(("dead_units",), (f"model.initial_bias={-between(random, 3, 8):.3g}",))
+    dead = Part(("dead_units",), (f"model.initial_bias={-log_uniform(random, 3, 8):.3g}",))
     return DrawnFault(base, (_bug("unscaled_accumulation", *_MISMATCH), dead))
 
 
 def _saturated_then_uncleared(random: Random) -> DrawnFault:
     base = [*plain(random, str(one_of(random, "tanh", "sigmoid")), 1, 2, "xavier"), "optimizer.lr=0.1"]
-    large = Part(("saturated_activation",), (f"model.init_gain={between(random, 20, 100)}",))
+    large = Part(("saturated_activation",), (f"model.init_gain={log_uniform(random, 20, 100)}",))
     return DrawnFault(base, (large, _bug("never_zero_grad", "loop_order", step=_later(random))))
 
 

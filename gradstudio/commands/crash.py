@@ -53,7 +53,7 @@ def replay(
         if operations:
             birth, rows = step_operations.operations(recorded, place)
         else:
-            birth = recorded_training.made_again(recorded_training.Training(recorded, place))
+            birth = recorded_training.replay_steps(recorded_training.Training(recorded, place))
     same = _alike(crash.structure, birth.model_dump())
     if as_json:
         say_json(Replayed(same=same, born=birth, recorded=crash.structure.born, operations=rows).model_dump())

@@ -79,10 +79,10 @@ def known_runs(begun: str) -> list[str]:
     from contextlib import closing, suppress
 
     from gradstudio.session.library.library_faults import LibraryError
-    from gradstudio.session.library.store import Library, is_there
+    from gradstudio.session.library.store import Library, library_exists
 
     with suppress(LibraryError):
-        if is_there(files.user_library()):
+        if library_exists(files.user_library()):
             with closing(Library(files.user_library())) as library:
                 return [entry.id for entry in library.entries() if entry.id.startswith(begun)]
     return []
@@ -130,10 +130,10 @@ def open_library(asked: Path | None, *, room: int = SPARE) -> Iterator[Library]:
     """Open the library while the command reads it; LibraryError if there is none. `room`: bytes that the command would
     write beside it."""
     from gradstudio.session.library.library_faults import LibraryError
-    from gradstudio.session.library.store import Library, is_there
+    from gradstudio.session.library.store import Library, library_exists
 
     path = library_file(asked)
-    if not is_there(path):
+    if not library_exists(path):
         raise LibraryError(f"there is no run library {path}; `gradstudio run` begins it")
     # a full disk rejects the files that SQLite writes beside the library
     full = shutil.disk_usage(path.parent).free < min(room, os.path.getsize(path) + SPARE)
@@ -263,9 +263,9 @@ def _run_of_library(source: str, asked: Path | None, *, beginning: bool) -> tupl
     none."""
     from gradstudio.core import threads
     from gradstudio.session.files.run_files import as_preset
-    from gradstudio.session.library.store import is_there
+    from gradstudio.session.library.store import library_exists
 
-    if source != "last" and not is_there(library_file(asked)):
+    if source != "last" and not library_exists(library_file(asked)):
         return None
 
     with open_library(asked) as library:

@@ -46,7 +46,7 @@ def command_of(asked: str) -> str:
     return command
 
 
-def lent() -> dict[str, str]:
+def lent_packages() -> dict[str, str]:
     """Return the folder of each package that is lent."""
     specs = {name: importlib.util.find_spec(name) for name in LENT}
     return {name: str(Path(spec.origin).parents[1]) for name, spec in specs.items() if spec and spec.origin}

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gradstudio.core.worker_places import Place
     from gradstudio.session.machine.place_search import PlaceAnswer
     from gradstudio.session.map.cells_there import CellsThere
-    from gradstudio.session.remote.library_there import LibraryThere
+    from gradstudio.session.remote.library_there import PlaceLibrary
     from gradstudio.session.remote.remote_backend import RemoteBackend
 
 app = typer.Typer(
@@ -109,12 +109,12 @@ def backend_at(name: str, *, keep: bool = False) -> RemoteBackend:
 
 
 @contextmanager
-def library_at(name: str) -> Iterator[LibraryThere]:
+def library_at(name: str) -> Iterator[PlaceLibrary]:
     """Open the run library of the place with this name. PlaceError if there is none."""
-    from gradstudio.session.remote.library_there import LibraryThere
+    from gradstudio.session.remote.library_there import PlaceLibrary
 
     with closing(backend_at(name)) as backend:
-        yield LibraryThere(find(name), backend)
+        yield PlaceLibrary(find(name), backend)
 
 
 @contextmanager

@@ -63,10 +63,10 @@ def list_runs(
             option = "--search lists runs" if search else "--place here lists the runs of a place"
             raise WrongRequest(f"{option}; for the command {context.invoked_subcommand} leave it out")
         return
-    from gradstudio.session.library.store import is_there
+    from gradstudio.session.library.store import library_exists
 
     entries: list[Entry] = []
-    there = bool(place) or is_there(path)
+    there = bool(place) or library_exists(path)
     if place:
         with library_at(place) as elsewhere:
             entries = elsewhere.entries(search)
@@ -174,7 +174,7 @@ def export(
 
 
 @app.command("import", help="Put the run of a file that `gradstudio runs export` wrote into the library.")
-def take_in(
+def import_run(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A .gsrun file.")], library: LibraryFile = None
 ) -> None:
     from contextlib import closing
@@ -183,7 +183,7 @@ def take_in(
     from gradstudio.session.library.store import Library
 
     with closing(Library(library_file(library))) as kept:
-        say(travelling.take_in(kept, file))
+        say(travelling.import_run(kept, file))
 
 
 @app.command("copy", help="Copy a run from the library of a place into the library here.")
@@ -195,10 +195,10 @@ def copy(
     from contextlib import closing
 
     from gradstudio.session.library.store import Library
-    from gradstudio.session.remote.library_there import take_in
+    from gradstudio.session.remote.library_there import import_run
 
     with closing(Library(library_file(library))) as kept, library_at(place) as elsewhere:
-        say(take_in(kept, elsewhere.fetch(run)))
+        say(import_run(kept, elsewhere.fetch(run)))
 
 
 @app.command("note", help="Write a note to a run; an empty one takes it away.")

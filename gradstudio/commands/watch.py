@@ -113,7 +113,7 @@ def watch(
         "junit": os.path.abspath(junit) if junit else "",
     }  # fmt: skip
     if python:
-        order["lent"] = other_python.lent()
+        order["lent"] = other_python.lent_packages()
     _become([command, *(["-m", module] if module else []), *arguments], json.dumps(order), own)
 
 

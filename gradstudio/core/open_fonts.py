@@ -9,7 +9,7 @@ from typing import Any
 
 
 @contextmanager
-def fonts_closed() -> Iterator[None]:
+def close_fonts() -> Iterator[None]:
     """Close, at the end, the fonts that were opened to draw in here, as each drawing may be in a thread of its own.
     matplotlib's cache of formulas refers to their fonts too."""
     try:

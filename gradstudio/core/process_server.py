@@ -26,7 +26,7 @@ class Process(_Begun):  # pyright: ignore[reportGeneralTypeIssues]  # of one pla
     """A process that imports nothing from the current folder."""
 
     def start(self) -> None:
-        with python_process.current_folder_kept_out():
+        with python_process.without_current_folder():
             super().start()
 
 
@@ -64,11 +64,11 @@ def start() -> None:
     if sys.platform != "win32":
         from multiprocessing import forkserver, resource_tracker
 
-        with python_process.current_folder_kept_out():
+        with python_process.without_current_folder():
             resource_tracker.ensure_running()  # which lets Ctrl+C through again at its end
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # a process that is started inherits this
         try:
-            with python_process.current_folder_kept_out():
+            with python_process.without_current_folder():
                 forkserver.ensure_running()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)

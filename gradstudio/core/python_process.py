@@ -81,7 +81,7 @@ def how_it_ended(code: int) -> str:
 
 
 @contextmanager
-def current_folder_kept_out() -> Iterator[None]:
+def without_current_folder() -> Iterator[None]:
     """Keep the current folder out of the import path of any Python that multiprocessing starts meanwhile: processes,
     servers and trackers, whose command line it builds itself."""
     with _starting:

@@ -14,7 +14,7 @@ from gradstudio.core.text import number, plural
 from gradstudio.crash.attention_calls import CAP, attention_in, number_of
 from gradstudio.crash.change import NO_CHANGE, Change, Guard
 from gradstudio.crash.recorded_pass import SAME_ENTRIES, Raised, fills, written_by
-from gradstudio.crash.recorded_training import Recorded, StepResult, Training, made_again, random_numbers_kept
+from gradstudio.crash.recorded_training import Recorded, StepResult, Training, preserve_random_state, replay_steps
 from gradstudio.session.files.crash_file import RecordedBirth, Structure
 from gradstudio.session.record import run_outcome
 
@@ -100,7 +100,7 @@ class Tried(NamedTuple):
 def tried(recorded: Recorded, device: str = "cpu") -> Tried:
     """Try every applicable fix."""
     training = Training(recorded, device)
-    born = made_again(training)
+    born = replay_steps(training)
     unchanged = _trial(recorded, device, NO_CHANGE)
     trials = [
         _with_more_guards(recorded, device, _trial(recorded, device, each))
@@ -121,7 +121,7 @@ def _trial(recorded: Recorded, device: str, change: Change) -> Trial:
     trial, steps = Trial(change), recorded.structure.steps
     made: list[StepResult] = []
     try:
-        with random_numbers_kept():
+        with preserve_random_state():
             training = Training(recorded, device, change)
             for place in range(max(ROUNDS * len(steps), LEAST)):
                 step = steps[place % len(steps)]
@@ -151,7 +151,7 @@ def _with_more_guards(recorded: Recorded, device: str, trial: Trial) -> Trial:
     """Also keep the next broken value within bounds, if one call is not enough."""
     while trial.change.guards and not trial.is_finite and len(trial.change.guards) < MOST_GUARDS:
         try:
-            born = made_again(Training(recorded, device, trial.change))
+            born = replay_steps(Training(recorded, device, trial.change))
         except Raised:
             break
         more = next(_guards(born), None)

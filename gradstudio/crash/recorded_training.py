@@ -288,17 +288,17 @@ def _norm(tensors: list[Tensor]) -> float:
 
 
 @contextmanager
-def random_numbers_kept():
+def preserve_random_state():
     """Restore torch's random state afterwards."""
     with torch.random.fork_rng():
         yield
 
 
-def made_again(training: Training) -> RecordedBirth:
+def replay_steps(training: Training) -> RecordedBirth:
     """Replay every recorded step, up to the first non-finite one; return where that was born."""
     loss = math.nan
     steps = training.structure.steps
-    with random_numbers_kept():
+    with preserve_random_state():
         for step in steps:
             loss = training.step(step, looks=True).loss
             if training.born is not None:

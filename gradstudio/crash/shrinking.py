@@ -14,7 +14,7 @@ from torch import Tensor
 from gradstudio.core.text import plural
 from gradstudio.crash.call_values import CannotCall
 from gradstudio.crash.recorded_pass import Key, Pass, Raised, is_broken, keys_of, written_by
-from gradstudio.crash.recorded_training import Recorded, Training, made_again
+from gradstudio.crash.recorded_training import Recorded, Training, replay_steps
 from gradstudio.crash.shrunk_batch import fewest_examples
 from gradstudio.session.files.crash_file import RecordedBirth, RecordedCall, Structure
 
@@ -63,7 +63,7 @@ def shrunk(recorded: Recorded) -> Shrunk:
     """Return the smallest script of a crash file. CannotCall, with the details, if no single call reproduces it."""
     training = Training(recorded)
     training.keeps_gradients = True
-    born = made_again(training)
+    born = replay_steps(training)
     if born.phase == "none":
         raise CannotCall(f"nothing to shrink: {born.words}")
     if born.call < 0 or training.at is None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from gradstudio.core.text import join_with_and, plural
-from gradstudio.crash.recorded_training import Recorded, Training, random_numbers_kept
+from gradstudio.crash.recorded_training import Recorded, Training, preserve_random_state
 from gradstudio.session.files.crash_file import RecordedBirth, RecordedStep
 
 MOST_TRIALS = 60
@@ -31,7 +31,7 @@ def fewest_examples(recorded: Recorded, born: RecordedBirth) -> str:
 
     training = Training(Recorded(recorded.structure, tensor))
     parts, trials = 2, 0
-    with random_numbers_kept():
+    with preserve_random_state():
         for before in recorded.structure.steps[: recorded.structure.steps.index(step)]:
             training.step(before)
         while parts < 2 * len(kept) and trials < MOST_TRIALS:

@@ -8,7 +8,7 @@ from torch import Tensor
 from gradstudio.core.layer_sample import histogram
 from gradstudio.crash.change import NO_CHANGE
 from gradstudio.crash.recorded_pass import Key, Pass, keys_of
-from gradstudio.crash.recorded_training import Recorded, Training, made_again, random_numbers_kept
+from gradstudio.crash.recorded_training import Recorded, Training, preserve_random_state, replay_steps
 from gradstudio.session.files.crash_answers import Entries, StepOperation
 from gradstudio.session.files.crash_file import RecordedBirth, number
 
@@ -16,7 +16,7 @@ from gradstudio.session.files.crash_file import RecordedBirth, number
 def operations(recorded: Recorded, device: str = "cpu") -> tuple[RecordedBirth, list[StepOperation]]:
     """Replay the recorded steps, up to the first non-finite one. Return where that was born, and all calls of its
     pass."""
-    born = made_again(Training(recorded, device))
+    born = replay_steps(Training(recorded, device))
     training = Training(recorded, device, NO_CHANGE)
     training.keeps_gradients = True
     sheets: dict[int, _Sheet] = {}
@@ -25,7 +25,7 @@ def operations(recorded: Recorded, device: str = "cpu") -> tuple[RecordedBirth, 
         latest = sheets.setdefault(id(made), _Sheet(made))
         latest.note(place)
 
-    with random_numbers_kept():
+    with preserve_random_state():
         for step in training.structure.steps:
             if step.number == born.step:
                 training.on_call = on_call

@@ -52,7 +52,7 @@ def _is_fill(operation: WatchedOperation) -> bool:
     return operation.kind in FILLS and (operation.phase == "data" or operation.put_in)
 
 
-def operation_told(operation: WatchedOperation, *, is_known: bool = True) -> Operation:
+def operation_record(operation: WatchedOperation, *, is_known: bool = True) -> Operation:
     """Return the record of an operation for a provenance. `is_known`: all of its inputs are known."""
     values = together(operation.taken)
     return Operation(
@@ -75,12 +75,12 @@ def provenance(
         "micro_batch": 0, "micro_batches": 1,
         "time_step": None, "cause": known.get("cause") or cause_of(operation),
         "layers": tuple(name for name in layers if module and f"{name}.".startswith(f"{module}.")),
-        "chain": tuple(operation_told(operations[number]) for number in chain[:LONGEST]),
+        "chain": tuple(operation_record(operations[number]) for number in chain[:LONGEST]),
     }  # fmt: skip
     return Provenance(**{**fields, **known})
 
 
-def taken_by(taken: list[Values]) -> str:
+def inputs_in_words(taken: list[Values]) -> str:
     """Return the inputs of an operation, as half a sentence."""
     return "; ".join(_values_told(values) for values in taken if values.low == values.low or not values.finite)
 

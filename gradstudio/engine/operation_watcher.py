@@ -106,7 +106,7 @@ class Watcher(SeesOperations):
         self.operations: list[WatchedOperation] = []
         self._stopped = stopped
         self._bytes = 0
-        self._node_at_work = autograd_nodes.node_at_work()
+        self._node_at_work = autograd_nodes.active_node()
         self.phase: Phase = "update"
         self.micro_batch = -1
         self.states: dict[str, Tensor] = {}  # the latest output of each module, by its name, in the order of their ends

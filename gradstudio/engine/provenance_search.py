@@ -63,7 +63,7 @@ def explain(trainer: Trainer, stopped: Callable[[], bool] = lambda: False) -> Pr
     too large for that, or it is `stopped`: then the trainer is left within the step."""
     if not seen_operations.seeing_possible():
         return None
-    trainer.pass_over(stopped)  # not watched, which would keep every batch
+    trainer.skip_batches(stopped)  # not watched, which would keep every batch
     flat = {storage_of(trainer.flat.gradients): "gradients", storage_of(trainer.flat.weights.data): "weights"}
     watcher = Watcher(trainer.model, flat, stopped)
     watcher.phase = "data"  # the step draws its batches first

@@ -16,7 +16,7 @@ from gradstudio.core.loop_calls import Loop
 from gradstudio.engine import step_requests
 from gradstudio.engine.gauges.reached_parameters import ReachedParameters
 from gradstudio.engine.step import loss_scale, optimizers, schedules, sharpness_aware, weight_format
-from gradstudio.engine.step.accumulation import UnclippedSum, kept_share
+from gradstudio.engine.step.accumulation import UnclippedSum, remaining_micro_batches
 from gradstudio.engine.step.checks import NO_CHECKS, Checks, Requests
 from gradstudio.engine.step.gradients import add_noise, centralize
 from gradstudio.engine.step.loss_reading import LossReading
@@ -113,7 +113,7 @@ class Trainer(TrainerState):
         if mistakes.clip_before_backward:
             self._clip(reading, measured=False)
         for index, batch in enumerate(
-            batches[: kept_share(len(batches))] if mistakes.drop_last_micro_batches else batches
+            batches[: remaining_micro_batches(len(batches))] if mistakes.drop_last_micro_batches else batches
         ):
             if mistakes.zero_grad_each_micro_batch:
                 self._zero_grad()

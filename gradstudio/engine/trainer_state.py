@@ -154,7 +154,7 @@ class TrainerState:
         """Return whether no weight is NaN or Inf."""
         return bool(torch.isfinite(self.flat.weights).all())
 
-    def pass_over(self, stopped: Callable[[], bool] = lambda: False) -> bool:
+    def skip_batches(self, stopped: Callable[[], bool] = lambda: False) -> bool:
         """Draw the batches that are to be skipped before the next step, and release each at once. They can take hours,
         so this ends early if it is `stopped`. Return whether all are skipped. It is done just before the step, so that
         a change that is undone before leaves no trace."""
@@ -167,7 +167,7 @@ class TrainerState:
 
     def next_batches(self) -> list[Any]:
         """Draw the micro-batches of the next step, after those that are to be skipped."""
-        self.pass_over()
+        self.skip_batches()
         problem = self.experiment.problem
         batches = self.task.next_batches(self.model, self.experiment.accumulation.steps)
         number = self.step + self.passed  # the number of the batch in the data, so that it can be skipped

@@ -159,7 +159,8 @@ def _presets(context: Context) -> tuple[Command, ...]:
         Command("open_preset", "Open preset…", partial(file_dialogs.open_preset, context), StandardKey.Open,
                 "Loads a preset from a file"),
         Command("save_preset", "Save knobs as preset…", partial(file_dialogs.save_preset, context), StandardKey.Save,
-                "Saves the knobs as they are set as a preset of your own", lambda: context.controls.possible.led_here),
+                "Saves the knobs as they are set as a preset of your own",
+                lambda: context.controls.possible.is_trained_here),
         Command("copy_preset", "Copy preset as text", partial(preset_text.copy, context),
                 help="Copies the knobs as they are set, as one line to paste into a chat",
                 enabled=lambda: context.simulator.run.watched is None),
@@ -203,7 +204,7 @@ def _course(context: Context) -> tuple[Command, ...]:
                 help="Opens a run whose cause is hidden, from a file: find it, and heal it"),
         Command("make_exam", "Make an exam…", lambda: files().make_exam(context),
                 help="Makes an exam of the knobs as they are set, once trials show that the run breaks and a fix holds",
-                enabled=lambda: context.controls.possible.led_here),
+                enabled=lambda: context.controls.possible.is_trained_here),
     )  # fmt: skip
 
 
@@ -237,7 +238,7 @@ def _run(context: Context, plots: Callable[[], PlotStack]) -> tuple[Entry, ...]:
                 lambda: possible.can_stop),
         Command("ask_rate", "Change its learning rate…", controls.rate_asked.emit,
                 help="Asks the program that trains this run to multiply its learning rate by a factor",
-                enabled=lambda: possible.led_elsewhere),
+                enabled=lambda: possible.is_trained_elsewhere),
         None,
         *_rewinding(context, plots),
         Submenu("Memory for rewinding", (Dynamic(partial(rewind_dialogs.fill_budgets, simulator)),)),
@@ -252,7 +253,7 @@ def _run(context: Context, plots: Callable[[], PlotStack]) -> tuple[Entry, ...]:
                 "Keeps this run's curves over the plots of every later run, until it is unpinned",
                 lambda: possible.has_steps),
         Command("compare", "Compare with large batch", controls.compare_with_large_batch, "Ctrl+B", COMPARING,
-                lambda: possible.led_here and not simulator.run.over),
+                lambda: possible.is_trained_here and not simulator.run.over),
     )  # fmt: skip
 
 
@@ -278,7 +279,7 @@ def _rewinding(context: Context, plots: Callable[[], PlotStack]) -> tuple[Comman
                 "other run to a step you choose; Rewind here does so at the timeline", lambda: possible.can_rewind),
         Command("skip", "Skip next batches…", partial(rewind_dialogs.ask_skip, context),
                 help="Skips batches from the next step on, for example those that caused a loss spike",
-                enabled=lambda: possible.led_here),
+                enabled=lambda: possible.is_trained_here),
         Command("rewind_here", "Rewind here", lambda: plots().timeline.rewind_here(), "Ctrl+Shift+H",
                 "Sets the run back to the start of the step that is looked at",
                 lambda: possible.can_rewind and context.looked.step is not None),

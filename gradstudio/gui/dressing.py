@@ -83,7 +83,7 @@ class StyledParts(QObject):
                 self._hold(window)
         self._begin()  # the change of font and palette has used up the time of this turn
 
-    def dress(self, part: QWidget) -> None:
+    def apply_style(self, part: QWidget) -> None:
         """Style a part that was hidden in one of the next turns: showing it takes its time too."""
         part.removeEventFilter(self._watch)
         shown = [number for number in self._stale.difference(self._waiting) if self._parts[number].widget is part]
@@ -153,7 +153,7 @@ class _ShowWatch(QObject):
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         if event.type() == QEvent.Type.Show and isinstance(watched, QWidget):
-            self._parts.dress(watched)
+            self._parts.apply_style(watched)
         return False
 
 

@@ -1,6 +1,6 @@
 """The light and the dark theme: colours, fonts and the style of every widget. The values of the colours are in
 core/colors.py. Custom-painted widgets listen to `theme.changed`; parts of the window with Qt's own widgets are passed
-to `theme.dress` (dressing.py)."""
+to `theme.apply_style` (dressing.py)."""
 
 from __future__ import annotations
 
@@ -94,20 +94,20 @@ class Theme(QObject):
         """Whether everything visible has the requested look."""
         return not self._parts.at_work and not self._wanted
 
-    def dress(self, part: QWidget, restyle: Callable[[], object] = lambda: None) -> None:
+    def apply_style(self, part: QWidget, restyle: Callable[[], object] = lambda: None) -> None:
         """Style this part of the window from now on: a widget with its children. `restyle` is called after each change,
         for anything that Qt does not style, once the part is visible."""
         self._parts.add(part, restyle)
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Style the parts that are passed to `dress` in this context at its end: faster, for parts that are put into
+        """Style the parts passed to `apply_style` in this context at its end: faster, for parts that are put into
         others until then. Text measured meanwhile must be measured again."""
         with self._parts.together():
             yield
 
     def each_together(self, steps: Iterator[None]) -> Iterator[None]:
-        """Advance `steps`, and style what each of them passes to `dress` at its end."""
+        """Advance `steps`, and style what each of them passes to `apply_style` at its end."""
         left = True
         while left:
             with self.together():

@@ -362,7 +362,7 @@ class Window(QMainWindow):
 
     def _show_news(self) -> None:
         """Show the news in the message bar: a failed run, a written file, a full disk, the devices that were found."""
-        self.simulator.leave_stuck()
+        self.simulator.abandon_stuck()
         run = self.simulator.run
         if run.status == "failed" and run.id != self._reported:
             self._reported = run.id
@@ -402,7 +402,7 @@ class Window(QMainWindow):
         self.pages.currentChanged.connect(self._show_title)
         self.setCentralWidget(self.pages)
         self._show_title()
-        theme.dress(self.menuBar())
+        theme.apply_style(self.menuBar())
 
     def _show_title(self) -> None:
         """Show the visible content in the title of the window, and the preset if its name answers no question of the
@@ -439,7 +439,7 @@ class Window(QMainWindow):
         self.knobs.asked.connect(controls.set_own)
         self.knobs.slid.connect(controls.slide_knob)
 
-    def _begin_afresh(self) -> None:
+    def _start_over(self) -> None:
         """Show the beginning of the form, and the lesson or the state of the run, for a preset that was opened."""
         self._page_preset = self.simulator.preset.id
         self.knobs.show_top()
@@ -453,7 +453,7 @@ class Window(QMainWindow):
     def _connect_second_part(self) -> None:
         controls = self.controls
         controls.refresh_asked.connect(self.refresh)
-        controls.preset_opened.connect(self._begin_afresh)
+        controls.preset_opened.connect(self._start_over)
         self.lesson.finished.connect(self.gallery.finish)
         self.lesson.predicted.connect(self.plots.setFocus)  # so that Space runs
         self.gallery.left.connect(self.show_plots)

@@ -39,7 +39,7 @@ class RequestedKnobs:
         """True once the run has begun, now or earlier."""
         raise NotImplementedError
 
-    def _begin_anew(self) -> None:
+    def _show_new_run(self) -> None:
         """Show a new run of the requested knobs that is ready to begin."""
         raise NotImplementedError
 
@@ -182,7 +182,7 @@ class RequestedKnobs:
         new |= {name: experiment[name] for name in named if experiment[name] != self.run.in_force[name]}
         self.requested = experiment
         if not self.has_begun:
-            self._begin_anew()
+            self._show_new_run()
             return
         for name, value in new.items():
             if (live := self.requested.find_knob(name).live) and self.run.over:

@@ -17,9 +17,9 @@ from gradstudio.session.map.cells_there import CellsThere
 from gradstudio.session.record import branches
 from gradstudio.session.record.branches import Family
 from gradstudio.session.record.run import Run
-from gradstudio.session.record.snapshots import Snapshots, SnapshotsElsewhere
+from gradstudio.session.record.snapshots import RemoteSnapshots, Snapshots
 from gradstudio.session.record.twins import Twins
-from gradstudio.session.remote.library_there import LibraryThere
+from gradstudio.session.remote.library_there import PlaceLibrary
 from gradstudio.session.remote.remote_backend import PlacesBackend
 from gradstudio.session.requested_knobs import RequestedKnobs
 from gradstudio.session.running.backend import AnyWorker, Backend, LocalBackend, RunFamily
@@ -51,7 +51,7 @@ class SimulatedRuns(RequestedKnobs):
     # ---- what is shown
 
     @property
-    def snapshots(self) -> Snapshots | SnapshotsElsewhere:
+    def snapshots(self) -> Snapshots | RemoteSnapshots:
         """The snapshots of the family."""
         return self.trained_by.snapshots
 
@@ -64,7 +64,7 @@ class SimulatedRuns(RequestedKnobs):
     @property
     def has_begun(self) -> bool:
         """True once the run has begun, now or earlier."""
-        return self._worker is not None or self.run.over or self.led_elsewhere  # over: opened, or shown again
+        return self._worker is not None or self.run.over or self.is_trained_elsewhere  # over: opened, or shown again
 
     @property
     def trained_here(self) -> bool:
@@ -78,7 +78,7 @@ class SimulatedRuns(RequestedKnobs):
         return self.run if twin is None or twin.over else twin
 
     @property
-    def led_elsewhere(self) -> bool:
+    def is_trained_elsewhere(self) -> bool:
         """True if another program trains the run that is shown."""
         return self.run is self._followed and not self.run.over
 
@@ -89,7 +89,11 @@ class SimulatedRuns(RequestedKnobs):
             if watched.log:
                 return f"This run was read from the log {watched.script}: what is not in it is unknown."
             return f"This run was watched in {watched.script or 'a program'}: what it trains is set there."
-        return "Another program trains this run; when it is over, it can be rewound here." if self.led_elsewhere else ""
+        return (
+            "Another program trains this run; when it is over, it can be rewound here."
+            if self.is_trained_elsewhere
+            else ""
+        )
 
     @property
     def rewinds(self) -> bool:
@@ -124,9 +128,9 @@ class SimulatedRuns(RequestedKnobs):
         """What happened to a damaged or replaced library, or to snapshots that cannot be stored; "" for nothing."""
         return self._library_writer.notice if self._library_writer else ""
 
-    def library_at(self, place: Place) -> LibraryThere:
+    def library_at(self, place: Place) -> PlaceLibrary:
         """Return the run library of a place."""
-        return LibraryThere(place, self._backend.at(place))
+        return PlaceLibrary(place, self._backend.at(place))
 
     def cells_at(self, place: Place | None) -> CellsThere | None:
         """Return what trains the cells of a map at a place; None here."""
@@ -139,11 +143,11 @@ class SimulatedRuns(RequestedKnobs):
 
     # ---- starting and stopping workers
 
-    def leave_stuck(self) -> None:
+    def abandon_stuck(self) -> None:
         """Abandon a training thread that was told to stop and is in a step that does not end."""
         for worker in (*self._leaving, *([self._worker] if self._worker else [])):
             if worker.is_alive():
-                worker.leave_if_stuck()
+                worker.abandon_if_stuck()
 
     def close(self, seconds: float) -> bool:
         """Stop, and wait at most this many seconds. Return whether the training threads have ended and everything is
@@ -151,9 +155,9 @@ class SimulatedRuns(RequestedKnobs):
         self._leave()
         end = time.monotonic() + seconds
         for worker in self._leaving:
-            if not worker.leave_if_stuck():
+            if not worker.abandon_if_stuck():
                 worker.join(max(end - time.monotonic(), 0))
-            if worker.is_alive() and not worker.leave_if_stuck():
+            if worker.is_alive() and not worker.abandon_if_stuck():
                 worker.abandon()
         written = self._library_writer is None or self._library_writer.close(max(end - time.monotonic(), LAST_WRITING))
         ended = not self.busy
@@ -184,10 +188,10 @@ class SimulatedRuns(RequestedKnobs):
     def _leave(self) -> None:
         """Stop the current run and release its models, for another family."""
         if self._before:
-            self._before.let_go()
+            self._before.release()
             self._before = None
         if self._worker:
-            self._worker.let_go()
+            self._worker.release()
             self._worker.send(Stop())
             self._leaving.add(self._worker)
             self._worker = None
@@ -222,7 +226,7 @@ class SimulatedRuns(RequestedKnobs):
         self._made_room = False  # whether a branch of the family had to be dropped
         self._later = {}
 
-    def _begin_anew(self) -> None:
+    def _show_new_run(self) -> None:
         self._found_family(self._new_run())
 
     def _new_run(self) -> Run:

@@ -176,7 +176,7 @@ class Simulator(SimulatedRuns):
 
     def catch_up(self, later: Run) -> None:
         """Copy what a later reading of a run trained by another program has."""
-        if self.led_elsewhere and later.id == self.run.id:
+        if self.is_trained_elsewhere and later.id == self.run.id:
             RunWriter(self.run).catch_up(later)
 
     def rename_run(self, run: Run, name: str) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 from torch import nn
 from torch.optim import Optimizer
 
-from gradstudio.session.files.log_reading.column_names import guessed
+from gradstudio.session.files.log_reading.column_names import guess_columns
 from gradstudio.watching.training_watch import TrainingWatch, watch
 
 
@@ -98,7 +98,7 @@ def _of_a_test(name: str) -> bool:
 
 def _own(metrics: Any) -> dict[str, Any]:
     """Return the metrics of a framework without those that the watch measures, and those about time."""
-    columns = guessed(metrics, {})
+    columns = guess_columns(metrics, {})
     measured = {columns[quantity] for quantity in _MEASURED if quantity in columns}
     return {name: each for name, each in metrics.items() if name not in measured and not _ABOUT_TIME.search(name)}
 

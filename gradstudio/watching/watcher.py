@@ -21,7 +21,7 @@ from gradstudio.core.text import one_line, shorten
 from gradstudio.crash import call_values
 from gradstudio.engine.torch_internals import parts
 from gradstudio.session.files import crash_file
-from gradstudio.session.files.log_reading.column_names import guessed
+from gradstudio.session.files.log_reading.column_names import guess_columns
 from gradstudio.session.library.packing import compressor
 from gradstudio.session.library.store import Library, LibraryError
 from gradstudio.session.library.writer import LibraryWriter
@@ -31,7 +31,7 @@ from gradstudio.watching.births.skipped_batches import SkippedBatch
 from gradstudio.watching.hooks.guard import Stop, guarded, say
 from gradstudio.watching.hooks.rank_place import here
 from gradstudio.watching.hooks.torch_hooks import Hooks
-from gradstudio.watching.measuring.parted_parameters import are_parted
+from gradstudio.watching.measuring.parted_parameters import are_sharded
 from gradstudio.watching.observers import Observers
 from gradstudio.watching.ranks.joined_run import Sender
 from gradstudio.watching.ranks.party import Party
@@ -130,7 +130,7 @@ class Watcher:
         """Keep the script's own figures for the next row."""
         told = (observer.joined or observer).told
         told.step = step if step is not None else told.step
-        names = {name: quantity for quantity, name in guessed(figures, {}).items() if quantity in TOLD}
+        names = {name: quantity for quantity, name in guess_columns(figures, {}).items() if quantity in TOLD}
         for name, value in figures.items():
             told.add(names.get(name, name), value)
             if names.get(name) == "reward" and (run := self._running.get(observer.joined or observer)) is not None:
@@ -254,10 +254,10 @@ class Watcher:
             lines = self._lines(watched_run, made)
             act([*lines, *self._crash_lines(watched_run, lines[0])], "explain", say)
 
-    def pass_over(self, observer: Observer, skipped: SkippedBatch) -> None:
+    def skip_batches(self, observer: Observer, skipped: SkippedBatch) -> None:
         """The script has skipped a non-finite batch. The first one is reported in full."""
         watched_run = self._running[observer]
-        watched_run.pass_over(skipped)
+        watched_run.skip_batches(skipped)
         if isinstance(watched_run.joined, Sender):
             birth = skipped.provenance
             watched_run.joined.skip(skipped.event(place_and_cause(birth) if birth is not None else ""))
@@ -290,7 +290,7 @@ class Watcher:
         """Return whether another optimizer may step for the first time after the same backward pass."""
         return self.observers.may_join(observer)
 
-    def held_by_all(self) -> set[int] | None:
+    def all_optimized_parameters(self) -> set[int] | None:
         """Return the ids of the parameters of all optimizers; None if not every optimizer is watched."""
         if not self._every_optimizer:
             return None
@@ -311,7 +311,7 @@ class Watcher:
                 watched_run.joined = self._party.join(watched_run, place, watched_run.observer.share(place.ranks))
             if watched_run.is_recorded:
                 self._keep(watched_run)
-            elif not are_parted(watched_run.observer.parameters.as_given):
+            elif not are_sharded(watched_run.observer.parameters.as_given):
                 watched_run.observer.recorder.close()  # rank 0 writes a crash file of the same weights
         if watched_run.joined is None:
             return watched_run.take(measured_step)
@@ -330,8 +330,8 @@ class Watcher:
 
     def _crash_lines(self, watched_run: WatchedRun, reason: str) -> list[str]:
         """Write a crash file, where a run of several ranks has none yet, and return the line that says where it is."""
-        is_there = watched_run.joined is not None and "not finite" in watched_run.crash_kinds
-        return [watched_run.crash_line] if is_there or self._crash(watched_run, reason, "not finite") else []
+        has_file = watched_run.joined is not None and "not finite" in watched_run.crash_kinds
+        return [watched_run.crash_line] if has_file or self._crash(watched_run, reason, "not finite") else []
 
     def _tell_of_several(self, watched_run: WatchedRun, outcome: Outcome) -> None:
         """Report the outcome of a step of all ranks."""

@@ -98,7 +98,7 @@ class WorkerProcess:
         return None if self._child is None else self._child.pid
 
     @property
-    def lives(self) -> bool:
+    def is_alive(self) -> bool:
         """Whether it accepts further requests."""
         return not (self.over or self.killed)
 

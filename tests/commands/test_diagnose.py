@@ -196,7 +196,7 @@ def test_what_is_no_log_is_one_line(text: str, tmp_path: Path, gradstudio: Comma
 
 def test_names_of_a_test_set_are_not_taken_for_those_of_training() -> None:
     there = ["eval/loss", "train/loss", "test_accuracy", "val/lr", "lr-AdamW/pg1", "grad_2.0_norm_total"]
-    assert column_names.guessed(there, {}) == {
+    assert column_names.guess_columns(there, {}) == {
         "loss": "train/loss", "val_loss": "eval/loss", "test_accuracy": "test_accuracy", "lr": "lr-AdamW/pg1",
         "grad_norm": "grad_2.0_norm_total",
     }  # fmt: skip

@@ -17,7 +17,7 @@ from gradstudio.core import rank_figures, row_blocks
 from gradstudio.core.diagnosis import cause_ranking, mechanism
 from gradstudio.core.diagnosis.diagnosis import Diagnosis
 from gradstudio.core.diagnosis.finding import NAMES, OF_THE_STUDIO, Finding, Severity
-from gradstudio.core.diagnosis.median import median, told_median
+from gradstudio.core.diagnosis.median import median, median_text
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.diagnosis.script_faults import HEARD
 from gradstudio.core.experiment import Experiment
@@ -1200,7 +1200,7 @@ def test_updates_that_are_nan_after_a_spike_are_not_told_as_small() -> None:
     ([UNKNOWN], "not known"),
 ])  # fmt: skip
 def test_a_median_that_is_told_hides_nothing(values: list[float], said: str) -> None:
-    assert told_median(np.array(values)) == said
+    assert median_text(np.array(values)) == said
 
 
 @pytest.mark.parametrize("changed", [80, 0])

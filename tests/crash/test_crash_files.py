@@ -72,7 +72,7 @@ def read(path: Path) -> CrashFile:
 
 
 def again(crash: CrashFile) -> crash_file.RecordedBirth:
-    return recorded_training.made_again(recorded_training.Training(recorded_training.recorded(crash)))
+    return recorded_training.replay_steps(recorded_training.Training(recorded_training.recorded(crash)))
 
 
 @pytest.mark.filterwarnings("ignore:std")

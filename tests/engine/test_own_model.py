@@ -21,7 +21,7 @@ from gradstudio.core.knobs import KnobError
 from gradstudio.core.studio_file import StudioFileError
 from gradstudio.core.unknown import is_known
 from gradstudio.engine import runtime
-from gradstudio.engine.models.state import state_kept
+from gradstudio.engine.models.state import preserve_state
 from gradstudio.engine.own_model import check, line_at_work, shared_state, torch_itself, trees
 from gradstudio.engine.own_model.program import WENT_ON
 from gradstudio.engine.probes import OnDemandGauges
@@ -68,7 +68,7 @@ def test_no_pass_beside_the_training_counts_in_a_model_that_counts_its_passes(tm
 def test_what_a_pass_makes_a_buffer_of_is_not_hidden_by_what_it_was() -> None:
     model = nn.Linear(2, 2)
     model.late = None
-    with state_kept(model):
+    with preserve_state(model):
         del model.late
         model.register_buffer("late", torch.ones(1))
     assert model.late is not None and model.late.item() == 1

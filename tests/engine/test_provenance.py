@@ -238,7 +238,7 @@ def test_a_search_can_be_stopped() -> None:
 
 def test_passing_over_can_be_stopped_and_goes_on() -> None:
     trainer, plain, asked = trainer_of(problem__skip_batches=9), trainer_of(problem__skip_batches=9), iter([False] * 4)
-    assert not trainer.pass_over(lambda: next(asked, True)) and trainer.passed == 4
+    assert not trainer.skip_batches(lambda: next(asked, True)) and trainer.passed == 4
     assert repr(next(trainer.steps()).loss) == repr(next(plain.steps()).loss) and trainer.passed == 9
 
 

@@ -154,7 +154,7 @@ def test_a_curve_is_told_in_its_own_figures() -> None:
 
 def test_tab_goes_round_and_each_plot_tells_its_figures(qtbot: QtBot, window: Window) -> None:
     plot = window.plots.gradient_norm
-    plot.tell_listener()
+    plot.update_accessible_text()
     assert "Nothing was measured" in plot.widget.accessibleDescription()
     trained(qtbot, window)
     told, norms = plot.widget.accessibleDescription(), window.simulator.run.history.column("grad_norm")

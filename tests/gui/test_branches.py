@@ -65,7 +65,7 @@ def to_the_end(qtbot: QtBot, window: Window) -> Run:
     return run
 
 
-def stand_at(qtbot: QtBot, window: Window, step: int) -> Run:
+def move_to(qtbot: QtBot, window: Window, step: int) -> Run:
     window.controls.rewind(step)
     run = window.simulator.run
     qtbot.waitUntil(lambda: run.status == "paused" and run.replayed is None, timeout=LONG)
@@ -74,7 +74,7 @@ def stand_at(qtbot: QtBot, window: Window, step: int) -> Run:
 
 def branch(qtbot: QtBot, window: Window, step: int, name: str, value: object) -> Run:
     """A branch of the run that the plots show, gone on with to its end."""
-    stand_at(qtbot, window, step)
+    move_to(qtbot, window, step)
     window.controls.set_knob(name, value)
     return to_the_end(qtbot, window)
 
@@ -158,7 +158,7 @@ def test_a_tree_says_what_changed_at_each_fork(tree: tuple[Window, list[Run]]) -
 def test_one_that_stands_and_one_that_broke_say_where(qtbot: QtBot, make_window: Callable[..., Window]) -> None:
     window = make_window(model__activation="leaky_relu", model__depth=3)
     to_the_end(qtbot, window)
-    run = stand_at(qtbot, window, 12)
+    run = move_to(qtbot, window, 12)
     window.columns.show_page("branches")
     assert (
         row(window, run).words.title == "standing at step 12"
@@ -216,7 +216,7 @@ def test_going_away_stops_what_goes_and_offers_it(qtbot: QtBot, make_window: Cal
     window.controls.run_or_pause()
     qtbot.waitUntil(lambda: len(window.simulator.run.history) > 30, timeout=LONG)
     first = window.simulator.run
-    run = stand_at(qtbot, window, 20)
+    run = move_to(qtbot, window, 20)
     window.controls.run_or_pause()
     qtbot.waitUntil(lambda: run.own > 5, timeout=LONG)
     window.columns.show_page("branches")
@@ -314,7 +314,7 @@ def test_what_is_being_written_stays_while_the_run_goes_on(qtbot: QtBot, make_wi
     window = make_window(run__steps=ENDLESS)
     window.controls.run_or_pause()
     qtbot.waitUntil(lambda: len(window.simulator.run.history) > 30, timeout=LONG)
-    run = stand_at(qtbot, window, 20)
+    run = move_to(qtbot, window, 20)
     window.columns.show_page("branches")
     window.controls.run_or_pause()
     view = choose(window, run)
@@ -428,7 +428,7 @@ def test_one_that_still_goes_is_deleted_once_it_is_written(qtbot: QtBot, make_wi
     window.controls.run_or_pause()
     qtbot.waitUntil(lambda: len(window.simulator.run.history) > 30, timeout=LONG)
     first = window.simulator.run
-    run = stand_at(qtbot, window, 20)
+    run = move_to(qtbot, window, 20)
     window.columns.show_page("branches")
     window.branches.refresh()
     assert window.side.branches.chosen.id == run.id
@@ -446,7 +446,7 @@ def test_one_that_still_goes_is_deleted_once_it_is_written(qtbot: QtBot, make_wi
 def test_one_that_made_no_step_is_gone_without_a_trace(qtbot: QtBot, window: Window) -> None:
     before = queues()
     first = to_the_end(qtbot, window)
-    run = stand_at(qtbot, window, 20)
+    run = move_to(qtbot, window, 20)
     window.branches.delete(run.id)
     assert window.simulator.run is first and list(window.simulator.family.members) == [first.id]
     assert "no step" in window.message.text.text() and not window.message.action.isVisible()

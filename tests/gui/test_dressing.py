@@ -121,7 +121,7 @@ def test_a_change_goes_on_after_a_part_that_raises(window: Window) -> None:
     settle(theme)
     label = QLabel(window)
     label.show()
-    theme.dress(label, fail)
+    theme.apply_style(label, fail)
     with capture_exceptions() as raised:
         theme.set_mode("dark")
         settle(theme)

@@ -43,11 +43,11 @@ def warnings() -> Iterator[list[str]]:
     """What Qt warns of meanwhile; pytest-qt itself fails a test in whose slots an exception was raised."""
     heard: list[str] = []
 
-    def hear(kind: QtMsgType, _: object, text: str) -> None:
+    def on_message(kind: QtMsgType, _: object, text: str) -> None:
         if kind != QtMsgType.QtDebugMsg and not text.startswith("This plugin does not support"):
             heard.append(text)
 
-    before = qInstallMessageHandler(hear)
+    before = qInstallMessageHandler(on_message)
     yield heard
     qInstallMessageHandler(before)
     assert not heard

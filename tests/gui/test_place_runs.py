@@ -43,7 +43,7 @@ def test_a_run_of_a_place_is_followed_and_copied(
     dialog.show_button.click()
     qtbot.waitUntil(lambda: window.simulator.run.id == trains.run.id, timeout=LONG)
     run = window.simulator.run
-    assert window.simulator.led_elsewhere and run is not trains.run
+    assert window.simulator.is_trained_elsewhere and run is not trains.run
     window.controls.run_or_pause()
     qtbot.waitUntil(lambda: len(run.history) > 40, timeout=LONG)
     window.controls.stop()

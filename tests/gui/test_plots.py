@@ -291,7 +291,7 @@ def test_a_mark_that_comes_into_view_is_drawn_where_none_was(shown: tuple[PlotSt
     stack.refresh(simulator)
     canvas = stack.loss.canvas
     marks = Marks(canvas, "cross", 9, z=30)
-    marks.dress(None, QColor("red"))
+    marks.apply_style(None, QColor("red"))
     for steps in ([1e9], [1e9, 50.0]):
         marks.show_at(np.array(steps))
     drawn = marks.pixmap().toImage()

@@ -323,7 +323,7 @@ def test_a_limit_for_the_norm_is_advised_and_dragging_it_begins_to_clip(
     plot.limit.setPos(-1.0)
     plot._on_drag()
     assert "max_norm\n0.1 would\nclip" in plot.limit.label.toPlainText()
-    plot._let_go()
+    plot._release()
     clipping = window.simulator.requested.clipping
     assert (clipping.kind, clipping.max_norm) == ("norm", 0.1)
     window.refresh()

@@ -180,7 +180,7 @@ def test_a_watched_run_is_opened_and_never_trained(qtbot: QtBot, window: Window)
             controls.possible.can_step,
             controls.possible.has_begun,
             controls.possible.can_stop,
-            controls.possible.led_elsewhere,
+            controls.possible.is_trained_elsewhere,
         )
     )
     assert "train.py --lr 3" in knobs.reason.text() and "SGD(lr=3)" in knobs.reason.text()
@@ -226,7 +226,7 @@ def test_a_watched_run_is_opened_and_never_trained(qtbot: QtBot, window: Window)
 def test_code_that_is_long_breaks_in_the_narrow_column(qtbot: QtBot) -> None:
     card = Card()
     qtbot.addWidget(card)
-    theme.dress(card)
+    theme.apply_style(card)
     code = "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)"
     card.show_text("bad", "Title", "", "Text.", f"Change in the script: `{code}` before `optimizer.step()`.")
     assert card.minimumSizeHint().width() < 300
@@ -250,7 +250,7 @@ def test_a_run_of_another_program_is_followed_and_asked(qtbot: QtBot, window: Wi
     run, controls = window.simulator.run, window.controls
     assert (
         len(run.history) == 20
-        and controls.possible.led_elsewhere
+        and controls.possible.is_trained_elsewhere
         and controls.possible.can_run
         and controls.possible.can_stop
     )
@@ -282,7 +282,7 @@ def test_a_run_of_another_program_is_followed_and_asked(qtbot: QtBot, window: Wi
     live.history.catch_up(whole.history)
     RunWriter(live).set_status("finished")
     qtbot.waitUntil(lambda: run.over, timeout=LONG)
-    assert len(run.history) == 40 and controls.possible.has_begun and controls.possible.led_here and not told()
+    assert len(run.history) == 40 and controls.possible.has_begun and controls.possible.is_trained_here and not told()
     assert writer.close(LONG / 1000)
 
 

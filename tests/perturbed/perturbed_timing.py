@@ -63,7 +63,7 @@ def _ahead() -> None:
         (QtBot, ("wait", "waitUntil", "waitSignal")),
         (QTest, ("mouseClick", "mouseDClick", "mousePress", "mouseRelease", "keyClick", "keyClicks")),
         (threading.Thread, ("start",)),
-        (Worker, ("send", "hear", "rename")),
+        (Worker, ("send", "on_request", "rename")),
         (waiting, ("until",)),
     ):
         for name in names:

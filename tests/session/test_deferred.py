@@ -241,7 +241,7 @@ def test_rows_are_written_while_a_later_step_hangs(monkeypatch, tmp_path):
         assert held.reached.wait(PATIENCE)
         until(lambda: any(entry.steps == 12 for entry in library.entries()))
         worker.send(Stop(leaving=True))
-        held.let_go()
+        held.release()
     assert writer.close(PATIENCE) and run.history.column("step").tolist() == list(range(len(run.history)))
 
 

@@ -166,7 +166,7 @@ def test_a_run_is_stopped_within_a_step_that_does_not_end(monkeypatch: pytest.Mo
     with HeldStep(3, then=lambda: os.kill(os.getpid(), signal.SIGTERM)) as step:
         assert foreground.train(run, progress=False) == ""
         assert run.status == "stopped" and len(run.history) <= 3
-        step.let_go()
+        step.release()
     assert run.status == "stopped" and [event.kind for event in run.events].count("stopped") == 1
 
 

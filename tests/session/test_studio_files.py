@@ -528,7 +528,7 @@ def test_a_step_without_end_is_left_and_the_next_run_trains(tmp_path: Path, monk
         describe(run).text,
     )
     simulator.stop()
-    until(lambda: simulator.leave_stuck() or run.over)
+    until(lambda: simulator.abandon_stuck() or run.over)
     assert (run.status, len(run.history)) == ("stopped", 4)  # also the rows that were held back
     assert any(
         re.fullmatch(r"Step 4 was left before its end, as it took \d+ s so far\.", told) for told in simulator.notices()

@@ -128,9 +128,9 @@ def test_a_copy_without_its_log_says_what_it_lacks(exported: Path, gradstudio: C
 
     original, copy = tmp_path / "runs.sqlite3", tmp_path / "copy.sqlite3"
     with closing(Library(original)) as library:
-        travelling.take_in(library, exported)
+        travelling.import_run(library, exported)
         with library.transaction() as connection:
-            connection.execute("UPDATE runs SET status = 'running', process = ?", (interrupted_runs.this(),))
+            connection.execute("UPDATE runs SET status = 'running', process = ?", (interrupted_runs.this_process(),))
         library.finish_log()
         shutil.copyfile(original, copy)
         assert gradstudio("runs", "--library", original).err == ""

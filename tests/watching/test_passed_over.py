@@ -52,7 +52,7 @@ def in_a_variable(model: nn.Module, optimizer: Any, inputs: Tensor, targets: Ten
     return held[0].item()
 
 
-def let_go(model: nn.Module, optimizer: Any, inputs: Tensor, targets: Tensor, held: list[Any]) -> float | None:
+def release(model: nn.Module, optimizer: Any, inputs: Tensor, targets: Tensor, held: list[Any]) -> float | None:
     found = in_a_variable(model, optimizer, inputs, targets, held)
     held.clear()
     return found
@@ -75,7 +75,7 @@ def after_backward(model: nn.Module, optimizer: Any, inputs: Tensor, targets: Te
     [
         (in_a_variable, "inputs", "loss NaN; it made no backward pass", "input 0 of the model holds 1 NaN"),
         (in_a_variable, "targets", "loss NaN; it made no backward pass", "its second operand holds NaN"),
-        (let_go, "inputs", "the model gave NaN; it made no backward pass", "input 0 of the model holds 1 NaN"),
+        (release, "inputs", "the model gave NaN; it made no backward pass", "input 0 of the model holds 1 NaN"),
         (after_backward, "inputs", "loss NaN; it threw its gradients away", "input 0 of the model holds 1 NaN"),
         (
             after_backward,

@@ -437,12 +437,12 @@ def test_a_loss_that_rests_where_a_constant_prediction_leaves_it_is_named(watch:
     (1000.0, nn.Tanh(), False),
 ])  # fmt: skip
 def test_inputs_that_nobody_has_scaled_are_noted(
-    watch: Watch, scale: float, norm: nn.Module | None, told_of: bool
+    watch: Watch, scale: float, norm: nn.Module | None, report_line: bool
 ) -> None:
     model = nn.Sequential(*([norm] if norm else []), nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 1))
     found = judged(watch, lambda _, net, step: net(x() * scale).square().mean(), model=model, steps=3)
-    assert set(found) == ({"large_inputs"} if told_of else set())
-    if told_of:
+    assert set(found) == ({"large_inputs"} if report_line else set())
+    if report_line:
         assert (
             found["large_inputs"].severity == "info"
             and "A layer takes input 0 of the model as it is" in found["large_inputs"].evidence
@@ -468,7 +468,7 @@ def test_identities_and_inputs_that_the_model_scales_are_no_large_inputs(watch: 
     ("kind", "told_of"), [("mended", False), ("leaks", True), ("each step", False), ("at the end", False)]
 )
 def test_a_validation_in_training_mode_that_changes_batch_norms_is_named(
-    watch: Watch, kind: str, told_of: bool
+    watch: Watch, kind: str, report_line: bool
 ) -> None:
     model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 1))
 
@@ -485,8 +485,8 @@ def test_a_validation_in_training_mode_that_changes_batch_norms_is_named(
         return net(x()).square().mean()
 
     found = judged(watch, loss_of, model=model, steps=60)
-    assert set(found) == ({"statistics_of_validation"} if told_of else set())
-    if told_of:
+    assert set(found) == ({"statistics_of_validation"} if report_line else set())
+    if report_line:
         fault = found["statistics_of_validation"]
         assert "3 passes without gradient, before 3 of 60 steps" in fault.evidence
         assert fault.remedies[0].startswith("`model.eval()` before")

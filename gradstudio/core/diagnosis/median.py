@@ -20,7 +20,7 @@ def median(values: np.ndarray) -> float:
     return middle if ordered.item(-1) == ordered.item(-1) else math.nan
 
 
-def told_median(values: np.ndarray, told: Callable[[float], str] = number) -> str:
+def median_text(values: np.ndarray, told: Callable[[float], str] = number) -> str:
     """Return the median of the finite values as text, with the number of non-finite ones; or what they are, if none is
     finite. Values that were not measured do not count."""
     values = values[known_mask(values)]

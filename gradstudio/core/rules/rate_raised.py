@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gradstudio.core.diagnosis.median import median, told_median
+from gradstudio.core.diagnosis.median import median, median_text
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.diagnosis.rule import Looking
 from gradstudio.core.history import History
@@ -58,11 +58,11 @@ class RateRaised(Looking):
         before, after = (history.value("lr", step) for step in (since - 1, since))
         name, told = ("accuracy", percent) if state.by_accuracy else ("loss", number)
         then, now = (
-            told_median(self._measurements(history, state, start, stop), told)
+            median_text(self._measurements(history, state, start, stop), told)
             for start, stop in ((since - self.window, since), (max(since, last + 1 - self.window), last + 1))
         )
         small, large = (
-            told_median(history.column("update_ratio", max(start, 0), stop))
+            median_text(history.column("update_ratio", max(start, 0), stop))
             for start, stop in ((since - self.window, since), (since, since + self.window))
         )
         self.tell(

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from gradstudio.core.footprint import PARTS, PHASES, Footprint
-from gradstudio.engine.footprint.workspaces import kept_by_kernel, workspace
+from gradstudio.engine.footprint.workspaces import hidden_result, workspace
 from gradstudio.engine.passes.operation_calls import SeesOperations, storage_of, tensors_in
 from gradstudio.engine.torch_internals import memory_and_work, seen_operations
 
@@ -46,14 +46,14 @@ class Tally(SeesOperations):
         name = seen_operations.schema(function).name.rpartition("::")[2]
         # Autograd adds the gradients that reach one tensor. In a part that is recomputed, gradients are enabled.
         sums = self.phase == "backward" and name == "add" and not torch.is_grad_enabled()
-        places = filter(_gives_place, tensors_in(args)) if sums else ()
+        places = filter(_may_be_overwritten, tensors_in(args)) if sums else ()
         self._summed = {id(self._note(tensor)) for tensor in places}
         results = function(*args, **kwargs)
         self._operation = name
         self._multiplications += self._count(function, args, kwargs, results)
         own = Storage(workspace(name, args, results))
         self._note_event(own, 1)
-        if larger := kept_by_kernel(name, args, results):
+        if larger := hidden_result(name, args, results):
             self._note(*larger)
         for tensor in tensors_in(results):
             self._note(tensor)
@@ -134,7 +134,7 @@ class Tally(SeesOperations):
         )  # fmt: skip
 
 
-def _gives_place(tensor: Tensor) -> bool:
+def _may_be_overwritten(tensor: Tensor) -> bool:
     """Return whether autograd may store a sum in a tensor's memory: it is the whole storage, and not a view, whose base
     would also refer to that storage."""
     return not memory_and_work.is_view(tensor) and tensor.nbytes == tensor.untyped_storage().nbytes()

@@ -42,7 +42,7 @@ def workspace(name: str, args: tuple[Any, ...], results: Any) -> int:
     return 0
 
 
-def kept_by_kernel(name: str, args: tuple[Any, ...], results: Any) -> tuple[Tensor, int] | None:
+def hidden_result(name: str, args: tuple[Any, ...], results: Any) -> tuple[Tensor, int] | None:
     """Return a result that is larger than its shape says, and its size; None if there is none."""
     if name != "mkldnn_rnn_layer":
         return None

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from gradstudio.core.history import Activation
-from gradstudio.engine.models.batch_norms import statistics_kept
+from gradstudio.engine.models.batch_norms import freeze_statistics
 from gradstudio.engine.models.hidden_stack import Hidden
 from gradstudio.engine.models.rnn import RecurrentStack, one_layer
 from gradstudio.engine.models.transformer import Expansion
@@ -40,7 +40,7 @@ def sample(model: nn.Module, activation: str, inputs: Tensor, counted: Tensor | 
     times in a pass is measured the first time. `counted` says which of the rows (batch x time steps,) of a network that
     answers each time step are measured; the others are padding."""
     seen: list[_LayerOutput] = []
-    with statistics_kept(model), _watch_activations(model, activation, seen):
+    with freeze_statistics(model), _watch_activations(model, activation, seen):
         model(inputs)
     first = {each.layer: each for each in reversed(seen)}
     return _measure([first[each.layer] for each in seen if first[each.layer] is each], counted)

@@ -9,7 +9,7 @@ from torch import nn
 
 
 @contextmanager
-def statistics_kept(part: nn.Module) -> Iterator[None]:
+def freeze_statistics(part: nn.Module) -> Iterator[None]:
     """Let forward passes in this context normalize by their batch, as in training, without updating the running
     statistics."""
     norms = [module for module in part.modules() if isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d))]

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from gradstudio.engine.models.batch_norms import statistics_kept
+from gradstudio.engine.models.batch_norms import freeze_statistics
 from gradstudio.engine.models.freezing import frozen, is_frozen
 
 
@@ -25,5 +25,5 @@ def _contexts(part: nn.Module) -> tuple[AbstractContextManager, AbstractContextM
 @contextmanager
 def _second_pass(part: nn.Module, as_before: AbstractContextManager) -> Iterator[None]:
     # It must save exactly what the first saved, and not update the statistics of a batch norm a second time.
-    with statistics_kept(part), as_before:
+    with freeze_statistics(part), as_before:
         yield

@@ -17,7 +17,7 @@ _OF_EVERY_MODULE = frozenset(vars(nn.Module()))
 
 
 @contextmanager
-def state_kept(model: nn.Module) -> Iterator[None]:
+def preserve_state(model: nn.Module) -> Iterator[None]:
     """Restore all of that at the end, including a buffer that a pass has replaced by another tensor. A backward pass
     may need what is overwritten then, so it belongs into the context too."""
     tables = [module_tables.buffers(module) for module in nn.Module.modules(model)]

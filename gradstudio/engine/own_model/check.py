@@ -25,7 +25,7 @@ from gradstudio.core.knobs import KnobError
 from gradstudio.core.studio_file import StudioFile, StudioFileError
 from gradstudio.engine import chance, memory, runtime
 from gradstudio.engine.generators import generator
-from gradstudio.engine.models.state import state_kept
+from gradstudio.engine.models.state import preserve_state
 from gradstudio.engine.own_model import trees
 from gradstudio.engine.own_model.line_at_work import LineAtWork, in_words, line_at_work, line_of_fault
 from gradstudio.engine.own_model.program import WENT_ON, describe_exception
@@ -123,7 +123,7 @@ def check(file: StudioFile, knobs: Experiment) -> None:
         subject.task.check_noise(knobs.problem, subject.task.example())
         before, tensors = chance.states("cpu"), [tensor.clone() for tensor in trees.tensors(batch)]
         Flat(subject.parameters(model))  # gives them gradients, as in training
-        with state_kept(model):
+        with preserve_state(model):
             loss = subject.compute(model, (batch,), knobs).loss
             loss.backward()
         chance.restore(before, "cpu")

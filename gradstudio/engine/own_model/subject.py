@@ -17,7 +17,7 @@ from gradstudio.core.knobs import KnobError
 from gradstudio.core.studio_file import StudioFile
 from gradstudio.core.unknown import UNKNOWN
 from gradstudio.engine import chance
-from gradstudio.engine.models.state import gradients_by_backward, state_kept
+from gradstudio.engine.models.state import gradients_by_backward, preserve_state
 from gradstudio.engine.own_model import trees
 from gradstudio.engine.own_model.data import OwnBatch, OwnData
 from gradstudio.engine.own_model.initialization import initialize
@@ -114,7 +114,7 @@ class OwnModel:
         """Return why a pass fails, in torch's words; "" if it does not. It leaves no trace in the model."""
         trained = [weight for _, weight in self.parameters(model)]
         try:
-            with state_kept(model):
+            with preserve_state(model):
                 loss = self.compute(model, batch, knobs).loss
                 gradients_by_backward(loss, trained)
         except (RuntimeError, NotImplementedError) as fault:

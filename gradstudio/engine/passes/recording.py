@@ -103,7 +103,7 @@ class Recording:
         missing = [target for grad, target in zip(tensors, grads, strict=True) if grad is None]
         self.operations += [partial(Tensor.zero_, target) for target in missing]
         for standing in places.taken_over.values():
-            _let_go(standing)  # so that no memory of the watched pass is kept
+            _release(standing)  # so that no memory of the watched pass is kept
 
     def repeat(self, inputs: Sequence[Tensor]) -> None:
         """Replay the pass on these inputs, which must have the recorded shapes."""
@@ -236,7 +236,7 @@ class _Places:
         if again is not None:
             yield again
         for key in self._ending[number]:
-            yield partial(_let_go, self.taken_over[key])
+            yield partial(_release, self.taken_over[key])
 
     def _again(self, call: Call) -> partial[Any] | None:
         declared = call.declared
@@ -302,7 +302,7 @@ def _placing(function: Callable[..., Any], places: list[tuple[Tensor, list[Stand
 _NOTHING = {dtype: torch.empty(0, dtype=dtype) for dtype in (torch.float32, torch.bfloat16, torch.float16)}
 
 
-def _let_go(standing: list[Standing]) -> None:
+def _release(standing: list[Standing]) -> None:
     """Release what was taken over, so that the next operation gets this memory, which is still in the processor's
     cache."""
     for tensor, _ in standing:

@@ -146,13 +146,13 @@ def _be_silent() -> None:
 def _end_with_the_others() -> None:
     """Leave Ctrl+C to the requesting process, and end as soon as it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _let_go_of_the_server()
+    _release_server()
     if sys.platform == "linux":  # of the server that started this process, which ends with the requesting one
         ctypes.CDLL(None).prctl(_PARENT_DIES, signal.SIGKILL)
     threading.Thread(target=_end_with_parent, name="parent watch", daemon=True).start()
 
 
-def _let_go_of_the_server() -> None:
+def _release_server() -> None:
     """Close this copy of the pipe that keeps the server alive. Otherwise a rank that is stopped by a signal keeps the
     server alive, and the server keeps that rank."""
     if sys.platform == "win32":

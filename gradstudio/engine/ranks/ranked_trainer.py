@@ -60,7 +60,7 @@ class RankedTrainer:
         self.test_interval = self._crew.ask_all("change", (name, value))[0]
         self.experiment = experiment
 
-    def pass_over(self, stopped: Callable[[], bool] = lambda: False) -> bool:
+    def skip_batches(self, stopped: Callable[[], bool] = lambda: False) -> bool:
         """Return True: each rank skips batches at its step."""
         return True
 

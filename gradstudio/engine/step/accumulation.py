@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from torch.nn import Parameter
 
 from gradstudio.engine.gauges.every_step import ratio
-from gradstudio.engine.models.state import state_kept
+from gradstudio.engine.models.state import preserve_state
 from gradstudio.engine.passes.flat import Flat
 from gradstudio.engine.tasks.task import Batch
 
 
-def kept_share(micro_batches: int) -> int:
+def remaining_micro_batches(micro_batches: int) -> int:
     """Return how many micro-batches remain if the second half is dropped; the first one always stays."""
     return micro_batches - micro_batches // 2
 
@@ -80,7 +80,7 @@ def summed_gradient(
     """Return the sum of the gradients of each micro-batch's `loss`, computed one after the other, without a trace. Each
     pass begins with the state of the model that the previous one has left. A sparse gradient is made dense, like .grad.
     """
-    with state_kept(model):
+    with preserve_state(model):
         total = [torch.zeros_like(parameter) for parameter in parameters]
         for batch in batches:
             grads = gradients(loss(batch), parameters)

@@ -16,7 +16,7 @@ from torch import Tensor
 from gradstudio.engine.torch_internals.internal import SAME_FIGURES, Internal, check
 
 
-def _find_node_at_work() -> Callable[[], Any]:
+def _find_active_node() -> Callable[[], Any]:
     seen: list[tuple[str, str]] = []
 
     def note(gradient: Tensor) -> None:
@@ -58,7 +58,7 @@ def _find_hook_dict() -> Callable[[Tensor, Callable[[Tensor], None]], None]:
     return add_hook
 
 
-def _find_told_results() -> Callable[[Any], Any]:
+def _find_results_of_node() -> Callable[[Any], Any]:
     node: Any = (torch.ones(2, 3, requires_grad=True) * 2).grad_fn
     (told,) = node._input_metadata
     check(tuple(told.shape) == (2, 3) and told.dtype is torch.float32)
@@ -75,7 +75,7 @@ NODE_AT_WORK = Internal(
     "torch._C._current_autograd_node",
     "NaN provenance does not name the module in the backward pass",
     "training is as it was",
-    _find_node_at_work,
+    _find_active_node,
 )
 HOOK_DICT = Internal(
     "torch.Tensor._backward_hooks",
@@ -88,22 +88,22 @@ TOLD_RESULTS = Internal(
     "autograd.Node._input_metadata",
     "A NaN of loss code is named less exactly, and what reads the shapes of a loss is not found",
     "training is as it was",
-    _find_told_results,
+    _find_results_of_node,
 )
 
 
-def results_told(node: Any) -> Any:
+def results_of_node(node: Any) -> Any:
     """Return the shape and dtype of each result of a node of autograd's graph; () if it does not report them."""
     find = TOLD_RESULTS.get()
     return () if find is None else find(node)
 
 
-def node_at_work() -> Callable[[], Any]:
+def active_node() -> Callable[[], Any]:
     """Return a function that returns the active node of autograd's graph in this thread, None if there is none."""
     return NODE_AT_WORK.get() or (lambda: None)
 
 
-def backward_at_work() -> Callable[[], Any]:
+def active_backward() -> Callable[[], Any]:
     """Return a function that returns a value if this thread is called from a backward pass, otherwise None. Without the
     node the value is the frame of that pass, which a hook in a thread of a GPU does not have."""
     return NODE_AT_WORK.get() or _frame_of_backward
@@ -116,7 +116,7 @@ def _frame_of_backward() -> FrameType | None:
     return frame
 
 
-def gradient_hearer() -> Callable[[Tensor, Callable[[Tensor], None]], object]:
+def gradient_hook_adder() -> Callable[[Tensor, Callable[[Tensor], None]], object]:
     """Return a function that registers a hook for each gradient of a tensor, called before the hooks that are
     registered later."""
     return HOOK_DICT.get() or Tensor.register_hook

@@ -65,7 +65,7 @@ ANY_AUTOCAST = Internal(
 )
 
 
-def clipping_is_heard() -> bool:
+def clipping_is_observable() -> bool:
     """Return whether a script's clipping can be observed at all."""
     return CLIPPING.get() is not None
 

@@ -54,7 +54,7 @@ def backends() -> dict[int, Any]:
     return BACKENDS.get() or {}
 
 
-def looker() -> Callable[[], Any]:
+def call_interceptor() -> Callable[[], Any]:
     """Return a function that returns the callback with which torch's compiler intercepts the calls of this thread, None
     if there is none; True if unknown."""
     return LOOKER.get() or (lambda: True)

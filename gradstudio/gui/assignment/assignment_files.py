@@ -109,7 +109,7 @@ def make_exam(context: Context) -> None:
 
 def pause(context: Context) -> None:
     """Pause the current run: an exam trains its own runs."""
-    if context.controls.possible.led_here and context.controls.possible.playing:
+    if context.controls.possible.is_trained_here and context.controls.possible.playing:
         context.controls.run_or_pause()
 
 

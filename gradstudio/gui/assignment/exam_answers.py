@@ -174,7 +174,7 @@ class ExamAnswers(QWidget):
         column.addStretch(1)
         self.area: QScrollArea = scroll_area(inside, "Questions of the exam")
         in_column(self.area, of=self, margins=NO_MARGINS)
-        theme.dress(inside)
+        theme.apply_style(inside)
 
 
 class _Tries(QListWidget):

@@ -235,7 +235,7 @@ class ExercisePage(QWidget):
             button.setToolTip(about)
             foot.addWidget(button)
         in_column((around, 1), self.problem, foot, of=self, margins=(SIDE, 0, SIDE, SIDE))
-        theme.dress(self)
+        theme.apply_style(self)
 
     def _runs(self) -> QGridLayout:
         """Return a row for each requested run: its description, the button that loads it, and its progress."""

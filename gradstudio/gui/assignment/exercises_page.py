@@ -117,4 +117,4 @@ class ExercisesPage(QWidget):
         room = in_column(self.detail, margins=(SIDE, 4, SIDE, 12))
         in_column(head, self.wall, room, 1, of=self, margins=NO_MARGINS)
         for part in (about, self.open, self.detail):
-            theme.dress(part)
+            theme.apply_style(part)

@@ -59,7 +59,7 @@ class CodePanel(QWidget):
         column.addWidget(self.view, 1)
         column.addLayout(foot)
         for part in (self.caption, self.note, self.copy, self.save):
-            theme.dress(part)
+            theme.apply_style(part)
         self._say(CAPTION, f"{SAVING} Export writes the program of the run as it went, with its changes.")
 
     @property

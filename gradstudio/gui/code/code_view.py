@@ -140,7 +140,7 @@ class CodeView(QPlainTextEdit):
         self._colors = Colors(self.document())
         self._numbers = _LineNumbers(self)
         self.updateRequest.connect(lambda _, __: self._numbers.update())
-        theme.dress(self, self._restyle)
+        theme.apply_style(self, self._restyle)
         self._restyle()
 
     def show_code(self, text: str, marks: ChangedLines, line: int | None = None) -> None:

@@ -175,7 +175,7 @@ class CrashPage(QWidget):
         self.left = ColumnPage(left, "What the crash file holds, and fixes")
         right = in_column(self.born, (self.table, 1), self.card, spacing=8)
         in_row(self.left, (right, 1), of=self, margins=(12, 2, 12, 12), spacing=12)
-        theme.dress(self, self._restyle)
+        theme.apply_style(self, self._restyle)
         self._restyle()
 
     def _restyle(self) -> None:

@@ -153,7 +153,7 @@ class FindingsPanel(QWidget):
         self._column.addWidget(self.provenance)
         self._column.addStretch(1)
         for part in (self.state, self.fixes, self.provenance):
-            theme.dress(part)
+            theme.apply_style(part)
         theme.changed.connect(self.update)
 
     def refresh(self, run: Run, state: State, healthy: int | None, when: str = "") -> None:
@@ -167,7 +167,7 @@ class FindingsPanel(QWidget):
         findings = ranked_findings(run)
         while len(self.cards) < len(findings):
             card = Card()
-            theme.dress(card)
+            theme.apply_style(card)
             card.remedy_chosen.connect(self.remedy_chosen)
             self.cards.append(card)
             self._column.insertWidget(self._column.count() - 1, card)

@@ -197,7 +197,9 @@ class FixesController(QObject):
         trials = self.trials
         stale = trials is None or (trials.tried is run and trials.length != len(run.history))
         known = trials is not None and not stale and (trials.tried is run or (not run.own and self._belongs(trials)))
-        stands = (run.over or run.status == "paused") and bool(run.environment) and self._controls.possible.led_here
+        stands = (
+            (run.over or run.status == "paused") and bool(run.environment) and self._controls.possible.is_trained_here
+        )
         if ranks_allowed.several(run.experiment):
             return False
         return stands and not known and fix_trials.broken(run) and len(remedy_trial.candidates(run)) > 1

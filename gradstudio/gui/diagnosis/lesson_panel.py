@@ -51,7 +51,7 @@ class LessonPanel(QWidget):
         self._grid.setVerticalSpacing(7)
         self._grid.setColumnStretch(1, 1)
         in_column(self.heading, self.summary, self._grid, self.more, 1, of=self, margins=(12, 8, 12, 12), spacing=8)
-        theme.dress(self, self._restyle)
+        theme.apply_style(self, self._restyle)
 
     @property
     def steps(self) -> list[LessonStepRow]:

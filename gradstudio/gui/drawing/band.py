@@ -23,14 +23,14 @@ class Band(QGraphicsRectItem):
         self.setZValue(-5)
         canvas.box.sigTransformChanged.connect(self.follow)
 
-    def lie(self, low: float, high: float) -> None:
+    def set_levels(self, low: float, high: float) -> None:
         """Move to two other positions of the axis."""
         self.low, self.high = low, high
         self.follow()
 
-    def dress(self, ground: QColor, color: QColor, under_text: QColor) -> None:
+    def apply_style(self, ground: QColor, color: QColor, under_text: QColor) -> None:
         self.setBrush(ground)
-        self._label.dress(color, under_text, theme.font(0.8))
+        self._label.apply_style(color, under_text, theme.font(0.8))
         self.follow()
 
     def follow(self) -> None:

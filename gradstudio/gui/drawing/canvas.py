@@ -65,14 +65,14 @@ def _group(parent: QGraphicsItem) -> QGraphicsRectItem:
     return group
 
 
-class Upright(QGraphicsLineItem):
+class VerticalLine(QGraphicsLineItem):
     """A vertical line at one step."""
 
     def __init__(self, canvas: Canvas) -> None:
         super().__init__(0, 0, 0, LONG, canvas.columns)
         self._places = canvas.places
 
-    def stand_at(self, step: float) -> None:
+    def move_to(self, step: float) -> None:
         """Move the line to a step."""
         self.setPos(self._places.of(step), 0)
 
@@ -81,7 +81,7 @@ class Upright(QGraphicsLineItem):
         return self.x()
 
 
-class Uprights(QGraphicsPathItem):
+class VerticalLines(QGraphicsPathItem):
     """Vertical lines at any number of steps."""
 
     def __init__(self, canvas: Canvas) -> None:
@@ -113,7 +113,7 @@ class Label(QGraphicsRectItem):
     def fill(self) -> QBrush:
         return self.brush()
 
-    def dress(self, color: QColor, ground: QColor, font: QFont) -> None:
+    def apply_style(self, color: QColor, ground: QColor, font: QFont) -> None:
         self._text.setBrush(color)
         self._text.setFont(font)
         self.setBrush(ground)

@@ -27,7 +27,7 @@ class Curve(QGraphicsRectItem):
         self._points: list[tuple[np.ndarray, np.ndarray]] = []
         self._path = QPainterPath()
 
-    def dress(self, pen: QPen) -> None:
+    def apply_style(self, pen: QPen) -> None:
         """Use a pen; one of width 0 is one pixel wide whatever the range."""
         self._pen = pen
         for item in self._items:

@@ -24,7 +24,7 @@ class Dots(QGraphicsPathItem):
         self.setZValue(z)
         canvas.box.sigTransformChanged.connect(self._place)
 
-    def dress(self, color: QColor, *, hollow: bool = False) -> None:
+    def apply_style(self, color: QColor, *, hollow: bool = False) -> None:
         self.setBrush(Qt.BrushStyle.NoBrush if hollow else color)
         self.setPen(QPen(color, 1.2) if hollow else Qt.PenStyle.NoPen)
 

@@ -31,7 +31,7 @@ class DragLine(pg.InfiniteLine):
         self._usual = self._hovered = QPen()
         self.dragged = self._under_mouse = False
         self.sigDragged.connect(self._hold)
-        self.sigPositionChangeFinished.connect(self._let_go)
+        self.sigPositionChangeFinished.connect(self._release)
         self.sigPositionChanged.connect(self.follow)
         canvas.box.sigTransformChanged.connect(self.follow)
 
@@ -40,13 +40,13 @@ class DragLine(pg.InfiniteLine):
         """Its position on the y axis, in the units of the axis."""
         return self.pos().y()
 
-    def dress(self, color: QColor) -> None:
+    def apply_style(self, color: QColor) -> None:
         self._usual = QPen(color, 0, Qt.PenStyle.DotLine)
         faint = QColor(color)
         faint.setAlpha(90)
         self._hovered = QPen(faint, 13)  # as wide as the grabbable area
         self.setHoverPen(self._hovered)
-        self.label.dress(color, QColor(Qt.GlobalColor.transparent), theme.font(0.8))
+        self.label.apply_style(color, QColor(Qt.GlobalColor.transparent), theme.font(0.8))
         self.follow()
 
     def show_at(self, level: float | None, text: str) -> None:
@@ -83,5 +83,5 @@ class DragLine(pg.InfiniteLine):
     def _hold(self) -> None:
         self.dragged = True
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         self.dragged = False

@@ -6,7 +6,7 @@ from PySide6.QtCore import QRectF, Qt
 from PySide6.QtGui import QPen
 from PySide6.QtWidgets import QGraphicsRectItem
 
-from gradstudio.gui.drawing.canvas import LONG, Canvas, Upright
+from gradstudio.gui.drawing.canvas import LONG, Canvas, VerticalLine
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.viewed_step import ViewedStep
 
@@ -18,7 +18,7 @@ class LookedLine:
 
     def __init__(self, canvas: Canvas, looked: ViewedStep) -> None:
         self._canvas, self._looked = canvas, looked
-        self._line, self._veil = Upright(canvas), QGraphicsRectItem(canvas.columns)
+        self._line, self._veil = VerticalLine(canvas), QGraphicsRectItem(canvas.columns)
         self._veil.setPen(Qt.PenStyle.NoPen)
         self._veil.setZValue(-1)  # below the marks of the run
         looked.changed.connect(self.place)
@@ -35,7 +35,7 @@ class LookedLine:
         for item in (self._line, self._veil):
             item.setVisible(step is not None)
         if step is not None:
-            self._line.stand_at(step)
+            self._line.move_to(step)
             self._veil.setRect(QRectF(self._canvas.places.of(float(step)), 0, LONG, LONG))
 
     def restyle(self) -> None:

@@ -76,7 +76,7 @@ class Mark(QGraphicsPixmapItem):
         self.hide()
         canvas.box.sigTransformChanged.connect(self._place)
 
-    def dress(self, line: QColor, fill: QColor, width: float = 2) -> None:
+    def apply_style(self, line: QColor, fill: QColor, width: float = 2) -> None:
         picture = symbol(self._canvas, self._name, self._size, line, fill, width)
         self.setPixmap(picture)
         self.setOffset(-picture.deviceIndependentSize().width() / 2, -picture.deviceIndependentSize().height() / 2)
@@ -112,7 +112,7 @@ class Marks(QGraphicsPixmapItem):
         self.hide()
         canvas.box.sigTransformChanged.connect(self._draw)
 
-    def dress(self, line: QColor | None, fill: QColor, width: float = 2) -> None:
+    def apply_style(self, line: QColor | None, fill: QColor, width: float = 2) -> None:
         """Set the colours; `width` is that of the outline, in px."""
         self._symbol = symbol(self._canvas, self._name, self._size, line, fill, width)
         self._drawn = ()

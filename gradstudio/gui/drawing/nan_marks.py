@@ -26,9 +26,9 @@ class NanMarks:
         }
         self._shown = False  # whether there may be any
 
-    def dress(self) -> None:
+    def apply_style(self) -> None:
         for flag, marks in self.of.items():
-            marks.dress(None, theme.color("dim" if flag == ZERO else "bad"))
+            marks.apply_style(None, theme.color("dim" if flag == ZERO else "bad"))
 
     def clear(self) -> None:
         for marks in self.of.values():

@@ -137,7 +137,7 @@ class OverlayCurve:
     def restyle(self) -> None:
         self._path.setPen(QPen(color(self._place), 0))  # its dashes are gaps of the path
         for marks in self._marks:
-            marks.dress(None, color(self._place))
+            marks.apply_style(None, color(self._place))
 
     def set_cached(self, cached: bool) -> None:
         mode = QGraphicsItem.CacheMode

@@ -31,7 +31,7 @@ class Peaks:
         self.tags: tuple[Tag, ...] = ()
 
     def restyle(self) -> None:
-        self.marks.dress(None, theme.color("accent"))
+        self.marks.apply_style(None, theme.color("accent"))
 
     def find(self, series: Series, what: str, broke: int | None) -> None:
         """Find them in a curve, called `what` in their tooltips. Cheap if the curve stays in its plot. `broke` is the

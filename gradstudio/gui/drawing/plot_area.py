@@ -50,7 +50,7 @@ class PlotArea(PlotView):
         self._sides["bottom"].setStyle(showValues=True)
         self._sides["bottom"].setHeight(None)
 
-    def dress(self) -> None:
+    def apply_style(self) -> None:
         """Apply the colours and the text size of the theme."""
         self.setBackground(theme.colors.plot)
         self.setMinimumHeight(round(LEAST_HIGH * theme.zoom))
@@ -91,7 +91,7 @@ class PlotArea(PlotView):
         low, high = self.box.viewRange()[1]
         return low, high
 
-    def fit_anew(self) -> None:
+    def refit(self) -> None:
         """Fit the y axis to the data at the next call of `set_y`, even if they are already in it."""
         self._fits_anew = True
 

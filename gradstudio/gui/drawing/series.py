@@ -66,9 +66,9 @@ class Series:
         width = 0 if self._dashed or self._alpha < 255 else theme.curve_width  # a wide pen takes seven times as long
         pen = QPen(theme.color(self._role, self._alpha), self.canvas.sharp or width, style)
         pen.setCosmetic(True)
-        self.curve.dress(pen)
+        self.curve.apply_style(pen)
         if self.marks is not None:
-            self.marks.dress()
+            self.marks.apply_style()
 
     @property
     def envelope(self) -> Envelope:

@@ -199,8 +199,8 @@ class GalleryPage(QWidget):
         self.game_room = QWidget()
         in_row(self.game, of=self.game_room, margins=(SIDE, 4, SIDE, 6))
         in_column(head, self.game_room, self.empty, (self.area, 1), of=self, margins=NO_MARGINS, spacing=0)
-        theme.dress(head)
-        theme.dress(self.empty)
+        theme.apply_style(head)
+        theme.apply_style(self.empty)
 
     def _segments(self) -> QFrame:
         """Return the two buttons that choose how the cards are grouped, as one control."""

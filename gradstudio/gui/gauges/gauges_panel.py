@@ -263,7 +263,7 @@ class GaugesPanel(Page):
         column.addStretch(1)
         in_column(scroll_area(inside, "Gauges"), of=self, margins=NO_MARGINS)
         for part in (self.note, self.missing, self.measure, *self.cards, self.clipping):
-            theme.dress(part)
+            theme.apply_style(part)
 
     def _restyle(self) -> None:
         if self._run is not None and self._run.history.activations:

@@ -30,7 +30,7 @@ class ChangesList(QWidget):
         self._grid.setColumnStretch(0, 1)
         self._grid.addWidget(self._heading, 0, 0, 1, 2)
         in_column(inside, Rule(), of=self, margins=NO_MARGINS)
-        theme.dress(inside)
+        theme.apply_style(inside)
 
     def refresh(self, run: Run) -> None:
         """Show the changes that this run made itself."""

@@ -38,7 +38,7 @@ class Fold(QWidget):
         self.button.setAccessibleDescription(about)
         self.button.clicked.connect(self._toggle)
         in_row((self.button, 1), role_label(note, "note"), of=self, margins=(12, 0, 12, 0))
-        theme.dress(self)
+        theme.apply_style(self)
 
     def show_title(self, *, open: bool, note: str = "") -> None:
         """Show whether it is open, and a note in brackets."""
@@ -70,7 +70,7 @@ class KnobGroup(QWidget):
         layout.addSpacing(5)
         layout.addWidget(Rule())
         self.place(knobs)
-        theme.dress(self._body)  # apart, as most of it may be out of sight
+        theme.apply_style(self._body)  # apart, as most of it may be out of sight
 
     @property
     def rows(self) -> list[KnobRow]:

@@ -25,7 +25,7 @@ from gradstudio.gui.widgets.plain_grounds import Ground, Rule, scroll_area
 from gradstudio.gui.widgets.roles import role_label
 from gradstudio.gui.widgets.rows import NO_MARGINS, in_column, tab_behind
 from gradstudio.gui.widgets.search_line import SearchLine
-from gradstudio.session.record.branches import changed_at
+from gradstudio.session.record.branches import manual_changes
 from gradstudio.session.simulator import Simulator
 
 COMPARING = (
@@ -93,7 +93,7 @@ class KnobPanel(Ground):
         if self._show_reason(simulator, locked):
             return
         self._arrange(simulator.preset)
-        before = changed_at(run, len(run.history)) if run.status == "paused" else {}
+        before = manual_changes(run, len(run.history)) if run.status == "paused" else {}
         self._told = simulator, frozenset(simulator.waiting()), before
         for row in self.rows.made.values():
             self._show_state(row)
@@ -279,7 +279,7 @@ class KnobPanel(Ground):
         top.addWidget(self.instead)
         in_column(top, (scroll, 1), of=self, margins=NO_MARGINS, spacing=0)
         for part in (self.search, self.instead, self.nothing, self.reason):
-            theme.dress(part)
+            theme.apply_style(part)
 
     def _lay_out_essentials(self) -> None:
         self._firsts: list[KnobRow] = []
@@ -289,7 +289,7 @@ class KnobPanel(Ground):
         heading.setContentsMargins(12, 2, 12, 2)
         self._essential.addWidget(heading)
         in_column(inside, Rule(), of=self.essentials, margins=NO_MARGINS, spacing=0)
-        theme.dress(inside)
+        theme.apply_style(inside)
 
     def show_top(self) -> None:
         """Show the essentials, without a search."""

@@ -184,7 +184,7 @@ class MapPanel(Page):
             spacing=9,
         )
         in_column(scroll_area(inside, "Map"), of=self, margins=NO_MARGINS)
-        theme.dress(inside, self._keep_room)
+        theme.apply_style(inside, self._keep_room)
         self._keep_room()
 
     def _keep_room(self) -> None:

@@ -149,7 +149,7 @@ class MemoryPanel(Page):
         parts = (self.note, self.peak, self.step, self.cures)
         for part in parts:
             column.addWidget(part)
-            theme.dress(part)
+            theme.apply_style(part)
         column.addStretch(1)
         in_column(scroll_area(inside, "Memory"), of=self, margins=NO_MARGINS)
 

@@ -198,7 +198,7 @@ class CliffPicture(QWidget):
 
     def mouseReleaseEvent(self, event: QMouseEvent) -> None:
         if event.button() == Qt.MouseButton.LeftButton:
-            self._let_go()
+            self._release()
 
     def leaveEvent(self, event: QEvent) -> None:
         self.pointer = None
@@ -210,7 +210,7 @@ class CliffPicture(QWidget):
         if cliff is not None and key in turns and length_of(cliff, self.max_norm) is not None:
             self._look_at((self.max_norm if self.preview is None else self.preview) * turns[key])
         elif key in (Qt.Key.Key_Return, Qt.Key.Key_Enter) and self.preview is not None:
-            self._let_go()
+            self._release()
         elif key == Qt.Key.Key_Escape and self.preview is not None:
             self._look_at(None)
         else:
@@ -235,7 +235,7 @@ class CliffPicture(QWidget):
         self.update()
         self.preview_changed.emit()
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         if (chosen := self.preview) is not None:
             self.preview = None
             self.max_norm_moved.emit(chosen)

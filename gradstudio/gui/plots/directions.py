@@ -62,7 +62,7 @@ class MeasuredColumn:
         return np.append(self.steps, end[0]), np.append(self.values, end[1])
 
     def restyle(self) -> None:
-        self._dots.dress(theme.color(self._role), hollow=self._hollow)
+        self._dots.apply_style(theme.color(self._role), hollow=self._hollow)
 
 
 class DirectionsPlot(StepPlot):
@@ -141,7 +141,7 @@ class DirectionsPlot(StepPlot):
     def restyle(self) -> None:
         for curve in self.measured:
             curve.restyle()
-        self._broken.dress(None, theme.color("bad"))
+        self._broken.apply_style(None, theme.color("bad"))
         super().restyle()
 
 

@@ -60,7 +60,7 @@ class GradientNormPlot(StepPlot):
         self._coefficient = source.names.index("clip_coef")
         self.limit = DragLine(self.canvas)
         self.limit.sigDragged.connect(self._on_drag)
-        self.limit.sigPositionChangeFinished.connect(self._let_go)
+        self.limit.sigPositionChangeFinished.connect(self._release)
         self.plot.addItem(self.limit, ignoreBounds=True)
         self._limit: tuple[float | None, bool] = (-1.0, False)  # visible, and whether it is only advised
         self._advised = False
@@ -181,7 +181,7 @@ class GradientNormPlot(StepPlot):
     def restyle(self) -> None:
         self.spread.restyle()
         self.peaks.restyle()
-        self.limit.dress(theme.color("warning"))
+        self.limit.apply_style(theme.color("warning"))
         super().restyle()
 
     def nonfinite_words(self, run: Run, step: int) -> tuple[str, ...]:
@@ -199,6 +199,6 @@ class GradientNormPlot(StepPlot):
     def _on_drag(self) -> None:
         self.limit.write(self._limit_text(self._norm))
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         self._limit = (-1.0, False)  # unknown, so that the answer is shown
         self.max_norm_moved.emit(float(f"{self._norm:.3g}"))

@@ -56,7 +56,7 @@ class LayerCard(QFrame):
         self._put("cliff", self.cliff, self.cliff.head)
         self.show_page(self._chosen["page"])
         self.tabs.currentChanged.connect(self._on_page)
-        theme.dress(self, self._restyle)
+        theme.apply_style(self, self._restyle)
 
     @property
     def page(self) -> str:

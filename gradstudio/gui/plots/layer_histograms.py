@@ -103,7 +103,7 @@ class LayerHistograms(QFrame):
             column = in_column(self.texts[part], self.pictures[part], spacing=1)
             row.addLayout(column, 1)
         in_column(head, row, of=self, margins=(1, 1, 1, 3), spacing=2)
-        theme.dress(self, self._redraw)
+        theme.apply_style(self, self._redraw)
 
     def reach(self, steps: int) -> None:
         """Offer the steps that the run has made, `steps` of them."""

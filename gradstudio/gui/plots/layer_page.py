@@ -129,7 +129,7 @@ class LayerPage(QWidget):
             label.setWordWrap(label is self.outputs)
         self.outputs.hide()
         self._draw_icons()
-        theme.dress(head, self._draw_icons)
+        theme.apply_style(head, self._draw_icons)
         return head
 
     def _draw_icons(self) -> None:

@@ -20,7 +20,7 @@ from gradstudio.core.rules.update_ratio_low import UpdateRatioLow
 from gradstudio.core.text import number, percent
 from gradstudio.gui.drawing.axes import Axis, EitherAxis, LinearAxis
 from gradstudio.gui.drawing.band import Band
-from gradstudio.gui.drawing.canvas import Upright
+from gradstudio.gui.drawing.canvas import VerticalLine
 from gradstudio.gui.drawing.curve_source import Source
 from gradstudio.gui.drawing.series import Scale, Series, linear, log10, union
 from gradstudio.gui.drawing.shared_cursor import Cursor, StepRange
@@ -75,7 +75,7 @@ class LayerPlot(StepPlot):
         )
         self.band = self._band()
         self.take_options()
-        self._marked = Upright(self.canvas)
+        self._marked = VerticalLine(self.canvas)
         self._marked.hide()
         self.restyle()
 
@@ -105,7 +105,7 @@ class LayerPlot(StepPlot):
         for series in self.series:
             series.scale = self.y_scale
         if self.band is not None:
-            self.band.lie(*self._limits())
+            self.band.set_levels(*self._limits())
         self._has_moved()
 
     def fit_y(self, run: Run) -> None:
@@ -169,11 +169,11 @@ class LayerPlot(StepPlot):
         """Mark the step whose entries are shown."""
         self._marked.setVisible(step is not None)
         if step is not None:
-            self._marked.stand_at(step)
+            self._marked.move_to(step)
 
     def restyle(self) -> None:
         if self.band is not None:
-            self.band.dress(theme.color("good", 26), theme.color("good"), theme.color("plot", UNDER_TEXT))
+            self.band.apply_style(theme.color("good", 26), theme.color("good"), theme.color("plot", UNDER_TEXT))
         self._marked.setPen(QPen(theme.color("accent"), 0, Qt.PenStyle.DotLine))
         super().restyle()
 

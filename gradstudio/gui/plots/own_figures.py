@@ -91,8 +91,8 @@ class OwnFiguresPlot(StepPlot):
 
     def restyle(self) -> None:
         for dots, role in zip(self.dots, ROLES, strict=True):
-            dots.dress(theme.color(role), hollow=role == "dim")
-        self._broken.dress(None, theme.color("bad"))
+            dots.apply_style(theme.color(role), hollow=role == "dim")
+        self._broken.apply_style(None, theme.color("bad"))
         super().restyle()
 
 

@@ -94,7 +94,7 @@ class PlotStack(QWidget):
         steps.changed.connect(self.rewind.hide)  # another step is under it now
         self.timeline.rewind_asked.connect(self.rewind_asked)
         for part in (self.chips, self.rewind):
-            theme.dress(part)
+            theme.apply_style(part)
         theme.changed.connect(self._fold_layers)
         self._furnished = True
         yield

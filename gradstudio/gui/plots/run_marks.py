@@ -10,7 +10,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QPen
 
 from gradstudio.core.events import Change
-from gradstudio.gui.drawing.canvas import Canvas, Upright, Uprights
+from gradstudio.gui.drawing.canvas import Canvas, VerticalLine, VerticalLines
 from gradstudio.gui.drawing.label_strip import Tag
 from gradstudio.gui.theme import theme
 from gradstudio.session.record.run import Run
@@ -18,7 +18,7 @@ from gradstudio.session.record.run import Run
 _NEVER = -1
 
 
-def changed_at(run: Run) -> np.ndarray:
+def change_positions(run: Run) -> np.ndarray:
     """Return the x positions of the lines that mark the run's knob changes and its branch point, each between two
     steps."""
     steps = {change.step for change in list(run.timeline)} | ({run.parent_step} if run.parent else set())
@@ -30,8 +30,8 @@ class RunMarks:
 
     def __init__(self, canvas: Canvas) -> None:
         self.hides_changes = False  # in an exam they would reveal what is wrong
-        self.changes = Uprights(canvas)
-        self.nonfinite_line = Upright(canvas)
+        self.changes = VerticalLines(canvas)
+        self.nonfinite_line = VerticalLine(canvas)
         self._shown_changes: Sequence[Change] | None = None  # the timeline that is drawn
         self._shown_step: int | None = _NEVER  # first non-finite step that is drawn
         for item in (self.changes, self.nonfinite_line):
@@ -52,10 +52,10 @@ class RunMarks:
     def show(self, run: Run) -> None:
         """Show the marks of a run."""
         self._shown_changes, self._shown_step = run.timeline, run.first_nonfinite_step
-        self.changes.show_at(np.empty(0) if self.hides_changes else changed_at(run))
+        self.changes.show_at(np.empty(0) if self.hides_changes else change_positions(run))
         self.nonfinite_line.setVisible(self._shown_step is not None)
         if self._shown_step is not None:
-            self.nonfinite_line.stand_at(self._shown_step)
+            self.nonfinite_line.move_to(self._shown_step)
 
     def change_tags(self, run: Run) -> list[Tag]:
         """Return the words at the changes, each with its number."""

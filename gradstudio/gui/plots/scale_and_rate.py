@@ -154,7 +154,7 @@ class ScaleAndRatePlot(StepPlot):
             self.rate.draw(run.history, first, last)
 
     def restyle(self) -> None:
-        self._skip_marks.dress(None, theme.color("bad"))
+        self._skip_marks.apply_style(None, theme.color("bad"))
         super().restyle()
 
     def reading(self, run: Run, step: int) -> str:

@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QFrame, QGraphicsItem
 
 from gradstudio.core.text import strong
 from gradstudio.gui.drawing import axes
-from gradstudio.gui.drawing.canvas import Canvas, Label, Upright
+from gradstudio.gui.drawing.canvas import Canvas, Label, VerticalLine
 from gradstudio.gui.drawing.label_strip import LabelStrip
 from gradstudio.gui.drawing.looked_line import LookedLine
 from gradstudio.gui.drawing.overlay_curves import OverlayLayer
@@ -57,7 +57,7 @@ class StepFrame(QFrame):
         self.box = self.box_kind(steps, self._show_whole_run)
         self.widget = PlotArea(self.box, left, right, self.right_width)
         self.plot, self.canvas = self.widget.plot, self.widget.canvas
-        self.marks, self.cursor_line = RunMarks(self.canvas), Upright(self.canvas)
+        self.marks, self.cursor_line = RunMarks(self.canvas), VerticalLine(self.canvas)
         self.looked_line = LookedLine(self.canvas, self.step_cursor.looked)
         self.strip, self.invitation = LabelStrip(self.canvas), Label(self.canvas, z=40)
         self.invitation.hide()
@@ -163,7 +163,7 @@ class StepFrame(QFrame):
         seconds = precise(places.of(step), self.steps.right - self.steps.left) if places.timed else ""
         return seconds if beyond and seconds else f"step {places.number(step):,}{f', {seconds}' if seconds else ''}"
 
-    def tell_listener(self) -> None:
+    def update_accessible_text(self) -> None:
         """Update the words for screen readers. They are read when the plot gets the focus, so they are generated then,
         when the run pauses or ends, and now and then while a screen reader is active."""
         self._told = time.monotonic()
@@ -176,7 +176,7 @@ class StepFrame(QFrame):
     def _cursor_moved(self) -> None:
         step = self.step_cursor.step
         if step is not None and self.run is not None and step >= 0 and self._is_covered(self.run, step):
-            self.cursor_line.stand_at(step)
+            self.cursor_line.move_to(step)
             self.cursor_line.show()
         else:
             self.cursor_line.hide()
@@ -201,7 +201,7 @@ class StepFrame(QFrame):
             self.step_cursor.move(None)
         if isinstance(event, QFocusEvent) and event.type() in (QEvent.Type.FocusIn, QEvent.Type.FocusOut):
             if event.gotFocus():
-                self.tell_listener()
+                self.update_accessible_text()
             by_key = event.reason() in (Qt.FocusReason.TabFocusReason, Qt.FocusReason.BacktabFocusReason)
             framed = event.gotFocus() and by_key
             if framed != bool(self.property("focused")):  # as it takes some ms

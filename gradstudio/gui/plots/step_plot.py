@@ -57,7 +57,7 @@ class StepPlot(StepFrame):
         if self.has_words:
             self.widget.above = label_strip.HIGH
         self.steps.changed.connect(self._steps_changed)
-        theme.dress(self, self.restyle)
+        theme.apply_style(self, self.restyle)
 
     # ---- overridden by plots
 
@@ -136,11 +136,11 @@ class StepPlot(StepFrame):
         if run.status != self._status:  # now draw what was postponed while it trained
             self._status = run.status
             self._draw_all(run)
-            self.tell_listener()
+            self.update_accessible_text()
         if self._unsaid and time.monotonic() > self._said + SAY_EVERY:
             self._say(run)
         if time.monotonic() > self._told + ALOUD_EVERY and (QAccessible.isActive() or stop > LONG_RUN):
-            self.tell_listener()
+            self.update_accessible_text()
         if self._moved or scale != self._scale:
             self.settle()
 
@@ -178,10 +178,10 @@ class StepPlot(StepFrame):
         """Apply the colours of the theme."""
         for series in (*self.series, *([self.overlay] if self.overlay else [])):
             series.restyle()
-        self.widget.dress()
+        self.widget.apply_style()
         self.marks.restyle()
         self.strip.restyle()
-        self.invitation.dress(theme.color("dim"), QColor(Qt.GlobalColor.transparent), theme.font())
+        self.invitation.apply_style(theme.color("dim"), QColor(Qt.GlobalColor.transparent), theme.font())
         self.cursor_line.setPen(QPen(theme.color("dim"), 0))
         self.looked_line.restyle()
         self.redraw()
@@ -225,7 +225,7 @@ class StepPlot(StepFrame):
         outgrown = [series.outgrew() for series in self.series]  # query each of them, as each remembers
         if self.steps.fits != self._fits:
             self._fits = self.steps.fits if self._seen else -1  # the overlays alone may belong to the previous run
-            self.widget.fit_anew()
+            self.widget.refit()
         elif asked == self._fitted and now < self._fit_due and not any(outgrown):
             return False
         self._fitted, self._fit_due = asked, now + FIT_EVERY if self._seen else 0.0  # without rows: at once again

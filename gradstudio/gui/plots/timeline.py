@@ -18,7 +18,7 @@ from gradstudio.gui.drawing.view_box import LookBox
 from gradstudio.gui.plots.playback import Playback
 from gradstudio.gui.plots.playback_bar import PlaybackBar
 from gradstudio.gui.plots.plot_options import X_AXIS
-from gradstudio.gui.plots.run_marks import changed_at
+from gradstudio.gui.plots.run_marks import change_positions
 from gradstudio.gui.plots.step_plot import StepPlot
 from gradstudio.gui.theme import theme
 from gradstudio.session.record.run import Run
@@ -171,7 +171,7 @@ class Timeline(StepPlot):
 
     def _draw_marks(self, run: Run) -> None:
         super()._draw_marks(run)
-        self._dots.show_at(changed_at(run))
+        self._dots.show_at(change_positions(run))
         step = run.first_nonfinite_step
         self._cross.show_at(np.array([] if step is None else [step], float))
         self._say(run)
@@ -180,9 +180,9 @@ class Timeline(StepPlot):
         faint = {"dim": theme.color("dim", 150), "grid": theme.color("accent", 70)}
         for role, item in self._bars.items():
             item.setBrush(faint.get(role) or theme.color(role))
-        self._dots.dress(theme.color("accent"), theme.color("panel"))
-        self._cross.dress(theme.color("bad"), theme.color("bad"))
-        self._handle.dress(theme.color("panel"), theme.color("accent"))
+        self._dots.apply_style(theme.color("accent"), theme.color("panel"))
+        self._cross.apply_style(theme.color("bad"), theme.color("bad"))
+        self._handle.apply_style(theme.color("panel"), theme.color("accent"))
         self.bar.restyle()
         super().restyle()
         self.setFixedHeight(round(24 + 52 * theme.zoom))

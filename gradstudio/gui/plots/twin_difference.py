@@ -9,7 +9,7 @@ from PySide6.QtGui import QPen
 from gradstudio.core.history import History
 from gradstudio.core.text import number
 from gradstudio.gui.drawing.axes import LogAxis
-from gradstudio.gui.drawing.canvas import Upright
+from gradstudio.gui.drawing.canvas import VerticalLine
 from gradstudio.gui.drawing.curve_source import Source
 from gradstudio.gui.drawing.label_strip import Tag
 from gradstudio.gui.drawing.series import Series, log10, union
@@ -42,7 +42,7 @@ class DifferencePlot(StepPlot):
         self.norm = Series(self.canvas, self._source, "grad_norm", "good", dashed=True, marked=False)
         self.loss.scale = self.norm.scale = log10
         self.series = (self.loss, self.norm)
-        self._parting = Upright(self.canvas)
+        self._parting = VerticalLine(self.canvas)
         self._parting.hide()
         self._parted: int | None = None
         self.restyle()
@@ -72,7 +72,7 @@ class DifferencePlot(StepPlot):
         self._parted = self.twins.look() if self.twins else None
         self._parting.setVisible(self._parted is not None)
         if self._parted is not None:
-            self._parting.stand_at(self._parted)
+            self._parting.move_to(self._parted)
         self.strip.show_tags("parting", self._parting_tags())
 
     def _parting_tags(self) -> list[Tag]:

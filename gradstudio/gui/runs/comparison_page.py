@@ -154,7 +154,7 @@ class ComparisonPage(QWidget):
         foot = in_row((role_label("Every run is compared with the first. × marks a NaN or Inf.", "dim"), 1), self.copy)
         in_column(self.curves, (self.table, 1), foot, of=self, margins=(12, 4, 12, 10))
         self.setFocusProxy(self.table)
-        theme.dress(self, self._fit_head)
+        theme.apply_style(self, self._fit_head)
 
     @staticmethod
     def _prepare(table: QTableView) -> None:

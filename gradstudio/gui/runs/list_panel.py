@@ -70,7 +70,7 @@ class ListPanel(QWidget):
         column.setSpacing(6)
         if above is not None:
             column.addWidget(above)
-            theme.dress(above)
+            theme.apply_style(above)
         column.addWidget(self.list, 1)
         column.addWidget(self.foot)
-        theme.dress(self.foot, restyle)
+        theme.apply_style(self.foot, restyle)

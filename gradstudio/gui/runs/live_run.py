@@ -128,7 +128,7 @@ class LiveRun(QObject):
         self._asked = []
 
     def _ask_rate(self) -> None:
-        if not self._context.controls.possible.led_elsewhere:
+        if not self._context.controls.possible.is_trained_elsewhere:
             self._context.message.show_news("This program trains the run: change optimizer.lr itself.")
             return
         dialog = popups.input_dialog(self._context.parent, "Change learning rate", RATE)

@@ -22,7 +22,7 @@ from gradstudio.session.library.library_faults import LibraryError
 from gradstudio.session.library.requests import Word
 from gradstudio.session.library.run_entries import Entry
 from gradstudio.session.record.run import Run
-from gradstudio.session.remote.library_there import FollowedThere, LibraryThere, take_in
+from gradstudio.session.remote.library_there import FollowedPlaceRun, PlaceLibrary, import_run
 from gradstudio.session.words.run_texts import outcome, when
 
 T = TypeVar("T")
@@ -37,7 +37,7 @@ class PlaceRuns(QObject):
     def __init__(self, context: Context, parent: QObject) -> None:
         super().__init__(parent)
         self._context = context
-        self._followed: FollowedThere | None = None
+        self._followed: FollowedPlaceRun | None = None
         self._timer = QTimer(self)
         self._timer.setInterval(EVERY)
         self._timer.timeout.connect(self._look)
@@ -65,17 +65,17 @@ class PlaceRuns(QObject):
         library = self._context.simulator.library_at(place)
         return "Follow it there", partial(self.show, library, run.id, run.title)
 
-    def show(self, library: LibraryThere, run: str, title: str) -> None:
+    def show(self, library: PlaceLibrary, run: str, title: str) -> None:
         """Show a run in the plots, and follow it if it is still training."""
 
-        def find() -> FollowedThere:
+        def find() -> FollowedPlaceRun:
             followed = library.follow(run)
             followed.wait()
             return followed
 
         self._context.jobs.start(f"Opening {title} of {library.place.name}", job(find), self._follow)
 
-    def _follow(self, followed: FollowedThere) -> None:
+    def _follow(self, followed: FollowedPlaceRun) -> None:
         assert followed.run is not None
         self._context.controls.show_stored(followed.run)
         self._forget()
@@ -130,7 +130,7 @@ class PlaceRunsDialog(TemporaryDialog):
     def __init__(self, context: Context, runs: PlaceRuns, places: list[Place]) -> None:
         super().__init__(context.parent, "Runs of a place")
         self._context, self._runs, self._places = context, runs, places
-        self._library: LibraryThere | None = None
+        self._library: PlaceLibrary | None = None
         self._entries: list[Entry] = []
         self.choice, self.list, self.told = QComboBox(), QListWidget(), QLabel()
         self.choice.addItems([place.name for place in places])
@@ -165,7 +165,7 @@ class PlaceRunsDialog(TemporaryDialog):
         done, failed = partial(self._take, library), partial(self._on_failed, library)
         self._context.jobs.start("", job(library.entries), done, failed)
 
-    def _take(self, library: LibraryThere, entries: list[Entry]) -> None:
+    def _take(self, library: PlaceLibrary, entries: list[Entry]) -> None:
         if not self._open or library is not self._library:
             return
         self._entries = entries
@@ -177,7 +177,7 @@ class PlaceRunsDialog(TemporaryDialog):
         self.told.setText("" if entries else f"{library.place.name} has no runs yet.")
         self.list.setCurrentRow(0)
 
-    def _on_failed(self, library: LibraryThere, task: Task) -> None:
+    def _on_failed(self, library: PlaceLibrary, task: Task) -> None:
         if self._open and library is self._library:
             self.told.setText(task.problem)
 
@@ -201,7 +201,7 @@ class PlaceRunsDialog(TemporaryDialog):
             done = f"{entry.title} of {library.place.name} is in the library here."
             action = ("Open it", partial(context.controls.open_asked.emit, entry.id))
             context.library.ask(
-                lambda kept: take_in(kept, content), lambda _: context.message.show_news(done, action=action)
+                lambda kept: import_run(kept, content), lambda _: context.message.show_news(done, action=action)
             )
 
         context.jobs.start(f"Copying {entry.title} of {library.place.name}", job(partial(library.fetch, entry.id)), put)

@@ -44,7 +44,7 @@ class RunListView(QListView):
         self.empty.setWordWrap(True)
         self.empty.setProperty("role", "dim")
         self.empty.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
-        theme.dress(self, self._restyle)
+        theme.apply_style(self, self._restyle)
 
     def add_keys(self, calls: dict[str, Callable[[], object]]) -> None:
         """Carry out these commands of LIST_KEYS by their keys."""

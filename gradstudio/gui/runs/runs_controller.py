@@ -51,13 +51,13 @@ class RunsController(QObject):
         self.baseline: Run | None = None  # drawn over every other run
         self.deletions = Deletions(context, self)
         self.deletions.deleted.connect(lambda runs: overlays.remove(*runs))
-        self.deletions.changed.connect(self._look_anew)
+        self.deletions.changed.connect(self._look_despite_version)
         panel.look_asked.connect(self.look)
         panel.open_asked.connect(self.open)
         panel.again_asked.connect(self.run_again)
         panel.compare_asked.connect(self.compare_chosen)
         panel.delete_asked.connect(self.delete)
-        several = SeveralRuns(context, self, self._look_anew)
+        several = SeveralRuns(context, self, self._look_despite_version)
         panel.tags_asked.connect(several.ask_tags)
         panel.reports_asked.connect(several.ask_folder)
         panel.draw_asked.connect(self._draw_all)
@@ -165,7 +165,9 @@ class RunsController(QObject):
                 self._context.message.show_error(f"The run has its old name in the run library: {task.problem}")
 
         if run.over:
-            self._library.ask(lambda library: library.rename(run.id, run.title), lambda _: self._look_anew(), later)
+            self._library.ask(
+                lambda library: library.rename(run.id, run.title), lambda _: self._look_despite_version(), later
+            )
 
     # ---- several
 
@@ -262,7 +264,7 @@ class RunsController(QObject):
         if self._look_again and self._version is None:
             self.look()
 
-    def _look_anew(self) -> None:
+    def _look_despite_version(self) -> None:
         """Update although the version of the library is the same, as it is after a change by this very connection."""
         self._version = None
         self.look()
@@ -298,7 +300,9 @@ class RunsController(QObject):
         )
 
     def _annotate(self, run: str, note: str, tags: tuple[str, ...]) -> None:
-        self._library.ask(lambda library: library.annotate(run, note=note, tags=tags), lambda _: self._look_anew())
+        self._library.ask(
+            lambda library: library.annotate(run, note=note, tags=tags), lambda _: self._look_despite_version()
+        )
 
 
 def relatives(library: Library, run: Run) -> list[Run]:

@@ -54,7 +54,7 @@ class MessageBar(QFrame):
         self.action.clicked.connect(self._take_action)
         for button in (self.action, self.copy, self.open, close):
             row.addWidget(button)
-        theme.dress(self)
+        theme.apply_style(self)
         self.hide()
 
     def lay_over(self, over: QWidget, *instead: QWidget) -> None:

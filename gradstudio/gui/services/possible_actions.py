@@ -17,19 +17,19 @@ class PossibleActions:
         self._healthy: tuple[Run | None, int | None, int | None] = (None, None, None)  # run, where it broke, answer
 
     @property
-    def led_here(self) -> bool:
+    def is_trained_here(self) -> bool:
         """Whether this program can train the run that is shown."""
         return not self._simulator.only_shown
 
     @property
-    def led_elsewhere(self) -> bool:
+    def is_trained_elsewhere(self) -> bool:
         """Whether another program trains it."""
-        return self._simulator.led_elsewhere
+        return self._simulator.is_trained_elsewhere
 
     @property
     def can_run(self) -> bool:
-        if not self.led_here:
-            return self.led_elsewhere
+        if not self.is_trained_here:
+            return self.is_trained_elsewhere
         return not self._simulator.going.over or bool(self._simulator.steps_to_go)
 
     @property
@@ -58,12 +58,12 @@ class PossibleActions:
 
     @property
     def can_step(self) -> bool:
-        return self.led_here and not self._simulator.going.over
+        return self.is_trained_here and not self._simulator.going.over
 
     @property
     def has_begun(self) -> bool:
         """Whether the run has begun, so that it can be restarted."""
-        return self.led_here and self._simulator.has_begun
+        return self.is_trained_here and self._simulator.has_begun
 
     @property
     def can_rewind(self) -> bool:
@@ -79,13 +79,13 @@ class PossibleActions:
     @property
     def why_no_speed(self) -> str:
         """Why the speed of the run that is shown cannot be set, as a sentence; "" if it can."""
-        if self.led_here:
+        if self.is_trained_here:
             return ""
-        return f"The program that {'trains' if self.led_elsewhere else 'trained'} this run sets its own speed"
+        return f"The program that {'trains' if self.is_trained_elsewhere else 'trained'} this run sets its own speed"
 
     @property
     def can_twin(self) -> bool:
-        return self.led_here and not ranks_allowed.several(self._simulator.requested)
+        return self.is_trained_here and not ranks_allowed.several(self._simulator.requested)
 
     @property
     def can_stop(self) -> bool:
@@ -104,7 +104,7 @@ class PossibleActions:
     def healthy_step(self) -> int | None:
         """Last healthy step of a run that diverged, if it can be rewound to it."""
         run = self._simulator.run
-        if not self.led_here:
+        if not self.is_trained_here:
             return None
         if self._healthy[:2] != (run, run.first_nonfinite_step):
             self._healthy = (run, run.first_nonfinite_step, last_healthy_step(run))
@@ -126,7 +126,7 @@ class PossibleActions:
         return "Go on" if run.status != "finished" else f"{more:,} more steps"
 
     @property
-    def about_going_on(self) -> str:
+    def about_continuing(self) -> str:
         """The meaning of continuing a finished run, as a sentence; "" for any other run."""
         run, more = self._simulator.run, self._simulator.steps_to_go
         if not run.over or not more:

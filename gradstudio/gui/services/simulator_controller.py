@@ -16,7 +16,7 @@ from gradstudio.core.worker_places import Place
 from gradstudio.gui.services.message_bar import MessageBar
 from gradstudio.gui.services.possible_actions import PossibleActions
 from gradstudio.session import own_model
-from gradstudio.session.record.branches import changed_at
+from gradstudio.session.record.branches import manual_changes
 from gradstudio.session.record.run import Run
 from gradstudio.session.running.fix_trials import Trials
 from gradstudio.session.simulator import Simulator
@@ -50,7 +50,7 @@ class SimulatorController(QObject):
 
     def run_or_pause(self) -> None:
         """Run if the run is paused or over, pause if it is running."""
-        if self.possible.led_elsewhere:
+        if self.possible.is_trained_elsewhere:
             self.request_asked.emit("resume" if self._simulator.run.status == "paused" else "pause", 1.0)
         elif self.possible.playing:
             self._simulator.pause()
@@ -86,7 +86,7 @@ class SimulatorController(QObject):
 
     def stop(self) -> None:
         """End the run at its current step."""
-        if self.possible.led_elsewhere:
+        if self.possible.is_trained_elsewhere:
             self.request_asked.emit("stop", 1.0)
         else:
             self._simulator.stop()
@@ -107,7 +107,7 @@ class SimulatorController(QObject):
 
     def _tell_changes(self, step: int) -> None:
         """Report which knobs were changed at the step that the run was set to, and offer to continue without."""
-        if not (changes := changed_at(self._simulator.run, step)):
+        if not (changes := manual_changes(self._simulator.run, step)):
             return
         text = " and ".join(f"{name} = {value_text(after)}" for name, (_, after) in changes.items())
         before = {name: value for name, (value, _) in changes.items()}
@@ -311,7 +311,7 @@ class SimulatorController(QObject):
     def _leave(self, load: Callable[[], object]) -> None:
         """Load something else; offer to return to the current run, which the library keeps."""
         run, preset = self._simulator.run, self._simulator.preset
-        going = self._simulator.has_begun and not run.over and not self.possible.led_elsewhere
+        going = self._simulator.has_begun and not run.over and not self.possible.is_trained_elsewhere
         left = run if run.own and not self._simulator.only_shown else None  # without a step it is not stored
         self._message.hide()
         load()

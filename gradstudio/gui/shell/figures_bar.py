@@ -105,7 +105,7 @@ class FiguresBar(QWidget):
         row.addWidget(self.tasks)
         row.addWidget(self.written)
         row.addWidget(self.note)
-        theme.dress(self)
+        theme.apply_style(self)
         theme.changed.connect(self._forget)
 
     def refresh(self, run: Run, step: int | None = None) -> None:

@@ -34,7 +34,7 @@ class LargePage(QWidget):
         column.setSpacing(0)
         column.addWidget(head)
         column.addWidget(self.pages, 1)
-        theme.dress(head)
+        theme.apply_style(head)
 
     def paintEvent(self, event: QPaintEvent) -> None:
         with QPainter(self) as painter:

@@ -73,7 +73,7 @@ class TopBar(QWidget):
         self._named: tuple = ()  # the text of its button, and its width
         self._watch = ChangeWatch()
         self._lay_out()
-        theme.dress(self)
+        theme.apply_style(self)
         self.keep_widths()
         theme.changed.connect(self._restyle)
         self._restyle()
@@ -95,14 +95,16 @@ class TopBar(QWidget):
         self.restart.setText(f"Restart ({waiting})" if waiting else "Restart")
         self.rewind.setText(REWIND if healthy is None or not run.over else _rewinding(healthy, changes))
         over = self.play if possible.can_run else self.restart if healthy is None else self.rewind
-        self._make_primary((self.play if not run.over else over) if possible.can_run or possible.led_here else None)
+        self._make_primary(
+            (self.play if not run.over else over) if possible.can_run or possible.is_trained_here else None
+        )
         without = f"Rewinds to step {step:,} and takes the change that was made there back" if changes else ""
         for button, able, why, does in (
-            (self.play, possible.can_run, possible.why_no_run, possible.about_going_on),
+            (self.play, possible.can_run, possible.why_no_run, possible.about_continuing),
             (self.step, possible.can_step, possible.why_no_step, ""),
             (self.restart, possible.has_begun, possible.why_no_restart, ""),
             (self.rewind, possible.can_rewind, possible.why_no_rewinding, without if run.over else ""),
-            (self.speed, possible.led_here, possible.why_no_speed, ""),
+            (self.speed, possible.is_trained_here, possible.why_no_speed, ""),
         ):
             button.setEnabled(able)
             self._tell(button, does if able else why)

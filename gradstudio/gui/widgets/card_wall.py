@@ -68,7 +68,7 @@ class CardWall(QWidget):
         if name not in self._headings:
             label = self._headings[name] = QLabel(name.upper(), self)
             label.setProperty("role", "heading")
-            theme.dress(label)
+            theme.apply_style(label)
         return self._headings[name]
 
     def _size(self) -> tuple[QSize, int]:

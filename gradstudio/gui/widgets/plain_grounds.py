@@ -50,5 +50,5 @@ def scroll_area(inside: QWidget, name: str) -> QScrollArea:
     area.setFocusPolicy(Qt.FocusPolicy.TabFocus)
     for clear in (inside, area.viewport()):
         clear.setAutoFillBackground(False)
-    theme.dress(area.verticalScrollBar())
+    theme.apply_style(area.verticalScrollBar())
     return area

@@ -112,7 +112,7 @@ def context_menu(parent: QWidget) -> QMenu:
 
 def _take_in(dialog: QDialog) -> None:
     """Style a dialog, and free it once it is closed."""
-    theme.dress(dialog)
+    theme.apply_style(dialog)
     dialog.installEventFilter(_Describer(dialog))
     # Not WA_DeleteOnClose: a file dialog that asks whether to replace a file waits in that question, which is its
     # child, and would be deleted there with it.

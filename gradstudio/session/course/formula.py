@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gradstudio.core.open_fonts import fonts_closed
+from gradstudio.core.open_fonts import close_fonts
 
 
 class Outline(NamedTuple):
@@ -18,7 +18,7 @@ class Outline(NamedTuple):
     codes: np.ndarray
 
 
-@fonts_closed()
+@close_fonts()
 def outline(formula: str) -> Outline:
     """Return the outline of a formula; ValueError in one line if mathtext cannot parse it."""
     from matplotlib.font_manager import FontProperties

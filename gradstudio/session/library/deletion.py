@@ -76,7 +76,7 @@ def _is_written(connection: sqlite3.Connection, run: str, process: str) -> bool:
     if interrupted_runs.other_host(process):
         query = "SELECT count(*) FROM requests WHERE run = ? AND word = 'stop'"
         return not connection.execute(query, (run,)).fetchone()[0]
-    return interrupted_runs.lives(process)
+    return interrupted_runs.is_alive(process)
 
 
 def _marks(values: Sized) -> str:

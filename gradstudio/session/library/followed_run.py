@@ -12,11 +12,11 @@ from gradstudio.core.history import BLOCK, LAYER_METRICS, History
 from gradstudio.core.text import first_line
 from gradstudio.session.library import checksums, interrupted_runs, stored_snapshots
 from gradstudio.session.library.packing import pack
-from gradstudio.session.library.requests import Hearing, Request
+from gradstudio.session.library.requests import Request, RequestReader
 from gradstudio.session.library.run_values import GROWING, WHOLE, changing, dumps, fixed_columns
 from gradstudio.session.library.store import Library
 from gradstudio.session.record.run import Run
-from gradstudio.session.record.snapshots import Snapshots, SnapshotsElsewhere
+from gradstudio.session.record.snapshots import RemoteSnapshots, Snapshots
 
 LONGEST_REASON = 150  # characters of a fault in a notice
 PIECE = 128  # rows; a shorter chunk is rewritten together with the next rows, as many short ones take more room
@@ -48,16 +48,16 @@ class FollowedRun:
     def __init__(
         self,
         run: Run,
-        snapshots: Snapshots | SnapshotsElsewhere | None,
+        snapshots: Snapshots | RemoteSnapshots | None,
         hear: Callable[[Request], object] | None,
         gather: Callable[[], object] | None,
     ) -> None:
         self.run, self._snapshots = run, snapshots
         self._hear, self._gather = hear, gather
-        self._fixed = fixed_columns(run) | {"process": interrupted_runs.this()}
+        self._fixed = fixed_columns(run) | {"process": interrupted_runs.this_process()}
         self._id = self._fixed["id"]
         self._written = _WrittenParts()
-        self._hearing = Hearing(self._id)
+        self._hearing = RequestReader(self._id)
         self.notice = ""  # why its snapshots are not stored
 
     def gather(self) -> None:
@@ -73,7 +73,7 @@ class FollowedRun:
 
     def forget(self) -> None:
         """Assume that nothing of the run is written, and nothing requested of it."""
-        self._written, self._hearing = _WrittenParts(), Hearing(self._id)
+        self._written, self._hearing = _WrittenParts(), RequestReader(self._id)
 
     def write(self, library: Library, over: bool) -> bool:
         """Write everything new, in one transaction. Return whether there was anything."""

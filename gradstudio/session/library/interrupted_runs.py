@@ -9,20 +9,20 @@ import platform
 from pathlib import Path
 
 
-def this() -> str:
+def this_process() -> str:
     """Return host, process id and start time of this process, as one text."""
     return f"{platform.node()} {os.getpid()} {_start_time(os.getpid())}"
 
 
-def lives(process: str) -> bool:
-    """Return whether the process identified by `this` is still alive. One on another host cannot be checked: it is
-    assumed to be."""
+def is_alive(process: str) -> bool:
+    """Return whether the process identified by `this_process` is still alive. One on another host cannot be checked: it
+    is assumed to be."""
     host, number, born = _parts(process)
     if not number.isdecimal():
-        return False  # not a text written by `this`
+        return False  # not a text written by `this_process`
     if host != platform.node():
         return True
-    if process == this():
+    if process == this_process():
         return True
     if os.name == "nt":
         return _lives_on_windows(int(number))
@@ -42,7 +42,7 @@ def other_host(process: str) -> str:
 
 
 def _parts(process: str) -> list[str]:
-    """Return host, process id and start time of the process identified by `this`."""
+    """Return host, process id and start time of the process identified by `this_process`."""
     return ([""] * 2 + process.rsplit(" ", 2))[-3:]
 
 

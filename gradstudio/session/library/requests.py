@@ -21,7 +21,7 @@ class Request(NamedTuple):
     factor: float = 1.0
 
 
-class Hearing:
+class RequestReader:
     """The requests to a run so far. It reads only if another program has changed the library."""
 
     def __init__(self, run: str) -> None:

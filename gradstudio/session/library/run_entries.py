@@ -101,7 +101,7 @@ def outcome_of(row: sqlite3.Row) -> Any:
     """Return the status of a run; "interrupted" if it is unfinished and no longer being written."""
     if not (isinstance(row["status"], str) and isinstance(row["process"], str)):
         return DAMAGED
-    return row["status"] if row["status"] in OVER or interrupted_runs.lives(row["process"]) else "interrupted"
+    return row["status"] if row["status"] in OVER or interrupted_runs.is_alive(row["process"]) else "interrupted"
 
 
 def searchable_text(entry: Entry) -> str:

@@ -298,7 +298,7 @@ class Library:
             return connection
 
 
-def is_there(path: Path) -> bool:
+def library_exists(path: Path) -> bool:
     """Return whether there is a library; LibraryError if that cannot be determined."""
     if why := files.why_not_seen(path):
         raise LibraryError(f"the run library cannot be opened: {why}")

@@ -12,10 +12,10 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from gradstudio.session.library.library_faults import LibraryError
-from gradstudio.session.library.store import Library, is_there
+from gradstudio.session.library.store import Library, library_exists
 from gradstudio.session.record.branches import last_healthy_step
 from gradstudio.session.record.run import Run
-from gradstudio.session.record.snapshots import KeptSnapshot, Snapshots, SnapshotsElsewhere, StoredSnapshot
+from gradstudio.session.record.snapshots import KeptSnapshot, RemoteSnapshots, Snapshots, StoredSnapshot
 
 MOST = 8  # snapshots of a run
 SECONDS = 1.0  # of training for each snapshot, at least
@@ -25,7 +25,7 @@ ALL = 256 << 20  # bytes of the snapshots of all runs; those of the oldest runs 
 _HEADER = struct.Struct("<Id")  # checksum, seconds
 
 
-def pack(run: Run, snapshots: Snapshots | SnapshotsElsewhere) -> list[tuple[int, bytes]]:
+def pack(run: Run, snapshots: Snapshots | RemoteSnapshots) -> list[tuple[int, bytes]]:
     """Return step and bytes of the snapshots to write."""
     if not isinstance(snapshots, Snapshots):
         return snapshots.packed(run)
@@ -68,7 +68,7 @@ def read(path: Path, runs: Iterable[str]) -> list[StoredSnapshot]:
     """Return the undamaged snapshots of these runs in the library of this file; none if the library cannot be read."""
     snapshots = []
     with suppress(LibraryError):
-        if is_there(path):
+        if library_exists(path):
             with closing(Library(path)) as library:
                 snapshots = library.snapshots(runs)
     return [stored for run, step, content in snapshots if (stored := _unpack(run, step, content))]

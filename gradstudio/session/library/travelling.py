@@ -49,7 +49,7 @@ def export(library: Library, run: str, path: Path) -> None:
         raise LibraryError(f"{path} cannot be written: {files.reason(fault)}") from None
 
 
-def take_in(library: Library, path: Path, *, later: bool = False) -> str:
+def import_run(library: Library, path: Path, *, later: bool = False) -> str:
     """Import the run of a file into the library, and return its id. LibraryError if the file has none, or the library
     already has one with this id. `later`: unless the one of the file has more steps."""
     run, lines = _read(path)

@@ -17,7 +17,7 @@ from gradstudio.session.library.open_files import other_name
 from gradstudio.session.library.requests import Request
 from gradstudio.session.library.store import Library
 from gradstudio.session.record.run import Run
-from gradstudio.session.record.snapshots import Snapshots, SnapshotsElsewhere
+from gradstudio.session.record.snapshots import RemoteSnapshots, Snapshots
 
 INTERVAL = 0.5  # seconds between two writes: as much can be lost in a power cut
 
@@ -52,7 +52,7 @@ class LibraryWriter:
     def follow(
         self,
         run: Run,
-        snapshots: Snapshots | SnapshotsElsewhere | None = None,
+        snapshots: Snapshots | RemoteSnapshots | None = None,
         hear: Callable[[Request], object] | None = None,
         gather: Callable[[], object] | None = None,
     ) -> None:

@@ -278,11 +278,11 @@ def _folder() -> list[Check]:
 
 def _library() -> list[Check]:
     from gradstudio.session.library.library_faults import LibraryError
-    from gradstudio.session.library.store import Library, is_there
+    from gradstudio.session.library.store import Library, library_exists
 
     path = files.user_library()
     try:
-        if not is_there(path):
+        if not library_exists(path):
             return [Check("Run library", True, f"{path}: not there yet; the first run begins it")]
         library = Library(path)
     except LibraryError as fault:

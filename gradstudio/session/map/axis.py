@@ -77,10 +77,12 @@ def read_axis(option: str, text: str, cells: int, experiment: Experiment) -> Axi
         raise KnobError(f"{option} {knob.name} is not allowed; allowed: a knob whose value is a number")
     if knob.name == SEED:
         raise KnobError(f"{option} {SEED} is not allowed; --seeds trains each cell with several seeds")
-    return between(option, knob, (parts[0], parts[1]), cells, log=parts[2:] == ["log"], experiment=experiment)
+    return axis_between(option, knob, (parts[0], parts[1]), cells, log=parts[2:] == ["log"], experiment=experiment)
 
 
-def between(option: str, knob: Knob, ends: tuple[str, str], cells: int, *, log: bool, experiment: Experiment) -> Axis:
+def axis_between(
+    option: str, knob: Knob, ends: tuple[str, str], cells: int, *, log: bool, experiment: Experiment
+) -> Axis:
     """Return the axis of a knob from one value to another; KnobError if the knob does not allow one of them."""
     start, stop = (knob.parse(text) for text in ends)
     for value in (start, stop):

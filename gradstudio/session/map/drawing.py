@@ -55,7 +55,7 @@ def drawing_of(stored: JournalContent) -> Drawing:
     """Return the content of the picture of a map."""
     plan = stored.plan
     grid = grids.fill_gaps(plan, grids.measured_cells(plan, stored.results))
-    colours, lowest, highest = _colours(grid, grids.told_apart(plan, grid.levels), plan.experiment.run.steps)
+    colours, lowest, highest = _colours(grid, grids.equate_perfect_losses(plan, grid.levels), plan.experiment.run.steps)
     return Drawing(plan, grid, colours, tuple(_key(grid, lowest, highest)))
 
 

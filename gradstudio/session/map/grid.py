@@ -53,7 +53,9 @@ def fill_gaps(plan: Plan, grid: Grid) -> Grid:
     trained."""
     parts = [np.empty_like(part) for part in (grid.outcomes, grid.losses, grid.levels, grid.steps, grid.held)]
     for panel in range(plan.shape[0]):
-        rows, columns = refine.standing_for(grid.outcomes[panel], told_apart(plan, grid.levels[panel]), full=plan.full)
+        rows, columns = refine.representatives(
+            grid.outcomes[panel], equate_perfect_losses(plan, grid.levels[panel]), full=plan.full
+        )
         # the finest blocks may be in progress: until then their former representative is shown
         for part, source in zip(parts, (grid.outcomes, grid.losses, grid.levels, grid.steps, grid.held), strict=True):
             part[panel] = source[panel][rows, columns]
@@ -66,11 +68,13 @@ def next_cells(plan: Plan, grid: Grid) -> list[Spot]:
     return [
         Spot(panel, int(column), int(row))
         for panel in range(plan.shape[0])
-        for row, column in refine.next_cells(grid.outcomes[panel], told_apart(plan, grid.levels[panel]), full=plan.full)
+        for row, column in refine.next_cells(
+            grid.outcomes[panel], equate_perfect_losses(plan, grid.levels[panel]), full=plan.full
+        )
     ]
 
 
-def told_apart(plan: Plan, levels: np.ndarray) -> np.ndarray:
+def equate_perfect_losses(plan: Plan, levels: np.ndarray) -> np.ndarray:
     """Return the losses that were reached, with all nearly perfect ones made equal."""
     least = LEAST * loss_of_guessing(plan.experiment)
     return np.maximum(levels, least) if least > 0 else levels

@@ -34,7 +34,7 @@ def next_cells(outcomes: np.ndarray, levels: np.ndarray, *, full: bool) -> list[
     return [(int(row), int(column)) for row, column in places]
 
 
-def standing_for(outcomes: np.ndarray, levels: np.ndarray, *, full: bool) -> tuple[np.ndarray, np.ndarray]:
+def representatives(outcomes: np.ndarray, levels: np.ndarray, *, full: bool) -> tuple[np.ndarray, np.ndarray]:
     """Return for each cell the row and the column of the cell whose outcome it takes: itself if it was trained, or else
     the representative of its smallest block with a trained one."""
     blocks = _blocks(outcomes, levels, full=full)

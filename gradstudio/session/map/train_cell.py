@@ -63,7 +63,7 @@ class Bench:
             while to_come and to_come[0].step <= trainer.step:
                 change = to_come.pop(0)
                 trainer.change(change.knob, change.value)
-            if not trainer.pass_over(stopped):
+            if not trainer.skip_batches(stopped):
                 return None
             row = next(trainer.steps())
             losses.append(row.loss)

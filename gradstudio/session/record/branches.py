@@ -98,7 +98,7 @@ def last_healthy_step(run: Run) -> int | None:
     return first + int(usual[-1])
 
 
-def changed_at(run: Run, first: int, last: int | None = None) -> dict[str, tuple[Value, Value]]:
+def manual_changes(run: Run, first: int, last: int | None = None) -> dict[str, tuple[Value, Value]]:
     """Return the knobs that the user changed at these steps, each with its values before and after: planned changes are
     repeated automatically."""
     last, planned = first if last is None else last, {*run.planned, *run.asked}
@@ -117,7 +117,7 @@ def last_changes(run: Run, healthy: int | None) -> tuple[int, dict[str, tuple[Va
     was well until then would not have diverged without it."""
     if healthy is not None:
         for step in sorted({change.step for change in list(run.timeline)}, reverse=True):
-            if healthy - SHORTLY <= step <= healthy and (changes := changed_at(run, step)):
+            if healthy - SHORTLY <= step <= healthy and (changes := manual_changes(run, step)):
                 return step, changes
     return 0, {}
 

@@ -35,7 +35,7 @@ _SECONDS = list(COLUMNS).index("step_seconds")
 _BY_STEPS: frozenset[Kind] = frozenset({"step_skipped", "outlier", "nan_batch"})
 
 
-class SoFar(NamedTuple):
+class RunState(NamedTuple):
     """Everything that a snapshot stores about a run besides its model."""
 
     diagnosis: Diagnosis
@@ -43,7 +43,7 @@ class SoFar(NamedTuple):
     seconds: float
 
     @classmethod
-    def of(cls, run: Run) -> SoFar:
+    def of(cls, run: Run) -> RunState:
         """Return the state of a run, besides its model, from which it can continue later."""
         return cls(run.rule_watch.diagnosis, run.findings, run.seconds)
 
@@ -192,7 +192,7 @@ class RunWriter:
             compared=[comparison for comparison in list(parent.compared) if comparison.step < step],
         )
 
-    def let_go_of_parent(self) -> None:
+    def release_parent(self) -> None:
         """Release the parent, once the branch has copied everything that it needs."""
         self._values["branched_from"] = None
 

@@ -56,7 +56,7 @@ class StoredSnapshot(NamedTuple):
     content: bytes
 
 
-class SnapshotsElsewhere(Protocol):
+class RemoteSnapshots(Protocol):
     """The snapshots of a family that another process keeps, as far as they are known here."""
 
     budget: int

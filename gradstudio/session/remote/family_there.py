@@ -24,7 +24,7 @@ PACKING = 10.0  # seconds allowed for the worker to pack a run's snapshots for t
 StoredOf = Callable[[list[str]], Iterable[StoredSnapshot]]
 
 
-class FamilyThere:
+class WorkerFamily:
     """A family of runs that share snapshots in a worker, and what is known here about those. After the end of its
     worker it continues in another."""
 
@@ -45,7 +45,7 @@ class FamilyThere:
         """The worker of the family; a new one if it has ended."""
         with self._changing:
             process = self._process
-            if process is None or not process.lives:
+            if process is None or not process.is_alive:
                 process = self._process = self._pool.take(own=bool(self._own))
                 self._known, self._fetched, self._trained = {}, set(), set()
                 self.used, self._steps = 0, {}
@@ -120,7 +120,7 @@ class FamilyThere:
     # ---- same interface as the snapshots of this process
 
     @property
-    def snapshots(self) -> FamilyThere:
+    def snapshots(self) -> WorkerFamily:
         """The known snapshots: the family itself."""
         return self
 
@@ -144,7 +144,7 @@ class FamilyThere:
     def packed(self, run: Run) -> list[tuple[int, bytes]]:
         """Return the snapshots of a run for the library."""
         process = self._process
-        if process is None or not process.lives or not self._knows(run):
+        if process is None or not process.is_alive or not self._knows(run):
             return []
         answer = OneAnswer(process, {"m": "pack", "family": self.number, "run": run.id})
         head, raw = answer.wait(PACKING) or ({"states": []}, memoryview(b""))

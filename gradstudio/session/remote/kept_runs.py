@@ -15,7 +15,7 @@ from typing import Any
 
 from gradstudio.core import files
 from gradstudio.session.library.library_faults import LibraryError
-from gradstudio.session.library.store import Library, is_there
+from gradstudio.session.library.store import Library, library_exists
 from gradstudio.session.library.writer import LibraryWriter
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.snapshots import Snapshots
@@ -97,7 +97,7 @@ class KeptRuns:
 
     def _is_written_by_other(self, run: Run) -> bool:
         path = files.user_library()
-        if any(run is each for each in self._written) or not is_there(path):
+        if any(run is each for each in self._written) or not library_exists(path):
             return False
         with suppress(LibraryError), closing(Library(path)) as library:
             return library.find(run.id) == run.id

@@ -13,12 +13,12 @@ from gradstudio.core import files
 from gradstudio.core.typed_json import plain, typed
 from gradstudio.session.library import travelling
 from gradstudio.session.library.library_faults import LibraryError
-from gradstudio.session.library.store import Library, is_there
+from gradstudio.session.library.store import Library, library_exists
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_writer import RunWriter
 from gradstudio.session.remote.looks_served import Served
 from gradstudio.session.remote.run_document import document
-from gradstudio.session.remote.run_news import RunTold
+from gradstudio.session.remote.run_news import RunSender
 from gradstudio.worker.worker_process import Said
 
 EVERY = 0.5  # seconds between two looks, as often as the library is written
@@ -28,7 +28,7 @@ ANYWAY = 8  # checks without a change, after which a run is read anyway: a progr
 def opened() -> Library:
     """Open the library of this machine. LibraryError if there is none."""
     path = files.user_library()
-    if not is_there(path):
+    if not library_exists(path):
         raise LibraryError(f"there is no run library {path}")
     return Library(path)
 
@@ -58,7 +58,7 @@ class RunFollowed(Served):
         super().__init__(to)
         self._name, self._problem = name, ""
         self._said: list[Said] = []
-        self._told: RunTold | None = None
+        self._told: RunSender | None = None
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="following a run", daemon=True)
 
@@ -81,7 +81,7 @@ class RunFollowed(Served):
             with closing(opened()) as library:
                 run = library.load(library.find(self._name))
                 self._said = [({"m": "document", "to": self.to, "run": document(run)}, ())]
-                self._told = RunTold(run, rows_too=True)
+                self._told = RunSender(run, rows_too=True)
                 self._look_on(library, run)
         except Exception as fault:
             self._problem = str(fault) or type(fault).__name__

@@ -26,7 +26,7 @@ from gradstudio.worker.frames import Frame
 PATIENCE = 120.0  # seconds to wait for an answer, most of them for a slow start
 
 
-class LibraryThere:
+class PlaceLibrary:
     """The requests to that library. Each method but `request` waits for its answer; LibraryError says why there is
     none."""
 
@@ -41,9 +41,9 @@ class LibraryThere:
         """Return a run as the content of a .gsrun file."""
         return self._ask({"ask": "export", "run": run})[1]
 
-    def follow(self, run: str) -> FollowedThere:
+    def follow(self, run: str) -> FollowedPlaceRun:
         """Return a run that is read as it grows there."""
-        return FollowedThere(self, self._pool, run)
+        return FollowedPlaceRun(self, self._pool, run)
 
     def request(self, run: str, word: Word, factor: float) -> None:
         """Send a request to a run that some program trains there."""
@@ -60,19 +60,19 @@ class LibraryThere:
         return answer
 
 
-def take_in(into: Library, content: memoryview) -> str:
+def import_run(into: Library, content: memoryview) -> str:
     """Import a fetched run into a library here, in place of what came of it before the connection broke, and
     return its id. LibraryError on failure."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, f"fetched{travelling.ENDING}")
         path.write_bytes(content)
-        return travelling.take_in(into, path, later=True)
+        return travelling.import_run(into, path, later=True)
 
 
-class FollowedThere:
+class FollowedPlaceRun:
     """A run of a place. `run` is set once it has arrived, and grows in a thread of the connection."""
 
-    def __init__(self, library: LibraryThere, pool: WorkerPool, name: str) -> None:
+    def __init__(self, library: PlaceLibrary, pool: WorkerPool, name: str) -> None:
         self.library = library
         self.run: Run | None = None
         self.problem = ""  # why nothing more comes, though the run is not over

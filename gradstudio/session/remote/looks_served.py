@@ -13,7 +13,7 @@ from gradstudio.core.time_steps import TimeSteps
 from gradstudio.core.typed_json import plain
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.snapshots import Snapshots
-from gradstudio.session.remote.run_news import RunTold
+from gradstudio.session.remote.run_news import RunSender
 from gradstudio.session.running.cliff_sampling import CliffSampler
 from gradstudio.session.running.fix_trials import Trials
 from gradstudio.session.running.future_run import FutureRun
@@ -87,16 +87,16 @@ class LookServed(Served):
         return [(head, raw)]
 
 
-class _TrialsTold(Trials):
+class _TrialsSender(Trials):
     """Trials whose runs are sent from their beginning."""
 
     def __init__(self, run: Run, snapshots: Snapshots, remedies: Iterable[str]) -> None:
         super().__init__(run, snapshots, remedies)
-        self.told: dict[str, RunTold] = {}
+        self.told: dict[str, RunSender] = {}
 
     def run_with(self, remedy: str) -> Run:
         run = super().run_with(remedy)
-        self.told[run.id] = RunTold(run)
+        self.told[run.id] = RunSender(run)
         return run
 
 
@@ -105,7 +105,7 @@ class TrialsServed(Served):
 
     def __init__(self, to: int, run: Run, snapshots: Snapshots, remedies: list[str]) -> None:
         super().__init__(to)
-        self.trials = _TrialsTold(run, snapshots, remedies)
+        self.trials = _TrialsSender(run, snapshots, remedies)
         self._told: dict[int, list[Any]] = {}
         self._now: int | None = None
         self._runs: set[int] = set()

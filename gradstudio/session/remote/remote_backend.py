@@ -11,7 +11,7 @@ from typing import Any, cast
 from gradstudio.core.worker_places import Place
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.snapshots import BUDGET
-from gradstudio.session.remote.family_there import FamilyThere, StoredOf
+from gradstudio.session.remote.family_there import StoredOf, WorkerFamily
 from gradstudio.session.remote.remote_looks import RemoteFuture, RemoteLook, RemoteTrials
 from gradstudio.session.remote.remote_worker import RemoteWorker
 from gradstudio.session.remote.worker_pool import WorkerPool, start_at
@@ -25,7 +25,7 @@ from gradstudio.session.running.worker_commands import Stop
 DEFAULT = "process" if sys.platform == "linux" else "thread"  # not tried elsewhere
 
 
-class RemoteFamily(FamilyThere):
+class RemoteFamily(WorkerFamily):
     """A family of runs trained by a worker."""
 
     def worker(self, run: Run, **asked: Any) -> RemoteWorker:
@@ -64,7 +64,7 @@ class RemoteFamily(FamilyThere):
                 told = True
                 worker.send(Stop(leaving=True))
             if told:
-                worker.leave_if_stuck()
+                worker.abandon_if_stuck()
 
 
 class RemoteBackend(WorkerPool):

@@ -19,21 +19,21 @@ from gradstudio.session.running.future_run import FutureRun
 from gradstudio.session.running.step_sampling import StepSampler
 
 if TYPE_CHECKING:
-    from gradstudio.session.remote.family_there import FamilyThere
+    from gradstudio.session.remote.family_there import WorkerFamily
     from gradstudio.worker.frames import Frame
     from gradstudio.worker.worker_process import WorkerProcess
 
 ENDED = "The worker {}, so nothing was measured."
 
 
-class _Elsewhere(threading.Thread):
+class _RemoteThread(threading.Thread):
     """The interface of a thread for work that is done in a worker."""
 
     _process: WorkerProcess | None = None
     _number = 0
     _end: threading.Event
 
-    def _ask(self, family: FamilyThere, run: Run, head: dict[str, Any]) -> None:
+    def _ask(self, family: WorkerFamily, run: Run, head: dict[str, Any]) -> None:
         """Send the request to the worker."""
         introduce = family.introduce(run)
         process = self._process = family.process
@@ -62,10 +62,10 @@ class _Elsewhere(threading.Thread):
         pass
 
 
-class RemoteLook(_Elsewhere, StepSampler):
+class RemoteLook(_RemoteThread, StepSampler):
     """A look into a step."""
 
-    def __init__(self, family: FamilyThere, kind: str, run: Run, step: int) -> None:
+    def __init__(self, family: WorkerFamily, kind: str, run: Run, step: int) -> None:
         StepSampler.__init__(self, run, cast("Snapshots", family.snapshots), step)
         self._family, self._kind, self._end = family, kind, threading.Event()
         self._place, self._type = FOUND[kind]
@@ -90,10 +90,10 @@ class RemoteLook(_Elsewhere, StepSampler):
             self._end.set()
 
 
-class RemoteTrials(_Elsewhere, Trials):
+class RemoteTrials(_RemoteThread, Trials):
     """Trials of fixes, one after the other."""
 
-    def __init__(self, family: FamilyThere, run: Run) -> None:
+    def __init__(self, family: WorkerFamily, run: Run) -> None:
         self._offered = candidates(run)
         Trials.__init__(self, run, cast("Snapshots", family.snapshots), self._offered)
         self._at_work, self._end = family, threading.Event()
@@ -142,10 +142,10 @@ class RemoteTrials(_Elsewhere, Trials):
             self._end.set()
 
 
-class RemoteFuture(_Elsewhere, FutureRun):
+class RemoteFuture(_RemoteThread, FutureRun):
     """The best fix, which trains on."""
 
-    def __init__(self, family: FamilyThere, trials: RemoteTrials, trial: Trial, pace: Callable[[], float]) -> None:
+    def __init__(self, family: WorkerFamily, trials: RemoteTrials, trial: Trial, pace: Callable[[], float]) -> None:
         FutureRun.__init__(self, trials, trial, pace)
         self._at_work, self._of, self._end = family, trials, threading.Event()
         self._reader = RunReader(self.record)

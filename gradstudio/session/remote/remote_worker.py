@@ -22,7 +22,7 @@ from gradstudio.session.running.worker_commands import UNLIMITED, Command, Stop,
 
 if TYPE_CHECKING:
     from gradstudio.session.library.requests import Request
-    from gradstudio.session.remote.family_there import FamilyThere
+    from gradstudio.session.remote.family_there import WorkerFamily
     from gradstudio.worker.frames import Frame
     from gradstudio.worker.worker_process import WorkerProcess
 
@@ -50,7 +50,7 @@ class RemoteWorker:
     """Has a run trained, or a run and its twin in lockstep."""
 
     def __init__(
-        self, family: FamilyThere, run: Run, *, paused: bool = False, speed: float = UNLIMITED,
+        self, family: WorkerFamily, run: Run, *, paused: bool = False, speed: float = UNLIMITED,
         before: RemoteWorker | None = None, twin: Run | None = None, twin_knob: str = "", whole: bool = False,
     ) -> None:  # fmt: skip
         self.record, self.failure = run, ""
@@ -113,7 +113,7 @@ class RemoteWorker:
         if self._started:
             self._ended.wait(timeout)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Declare that no run continues from this one."""
         if self.process is not None:
             self.process.post({"m": "let_go", "to": self._numbers[0]})
@@ -144,7 +144,7 @@ class RemoteWorker:
         """End the process, whatever it is doing."""
         self._leave("stopped")
 
-    def leave_if_stuck(self) -> bool:
+    def abandon_if_stuck(self) -> bool:
         """End the process if a run that was stopped is in a step that takes long, or the worker is silent. Return
         whether it was ended within a step."""
         process = self.process

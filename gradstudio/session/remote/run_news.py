@@ -32,7 +32,7 @@ _SAMPLES = {
 _SINGLE = len(LAYER_METRICS) * 4  # bytes of a row for each layer
 
 
-class RunTold:
+class RunSender:
     """How much of a run was sent. The writer of the run does not have to wait: it is read like by any reader."""
 
     def __init__(self, run: Run, *, rows_too: bool = False) -> None:

@@ -23,7 +23,7 @@ from gradstudio.session.remote import command_codec, library_served
 from gradstudio.session.remote.kept_runs import KeptRuns
 from gradstudio.session.remote.looks_served import LOOKS, FutureServed, LookServed, Served, TrialsServed
 from gradstudio.session.remote.run_document import agreed_in, run_from
-from gradstudio.session.remote.run_news import RunTold, take_rows
+from gradstudio.session.remote.run_news import RunSender, take_rows
 from gradstudio.session.running.slow_step import slow_step
 from gradstudio.session.running.whole_run import train_whole
 from gradstudio.session.running.worker import Worker, thread_of
@@ -66,7 +66,7 @@ class Family:
 class WorkerServed(Served):
     """A run that trains, and its twin, for the other side."""
 
-    def __init__(self, to: int, worker: Worker, runs: list[tuple[RunTold, int]]) -> None:
+    def __init__(self, to: int, worker: Worker, runs: list[tuple[RunSender, int]]) -> None:
         super().__init__(to)
         self.worker, self._runs = worker, runs
         self._lines = ""
@@ -110,7 +110,7 @@ class WholeRun(threading.Thread):
     def show_waiting(self) -> None:
         pass
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         pass
 
     def run(self) -> None:
@@ -202,12 +202,12 @@ class Server:
     def _on_train(self, head: dict[str, Any], raw: memoryview) -> None:
         family = self._families[head["family"]]
         run = family.runs[head["run"]]
-        runs = [(RunTold(run), head["to"])]
+        runs = [(RunSender(run), head["to"])]
         if head["whole"]:
             worker: Any = WholeRun(run)
         else:
             twin, before = family.runs.get(head["twin"]), self._served.get(head["before"])
-            runs += [(RunTold(twin), head["twin_to"])] if twin is not None else []
+            runs += [(RunSender(twin), head["twin_to"])] if twin is not None else []
             worker = Worker(
                 run, paused=head["paused"], speed=typed(float, head["speed"]), snapshots=family.snapshots,
                 before=before.worker if isinstance(before, WorkerServed) else None,
@@ -229,7 +229,7 @@ class Server:
     def _on_let_go(self, head: dict[str, Any], raw: memoryview) -> None:
         served = self._served.get(head["to"])
         if isinstance(served, WorkerServed):
-            served.worker.let_go()
+            served.worker.release()
 
     def _on_free(self, head: dict[str, Any], raw: memoryview) -> None:
         """Forget a worker, look or trials that are no longer used."""

@@ -49,10 +49,10 @@ class WorkerPool:
         """Return a worker for a family; `own`: one that no other family uses."""
         with self._changing:
             shared = self._shared
-            if not own and shared is not None and shared.lives:
+            if not own and shared is not None and shared.is_alive:
                 return shared
             spare, self._spare = self._spare, None
-            process = spare if spare is not None and spare.lives else self._start()
+            process = spare if spare is not None and spare.is_alive else self._start()
             if self._closed:
                 process.kill()
             elif own:

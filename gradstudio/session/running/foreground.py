@@ -41,7 +41,7 @@ def train(
         if progress:
             _show_progress(record, worker, signals)
         _wait(worker, signals)
-        if worker.is_alive() and not worker.leave_if_stuck():
+        if worker.is_alive() and not worker.abandon_if_stuck():
             worker.abandon()
     return worker.failure
 

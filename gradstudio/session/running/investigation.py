@@ -75,7 +75,7 @@ def replay(run: Run, trainer: Trainer, step: int, stopped: Callable[[], bool]) -
     it got there."""
     while trainer.step < step:
         _change_as_then(run, trainer)
-        trainer.pass_over(stopped)
+        trainer.skip_batches(stopped)
         if stopped():
             return False
         next(trainer.steps())

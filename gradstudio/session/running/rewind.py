@@ -72,7 +72,7 @@ class Rewinder:
             while changes and changes[0].step == step:
                 change = changes.pop(0)
                 trainer.change(change.knob, change.value)
-            trainer.pass_over(stopped)
+            trainer.skip_batches(stopped)
             if stopped():
                 return trainer
             row = next(trainer.steps())

@@ -22,7 +22,7 @@ from gradstudio.core.provenance import ProvenanceUnknown
 from gradstudio.session import own_model
 from gradstudio.session.footprint import budget
 from gradstudio.session.record.run import Run, Status
-from gradstudio.session.record.run_writer import RunWriter, SoFar
+from gradstudio.session.record.run_writer import RunState, RunWriter
 from gradstudio.session.record.snapshots import Snapshots
 from gradstudio.session.running import run_failure, trainer_making
 from gradstudio.session.running.due_measurements import DueMeasurements
@@ -99,13 +99,13 @@ class RunDriver:
     def _keep_if_due(self, trainer: Trainer) -> None:
         """Take a snapshot if one is due; the state of several ranks is not stored."""
         if not self._ranked:
-            self._rewinder.keep_if_due(trainer, *SoFar.of(self.writer.run))
+            self._rewinder.keep_if_due(trainer, *RunState.of(self.writer.run))
 
     def _stand_again(self, trainer: Trainer | None) -> bool:
         """Move behind the rows that the run has. Return whether it got there before it was stopped."""
         run = self.run
         self.writer.inherit()
-        self.writer.let_go_of_parent()
+        self.writer.release_parent()
         self.trainer = self._rewinder.stand(trainer, self._stopped)
         if run.replayed is not None:
             return False
@@ -163,7 +163,7 @@ class RunDriver:
             self.writer.set_status(status)
             if gauge:
                 self.gauges.measure(trainer, gauge)
-            if not trainer.pass_over(self._stopped):
+            if not trainer.skip_batches(self._stopped):
                 return
             rows = self._advance(trainer)
             self.held.hold(rows)

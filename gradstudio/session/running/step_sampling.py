@@ -31,7 +31,7 @@ def why_not(run: Run) -> str:
     return RANKS if ranks_allowed.several(run.experiment) else ""
 
 
-class CameOutOtherwise(Exception):
+class StepDiffers(Exception):
     """The step differs from the recorded one."""
 
 
@@ -60,7 +60,7 @@ class StepSampler(threading.Thread):
 
         try:
             self.measure()
-        except CameOutOtherwise:
+        except StepDiffers:
             self.problem = OTHERWISE
         except Unmeasurable as reason:
             self.problem = str(reason)
@@ -87,7 +87,7 @@ class StepSampler(threading.Thread):
 
         if not replay(run, trainer, self.step, is_stopped):
             return None
-        trainer.pass_over(self.is_stopped)
+        trainer.skip_batches(self.is_stopped)
         return None if self._stopping else trainer
 
     def is_stopped(self) -> bool:
@@ -97,4 +97,4 @@ class StepSampler(threading.Thread):
         """Raise CameOutOtherwise if the row of the step is not the recorded one."""
         loss = self.looked_at.history.value("loss", self.step)
         if row.loss != loss and row.loss == row.loss and loss == loss:  # NaN equals NaN here
-            raise CameOutOtherwise
+            raise StepDiffers

@@ -79,7 +79,7 @@ class Worker(threading.Thread):
         """The traceback of an exception, for those who want the details."""
         return next((driver.failure for driver in self._drivers if driver.failure), "")
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Declare that no run continues from this one: its model is freed, now or when it is over."""
         self.wanted, self.trainer = False, None
 
@@ -110,7 +110,7 @@ class Worker(threading.Thread):
             if not driver.run.over:
                 driver.writer.set_status("stopped")
 
-    def leave_if_stuck(self) -> bool:
+    def abandon_if_stuck(self) -> bool:
         """Return whether it was ended within a step."""
         return self.abandoned
 

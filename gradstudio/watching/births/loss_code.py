@@ -211,7 +211,7 @@ class _Search:
         source = self.source_of([derivative.node])
         told = _provenance("backward", [derivative.node], [*came, *known], result, source, gave=gave)
         return replace(
-            told, taken=birth.taken_by([values_of(each.tensor) for each in known if each.tensor is not None])
+            told, taken=birth.inputs_in_words([values_of(each.tensor) for each in known if each.tensor is not None])
         )
 
 
@@ -260,10 +260,12 @@ def _provenance(
         torch.float32 if tensor is None else tensor.dtype, taken, gave, [], (), set(), None,
         float(exponent) if isinstance(exponent, (int, float)) and exponent < 0 else None,
     )  # fmt: skip
-    told = replace(birth.operation_told(operation, is_known=is_birth), name=names, of="" if phase == "loss" else names)
+    told = replace(
+        birth.operation_record(operation, is_known=is_birth), name=names, of="" if phase == "loss" else names
+    )
     return birth.provenance(
         [operation], [0], (), operation=names, cause=cause or birth.cause_of(operation), source=source,
-        chain=(told if tensor is not None else replace(told, dtype=""),), taken=birth.taken_by(taken),
+        chain=(told if tensor is not None else replace(told, dtype=""),), taken=birth.inputs_in_words(taken),
     )  # fmt: skip
 
 

@@ -74,8 +74,8 @@ def comes_from(tensor: Tensor, kept_pass: KeptPass, mark: str) -> bool:
     return any(node.metadata.get(mark) is kept_pass for node in nodes_behind([tensor.grad_fn], mark))
 
 
-def held_nodes(roots: Sequence[Tensor], mark: str) -> list[Any] | None:
-    """Keep what autograd has saved for the loss code beyond the backward pass, until `let_go`. Return its nodes; None
+def keep_nodes(roots: Sequence[Tensor], mark: str) -> list[Any] | None:
+    """Keep what autograd has saved for the loss code beyond the backward pass, until `release`. Return its nodes; None
     if it is long."""
     try:
         nodes = nodes_behind([root.grad_fn for root in roots], mark, MOST_HELD)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from gradstudio.core.provenance import ProvenanceUnknown, operation_of
 from gradstudio.engine.operation_watcher import has_memory, values_of
-from gradstudio.engine.torch_internals.autograd_nodes import results_told
+from gradstudio.engine.torch_internals.autograd_nodes import results_of_node
 from gradstudio.watching.births.kept_pass import KeptPass
 from gradstudio.watching.births.operation_lines import LossLines, operand
 from gradstudio.watching.script.model_layers import ModelLike
@@ -62,11 +62,11 @@ _AGAIN: dict[str, Callable[..., Tensor]] = {
     "t": lambda node, number, x: x.t(),
     "transpose": lambda node, number, x: x.transpose(signed(node._saved_dim0), signed(node._saved_dim1)),
     "permute": lambda node, number, x: x.permute(list(map(signed, node._saved_dims))),
-    "expand": lambda node, number, x: x.expand(results_told(node)[0].shape),
-    "to_copy": lambda node, number, x: x.to(results_told(node)[0].dtype),
+    "expand": lambda node, number, x: x.expand(results_of_node(node)[0].shape),
+    "to_copy": lambda node, number, x: x.to(results_of_node(node)[0].dtype),
     **dict.fromkeys(
         ("view", "reshape", "unsafe_view", "squeeze", "unsqueeze", "clone", "alias"),
-        lambda node, number, x: x.reshape(results_told(node)[0].shape),
+        lambda node, number, x: x.reshape(results_of_node(node)[0].shape),
     ),
 }  # fmt: skip
 
@@ -171,7 +171,7 @@ class LossCode:
                 result = _AGAIN[operation](node, number, *inputs)
         except (RuntimeError, TypeError, AttributeError, IndexError):
             return None
-        if not results_told(node):
+        if not results_of_node(node):
             return result
         shape = shape_of(node, number)
         return result.reshape(shape) if result.numel() == shape.numel() else None
@@ -208,7 +208,7 @@ def _fits(shape: torch.Size, whole: torch.Size) -> bool:
 
 def shape_of(node: Any, number: int = 0) -> torch.Size:
     """Return the shape of a result of a node; the empty shape if torch does not report it."""
-    told = results_told(node)
+    told = results_of_node(node)
     return torch.Size(told[number].shape) if told and number < len(told) else torch.Size([0])
 
 
@@ -259,7 +259,7 @@ class _SavedInputs:
 
 
 def hold(nodes: Iterable[Any]) -> list[Any]:
-    """Keep what autograd has saved for nodes beyond the backward pass, until `let_go`. Return them."""
+    """Keep what autograd has saved for nodes beyond the backward pass, until `release`. Return them."""
     kept_nodes = list(nodes)
     for node in kept_nodes:
         if (held := node.metadata.get(_SAVED)) is None:
@@ -268,7 +268,7 @@ def hold(nodes: Iterable[Any]) -> list[Any]:
     return kept_nodes
 
 
-def let_go(nodes: Iterable[Any]) -> None:
+def release(nodes: Iterable[Any]) -> None:
     for node in nodes:
         if (held := node.metadata.get(_SAVED)) is not None:
             held.holders -= 1

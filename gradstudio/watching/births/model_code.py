@@ -52,7 +52,7 @@ def provenance(
         growth_along="layers",
         growth=tuple(growth.items()),
         source="" if operation.place is None else operation.place.text,
-        taken=birth.taken_by(operation.taken),
+        taken=birth.inputs_in_words(operation.taken),
         **known,
     )
 

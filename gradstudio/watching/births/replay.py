@@ -47,7 +47,7 @@ def replay(model: nn.Module, kept_pass: KeptPass) -> Replay:
         raise ProvenanceUnknown("the model was set to another mode after the forward pass")
     inputs, named_inputs, leaves = without_graph(kept_pass)
     watcher = Watcher(model, _names(model, kept_pass), where=_place)
-    with nothing_left(model), as_it_was(kept_pass), watcher.track_modules(), watcher:
+    with restore_after(model), as_at_the_pass(kept_pass), watcher.track_modules(), watcher:
         tensors = [tensor for tensor in tensors_of(model(*inputs, **named_inputs)) if tensor.requires_grad]
         _check_same(kept_pass, tensors)
         watcher.phase = "backward"
@@ -73,7 +73,7 @@ def needs_other_ranks(model: nn.Module) -> bool:
 
 
 def _place(node: Any) -> source_lines.Place | None:
-    place = source_lines.at_work(__file__)
+    place = source_lines.running_line(__file__)
     return source_lines.of_node(node, __file__) if place is None and node is not None else place
 
 
@@ -173,7 +173,7 @@ def _inner(tensors: list[Tensor], places: list[int]) -> set[int]:
 
 
 @contextmanager
-def as_it_was(kept_pass: Any) -> Iterator[None]:
+def as_at_the_pass(kept_pass: Any) -> Iterator[None]:
     """Restore random numbers, the model's counters, autocast and autograd to their settings at the pass; torch records
     the line of each node."""
     kept_pass.state.put_back()
@@ -189,7 +189,7 @@ def as_it_was(kept_pass: Any) -> Iterator[None]:
 
 
 @contextmanager
-def nothing_left(model: nn.Module) -> Iterator[None]:
+def restore_after(model: nn.Module) -> Iterator[None]:
     """Restore attributes and buffers of the modules that change in this context, and random numbers; suppress output.
     Anything else that hooks and functions of the script write remains."""
     modules = list(model.modules())

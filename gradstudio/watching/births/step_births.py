@@ -81,8 +81,8 @@ class Births:
         self.has_told = False  # whether the run has gone non-finite: a later step's values are no births
         self._told = self._busy = False
         self._before = 0, False, ""  # number of roots, `_told` and `unknown` before the latest backward pass
-        self._backward_at_work = autograd_nodes.backward_at_work()
-        self._hear_gradient = autograd_nodes.gradient_hearer()
+        self._backward_at_work = autograd_nodes.active_backward()
+        self._hear_gradient = autograd_nodes.gradient_hook_adder()
         self._may_be_cast = clipping_hooks.autocast_asker()
         self._models = [
             [HookedModule(each, self._begin, self._end, guard) for each in _either(model)] for model in models
@@ -143,7 +143,7 @@ class Births:
         if number is not None and math.isfinite(number):
             return None
         pending = _PendingLoss(tuple(roots), scaled, tuple(losses))
-        if later and (held := loss_nodes.held_nodes(roots, self.mark)) is not None:
+        if later and (held := loss_nodes.keep_nodes(roots, self.mark)) is not None:
             place, began = self._micro_batch(roots), operation_lines.begins_at()
             self._pending.append(pending._replace(place=place, held=held, began=began))
             return None
@@ -165,7 +165,7 @@ class Births:
             self._steep.append(node)
 
     def _forget_derivatives(self) -> None:
-        loss_values.let_go(each.node for each in self._derivatives)
+        loss_values.release(each.node for each in self._derivatives)
         self._steep.clear()  # the hooks refer to these lists
         self._derivatives.clear()
         self._steep, self._derivatives = [], []
@@ -183,7 +183,7 @@ class Births:
 
     def _let_go_of_pending(self, first: int) -> None:
         for pending in self._pending[first:]:
-            loss_values.let_go(pending.held)
+            loss_values.release(pending.held)
         del self._pending[first:]
 
     def _birth_of_pending(self, pending: _PendingLoss) -> Provenance | None:
@@ -239,7 +239,7 @@ class Births:
     # ---- skipped batches
 
     @property
-    def has_heard(self) -> bool:
+    def has_passes(self) -> bool:
         """Whether a pass was observed since the latest step."""
         if self._heard:
             self._look_at_gradients()
@@ -271,16 +271,16 @@ class Births:
         self.suspects.clear()
         return [suspect for suspect in skipped if finite or is_known(suspect.loss)]
 
-    def thrown_away(self) -> Birth:
+    def birth_of_discarded(self) -> Birth:
         """Return where the first non-finite value was born in gradients that the script discarded, and why that is
         unknown; forget the passes."""
         if self._heard:
             self._look_at_gradients()
         birth = self._aside(self._of_the_gradients)
-        self.begin_anew()
+        self.restart()
         return birth
 
-    def begin_anew(self) -> None:
+    def restart(self) -> None:
         """Forget the passes whose gradients the script discarded. The next pass may have been made already."""
         if self._heard:
             self._look_at_gradients()
@@ -343,7 +343,7 @@ class Births:
     def _of_pass(self, kept_pass: KeptPass, losses: Sequence[Tensor]) -> Callable[[], Provenance | None]:
         if roots := losses or _broken_inputs(kept_pass):
             return lambda: self._of_the_loss(roots)
-        return lambda: self._made_again(kept_pass, 0, 1)
+        return lambda: self._replay_steps(kept_pass, 0, 1)
 
     # ---- a step
 
@@ -478,7 +478,7 @@ class Births:
         kept_pass = kept_pass or given
         assert kept_pass is not None
         try:
-            return self._made_again(kept_pass, 0, 1)
+            return self._replay_steps(kept_pass, 0, 1)
         except Exception:  # it is not the same pass again; its own graph still exists
             with contextlib.suppress(ProvenanceUnknown):
                 if birth := loss_code.born_in_a_pass(roots, self._all()):
@@ -505,7 +505,7 @@ class Births:
             # one of several outputs may have been computed from another, like the output of a VAE from its mean, and
             # the gradient of that one also comes from within the model
             several = sum(gradient is not None for gradient in kept_pass.gradients) > 1
-            if (several or not behind) and (birth := self._made_again(kept_pass, place, of)):
+            if (several or not behind) and (birth := self._replay_steps(kept_pass, place, of)):
                 return birth
             if behind:
                 roots = self._before_pass(kept_pass, kept_passs)
@@ -524,7 +524,7 @@ class Births:
                 return inputs
         return self._roots
 
-    def _made_again(self, kept_pass: KeptPass, number: int, of: int) -> Provenance | None:
+    def _replay_steps(self, kept_pass: KeptPass, number: int, of: int) -> Provenance | None:
         if not seen_operations.seeing_possible():
             raise ProvenanceUnknown("this version of torch cannot be watched")
         model = kept_pass.of.inner

@@ -77,7 +77,7 @@ class _Compiler(NamedTuple):
     thread's calls, and calling something without it."""
 
     reads: Callable[[], bool]
-    looker: Callable[[], Any]
+    call_interceptor: Callable[[], Any]
     call_without: Callable[..., Any]
 
 
@@ -115,9 +115,9 @@ def _load() -> None:
     if _compiler is None:
         import torch  # imported here: the command that starts a script does without it
 
-        from gradstudio.engine.torch_internals.compiled_frames import looker
+        from gradstudio.engine.torch_internals.compiled_frames import call_interceptor
 
-        _compiler = _Compiler(torch.compiler.is_dynamo_compiling, looker(), torch.compiler.disable(_call))
+        _compiler = _Compiler(torch.compiler.is_dynamo_compiling, call_interceptor(), torch.compiler.disable(_call))
 
 
 def guarded(give_up: Callable[[str], None]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -132,7 +132,7 @@ def guarded(give_up: Callable[[str], None]) -> Callable[[Callable[..., Any]], Ca
                 return None
             try:
                 is_plain = not _compiles and len(_backends) == 1 and _NONE in _backends  # nearly always
-                if is_plain or _compiler is None or not (_compiler.reads() or _compiler.looker() is not None):
+                if is_plain or _compiler is None or not (_compiler.reads() or _compiler.call_interceptor() is not None):
                     return function(*arguments, **named)
                 return _compiler.call_without(function, arguments, named)
             except Stop as stop:

@@ -75,7 +75,7 @@ class Hooks:
     def __init__(self, listener: Listener, give_up: Callable[[str], None]) -> None:
         self._listener = listener
         self._depth = _Depth()
-        self._backward_at_work = autograd_nodes.backward_at_work()
+        self._backward_at_work = autograd_nodes.active_backward()
         self._thread = threading.get_ident()  # of the latest backward pass
         self._undo: list[Callable[[], None]] = []
         self._scales = LossScales()

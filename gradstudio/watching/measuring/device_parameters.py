@@ -24,7 +24,7 @@ from gradstudio.watching.measuring.parameters import (
     Parameters,
     pointer_of,
 )
-from gradstudio.watching.measuring.parted_parameters import are_parted, parameters_of_parts
+from gradstudio.watching.measuring.parted_parameters import are_sharded, parameters_of_shards
 
 SLOWER = "Triton cannot measure on this GPU: a watched step takes some milliseconds longer; the figures are the same."
 MEASURED_THERE = ("cuda",)  # kinds of devices; ROCm uses the same name
@@ -39,7 +39,7 @@ def parameters_of(tensors: Sequence[Tensor]) -> Parameters:
     devices = {tensor.device for tensor in tensors}
     there = on_device and len(devices) == 1 and devices.pop().type in MEASURED_THERE
     kind = DeviceParameters if there else Parameters
-    return parameters_of_parts(kind, tensors) if are_parted(tensors) else kind(tensors)
+    return parameters_of_shards(kind, tensors) if are_sharded(tensors) else kind(tensors)
 
 
 class DeviceParameters(Parameters):

@@ -173,7 +173,7 @@ class Parameters:
             self._before = np.zeros(self._length, np.float32)
         return self._nowhere if weights is None else weights
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Release the gradients: the step is over."""
         if self._held:
             self._loops.step_is_over()

@@ -14,14 +14,14 @@ from gradstudio.core.unknown import UNKNOWN
 from gradstudio.watching.measuring.parameters import Change, Gradient, Parameters
 
 
-def are_parted(tensors: Sequence[Tensor]) -> bool:
+def are_sharded(tensors: Sequence[Tensor]) -> bool:
     """Return whether any of these is a DTensor, of which this process may have only a shard."""
-    return any(_is_parted(tensor) for tensor in tensors)
+    return any(_is_sharded(tensor) for tensor in tensors)
 
 
-def parameters_of_parts(kind: type[Parameters], tensors: Sequence[Tensor]) -> Parameters:
+def parameters_of_shards(kind: type[Parameters], tensors: Sequence[Tensor]) -> Parameters:
     """Return the measurement of the shards that are in this process, by the class `kind`."""
-    return type(f"Parted{kind.__name__}", (_LocalParts, kind), {})(tensors)
+    return type(f"Parted{kind.__name__}", (_LocalShards, kind), {})(tensors)
 
 
 def share_of(
@@ -49,7 +49,7 @@ def share_of(
     return {"sizes": whole, "parted": [max(each) for each in parted], "counted": [max(each) for each in counted]}
 
 
-class _LocalParts(Parameters):
+class _LocalShards(Parameters):
     """Measures stand-ins: plain tensors that are this process' shards of the parameters, with its shards of the
     gradients."""
 
@@ -113,13 +113,13 @@ class _LocalParts(Parameters):
         return super().measure_change_later(layers)
 
 
-def _is_parted(tensor: Tensor) -> bool:
+def _is_sharded(tensor: Tensor) -> bool:
     return hasattr(tensor, "to_local") and hasattr(tensor, "placements")
 
 
 def local_part(tensor: Any) -> Tensor:
     """Return the shard of a tensor that is in this process, without communication. Only outside of autograd."""
-    local = tensor.to_local() if _is_parted(tensor) else tensor
+    local = tensor.to_local() if _is_sharded(tensor) else tensor
     return local.wait() if hasattr(local, "wait") else local  # it may be in flight
 
 

@@ -31,9 +31,9 @@ from gradstudio.session.files.crash_file import (
 )
 from gradstudio.watching.hooks.guard import may_be_compiled, replaying
 from gradstudio.watching.hooks.rank_place import here
-from gradstudio.watching.measuring.parted_parameters import are_parted, local_part
+from gradstudio.watching.measuring.parted_parameters import are_sharded, local_part
 from gradstudio.watching.recorder.kept_state import KeptState, KeptStep
-from gradstudio.watching.recorder.program_maker import ProgramMaker, unheard, weights_put_back
+from gradstudio.watching.recorder.program_maker import ProgramMaker, temporary_weights, unheard
 from gradstudio.watching.recorder.recorder import Recorder
 
 _DTYPES = {dtype: name for name, dtype in training.DTYPES.items()}
@@ -58,7 +58,7 @@ class CrashWriter:
         tensors = [_tensor_to_write(name, tensor) for name, tensor in self._tensors.items()]
         if (place := here()) is not None:
             structure.rank, structure.ranks = place.rank, place.ranks
-            structure.whole = {self._names[id(each)]: list(each.shape) for each in state.weights if are_parted([each])}
+            structure.whole = {self._names[id(each)]: list(each.shape) for each in state.weights if are_sharded([each])}
         structure.reason, structure.unknown = (_FOLDERS.sub("", each) for each in (structure.reason, structure.unknown))
         crash_file.write(path, structure, tensors)
         return structure
@@ -81,15 +81,15 @@ class CrashWriter:
             if not structure.unknown:
                 with (
                     replaying(),
-                    weights_put_back(state.weights, state.copies_of_weights),
-                    training.random_numbers_kept(),
+                    temporary_weights(state.weights, state.copies_of_weights),
+                    training.preserve_random_state(),
                 ):
                     for step in state.steps:
                         structure.steps.append(self._step(step, structure))
         except (CannotTell, ProvenanceUnknown, torch.OutOfMemoryError, RuntimeError, ValueError) as fault:
             structure.unknown = unheard(fault)[:1000]
         if not structure.unknown:
-            structure.born = self._made_again(structure)
+            structure.born = self._replay_steps(structure)
         if structure.born is not None and (step := _other_step(structure, structure.born)) is not None:
             what = "is finite" if structure.born.phase == "none" else f"breaks at step {step:,} already"
             structure.unknown = f"made again it {what}: the model depends on something that is not in the file"
@@ -103,11 +103,11 @@ class CrashWriter:
             return "the gradient of a step is that of several ranks"
         return ""
 
-    def _made_again(self, structure: Structure) -> RecordedBirth | None:
+    def _replay_steps(self, structure: Structure) -> RecordedBirth | None:
         """Replay the steps like a reader of the file."""
         try:
             with replaying():
-                return training.made_again(training.Training(self._recorded(structure), structure.device))
+                return training.replay_steps(training.Training(self._recorded(structure), structure.device))
         except Exception as fault:  # from torch, which may lack memory, or from an optimizer
             structure.unknown = f"the step could not be made again: {unheard(fault)}"[:1000]
             return None

@@ -16,7 +16,7 @@ from gradstudio.crash.call_log import CallLog, HeardCall, Outside, Ref
 from gradstudio.crash.call_values import CannotTell, name_of, to_json
 from gradstudio.crash.recorded_pass import keys_of
 from gradstudio.session.files.crash_file import RecordedCall
-from gradstudio.watching.births.replay import as_it_was, nothing_left
+from gradstudio.watching.births.replay import as_at_the_pass, restore_after
 from gradstudio.watching.hooks.trees import tensors_of, with_tensors
 from gradstudio.watching.recorder.kept_state import KeptBackward, PassEvent
 
@@ -167,7 +167,7 @@ class ProgramMaker:
         inner = CallLog(holds=True, device=self._device)
         raised: Exception | None = None
         outputs: list[Tensor] = []
-        with nothing_left(model), as_it_was(kept), self._naming(model, inner), inner:
+        with restore_after(model), as_at_the_pass(kept), self._naming(model, inner), inner:
             try:
                 outputs = tensors_of(model(*inputs, **named))
             except Exception as fault:  # the step's own
@@ -225,7 +225,7 @@ def _refuse_own_derivative(log: CallLog) -> None:
 
 
 @contextmanager
-def weights_put_back(weights: list[Tensor], values: list[Tensor]) -> Iterator[None]:
+def temporary_weights(weights: list[Tensor], values: list[Tensor]) -> Iterator[None]:
     """Give weights other values in this context. Nothing is copied."""
     own = [each.data for each in weights]
     try:

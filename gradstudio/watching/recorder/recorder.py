@@ -17,7 +17,7 @@ from gradstudio.engine.torch_internals import function_modes
 from gradstudio.watching.hooks.guard import may_be_compiled, say_once
 from gradstudio.watching.hooks.rank_place import here
 from gradstudio.watching.hooks.torch_hooks import Roots
-from gradstudio.watching.measuring.parted_parameters import are_parted
+from gradstudio.watching.measuring.parted_parameters import are_sharded
 from gradstudio.watching.recorder.kept_state import (
     CalledModel,
     KeptBackward,
@@ -64,7 +64,7 @@ class Recorder:
         self._taken: dict[int, tuple[Any, Any]] = {}
         self._ids: tuple[int, ...] = ()  # of the weights
         self._own: frozenset[int] | None = None  # the same
-        self._is_parted = False  # whether this rank has only a part of the weights
+        self._is_sharded = False  # whether this rank has only a part of the weights
         self._copies = False  # whether batches are copied, because the script overwrites them
 
     # ---- passes
@@ -113,7 +113,7 @@ class Recorder:
             self._passes.pop()
         self._log = None
 
-    def begin_anew(self) -> None:
+    def restart(self) -> None:
         """The script has discarded the gradients."""
         self._passes = []
 
@@ -149,7 +149,7 @@ class Recorder:
 
     def _take(self, number: int, weights: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> None:
         if (ids := tuple(map(id, weights))) != self._ids:
-            self._ids, self._own, self._is_parted = ids, frozenset(ids), are_parted(weights)
+            self._ids, self._own, self._is_sharded = ids, frozenset(ids), are_sharded(weights)
         device = weights[0].device
         budget = free_memory(device) if self._budget is None else self._budget
         sized = len(weights), *[len(each.state) for each in optimizers]
@@ -163,7 +163,7 @@ class Recorder:
         while len(self.states) > most:
             self.states.pop(0)
         state = self.states.pop(0) if len(self.states) >= most else KeptState()
-        state.take(number, weights, optimizers, parted=self._is_parted)
+        state.take(number, weights, optimizers, parted=self._is_sharded)
         self.states.append(state)
 
     def rewind(self) -> int | None:

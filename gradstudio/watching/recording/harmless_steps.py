@@ -17,7 +17,7 @@ from gradstudio.watching.recording.birth_lines import place_and_cause
 from gradstudio.watching.steps.measured_step import MeasuredStep
 
 
-def told_of(spared: int, of_loss_alone: int) -> str:
+def report_line(spared: int, of_loss_alone: int) -> str:
     """Return the line that follows the report of the first such step; "" if there is none."""
     if spared:
         return "the loss scaler skipped that update, and the training goes on; later such steps are events of the run"

@@ -309,7 +309,7 @@ class WatchedRun:
         measured_steps, self._held = self._held, []
         of_loss = sum(measured_step.is_of_loss_alone for measured_step in measured_steps)
         spared = sum(not (made.left_out or made.is_of_loss_alone) for made in measured_steps)
-        said = harmless_steps.told_of(spared if not self.spared else 0, of_loss if not self.harmless else 0)
+        said = harmless_steps.report_line(spared if not self.spared else 0, of_loss if not self.harmless else 0)
         self.spared, self.harmless = self.spared + spared, self.harmless + of_loss
         with self._recording:
             self.gather()
@@ -384,7 +384,7 @@ class WatchedRun:
             self._writer.note("notice", f"the script was stopped, as asked for: {finding.title}")
             self.remote.end_script(code)
 
-    def pass_over(self, skipped: SkippedBatch) -> None:
+    def skip_batches(self, skipped: SkippedBatch) -> None:
         """Record a batch that the script skipped. It is not a step, and the run has not diverged by it, unless its
         weights had."""
         self.skipped_batches += 1

@@ -65,7 +65,7 @@ class Site(NamedTuple):
     call: ast.AST
 
 
-def at_work(above: str) -> Place | None:
+def running_line(above: str) -> Place | None:
     """Return the innermost running line that does not belong to a library and was called from the file `above`, the
     caller."""
     frame: FrameType | None = sys._getframe(2)

@@ -38,7 +38,7 @@ class JoinedObserver(Observer):
         steps = [(member.parameters.as_given, member._first()) for member in members]
         for member in members:
             member.births.remove()
-            member._let_go()
+            member._release()
             member.joined = self
         if not self.bind():
             return

@@ -98,7 +98,7 @@ class Parts:
         parameters, _ = self._of[id(optimizer)]
         got[0].layers[1:3] = UNKNOWN
         self._changes[id(optimizer)] = parameters.measure_change(got[0].layers) if self._updates else NOT_MEASURED
-        parameters.let_go()
+        parameters.release()
         return True
 
     def whole(self) -> tuple[Gradient, Change, float] | None:

@@ -12,7 +12,7 @@ from torch import Tensor
 from gradstudio.core.history import loss_broke
 from gradstudio.core.provenance import Provenance
 from gradstudio.core.unknown import UNKNOWN, is_known
-from gradstudio.engine.torch_internals.clipping_hooks import clipping_is_heard
+from gradstudio.engine.torch_internals.clipping_hooks import clipping_is_observable
 from gradstudio.watching.births.skipped_batches import SkippedBatch
 from gradstudio.watching.births.step_births import NO_BIRTH, Birth, Births
 from gradstudio.watching.measuring.parameters import Gradient, Parameters
@@ -74,7 +74,7 @@ class OpenStep:
     @property
     def was_not_clipped(self) -> bool:
         """Whether no clipping of it was observed, although it would have been."""
-        return self.clip[0] == "none" and clipping_is_heard()
+        return self.clip[0] == "none" and clipping_is_observable()
 
     @property
     def is_heard(self) -> bool:

@@ -36,7 +36,7 @@ from gradstudio.watching.steps.measured_step import MeasuredStep
 from gradstudio.watching.steps.open_step import OpenStep
 from gradstudio.watching.steps.script_facts import SettingsReader, loss_later, loss_of
 from gradstudio.watching.steps.sink import Sink
-from gradstudio.watching.steps.told_figures import ToldFigures
+from gradstudio.watching.steps.told_figures import LoggedFigures
 from gradstudio.watching.steps.trained_models import TrainedModels
 from gradstudio.watching.steps.training_checks import TrainingChecks
 from gradstudio.watching.steps.watch_options import Options
@@ -61,7 +61,7 @@ class PassObserver(TrainedModels):
         optimizer nor a model. One of `options.every` steps is measured in full, and so is each non-finite one."""
         self.options = options
         super().__init__(optimizer, model, tensors, guard)
-        self._sink, self.name, self.told = sink, name, ToldFigures()
+        self._sink, self.name, self.told = sink, name, LoggedFigures()
         self.recorder = self.births.recorder = Recorder(options.records, options.record_budget)
         self._guarded_ready, self._guarded_last = guard(self.make_ready), guard(self._last)
         self.thread = threading.get_ident()  # the only one that may read its gradients, as it trains it
@@ -95,9 +95,9 @@ class PassObserver(TrainedModels):
         self._after_step: AfterStep | None = None  # in a multi-process training
         self._training = TrainingChecks(self, partial(sink.find, self))
 
-    def held_by_all(self) -> set[int] | None:
+    def all_optimized_parameters(self) -> set[int] | None:
         """Return the ids of the parameters of all optimizers of the process; None if not all of them are watched."""
-        return self._sink.held_by_all()
+        return self._sink.all_optimized_parameters()
 
     def _anew(self) -> None:
         """Restart the step."""
@@ -155,7 +155,7 @@ class PassObserver(TrainedModels):
     @property
     def _has_more_to_tell(self) -> bool:
         """Whether anything was observed since the latest row."""
-        return self._step.is_heard or self._undelivered is not None or self.births.has_heard
+        return self._step.is_heard or self._undelivered is not None or self.births.has_passes
 
     def settle(self) -> bool:
         """Record the rest of an observer that is gone, and release its parameters, once. Return whether that is done:
@@ -172,7 +172,7 @@ class PassObserver(TrainedModels):
         finally:
             self.births.remove()
             self.recorder.close()
-            self._let_go()
+            self._release()
             self._trained = None
             self._see([])
             self._anew()
@@ -184,7 +184,7 @@ class PassObserver(TrainedModels):
         """Whether this thread trained it, or that one has ended."""
         return self.thread == threading.get_ident() or self.thread not in {each.ident for each in threading.enumerate()}
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         """Release the parameters, and any copy of them. A measurement in progress, which the end of a model may
         interrupt, keeps its own."""
         if self._trained is not None:
@@ -209,7 +209,7 @@ class PassObserver(TrainedModels):
         names = model_layers.names(model, optimizer)
         named = [(names.get(id(tensor), f"parameter{place}"), tensor) for place, tensor in enumerate(ordered)]
         self.deliver()
-        self._let_go()
+        self._release()
         try:
             self.parameters = parameters_of(ordered)
         except NotMeasurable as fault:
@@ -280,11 +280,11 @@ class PassObserver(TrainedModels):
         if not self._step.has_given(self._marks) and self.parameters.all_gone(self._marks):
             # otherwise nothing was observed since the previous step
             if self._step.micro_batches or self._step.clip[0] != "none":
-                broke_weights = self._throw_away()
+                broke_weights = self._on_discarded()
                 self._anew()
-                self.recorder.begin_anew()
+                self.recorder.restart()
                 self._step.birth = broke_weights
-            self.parameters.let_go()
+            self.parameters.release()
             self._step.scale = 1.0
             self._loop.on_zeroed()
         else:
@@ -298,7 +298,7 @@ class PassObserver(TrainedModels):
         )  # fmt: skip
         self._step.birth_before, self._step.birth = self._step.birth, self._step.birth or birth
 
-    def _throw_away(self) -> Provenance | None:
+    def _on_discarded(self) -> Provenance | None:
         """The script has discarded gradients without an optimizer step. If it moved the weights with them itself, as
         for a lookahead step, and they are non-finite, return where they were born."""
         if not self._step.micro_batches or self._step.is_ready:
@@ -313,21 +313,21 @@ class PassObserver(TrainedModels):
                 return skipped.provenance
             self._step.skipped_batches.append(skipped)
         else:
-            self.births.begin_anew()
+            self.births.restart()
         return None
 
     def _thrown_away(self) -> SkippedBatch:
         if self._step.birth is not None:
-            self.births.begin_anew()
+            self.births.restart()
             return SkippedBatch(self._step.losses, self._step.birth, "", after_backward=True)
-        return SkippedBatch(self._step.losses, *self.births.thrown_away(), after_backward=True)
+        return SkippedBatch(self._step.losses, *self.births.birth_of_discarded(), after_backward=True)
 
     def used_elsewhere(self, by: Any) -> None:
         """The optimizer of another observer makes a step: the gradients here may only be left over from its backward
         pass."""
         self._step.used = by
         if not self.recorder.states:
-            self.recorder.begin_anew()
+            self.recorder.restart()
 
     def after_backward(self, roots: Roots) -> bool:
         """Measure the result of a backward pass. Return whether it concerned these parameters."""

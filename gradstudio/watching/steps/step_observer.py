@@ -219,7 +219,7 @@ class Observer(PassObserver):
     def _stop_short(self, skipped: SkippedBatch) -> None:
         """Treat the end of the script as its reaction to this batch, unless it went on after an earlier one."""
         if self._rows and (self._passes_over or (skipped.after_backward and self.parameters.all_gone())):
-            self._sink.pass_over(self, skipped)
+            self._sink.skip_batches(self, skipped)
             return
         self._step.explain(skipped.provenance, skipped.unknown)
         measured_step = self._without_update(skipped.loss, after_backward=skipped.after_backward)
@@ -264,7 +264,7 @@ class Observer(PassObserver):
             change = self.parameters.measure_change_later(gradient.layers) if is_kept else _not_measured
         measured = change
         clipped, factor, is_evaluated_again = step.clipped_norm, step.factor, step.is_evaluated_again
-        self.parameters.let_go()
+        self.parameters.release()
         if step.birth is not None or loss_broke(step.losses):
             step.explain(step.birth, self.births.why_unknown)
         now = time.perf_counter()
@@ -353,7 +353,7 @@ class Observer(PassObserver):
             step.skipped_batches += self.births.skipped_batches(finite=finite)
         for each in step.skipped_batches:
             self._passes_over = True
-            self._sink.pass_over(self, each)
+            self._sink.skip_batches(self, each)
         step.skipped_batches = []
 
     def _around_the_scaler(self, gradient: Gradient) -> bool:

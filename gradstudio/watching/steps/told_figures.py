@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class ToldFigures:
+class LoggedFigures:
     """Written and read in the thread that trains."""
 
     def __init__(self) -> None:

@@ -54,7 +54,7 @@ class ObserverView(Protocol):
     @property
     def next_step(self) -> int: ...
     def all_parameters(self) -> list[Tensor]: ...
-    def held_by_all(self) -> set[int] | None: ...
+    def all_optimized_parameters(self) -> set[int] | None: ...
     def trains_any(self, tensors: set[int]) -> bool: ...
 
 
@@ -154,7 +154,7 @@ class TrainingChecks:
     def _unheld_names(self, roots: Sequence[Tensor]) -> tuple[str, ...]:
         """Return the parameters that a backward pass reaches and that belong to no optimizer of the process, by the
         names of the module that has them all and those of this one, otherwise of the modules that have no others."""
-        held = self._observer.held_by_all()
+        held = self._observer.all_optimized_parameters()
         if held is None:
             return ()
         leaves = [leaf for leaf in leaves_before(roots) if isinstance(leaf, nn.Parameter) and id(leaf) not in held]
@@ -271,7 +271,7 @@ class TrainingChecks:
         if not observer.next_step:
             return
         tensors = observer.all_parameters()
-        every = observer.held_by_all()
+        every = observer.all_optimized_parameters()
         self._loss_checks.end(is_alone=every is not None and every <= set(map(id, tensors)))
         names = [name for name, _ in self._parts()]
         self._loop_checks.end(observer.next_step, list(self._parts()), root_of(names[:1]))

@@ -340,22 +340,22 @@ def test_a_killed_program_loses_no_more_than_what_came_since_the_last_writing(pa
 
 
 def test_a_process_that_is_gone_is_told_from_one_that_has_its_number():
-    host, number, born = interrupted_runs.this().rsplit(" ", 2)
-    assert interrupted_runs.lives(interrupted_runs.this()) and interrupted_runs.lives("elsewhere 1 1")
-    assert not interrupted_runs.lives(f"{host} {number} {born}0")
-    assert not interrupted_runs.lives(f"{host} 99999999 {born}")
+    host, number, born = interrupted_runs.this_process().rsplit(" ", 2)
+    assert interrupted_runs.is_alive(interrupted_runs.this_process()) and interrupted_runs.is_alive("elsewhere 1 1")
+    assert not interrupted_runs.is_alive(f"{host} {number} {born}0")
+    assert not interrupted_runs.is_alive(f"{host} 99999999 {born}")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="prctl and /proc")
 def test_a_process_whose_name_linux_has_cut_in_the_middle_of_a_letter():
     code = "import ctypes, sys; ctypes.CDLL(None).prctl(15, sys.argv[1].encode()[:15], 0, 0, 0)\n"
-    code += "from gradstudio.session.library import interrupted_runs as of; print(of.lives(of.this()), flush=True)\n"
+    code += "from gradstudio.session.library import interrupted_runs as of; print(of.is_alive(of.this_process()), flush=True)\n"
     child = [sys.executable, "-c", code + "sys.stdin.read()", "тренировка.py"]
     with subprocess.Popen(child, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as one:
         assert one.stdout.readline() == "True\n"
-        host, _, born = interrupted_runs.this().rsplit(" ", 2)
-        assert interrupted_runs.lives(f"{host} {one.pid} {interrupted_runs._start_time(one.pid)}")
-        assert not interrupted_runs.lives(f"{host} {one.pid} {born}0")
+        host, _, born = interrupted_runs.this_process().rsplit(" ", 2)
+        assert interrupted_runs.is_alive(f"{host} {one.pid} {interrupted_runs._start_time(one.pid)}")
+        assert not interrupted_runs.is_alive(f"{host} {one.pid} {born}0")
 
 
 def damage(path: Path, where: int, length: int = 3000) -> None:

@@ -162,7 +162,7 @@ def test_refinement_follows_a_coast_to_the_cell() -> None:
         for place in places:
             assert outcomes[place] < 0
             outcomes[place], levels[place] = truth[place], 0.5
-    given = refine.standing_for(outcomes, levels, full=False)
+    given = refine.representatives(outcomes, levels, full=False)
     assert (outcomes[given] == truth).all() and (outcomes >= 0).mean() < 0.35
 
 

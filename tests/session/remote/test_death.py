@@ -155,7 +155,7 @@ def test_stop_ends_a_step_that_hangs(one: Simulator, backend: RemoteBackend) -> 
     )
     until(lambda: process.silent > 0.7)
     one.stop()
-    until(lambda: one.leave_stuck() or run.over)
+    until(lambda: one.abandon_stuck() or run.over)
     assert run.status == "stopped" and process.join(PATIENCE) and not one.busy
     one.restart()
     until(lambda: len(one.run.history) > 5)
@@ -169,7 +169,7 @@ def test_restart_while_a_step_hangs_begins_in_a_new_worker(one: Simulator, backe
     )
     until(lambda: run.step_now is not None and time.monotonic() - run.step_now[1] > 0.3)
     one.restart()
-    until(lambda: one.leave_stuck() or len(one.run.history) > 5)
+    until(lambda: one.abandon_stuck() or len(one.run.history) > 5)
     assert run.status == "stopped" and process.over
 
 

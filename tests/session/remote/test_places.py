@@ -26,7 +26,7 @@ from gradstudio.session.map.map_plan import read_plan
 from gradstudio.session.map.mapper import Mapper
 from gradstudio.session.map.train_cell import Bench, Order
 from gradstudio.session.remote import remote_backend
-from gradstudio.session.remote.library_there import LibraryThere, take_in
+from gradstudio.session.remote.library_there import PlaceLibrary, import_run
 from gradstudio.session.remote.remote_backend import RemoteBackend
 from gradstudio.session.running.backend import LocalBackend
 from gradstudio.session.simulator import Simulator
@@ -169,13 +169,13 @@ def test_stop_ends_a_command_that_says_nothing() -> None:
     one = Simulator(small(), backend=remote_backend.at(Place("lab", "sleep 600 #")))
     one.play()
     one.stop()
-    until(lambda: one.leave_stuck() or one.run.over)
+    until(lambda: one.abandon_stuck() or one.run.over)
     assert one.run.status == "stopped" and one.close(PATIENCE)
 
 
 def test_the_library_of_a_place(lab: Place, there: RemoteBackend, tmp_path: Path) -> None:
     """The runs there are listed, one is followed as it grows and asked to stop, and copied home."""
-    library = LibraryThere(lab, there)
+    library = PlaceLibrary(lab, there)
     with pytest.raises(LibraryError, match=r"^lab: there is no run library"):
         library.entries()
     folder = Path(re.findall("XDG_DATA_HOME=(\\S+)", lab.command)[0])
@@ -200,7 +200,7 @@ def test_the_library_of_a_place(lab: Place, there: RemoteBackend, tmp_path: Path
     assert run.status == "stopped" and len(run.history) == len(trains.run.history) and followed.problem == ""
     assert run.history.table(0, 50).tobytes() == trains.run.history.table(0, 50).tobytes()
     with closing(Library(tmp_path / "runs.sqlite3")) as home:
-        assert take_in(home, library.fetch("last")) == run.id
+        assert import_run(home, library.fetch("last")) == run.id
         assert len(home.load(run.id).history) == len(run.history)
     with pytest.raises(LibraryError, match=r"^lab: no run nothing in"):
         library.follow("nothing").wait()
@@ -239,7 +239,7 @@ def test_a_run_is_kept_there_and_picked_up_again(
             "nothing came from it for 2 s. If it lives, it goes on into the library there: gradstudio open far follows it."
         )  # fmt: skip
         assert run.message.startswith("The worker on far is gone") and one.close(PATIENCE)
-    library = LibraryThere(lab, there)
+    library = PlaceLibrary(lab, there)
     until(lambda: is_listed(library, run.id))
     followed = library.follow(run.id)
     until(lambda: len(followed.wait().history) > count + 50)
@@ -251,13 +251,13 @@ def test_a_run_is_kept_there_and_picked_up_again(
     )
     with closing(Library(home)) as kept:
         assert len(kept.load(run.id).history) == count
-        assert take_in(kept, library.fetch(run.id)) == run.id
+        assert import_run(kept, library.fetch(run.id)) == run.id
         assert len(kept.load(run.id).history) == len(again.history)
         with pytest.raises(LibraryError, match="already"):
-            take_in(kept, library.fetch(run.id))
+            import_run(kept, library.fetch(run.id))
 
 
-def is_listed(library: LibraryThere, run: str) -> bool:
+def is_listed(library: PlaceLibrary, run: str) -> bool:
     with suppress(LibraryError):
         return run in [entry.id for entry in library.entries()]
     return False

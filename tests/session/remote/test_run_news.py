@@ -11,7 +11,7 @@ from gradstudio.core.history import Activations, History, Layer
 from gradstudio.core.presets import Preset
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_writer import RunWriter
-from gradstudio.session.remote.run_news import RunTold
+from gradstudio.session.remote.run_news import RunSender
 from gradstudio.worker import frames
 
 LAYERS = (Layer("first.weight", "weight", 6), Layer("first.bias", "bias", 3))
@@ -20,7 +20,7 @@ LAYERS = (Layer("first.weight", "weight", 6), Layer("first.bias", "bias", 3))
 def test_bytes_do_not_grow_with_the_step() -> None:
     preset = Preset(id="small", title="Small", experiment=Experiment())
     run = Run(preset, preset.experiment, history=History(LAYERS))
-    told, writer, sizes = RunTold(run), RunWriter(run), []
+    told, writer, sizes = RunSender(run), RunWriter(run), []
     finding = Finding("loss_spike", "warning", "Loss spike", 100, 100, (), "It rose.", "It fell again.", ())
     columns = np.ones((100, len(COLUMNS)))
     layers = np.ones((len(LAYER_METRICS), 100, len(LAYERS)), np.float32)

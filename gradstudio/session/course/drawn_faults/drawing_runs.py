@@ -16,7 +16,7 @@ LEARNED = {
 }  # fmt: skip
 
 
-def between(random: Random, low: float, high: float) -> float:
+def log_uniform(random: Random, low: float, high: float) -> float:
     """Return a number between two bounds, drawn log-uniformly."""
     return float(f"{np.exp(random.uniform(np.log(low), np.log(high))):.3g}")
 
@@ -27,7 +27,7 @@ def one_of(random: Random, *values: T) -> T:
 
 def rate(random: Random, kind: str, momentum: float = 0.0) -> float:
     low, high = {"sgd": (0.03, 0.3), "adam": (5e-4, 5e-3), "adamw": (5e-4, 5e-3), "rmsprop": (3e-4, 2e-3)}[kind]
-    return between(random, low, high) * (1 - momentum if kind == "sgd" else 1)
+    return log_uniform(random, low, high) * (1 - momentum if kind == "sgd" else 1)
 
 
 def trained_by(random: Random, *kinds: str) -> Texts:
@@ -50,7 +50,7 @@ def stack(random: Random, deepest: int = 4) -> Texts:
     """Return an MLP or a CNN that learns the digits."""
     kind = str(one_of(random, "mlp", "mlp", "mlp", "cnn"))
     activation = str(one_of(random, "relu", "relu", "tanh", "leaky_relu", "gelu", "silu"))
-    width = int(between(random, 12, 24)) if kind == "cnn" else int(between(random, 24, 200))
+    width = int(log_uniform(random, 12, 24)) if kind == "cnn" else int(log_uniform(random, 24, 200))
     init = "he" if activation != "tanh" else "xavier"
     return [
         f"model.kind={kind}", f"model.activation={activation}", f"model.width={width}",
@@ -66,7 +66,7 @@ def plain(random: Random, activation: str, low: int, high: int, init: str) -> Te
     return [
         "model.kind=mlp", "problem.task=digits", f"model.activation={activation}",
         f"model.depth={random.integers(low, high + 1)}",
-        f"model.width={int(between(random, 32, 128))}", f"model.init={init}",
+        f"model.width={int(log_uniform(random, 32, 128))}", f"model.init={init}",
         f"problem.batch_size={one_of(random, 32, 64)}",
     ]  # fmt: skip
 
@@ -90,7 +90,7 @@ def other_task(random: Random) -> Texts:
         case "adding":
             texts += [
                 f"problem.seq_len={one_of(random, 6, 8, 10)}", f"model.kind={one_of(random, 'gru', 'lstm')}",
-                "model.depth=1", f"model.width={int(between(random, 32, 64))}", "run.steps=400",
+                "model.depth=1", f"model.width={int(log_uniform(random, 32, 64))}", "run.steps=400",
             ]  # fmt: skip
             low, high = 0.01, 0.02
         case "copy":
@@ -110,7 +110,7 @@ def other_task(random: Random) -> Texts:
                 "model.width=64", f"model.depth={random.integers(2, 4)}", "model.activation=tanh", "run.steps=300",
             ]  # fmt: skip
             low, high = 0.003, 0.01
-    return [*texts, f"optimizer.lr={slower * between(random, low, high):.3g}"]
+    return [*texts, f"optimizer.lr={slower * log_uniform(random, low, high):.3g}"]
 
 
 def healthy(random: Random) -> Texts:
@@ -122,20 +122,20 @@ def healthy(random: Random) -> Texts:
     if which == 6:
         return [
             "problem.task=spirals", "model.width=64", f"model.depth={random.integers(2, 4)}", "model.activation=tanh",
-            "optimizer.kind=adam", f"optimizer.lr={between(random, 3e-3, 1e-2)}", *extra,
+            "optimizer.kind=adam", f"optimizer.lr={log_uniform(random, 3e-3, 1e-2)}", *extra,
         ]  # fmt: skip
     if which == 7:
         return [
             "problem.task=sequential_digits", "problem.seq_len=8", f"model.kind={one_of(random, 'lstm', 'gru', 'rnn')}",
-            "model.activation=tanh", "model.depth=1", f"model.width={int(between(random, 32, 96))}",
-            "optimizer.kind=adam", f"optimizer.lr={between(random, 2e-3, 1e-2)}",
+            "model.activation=tanh", "model.depth=1", f"model.width={int(log_uniform(random, 32, 96))}",
+            "optimizer.kind=adam", f"optimizer.lr={log_uniform(random, 2e-3, 1e-2)}",
             *(["clipping.kind=norm"] if random.random() < 0.5 else []), *extra,
         ]  # fmt: skip
     if which == 8:
         return [
             "problem.task=sequential_digits", "problem.seq_len=8", "model.kind=transformer",
             f"model.depth={random.integers(1, 3)}", "model.width=32", "optimizer.kind=adam",
-            f"optimizer.lr={between(random, 5e-4, 3e-3)}", *extra,
+            f"optimizer.lr={log_uniform(random, 5e-4, 3e-3)}", *extra,
         ]  # fmt: skip
     if random.random() < 0.5:
         return [

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from gradstudio.session.course.drawn_faults.drawing_runs import (
     Random,
     Texts,
-    between,
+    log_uniform,
     lr_of,
     one_of,
     other_task,
@@ -36,7 +36,7 @@ def _early(random: Random) -> int:
 
 def _rate(random: Random, base: Texts) -> DrawnFault:
     step = _middle(random)
-    return _one(base, since(step, f"optimizer.lr={lr_of(base) * between(random, 10, 1000):.3g}", named=_RATE))
+    return _one(base, since(step, f"optimizer.lr={lr_of(base) * log_uniform(random, 10, 1000):.3g}", named=_RATE))
 
 
 def _rate_sgd(random: Random) -> DrawnFault:
@@ -53,15 +53,15 @@ def _rate_elsewhere(random: Random) -> DrawnFault:
 
 def _rate_to_nothing(random: Random) -> DrawnFault:
     base = [*stack(random, 3), *trained_by(random)]
-    low = f"optimizer.lr={lr_of(base) * between(random, 1e-7, 1e-4):.3g}"
+    low = f"optimizer.lr={lr_of(base) * log_uniform(random, 1e-7, 1e-4):.3g}"
     return _one(base, since(_early(random), low, named=("update_ratio_low",)))
 
 
 def _clipping_removed(random: Random) -> DrawnFault:
     base = [
         "problem.task=sequential_digits", "problem.seq_len=32", "problem.scaling=unit", "model.kind=rnn",
-        "model.depth=1", f"model.width={int(between(random, 32, 80))}", "model.init=orthogonal",
-        f"model.init_gain={random.uniform(1.0, 1.25):.3g}", f"optimizer.lr={between(random, 0.15, 0.3)}",
+        "model.depth=1", f"model.width={int(log_uniform(random, 32, 80))}", "model.init=orthogonal",
+        f"model.init_gain={random.uniform(1.0, 1.25):.3g}", f"optimizer.lr={log_uniform(random, 0.15, 0.3)}",
         "clipping.kind=norm", "clipping.max_norm=0.5", "run.steps=400",
     ]  # fmt: skip
     return _one(base, since(int(random.integers(30, 200)), "clipping.kind=none", named=("exploding_gradient",)))
@@ -69,7 +69,8 @@ def _clipping_removed(random: Random) -> DrawnFault:
 
 def _game_unclipped(random: Random) -> DrawnFault:
     base = [
-        "problem.task=ring", "model.kind=gan", f"model.width={int(between(random, 48, 96))}", "problem.batch_size=128",
+        "problem.task=ring", "model.kind=gan",
+        f"model.width={int(log_uniform(random, 48, 96))}", "problem.batch_size=128",
         f"optimizer.lr={random.uniform(0.4, 0.6):.3g}", "clipping.kind=norm", "clipping.max_norm=0.1", "run.steps=800",
     ]  # fmt: skip
     named = ("exploding_gradient", "update_ratio_high")
@@ -79,7 +80,7 @@ def _game_unclipped(random: Random) -> DrawnFault:
 def _outliers(random: Random) -> DrawnFault:
     hidden = plain(random, str(one_of(random, "relu", "leaky_relu", "gelu")), 1, 3, "he")
     part = since(
-        _middle(random), f"problem.outlier_scale={between(random, 1e3, 1e5)}",
+        _middle(random), f"problem.outlier_scale={log_uniform(random, 1e3, 1e5)}",
         f"problem.outlier_every={random.integers(20, 50)}", named=("exploding_gradient", "loss_spike"),
     )  # fmt: skip
     return _one([*hidden, *trained_by(random, "sgd")], part)
@@ -87,14 +88,14 @@ def _outliers(random: Random) -> DrawnFault:
 
 def _clipped_to_nothing(random: Random) -> DrawnFault:
     base = [*stack(random, 3), *trained_by(random, "sgd"), "clipping.kind=norm", "clipping.max_norm=1"]
-    low = f"clipping.max_norm={between(random, 1e-6, 1e-4)}"
+    low = f"clipping.max_norm={log_uniform(random, 1e-6, 1e-4)}"
     return _one(base, since(_early(random), low, named=("clipping_always",)))
 
 
 def _underflow(random: Random) -> DrawnFault:
     base = [
         *stack(random, 3), *trained_by(random, "adam"), "optimizer.eps=1e-16", "precision.scaling=none",
-        f"loss.weight={between(random, 1e-8, 1e-6)}",
+        f"loss.weight={log_uniform(random, 1e-8, 1e-6)}",
     ]  # fmt: skip
     return _one(base, since(_early(random), "precision.dtype=fp16", named=("fp16_underflow",)))
 
@@ -102,7 +103,7 @@ def _underflow(random: Random) -> DrawnFault:
 def _static_overflow(random: Random) -> DrawnFault:
     base = [
         *stack(random, 3), *trained_by(random), "precision.scaling=static",
-        f"precision.init_scale={between(random, 1e8, 1e11)}",
+        f"precision.init_scale={log_uniform(random, 1e8, 1e11)}",
     ]  # fmt: skip
     return _one(base, since(_middle(random), "precision.dtype=fp16", named=("fp16_overflow",)))
 
@@ -110,7 +111,7 @@ def _static_overflow(random: Random) -> DrawnFault:
 def _forward_overflow(random: Random) -> DrawnFault:
     base = [
         *plain(random, "relu", 1, 3, "he"), "model.norm=batch", *trained_by(random),
-        f"problem.input_scale={between(random, 1e5, 1e6)}",
+        f"problem.input_scale={log_uniform(random, 1e5, 1e6)}",
     ]  # fmt: skip
     named = ("fp16_overflow", "scale_collapse")
     return _one(base, since(_middle(random), "precision.dtype=fp16", named=named))
@@ -119,7 +120,7 @@ def _forward_overflow(random: Random) -> DrawnFault:
 def _large_decay(random: Random) -> DrawnFault:
     """The weights are pulled to 0: each step removes a large share of them."""
     base = [*stack(random, 3), *trained_by(random, "sgd", "adamw")]
-    share = between(random, 0.2, 0.9)  # of the weights, at each step
+    share = log_uniform(random, 0.2, 0.9)  # of the weights, at each step
     pull = f"optimizer.weight_decay={min(share / lr_of(base), 1000):.3g}"
     return _one(base, since(_middle(random), pull, named=("weight_decay_high",)))
 
@@ -127,12 +128,12 @@ def _large_decay(random: Random) -> DrawnFault:
 def _noise(random: Random) -> DrawnFault:
     base = [*stack(random, 3), *trained_by(random, "sgd")]
     named = ("gradient_noise", "exploding_gradient", "update_ratio_high")
-    return _one(base, since(_middle(random), f"gradients.noise_std={between(random, 3, 100)}", named=named))
+    return _one(base, since(_middle(random), f"gradients.noise_std={log_uniform(random, 3, 100)}", named=named))
 
 
 def _momentum(random: Random) -> DrawnFault:
     """Velocity that never decays, so the steps add up without end."""
-    base = [*stack(random, 3), "optimizer.kind=sgd", f"optimizer.lr={between(random, 0.03, 0.1)}", "run.steps=300"]
+    base = [*stack(random, 3), "optimizer.kind=sgd", f"optimizer.lr={log_uniform(random, 0.03, 0.1)}", "run.steps=300"]
     named = ("momentum_high", "update_ratio_high", "exploding_gradient", "loss_oscillating", "dead_units")
     return _one(base, since(_middle(random), "optimizer.momentum=1", named=named))
 
@@ -141,7 +142,7 @@ def _bug(
     name: str, *named: str, needs: tuple[str, ...] = (), kinds: tuple[str, ...] = ()
 ) -> Callable[[Random], DrawnFault]:
     def draw(random: Random) -> DrawnFault:
-        more = [need.format(n=one_of(random, 2, 4, 8), limit=between(random, 0.1, 1.0)) for need in needs]
+        more = [need.format(n=one_of(random, 2, 4, 8), limit=log_uniform(random, 0.1, 1.0)) for need in needs]
         base = [*small_batches(random), *trained_by(random, *kinds), *more]
         return _one(base, since(_middle(random), f"mistakes.{name}=true", named=named, silent=True))
 

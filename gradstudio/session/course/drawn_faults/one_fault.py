@@ -7,7 +7,7 @@ from collections.abc import Callable
 from gradstudio.session.course.drawn_faults.drawing_runs import (
     Random,
     Texts,
-    between,
+    log_uniform,
     lr_of,
     one_of,
     other_task,
@@ -26,34 +26,34 @@ def _rate_too_high(random: Random) -> tuple[Texts, Texts]:
     kind = str(one_of(random, "sgd", "adam", "adamw"))
     lr = rate(random, kind)
     return [*stack(random), f"optimizer.kind={kind}", f"optimizer.lr={lr}"], [
-        f"optimizer.lr={lr * between(random, 30, 1000):.3g}"
+        f"optimizer.lr={lr * log_uniform(random, 30, 1000):.3g}"
     ]
 
 
 def _rate_too_low(random: Random) -> tuple[Texts, Texts]:
     texts = [*stack(random), *trained_by(random, "sgd", "adam")]
-    return texts, [f"optimizer.lr={lr_of(texts) * between(random, 1e-6, 3e-4):.3g}"]
+    return texts, [f"optimizer.lr={lr_of(texts) * log_uniform(random, 1e-6, 3e-4):.3g}"]
 
 
 def _decay_too_strong(random: Random) -> tuple[Texts, Texts]:
     """SGD and AdamW subtract a share of the weights at each step; Adam and RMSprop add it to the gradient."""
     texts = [*stack(random, 3), *trained_by(random)]
     direct = "optimizer.kind=sgd" in texts or "optimizer.kind=adamw" in texts
-    decay = min(between(random, 0.02, 0.6) / lr_of(texts), 1000) if direct else between(random, 1, 30)
+    decay = min(log_uniform(random, 0.02, 0.6) / lr_of(texts), 1000) if direct else log_uniform(random, 1, 30)
     return texts, [f"optimizer.weight_decay={decay:.3g}"]
 
 
 def _drawn_too_large(random: Random) -> tuple[Texts, Texts]:
     deep = plain(random, str(one_of(random, "relu", "leaky_relu", "gelu")), 5, 14, "he")
-    return [*deep, "optimizer.momentum=0.9", f"optimizer.lr={between(random, 0.003, 0.01)}"], [
-        f"model.init_gain={between(random, 2, 6)}"
+    return [*deep, "optimizer.momentum=0.9", f"optimizer.lr={log_uniform(random, 0.003, 0.01)}"], [
+        f"model.init_gain={log_uniform(random, 2, 6)}"
     ]
 
 
 def _drawn_too_small(random: Random) -> tuple[Texts, Texts]:
     deep = plain(random, str(one_of(random, "relu", "leaky_relu")), 6, 14, "he")
-    return [*deep, "optimizer.momentum=0.9", f"optimizer.lr={between(random, 0.003, 0.01)}"], [
-        f"model.init_gain={between(random, 0.1, 0.5)}"
+    return [*deep, "optimizer.momentum=0.9", f"optimizer.lr={log_uniform(random, 0.003, 0.01)}"], [
+        f"model.init_gain={log_uniform(random, 0.1, 0.5)}"
     ]
 
 
@@ -65,19 +65,19 @@ def _drawn_as_zero(random: Random) -> tuple[Texts, Texts]:
 
 def _deep_sigmoid(random: Random) -> tuple[Texts, Texts]:
     deep = plain(random, "tanh", 8, 20, "xavier")
-    return [*deep, "optimizer.momentum=0.9", f"optimizer.lr={between(random, 0.003, 0.01)}"], [
+    return [*deep, "optimizer.momentum=0.9", f"optimizer.lr={log_uniform(random, 0.003, 0.01)}"], [
         "model.activation=sigmoid"
     ]
 
 
 def _deep_default(random: Random) -> tuple[Texts, Texts]:
     deep = plain(random, "relu", 12, 22, "he")
-    return [*deep, "optimizer.momentum=0.9", f"optimizer.lr={between(random, 0.003, 0.01)}"], ["model.init=default"]
+    return [*deep, "optimizer.momentum=0.9", f"optimizer.lr={log_uniform(random, 0.003, 0.01)}"], ["model.init=default"]
 
 
 def _units_born_dead(random: Random) -> tuple[Texts, Texts]:
     return [*plain(random, "relu", 2, 5, "he"), *trained_by(random, "sgd")], [
-        f"model.initial_bias={-between(random, 3, 8):.3g}"
+        f"model.initial_bias={-log_uniform(random, 3, 8):.3g}"
     ]
 
 
@@ -85,8 +85,8 @@ def _inputs_saturate(random: Random) -> tuple[Texts, Texts]:
     return [
         *plain(random, str(one_of(random, "tanh", "sigmoid")), 1, 2, "xavier"),
         "optimizer.kind=sgd",
-        f"optimizer.lr={between(random, 0.05, 0.3)}",
-    ], [f"model.init_gain={between(random, 20, 100)}"]
+        f"optimizer.lr={log_uniform(random, 0.05, 0.3)}",
+    ], [f"model.init_gain={log_uniform(random, 20, 100)}"]
 
 
 def _recurrent_explosion(random: Random) -> tuple[Texts, Texts]:
@@ -96,10 +96,10 @@ def _recurrent_explosion(random: Random) -> tuple[Texts, Texts]:
         "problem.scaling=unit",
         "model.kind=rnn",
         "model.depth=1",
-        f"model.width={int(between(random, 32, 80))}",
+        f"model.width={int(log_uniform(random, 32, 80))}",
         "model.init=orthogonal",
         f"model.init_gain={random.uniform(1.0, 1.1):.3g}",
-        f"optimizer.lr={between(random, 0.15, 0.3)}",
+        f"optimizer.lr={log_uniform(random, 0.15, 0.3)}",
         "run.steps=400",
     ]
     return [*base, "clipping.kind=norm", "clipping.max_norm=0.5"], [
@@ -112,11 +112,11 @@ def _outlier(random: Random) -> tuple[Texts, Texts]:
     base = [
         *plain(random, str(one_of(random, "relu", "leaky_relu", "gelu")), 1, 3, "he"),
         "optimizer.kind=sgd",
-        f"optimizer.lr={between(random, 0.05, 0.2)}",
+        f"optimizer.lr={log_uniform(random, 0.05, 0.2)}",
     ]
     return base, [
         f"problem.outlier_every={random.integers(60, 120)}",
-        f"problem.outlier_scale={between(random, 1e3, 1e5)}",
+        f"problem.outlier_scale={log_uniform(random, 1e3, 1e5)}",
     ]
 
 
@@ -125,7 +125,7 @@ def _naive_loss(random: Random) -> tuple[Texts, Texts]:
     base = [
         "model.kind=mlp",
         f"model.depth={random.integers(1, 3)}",
-        f"model.width={int(between(random, 48, 128))}",
+        f"model.width={int(log_uniform(random, 48, 128))}",
         "run.steps=300",
         "problem.batch_size=64",
     ]
@@ -141,33 +141,33 @@ def _naive_loss(random: Random) -> tuple[Texts, Texts]:
 def _fp16_underflow(random: Random) -> tuple[Texts, Texts]:
     return [*stack(random, 3), *trained_by(random, "adam"), "precision.dtype=fp16"], [
         "precision.scaling=none",
-        f"loss.weight={between(random, 1e-8, 1e-6)}",
+        f"loss.weight={log_uniform(random, 1e-8, 1e-6)}",
     ]
 
 
 def _fp16_scale(random: Random) -> tuple[Texts, Texts]:
     return [*stack(random, 3), *trained_by(random), "precision.dtype=fp16"], [
         "precision.scaling=static",
-        f"precision.init_scale={between(random, 1e8, 1e11)}",
+        f"precision.init_scale={log_uniform(random, 1e8, 1e11)}",
     ]
 
 
 def _fp16_forward(random: Random) -> tuple[Texts, Texts]:
     return [*plain(random, "relu", 1, 3, "he"), *trained_by(random), "precision.dtype=fp16"], [
         "problem.scaling=raw",
-        f"problem.input_scale={between(random, 4e3, 1e6)}",
+        f"problem.input_scale={log_uniform(random, 4e3, 1e6)}",
     ]
 
 
 def _clip_too_low(random: Random) -> tuple[Texts, Texts]:
     return [*stack(random, 3), *trained_by(random, "sgd"), "clipping.kind=norm"], [
-        f"clipping.max_norm={between(random, 1e-4, 1e-2)}"
+        f"clipping.max_norm={log_uniform(random, 1e-4, 1e-2)}"
     ]
 
 
 def _mistake(name: str, *needs: str, kinds: tuple[str, ...] = ("sgd", "adam")) -> Draw:
     def draw(random: Random) -> tuple[Texts, Texts]:
-        more = [need.format(n=one_of(random, 2, 4, 8), limit=between(random, 0.1, 1.0)) for need in needs]
+        more = [need.format(n=one_of(random, 2, 4, 8), limit=log_uniform(random, 0.1, 1.0)) for need in needs]
         return [*small_batches(random), *trained_by(random, *kinds), *more], [f"mistakes.{name}=true"]
 
     return draw
@@ -177,7 +177,7 @@ def _gan(random: Random) -> tuple[Texts, Texts]:
     base = [
         "problem.task=ring",
         "model.kind=gan",
-        f"model.width={int(between(random, 48, 96))}",
+        f"model.width={int(log_uniform(random, 48, 96))}",
         "problem.batch_size=128",
         f"optimizer.lr={random.uniform(0.4, 0.6):.3g}",
         "run.steps=800",
@@ -193,13 +193,13 @@ def _pole(random: Random) -> tuple[Texts, Texts]:
         "problem.batch_size=8",
         "model.depth=1",
         "model.activation=tanh",
-        f"model.width={int(between(random, 16, 48))}",
+        f"model.width={int(log_uniform(random, 16, 48))}",
         "optimizer.lr=0.1",
         "run.steps=120",
     ]
     return [*base, "clipping.kind=norm", "clipping.max_norm=0.5"], [
         "clipping.kind=none",
-        f"optimizer.lr={between(random, 0.1, 0.4)}",
+        f"optimizer.lr={log_uniform(random, 0.1, 0.4)}",
     ]
 
 
@@ -213,39 +213,42 @@ def _post_norm(random: Random) -> tuple[Texts, Texts]:
         "optimizer.kind=adam",
         "run.steps=150",
     ]
-    return [*base, "optimizer.lr=0.002"], ["model.norm_position=post", f"optimizer.lr={between(random, 0.005, 0.02)}"]
+    return [*base, "optimizer.lr=0.002"], [
+        "model.norm_position=post",
+        f"optimizer.lr={log_uniform(random, 0.005, 0.02)}",
+    ]
 
 
 def _rmsprop_too_high(random: Random) -> tuple[Texts, Texts]:
     lr = rate(random, "rmsprop")
     return [*stack(random), "optimizer.kind=rmsprop", f"optimizer.lr={lr}"], [
-        f"optimizer.lr={lr * between(random, 30, 1000):.3g}"
+        f"optimizer.lr={lr * log_uniform(random, 30, 1000):.3g}"
     ]
 
 
 def _other_too_high(random: Random) -> tuple[Texts, Texts]:
     base = other_task(random)
-    return base, [f"optimizer.lr={lr_of(base) * between(random, 30, 1000):.3g}"]
+    return base, [f"optimizer.lr={lr_of(base) * log_uniform(random, 30, 1000):.3g}"]
 
 
 def _other_too_low(random: Random) -> tuple[Texts, Texts]:
     base = other_task(random)
-    return base, [f"optimizer.lr={lr_of(base) * between(random, 1e-6, 3e-4):.3g}"]
+    return base, [f"optimizer.lr={lr_of(base) * log_uniform(random, 1e-6, 3e-4):.3g}"]
 
 
 def _outlier_elsewhere(random: Random) -> tuple[Texts, Texts]:
     hidden = plain(random, str(one_of(random, "relu", "gelu", "silu")), 1, 3, "he")
     return [*hidden, *trained_by(random, "adam", "adamw", "rmsprop")], [
         f"problem.outlier_every={random.integers(60, 120)}",
-        f"problem.outlier_scale={between(random, 1e3, 1e5)}",
+        f"problem.outlier_scale={log_uniform(random, 1e3, 1e5)}",
     ]
 
 
 def _poisoned_statistics(random: Random) -> tuple[Texts, Texts]:
     hidden = plain(random, "relu", 1, 3, "he")
-    return [*hidden, "model.norm=batch", f"optimizer.lr={between(random, 0.03, 0.2)}"], [
+    return [*hidden, "model.norm=batch", f"optimizer.lr={log_uniform(random, 0.03, 0.2)}"], [
         f"problem.outlier_every={random.integers(20, 60)}",
-        f"problem.outlier_scale={between(random, 1e3, 1e5)}",
+        f"problem.outlier_scale={log_uniform(random, 1e3, 1e5)}",
     ]
 
 
@@ -257,7 +260,7 @@ def _otherwise_too_low(random: Random) -> tuple[Texts, Texts]:
         "agc": ("agc", "agc_factor", 1e-6, 1e-4),
     }[str(one_of(random, "value", "per_tensor", "agc"))]
     return [*stack(random, 3), *trained_by(random, "sgd")], [
-        f"clipping.kind={kind}", f"clipping.{knob}={between(random, low, high)}",
+        f"clipping.kind={kind}", f"clipping.{knob}={log_uniform(random, low, high)}",
     ]  # fmt: skip
 
 

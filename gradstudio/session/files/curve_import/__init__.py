@@ -34,7 +34,7 @@ def read(path: Path) -> list[Curve]:
     for curve in curves:
         if max(abs(curve.steps[0]), abs(curve.steps[-1])) > LARGEST_STEP:
             raise CurveError(path, f"{curve.name}: a step beyond {LARGEST_STEP:,}, the most that is read")
-    return _told_apart(curves)
+    return _with_unique_names(curves)
 
 
 def _read(path: Path) -> list[Curve]:
@@ -59,7 +59,7 @@ def log_in(path: Path) -> Path:
     return path
 
 
-def _told_apart(curves: list[Curve]) -> list[Curve]:
+def _with_unique_names(curves: list[Curve]) -> list[Curve]:
     """Return the curves with unique names: repeated names get a number."""
     taken: set[str] = set()
     for place, curve in enumerate(curves):

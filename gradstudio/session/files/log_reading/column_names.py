@@ -29,7 +29,7 @@ NAMES: dict[str, tuple[str, ...]] = {
 _BESIDE = re.compile(r"__(min|max)$", re.IGNORECASE)  # as in W&B's own tables, beside each curve
 
 
-def guessed(there: Iterable[str], said: Mapping[str, str]) -> dict[str, str]:
+def guess_columns(there: Iterable[str], said: Mapping[str, str]) -> dict[str, str]:
     """Return the column for each quantity in a log, by quantity. `said` contains those that the user named."""
     known = _of_one_run([name for name in there if not _BESIDE.search(name)], said)
     by_name: dict[str, str] = {}

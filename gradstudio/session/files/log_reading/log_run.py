@@ -19,7 +19,7 @@ from gradstudio.core.text import LONGEST_TITLE, clean, shorten
 from gradstudio.core.unknown import UNKNOWN, is_known, known_mask
 from gradstudio.session.files import curve_import
 from gradstudio.session.files.curve_import import Curve, CurveError
-from gradstudio.session.files.log_reading.column_names import guessed
+from gradstudio.session.files.log_reading.column_names import guess_columns
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_writer import RunWriter
 from gradstudio.session.record.watched_script import WatchedScript
@@ -46,7 +46,7 @@ def read(path: Path, said: Mapping[str, str]) -> Log:
     for quantity, name in said.items():
         if name not in curves:
             raise CurveError(path, f"no column {name} for {quantity}; there are: {', '.join(list(curves)[:20])}")
-    columns = guessed(curves, said)
+    columns = guess_columns(curves, said)
     base = next((columns[name] for name in ("loss", "reward", "grad_norm") if name in columns), None)
     if base is None:
         there = ", ".join(list(curves)[:10])

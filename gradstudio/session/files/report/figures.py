@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
 from gradstudio.core.history import loss_broke
-from gradstudio.core.open_fonts import fonts_closed
+from gradstudio.core.open_fonts import close_fonts
 from gradstudio.core.text import number
 from gradstudio.core.unknown import known_mask
 from gradstudio.session.files.report.figure_axis import log2_axis, log_axis, plain_axis, step_axis
@@ -42,7 +42,7 @@ STYLE = {
 def drawing(**more: Any) -> Iterator[None]:
     """Set the style of every figure while one is drawn, and close the fonts; `more` are further rcParams."""
     style: Any = {**STYLE, **more}
-    with fonts_closed(), matplotlib.rc_context(style), warnings.catch_warnings():
+    with close_fonts(), matplotlib.rc_context(style), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # a name may contain letters that the font lacks
         yield
 
