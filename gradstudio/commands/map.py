@@ -168,7 +168,7 @@ def _plan(
     usual = proposed.cells if proposed else CELLS
     plan = read_plan(preset, x, y, usual if cells is None else cells, by, seeds, full=whole)
     for each in plan.of_panels if own_panels else ():
-        own_model.agree_to_own(each, {by: each[by]})
+        own_model.agree_to_own(each, {plan.by: each[plan.by]})
     agree(*plan.of_panels, trusted=trusted)
     return plan
 

@@ -34,3 +34,10 @@ def test_two_files_of_a_map_have_two_names(gradstudio: Callable, tmp_path: Path)
 def test_no_cells_are_not_allowed(gradstudio: Callable, tmp_path: Path) -> None:
     refused = gradstudio("map", "healthy-mlp", *AXES, "--out", tmp_path / "a.map", "--cells", "0")
     assert refused.code == 2 and "--cells 0 is not allowed; allowed: a whole number from 2" in refused.err
+
+
+def test_a_map_of_panels_is_not_that_of_one(gradstudio: Callable, tmp_path: Path) -> None:
+    path = tmp_path / "a.map"
+    Journal(path, plan_of(2), resume=False).close()
+    refused = gradstudio("map", "healthy-mlp", *AXES, "--by", "clipping.kind=none,norm", "--out", path, "--resume")
+    assert refused.code == 2 and " there, " in refused.err
