@@ -123,7 +123,12 @@ def line_now(experiment: Experiment, thread: str) -> str:
 
 def _check_input(experiment: Experiment) -> str:
     """Return the input of the check, as the TOML that the child reads."""
-    names = ["problem.batch_size", *(name for name in experiment.changed_knobs() if name.startswith(f"{SECTION}."))]
+    names = [
+        "problem.batch_size",
+        "run.device",
+        "run.deterministic",
+        *(name for name in experiment.changed_knobs() if name.startswith(f"{SECTION}.")),
+    ]
     plain = Experiment(studio_file=experiment.studio_file).with_values({name: experiment[name] for name in names})
     return presets.to_toml(Preset(id="checked", title="", experiment=plain))
 

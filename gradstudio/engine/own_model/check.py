@@ -23,7 +23,7 @@ from gradstudio.core.check_note import ASKED, NOTE, TRACES, CheckNote
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.knobs import KnobError
 from gradstudio.core.studio_file import StudioFile, StudioFileError
-from gradstudio.engine import chance, memory, runtime
+from gradstudio.engine import chance, devices, memory, runtime
 from gradstudio.engine.generators import generator
 from gradstudio.engine.models.state import preserve_state
 from gradstudio.engine.own_model import trees
@@ -35,6 +35,7 @@ from gradstudio.engine.passes.flat import Flat
 ROOM = 0.7  # share of the free memory that a file may use in the check
 LONG = 10  # seconds of a file beyond which it is not run a second time, as it would use up too much of the limit
 LEFT_ALONE = 5  # seconds by which the process may exceed its limit before the program would have killed it
+ROUNDING = 1e-3  # relative, of a loss that an accelerator adds up in another order
 FORKED = 2.0  # seconds allowed for such a process
 _end = os._exit  # its state before the file has run
 
@@ -50,7 +51,8 @@ def main(folder: Path, limit: float) -> None:
     file = experiment.studio_file
     assert file is not None
     trust.agree_here(file.sha256, *file.hashes(experiment.model_file))  # or the user has not agreed to it
-    limit_memory()
+    if experiment.run.device == "cpu" or devices.resolve("auto") == "cpu":
+        limit_memory()  # an accelerator's driver reserves more addresses than there is memory
     process, forks = os.getpid(), forks_of(file.name)
     with (folder / TRACES).open("wb") as traces:
         faulthandler.enable(traces)
@@ -97,7 +99,7 @@ def fault(experiment: Experiment) -> str:
     """Return why the studio file of an experiment cannot be trained, in one line; "" if it can."""
     assert experiment.studio_file is not None
     try:
-        check(experiment.studio_file, experiment.with_value("run.device", "cpu"))
+        check(experiment.studio_file, experiment, devices.resolve(experiment.run.device))
     except KnobError as found:
         return str(found)
     except BaseException as found:  # nothing but a file raises here, and it may raise anything
@@ -109,24 +111,25 @@ def fault(experiment: Experiment) -> str:
     return ""
 
 
-def check(file: StudioFile, knobs: Experiment) -> None:
-    """Raise KnobError if the file cannot be trained."""
+def check(file: StudioFile, knobs: Experiment, device: str = "cpu") -> None:
+    """Raise KnobError if the file cannot be trained on a device."""
     runtime.prepare(knobs.run.deterministic)
-    with chance.preserve("cpu"):
+    with chance.preserve(device):
         torch.manual_seed(knobs.run.seed)
         begun = time.monotonic()
-        subject = OwnModel(file, knobs, "cpu")
+        subject = OwnModel(file, knobs, device)
         model = subject.build(knobs)
-        batch = _batch_of_its_generator(subject, knobs)
+        drawn = _batch_of_its_generator(subject, knobs)
         if time.monotonic() - begun < LONG:
-            _check_that_it_begins_alike(subject, model, batch, knobs)
+            _check_that_it_begins_alike(subject, model, drawn, knobs)
         subject.task.check_noise(knobs.problem, subject.task.example())
-        before, tensors = chance.states("cpu"), [tensor.clone() for tensor in trees.tensors(batch)]
+        batch = trees.map_tensors(drawn, lambda tensor: devices.to_device(tensor, device))
+        before, tensors = chance.states(device), [tensor.clone() for tensor in trees.tensors(batch)]
         Flat(subject.parameters(model))  # gives them gradients, as in training
         with preserve_state(model):
             loss = subject.compute(model, (batch,), knobs).loss
             loss.backward()
-        chance.restore(before, "cpu")
+        chance.restore(before, device)
         _check_that_it_repeats(subject, model, batch, tensors, loss.detach(), knobs)
     subject.program.leave_torch_as_it_was()
 
@@ -146,7 +149,7 @@ def _check_that_it_repeats(
         if _alike(trees.tensors(batch), tensors):
             raise
         raise changes_it from None
-    if _same(loss, again):
+    if _same(loss, again) or (subject.device != "cpu" and torch.allclose(loss, again, rtol=ROUNDING)):
         return
     if not _alike(trees.tensors(batch), tensors):
         raise changes_it
@@ -160,9 +163,9 @@ def _check_that_it_begins_alike(subject: OwnModel, model: nn.Module, batch: Any,
     """Raise StudioFileError if running the file once more from the same seed gives another model or batch: a branch and
     the program of the run would have that other one."""
     program = subject.program
-    with chance.preserve("cpu"):
+    with chance.preserve(subject.device):
         torch.manual_seed(knobs.run.seed)
-        again = OwnModel(program.file, knobs, "cpu")
+        again = OwnModel(program.file, knobs, subject.device)
         other = again.build(knobs)
         torch.manual_seed(knobs.run.seed + 1)  # which no batch may depend on
         drawn = again.program.batch(knobs.problem.batch_size, generator(knobs.run.seed, "order"))
