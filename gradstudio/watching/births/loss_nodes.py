@@ -3,7 +3,6 @@ derivative may be non-finite."""
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,6 +20,7 @@ from gradstudio.watching.births.loss_values import (
     nodes_behind,
     passes_of,
 )
+from gradstudio.watching.script.living_objects import living
 
 # Operations whose derivative is finite wherever they are. That of any other may be infinite or NaN although the result
 # is finite, and nothing is known about a custom Function of the script.
@@ -44,13 +44,8 @@ def passes_before(roots: Sequence[Tensor], mark: str) -> list[KeptPass]:
 def broken_losses(kept_pass: KeptPass, mark: str) -> list[Tensor]:
     """Return the non-finite numbers that still exist and were computed from a pass of the model, in order."""
     losses: list[tuple[int, Tensor]] = []
-    for tensor in gc.get_objects():
-        if (
-            issubclass(type(tensor), Tensor)
-            and _is_computed_number(tensor)
-            and _is_broken(tensor)
-            and comes_from(tensor, kept_pass, mark)
-        ):
+    for tensor in living(Tensor):
+        if _is_computed_number(tensor) and _is_broken(tensor) and comes_from(tensor, kept_pass, mark):
             losses.append((len(nodes_behind([tensor.grad_fn], mark)), tensor))
     return [tensor for _, tensor in sorted(losses, key=lambda each: each[0])]
 

@@ -3,7 +3,6 @@ operations were not watched, so these are the tensors that autograd has saved, a
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from gradstudio.engine.operation_watcher import has_memory, values_of
 from gradstudio.engine.torch_internals.autograd_nodes import results_of_node
 from gradstudio.watching.births.kept_pass import KeptPass
 from gradstudio.watching.births.operation_lines import LossLines, operand
+from gradstudio.watching.script.living_objects import living
 from gradstudio.watching.script.model_layers import ModelLike
 
 MOST_NODES = 10_000  # number of graph nodes searched
@@ -191,11 +191,10 @@ def _still_there(nodes: Sequence[Any]) -> dict[tuple[Any, int], Tensor]:
     changed in place."""
     wanted = set(nodes)
     results: dict[tuple[Any, int], Tensor] = {}
-    for each in gc.get_objects():
-        if issubclass(type(each), Tensor):
-            with suppress(RuntimeError):  # it is being released, or has no values
-                if each.grad_fn in wanted and not each._version:
-                    results[each.grad_fn, each.output_nr] = each.detach()
+    for each in living(Tensor):
+        with suppress(RuntimeError):  # it is being released, or has no values
+            if each.grad_fn in wanted and not each._version:
+                results[each.grad_fn, each.output_nr] = each.detach()
     return results
 
 
