@@ -18,12 +18,13 @@ from gradstudio.core.text import number
 @dataclass
 class ClippingAlways(Looking):
     """Fires if more than `share` of the last `window` steps were clipped. It is a warning if clipping left less than
-    `left` of the norm and the run learns almost nothing, or nothing more. (A public watcher already warns at 5 % of 300
-    steps; many healthy runs clip more.)"""
+    `left` of the norm, updates are smaller than `usual`, and the run learns almost nothing, or nothing more. (A public
+    watcher already warns at 5 % of 300 steps; many healthy runs clip more.)"""
 
     rule = "clipping_always"
     share: float = 0.95
     left: float = 0.1
+    usual: float = 1e-3  # |update| / |weights| from which on clipping is not what makes a run slow
     slow: float = 0.85  # share of the first loss that is left
     window: int = 300
     after: int = 60  # steps before the first look, and between two looks
@@ -47,7 +48,9 @@ class ClippingAlways(Looking):
         norm = median(history.column("grad_norm", len(history) - self.after))
         knob = knob_of(history.settings[-1][1].clipping)
         higher = (f"{knob}={min(limit / max(coef, 1e-6), 1e3):.3g}",) if limit > 0 else ()
-        tight = coef < self.left and (state.stuck or state.has_stalled or state.has_lost or self._slow(state))
+        small = not median(history.column("update_ratio", len(history) - self.after)) > self.usual
+        slow = state.stuck or state.has_stalled or state.has_lost or self._slow(state)
+        tight = coef < self.left and small and slow
         first = len(history) - len(coefs)
         if tight:
             first += self._since(coefs)

@@ -32,6 +32,7 @@ class LossSpike(Looking):
     window: int = 100
     least: int = 20  # steps before a spike can be told apart from the start of training
     enough: int = 5  # losses after a peak that show whether it has passed
+    back: float = 1.05  # times the median before, up to which the losses after it are as they were
     every: int = 40  # steps between two updates of the usual level
 
     _seen: int = 0
@@ -74,7 +75,7 @@ class LossSpike(Looking):
         """Return whether the loss returned after its peak to its level before the first spike: a later failure of the
         run has another cause."""
         after = history.column("loss", self._episode.peak_step + 1, self._episode.peak_step + 1 + self.least)
-        return len(after) >= self.enough and median(after) <= self._calm
+        return len(after) >= self.enough and median(after) <= self.back * self._calm
 
     def _say(self, history: History, severity: Severity) -> None:
         """Report the highest loss and what followed it: the loss of a step is that of the weights before its update, so
