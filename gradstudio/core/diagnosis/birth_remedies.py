@@ -160,6 +160,8 @@ def of_birth(
         return _OF_HALF
     if born is not None and birth.phase != "update" and _has_overflowed(born) and (lines := of_overflow(born)):
         return lines
+    if born is not None and birth.phase == "forward" and born.taken_known and not born.is_birth:
+        return _OF_THE_DATA  # a tensor that the model keeps, or takes from the script
     return () if undefined_for(birth) or _is_nan_by_itself(birth) else None
 
 

@@ -16,8 +16,8 @@ from gradstudio.core.unknown import is_known
 _NAMED = 4  # layers in the sentence; the finding lists all of them
 _OF_SOME = (
     "They are not trained. A factor of their gradient is exactly 0 for every example: a softmax over a dimension of "
-    "size 1 (`softmax(dim=...)`), a product with 0, a unit whose slope is 0, a clamp or a part of the loss with weight "
-    "0. If this is meant, nothing is wrong."
+    "size 1 (`softmax(dim=...)`), a rounding, a product with 0, a unit whose slope is 0, a clamp or a part of the loss "
+    "with weight 0. If this is meant, nothing is wrong."
 )
 
 _IN_HALF = (

@@ -36,6 +36,11 @@ _INSTEAD = {
     "rsqrt": "`.float()` on what `rsqrt` is given: its result is 0, so that was too large for its number format",
     **{name: _ROUND.format(f"`{name}`") for name in ("round", "floor", "ceil", "trunc", "sgn")},
 }
+_PRODUCTS = ("mm", "bmm", "mul")
+OF_ZEROS = "a product of two zeros"
+_INSTEAD[OF_ZEROS] = (
+    "`torch.nn.init.kaiming_normal_(weight)` for one of the two: the gradient of a factor is a multiple of the other"
+)
 
 
 class SlopeChecks:
@@ -85,5 +90,6 @@ class SlopeChecks:
 def _on_derivative(ends: dict[str, None], name: str, gave: tuple[Any, ...], came: tuple[Any, ...]) -> None:
     """Record an operation that received a gradient and passed on 0."""
     given = [each for each in gave if each is not None]
-    if any(bool(each.any()) for each in came if each is not None) and any(not bool(each.any()) for each in given):
-        ends[name] = None
+    zeros = [not bool(each.any()) for each in given]
+    if any(zeros) and any(bool(each.any()) for each in came if each is not None):
+        ends[OF_ZEROS if name in _PRODUCTS and len(zeros) > 1 and all(zeros) else name] = None
