@@ -160,7 +160,6 @@ class CrashPage(QWidget):
         facts = QFormLayout()
         facts.setHorizontalSpacing(12)
         facts.setVerticalSpacing(4)
-        facts.setLabelAlignment(Qt.AlignmentFlag.AlignTop)
         for name, told in crash_answers.contents(self._crash):
             label = _text("")
             label.setText(told)
