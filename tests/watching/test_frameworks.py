@@ -46,9 +46,12 @@ def test_lightning(tmp_path: Path) -> None:
     lightning.Trainer(
         max_epochs=2, callbacks=[callback], logger=False, enable_checkpointing=False, accelerator="cpu",
         enable_progress_bar=False, enable_model_summary=False, default_root_dir=tmp_path,
+        gradient_clip_val=0.5,
     ).fit(module, DataLoader(data(), batch_size=8), DataLoader(data(), batch_size=24))  # fmt: skip
     assert rows(callback.watched) == pytest.approx(module.seen, rel=1e-6) and len(module.seen) == 6
-    assert run_of(callback.watched).history.logged_as("val_loss") == ([3, 5], [3.0, 3.0])
+    history = run_of(callback.watched).history
+    assert history.logged_as("val_loss") == ([3, 5], [3.0, 3.0])
+    assert history.column("grad_norm").min() > 0.5 and history.column("clipped_norm") == pytest.approx(0.5, rel=1e-4)
 
 
 def test_the_trainer_of_hugging_face(tmp_path: Path) -> None:
